@@ -1,0 +1,48 @@
+# Everything runs in .venv, which is made on first use from Python 3.11 or newer and constraints.txt.
+PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3 python,\
+  $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+WORKERS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench fmt clean
+
+help: ## show what can be done
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+
+run: $(VENV)/.run ## a short tour: how Palaver decides
+	@$(BIN)/palaver tour
+
+test: $(VENV)/.dev ## all tests
+	@$(BIN)/python -m pytest -n $(WORKERS)
+
+check: $(VENV)/.dev ## format, lint, types, imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev ## measure, side by side with the bare operation
+	@$(BIN)/python -m bench
+
+fmt: $(VENV)/.dev ## format and mend what can be mended by itself
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## remove everything that was made
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "palaver needs Python 3.11 or newer; none was found. Install one, or say make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(PIP) install -c constraints.txt -r requirements-dev.txt
+	@touch $@

@@ -1,0 +1,81 @@
+"""The pure decisions every message pays for: key, view, context section."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from bench.measure import Figure, compare
+from palaver.domain.key import derive_key
+from palaver.domain.label import Label
+from palaver.domain.prompt import HomeChannel, Situation, context_section
+from palaver.domain.scope import Scope
+from palaver.domain.source import GROUP, Labels, Source
+from palaver.domain.transcript import Entry, Role, ToolCall
+from palaver.domain.view import view
+from palaver.platforms.catalog import PLATFORMS
+
+__all__ = ["figures"]
+
+SOURCE = Source(platform="telegram", chat_kind=GROUP, chat_id="-1001234567890", thread_id="42", user_id="7")
+
+
+def figures() -> Iterator[Figure]:
+    yield _key()
+    yield _view()
+    yield _section()
+
+
+def _key() -> Figure:
+    scope = Scope()
+    return compare(
+        "domain.key",
+        lambda: derive_key(SOURCE, scope),
+        "an f-string",
+        lambda: f"agent:{SOURCE.profile}:{SOURCE.platform}:{SOURCE.chat_kind}:{SOURCE.chat_id}:{SOURCE.thread_id}",
+        limit=3e-6,
+        calls=2000,
+    )
+
+
+def _conversation(entries: int) -> list[Entry]:
+    """Question, tool call, result, answer, over and over; about 300 characters each."""
+    start = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    words = "a sentence of ordinary length that somebody might have said. " * 5
+    roles = (Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT)
+    return [
+        Entry(
+            seq=seq,
+            role=roles[seq % 4],
+            at=start + timedelta(minutes=seq),
+            text=words,
+            calls=(ToolCall(id=f"c{seq}", name="search", arguments='{"query": "words", "limit": 5}'),)
+            if seq % 4 == 1
+            else (),
+            answers=f"c{seq - 1}" if seq % 4 == 2 else None,
+        )
+        for seq in range(entries)
+    ]
+
+
+def _view() -> Figure:
+    log = _conversation(200)
+    return compare("domain.view_200", lambda: view(log), "a list copy", lambda: list(log), limit=1e-3, calls=20)
+
+
+def _section() -> Figure:
+    situation = Situation(
+        source=SOURCE,
+        platform=PLATFORMS["telegram"],
+        labels=Labels(chat=Label("Dev"), user=Label("alice"), topic=Label("Releases and fixes")),
+        shared=True,
+        connected=tuple(PLATFORMS[name] for name in ("telegram", "discord", "slack")),
+        homes=(HomeChannel(platform=PLATFORMS["telegram"], chat_id="123", name=Label("Family")),),
+    )
+    lines = context_section(situation).splitlines()
+    return compare(
+        "domain.section",
+        lambda: context_section(situation),
+        "a join of its lines",
+        lambda: "\n".join(lines),
+        limit=50e-6,
+        calls=200,
+    )

@@ -1,0 +1,5 @@
+"""Palaver: an agent gateway. People talk to an AI agent from whatever chat app they already use."""
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0.dev0"

@@ -1,0 +1,5 @@
+"""`python -m palaver`."""
+
+from palaver.cli.main import run
+
+run()

@@ -1,0 +1,211 @@
+"""`palaver explain`: why this key, this reset, this target, this schedule."""
+
+import re
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, TypeVar
+
+import typer
+
+from palaver.cli.output import print_facts, print_heading, print_json, print_rows
+from palaver.domain.errors import BadArgument, UnknownPlatform
+from palaver.domain.key import Explanation, Speaker, explain_key
+from palaver.domain.platform import Platform
+from palaver.domain.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
+from palaver.domain.schedule import parse_schedule, upcoming
+from palaver.domain.scope import DmScope, GroupScope, Scope, ThreadScope
+from palaver.domain.source import DM, MAIN, USUAL_KINDS, Source
+from palaver.domain.target import All, Home, Local, Origin, Place, Target, parse_targets
+from palaver.domain.text import one_line
+from palaver.domain.wall import parse_instant, zone
+from palaver.platforms.catalog import PLATFORMS
+
+__all__ = ["EXAMPLES", "app", "key", "reset", "schedule", "target"]
+
+EXAMPLES = {
+    "key": "palaver explain key --platform telegram --kind group --chat -100 --user 7",
+    "reset": "palaver explain reset --policy daily --zone Europe/Berlin --last-active 2026-03-29T01:30:00+01:00",
+    "target": 'palaver explain target "telegram:-100:42,local"',
+    "schedule": 'palaver explain schedule "every 2h" --zone Europe/Berlin',
+}
+
+app = typer.Typer(
+    help="Why Palaver decides as it does: keys, resets, targets, schedules.",
+    rich_markup_mode=None,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,9}")
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def _choice(option: str, text: str, choices: type[Choice], command: str) -> Choice:
+    try:
+        return choices(text)
+    except ValueError as error:
+        raise BadArgument(
+            f"{option} cannot be", found=text, allowed=", ".join(choices), example=EXAMPLES[command]
+        ) from error
+
+
+def _whole_number(option: str, text: str) -> int:
+    if not _WHOLE_NUMBER.fullmatch(text):
+        raise BadArgument(f"{option} cannot be", found=text, allowed="a whole number", example=EXAMPLES["reset"])
+    return int(text)
+
+
+def _platform(name: str) -> Platform:
+    if name not in PLATFORMS:
+        raise UnknownPlatform(
+            "Unknown platform", found=name, allowed=", ".join(sorted(PLATFORMS)), example=EXAMPLES["key"]
+        )
+    return PLATFORMS[name]
+
+
+def _kind(name: str, platform: Platform) -> str:
+    kinds = (*USUAL_KINDS, *platform.extra_kinds)
+    if name not in kinds:
+        raise BadArgument("--kind cannot be", found=name, allowed=", ".join(kinds), example=EXAMPLES["key"])
+    return name
+
+
+@app.command(help=f"Which conversation a message belongs to, and the rule behind each part.\n\n{EXAMPLES['key']}")
+def key(
+    platform: Annotated[str, typer.Option(help="telegram, discord, …")],
+    kind: Annotated[str, typer.Option(help="dm, group, channel or thread.")] = DM,
+    chat: Annotated[str, typer.Option(help="Chat id; empty means none.")] = "",
+    thread: Annotated[str, typer.Option(help="Thread id.")] = "",
+    user: Annotated[str, typer.Option(help="User id.")] = "",
+    user_alt: Annotated[str, typer.Option(help="Stable second user id (Signal UUID, Feishu union id).")] = "",
+    server: Annotated[str, typer.Option(help="Guild, workspace or server id.")] = "",
+    account: Annotated[str, typer.Option(help="Which bot of ours.")] = "",
+    profile: Annotated[str, typer.Option(help="Which profile serves it.")] = MAIN,
+    person: Annotated[str, typer.Option(help="The linked person behind the user, for --dm-scope per-person.")] = "",
+    owner: Annotated[bool, typer.Option(help="Whether the user is the owner, for --dm-scope shared.")] = True,
+    dm_scope: Annotated[str, typer.Option(help="per-chat, per-person or shared.")] = DmScope.PER_CHAT,
+    group_scope: Annotated[str, typer.Option(help="per-user or shared.")] = GroupScope.PER_USER,
+    thread_scope: Annotated[str, typer.Option(help="shared or per-user.")] = ThreadScope.SHARED,
+    json: Json = False,
+) -> None:
+    source = Source(
+        platform=platform,
+        chat_kind=_kind(kind, _platform(platform)),
+        chat_id=chat,
+        thread_id=thread,
+        user_id=user,
+        user_id_alt=user_alt,
+        scope_id=server,
+        account=account,
+        profile=profile,
+    )
+    scope = Scope(
+        dm=_choice("--dm-scope", dm_scope, DmScope, "key"),
+        group=_choice("--group-scope", group_scope, GroupScope, "key"),
+        thread=_choice("--thread-scope", thread_scope, ThreadScope, "key"),
+    )
+    _print_key(explain_key(source, scope, Speaker(person or None, owner)), as_json=json)
+
+
+def _print_key(explanation: Explanation, *, as_json: bool) -> None:
+    found, sharing, parts = explanation
+    if as_json:
+        print_json({"key": found.text, "parts": [part._asdict() for part in parts], "shared": found.shared})
+        return
+    print_heading(found.text)
+    print_rows(("part", "value", "rule"), [(part.name, one_line(part.value, 60), part.rule) for part in parts])
+    print_facts([("shared", f"{'yes' if found.shared else 'no'} ({sharing.value})")])
+
+
+@app.command(help=f"Whether a conversation starts fresh, and when it next would.\n\n{EXAMPLES['reset']}")
+def reset(
+    last_active: Annotated[str, typer.Option(help="When a person last spoke: ISO 8601 with an offset.")],
+    policy: Annotated[str, typer.Option(help="never, idle, daily or both.")] = ResetMode.NEVER,
+    idle_minutes: Annotated[str, typer.Option(help="Minutes without a person speaking.")] = "1440",
+    at_hour: Annotated[str, typer.Option(help="Local hour of the daily reset.")] = "4",
+    zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone.")] = "UTC",
+    now: Annotated[str, typer.Option(help="ISO 8601 with an offset; the present if not given.")] = "",
+    json: Json = False,
+) -> None:
+    mode = _choice("--policy", policy, ResetMode, "reset")
+    decision = decide_reset(
+        ResetPolicy(
+            mode=mode,
+            idle_minutes=_whole_number("--idle-minutes", idle_minutes),
+            at_hour=_whole_number("--at-hour", at_hour),
+        ),
+        Activity(last_human=parse_instant(last_active)),
+        _instant_or_now(now),
+        zone(zone_name),
+    )
+    _print_reset(decision, zone_name, as_json=json)
+
+
+def _print_reset(decision: ResetDecision, zone_name: str, *, as_json: bool) -> None:
+    boundary, following = _iso(decision.boundary, zone_name), _iso(decision.next, zone_name)
+    if as_json:
+        print_json({"reset": decision.reason, "boundary": boundary, "next": following})
+        return
+    print_heading(f"starts fresh: {decision.reason}" if decision.reason else "goes on")
+    print_facts([("boundary crossed", boundary or "none"), ("next boundary", following or "never")])
+
+
+@app.command(help=f"Where a delivery target leads.\n\n{EXAMPLES['target']}")
+def target(
+    text: Annotated[str, typer.Argument(help="origin, local, all, platform, platform:chat[:thread], or a list.")],
+    json: Json = False,
+) -> None:
+    targets = parse_targets(text, PLATFORMS)
+    if json:
+        print_json({"targets": [_target_fields(each) for each in targets]})
+        return
+    print_rows(("target", "leads to"), [(each.text, _target_words(each)) for each in targets])
+
+
+def _target_fields(target: Target) -> dict[str, str | None]:
+    match target:
+        case Home(platform):
+            return {"kind": "home", "platform": platform}
+        case Place(platform=platform, chat=chat, thread=thread):
+            return {"kind": "place", "platform": platform, "chat": chat, "thread": thread}
+        case Origin() | Local() | All():
+            return {"kind": target.text}
+
+
+def _target_words(target: Target) -> str:
+    match target:
+        case Origin():
+            return "the chat the request came from"
+        case Local():
+            return "a file in the data directory"
+        case All():
+            return "the home channel of every connected platform"
+        case Home(platform):
+            return f"the home channel of {platform}"
+        case Place(platform=platform, chat=chat, thread=thread):
+            place = f"chat {one_line(chat, 60)} on {platform}"
+            return f"{place}, thread {one_line(thread, 60)}" if thread else place
+
+
+@app.command(help=f"When a schedule fires: its next five times.\n\n{EXAMPLES['schedule']}")
+def schedule(
+    text: Annotated[str, typer.Argument(help="30m, 2h (once), every 2h, five-field cron, or an ISO time.")],
+    zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone.")] = "UTC",
+    now: Annotated[str, typer.Option(help="ISO 8601 with an offset; the present if not given.")] = "",
+    json: Json = False,
+) -> None:
+    moment = _instant_or_now(now)
+    parsed = parse_schedule(text, zone(zone_name), moment)
+    times = [_iso(time, zone_name) or "" for time in upcoming(parsed, moment, 5)]
+    if json:
+        print_json({"schedule": parsed.text, "description": parsed.describe(), "next": times})
+        return
+    print_heading(parsed.describe())
+    print_facts([(str(number), time) for number, time in enumerate(times, 1)])
+
+
+def _instant_or_now(text: str) -> datetime:
+    return parse_instant(text) if text else datetime.now(UTC)
+
+
+def _iso(moment: datetime | None, zone_name: str) -> str | None:
+    return moment and moment.astimezone(zone(zone_name)).isoformat()

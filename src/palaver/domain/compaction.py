@@ -1,0 +1,90 @@
+"""Compaction: when a transcript is summarised, and which entries a summary may stand for."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from palaver.domain.errors import NothingToCompact
+from palaver.domain.transcript import Entry, Role
+from palaver.domain.view import visible
+
+__all__ = ["CompactionPlan", "CompactionTrigger", "check_gain", "estimate_tokens", "plan_compaction"]
+
+_CHARACTERS_PER_TOKEN = 4
+
+
+def estimate_tokens(entry: Entry) -> int:
+    """What the entry weighs in a prompt: the provider's count where there is one."""
+    if entry.tokens:
+        return entry.tokens
+    arguments = sum(len(call.name) + len(call.arguments) for call in entry.calls)
+    return 1 + (len(entry.text) + arguments) // _CHARACTERS_PER_TOKEN
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompactionTrigger:
+    context_share: float = 0.85
+    message_limit: int = 400
+
+    def is_due(self, *, tokens: int, context_window: int, messages: int) -> bool:
+        return tokens >= self.context_share * context_window or messages >= self.message_limit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompactionPlan:
+    covered: tuple[Entry, ...]
+
+    @property
+    def covers(self) -> tuple[int, int]:
+        return self.covered[0].position, self.covered[-1].position
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(estimate_tokens, self.covered))
+
+
+def plan_compaction(entries: Iterable[Entry], *, keep_exchanges: int = 2) -> CompactionPlan:
+    """Everything visible before the last exchanges, so cut that no tool call is parted from its result."""
+    shown = visible(entries)
+    cut = _before_open_calls(shown, _start_of_recent(shown, keep_exchanges))
+    covered = tuple(shown[:cut])
+    if all(entry.role is Role.SUMMARY for entry in covered):
+        raise NothingToCompact("there is nothing to summarise before the most recent exchanges")
+    return CompactionPlan(covered=covered)
+
+
+def check_gain(plan: CompactionPlan, summary: Entry) -> None:
+    """Refuse a summary that weighs as much as what it replaces."""
+    before, after = plan.tokens, estimate_tokens(summary)
+    if after >= before:
+        raise NothingToCompact(f"the summary would take {after} tokens in the place of {before}")
+
+
+def _start_of_recent(shown: Sequence[Entry], keep_exchanges: int) -> int:
+    """Where the last `keep_exchanges` exchanges begin; an exchange begins where a person speaks to the agent."""
+    starts = [
+        index for index, entry in enumerate(shown) if _addresses(entry) and not (index and _addresses(shown[index - 1]))
+    ]
+    if keep_exchanges <= 0:
+        return len(shown)
+    return starts[-keep_exchanges] if len(starts) >= keep_exchanges else 0
+
+
+def _addresses(entry: Entry) -> bool:
+    return entry.role is Role.USER and not entry.observed
+
+
+def _before_open_calls(shown: Sequence[Entry], cut: int) -> int:
+    """Move the cut up until no result behind it answers a call before it."""
+    for call_index, result_index in sorted(_answered_calls(shown), reverse=True):
+        if call_index < cut <= result_index:
+            cut = call_index
+    return cut
+
+
+def _answered_calls(shown: Sequence[Entry]) -> Iterator[tuple[int, int]]:
+    """Where each answered call and its result stand; an id used again belongs to the newer call."""
+    made: dict[str, int] = {}
+    for index, entry in enumerate(shown):
+        made.update((call.id, index) for call in entry.calls)
+        if entry.role is Role.TOOL and entry.answers in made:
+            yield made[entry.answers], index

@@ -1,0 +1,35 @@
+"""Marks: words of the gateway inside what the model reads. Nobody else's text can contain or imitate one."""
+
+from palaver.domain.label import Label
+from palaver.domain.text import one_line
+
+__all__ = ["CLOSE", "OPEN", "from_mark", "gap_mark", "mark", "note_mark", "without_marks"]
+
+OPEN = "⟦"
+CLOSE = "⟧"
+_NOTE_LIMIT = 2000
+
+
+def mark(words: str) -> str:
+    return f"{OPEN}{words}{CLOSE}"
+
+
+def without_marks(text: str) -> str:
+    """Foreign text in which no bracket of ours is left."""
+    return text if text.isascii() else text.replace(OPEN, "[[").replace(CLOSE, "]]")
+
+
+def from_mark(words: str, name: Label | None) -> str:
+    return mark(f"{words} {without_marks((name or Label('somebody')).quoted())}")
+
+
+def note_mark(text: str) -> str:
+    return mark(f"note: {without_marks(one_line(text, _NOTE_LIMIT))}")
+
+
+def gap_mark(seconds: float) -> str:
+    """`3 days later`: the largest unit that fits, rounded down."""
+    for unit, size in (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600)):
+        if count := int(seconds // size):
+            return mark(f"{count} {unit}{'s' if count > 1 else ''} later")
+    return mark("some minutes later")

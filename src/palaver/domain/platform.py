@@ -1,0 +1,55 @@
+"""Platforms as data: what the core may know about a chat platform, declared by the platform itself."""
+
+import re
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from palaver.domain.errors import UnknownPlatform
+
+__all__ = ["RESERVED_NAMES", "Note", "Platform"]
+
+# Words that already mean something as a delivery target.
+RESERVED_NAMES = frozenset({"all", "local", "origin"})
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+    """A sentence for the agent about a platform; it promises a tool only to an agent that has the tool."""
+
+    text: str
+    needs: frozenset[str] = frozenset()
+    otherwise: str = ""
+
+    def for_tools(self, tools: AbstractSet[str]) -> str:
+        return self.text if self.needs <= tools else self.otherwise
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Platform:
+    name: str
+    title: str
+    place: str | None = None
+    """How to call the only place there is, where a platform has just one (`CLI terminal`)."""
+    hides_ids: bool = False
+    """The agent needs no raw ids here, so redaction may replace them."""
+    has_threads: bool = False
+    extra_kinds: tuple[str, ...] = ()
+    """Kinds of chat it has besides the usual ones."""
+    for_people: bool = True
+    """False where no human reads notices: an API, a webhook."""
+    chat_id_pattern: str = r"[^:]+"
+    """What one chat id looks like in a target, where it may itself contain a colon."""
+    notes: tuple[Note, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or self.name in RESERVED_NAMES:
+            raise UnknownPlatform(
+                "A platform cannot be named",
+                found=self.name,
+                allowed=f"lower-case letters, digits and _, except {', '.join(sorted(RESERVED_NAMES))}",
+                example="telegram",
+            )
+
+    def note_for(self, tools: AbstractSet[str]) -> str:
+        return " ".join(text for note in self.notes if (text := note.for_tools(tools)))

@@ -1,0 +1,68 @@
+"""Scopes: the rules that say which sources share a conversation."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from palaver.domain.source import Source
+
+__all__ = ["DmScope", "GroupScope", "ProfileRule", "Scope", "ThreadScope", "choose_profile"]
+
+
+class DmScope(StrEnum):
+    PER_CHAT = "per-chat"
+    PER_PERSON = "per-person"
+    SHARED = "shared"
+
+
+class GroupScope(StrEnum):
+    PER_USER = "per-user"
+    SHARED = "shared"
+
+
+class ThreadScope(StrEnum):
+    SHARED = "shared"
+    PER_USER = "per-user"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scope:
+    dm: DmScope = DmScope.PER_CHAT
+    group: GroupScope = GroupScope.PER_USER
+    thread: ThreadScope = ThreadScope.SHARED
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileRule:
+    """Sends what matches every given field to a profile. A rule for a chat also holds in its threads."""
+
+    profile: str
+    platform: str | None = None
+    scope_id: str | None = None
+    chat_id: str | None = None
+    thread_id: str | None = None
+
+    def matches(self, source: Source) -> bool:
+        return (
+            self.platform in {None, source.platform}
+            and self.scope_id in {None, source.scope_id}
+            and self.chat_id in {None, source.chat_id, source.parent_chat_id}
+            and self.thread_id in {None, source.thread_id}
+        )
+
+    def specificity(self, source: Source) -> tuple[bool, bool, bool, bool, bool]:
+        """The narrower place first: a thread is inside a chat, a chat inside a scope, a scope on a platform."""
+        return (
+            self.thread_id is not None,
+            self.chat_id is not None and self.chat_id == source.chat_id,
+            self.chat_id is not None,
+            self.scope_id is not None,
+            self.platform is not None,
+        )
+
+
+def choose_profile(source: Source, rules: tuple[ProfileRule, ...]) -> str:
+    """The most specific matching rule wins; of two equals the first; with none the source's own profile."""
+    matching = [rule for rule in rules if rule.matches(source)]
+    if not matching:
+        return source.profile
+    return max(matching, key=lambda rule: rule.specificity(source)).profile

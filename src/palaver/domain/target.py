@@ -1,0 +1,95 @@
+"""Targets: where output can go. Parsed once, when it is set; the text form parses back to the same targets."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from palaver.domain.errors import MalformedTarget
+from palaver.domain.ids import decode_id, encode_id
+from palaver.domain.platform import Platform
+
+__all__ = ["All", "Home", "Local", "Origin", "Place", "Target", "parse_targets", "target_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Back to where the request came from."""
+
+    text = "origin"
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A file in the data directory."""
+
+    text = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """The home channel of every connected platform."""
+
+    text = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The home channel of one platform."""
+
+    platform: str
+
+    @property
+    def text(self) -> str:
+        return self.platform
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    platform: str
+    chat: str
+    thread: str | None = None
+
+    @property
+    def text(self) -> str:
+        return ":".join((self.platform, *(encode_id(part) for part in (self.chat, self.thread) if part)))
+
+
+Target = Origin | Local | All | Home | Place
+
+_WORDS: Mapping[str, Target] = {word.text: word for word in (Origin(), Local(), All())}
+_FORMS = "origin, local, all, <platform>, <platform>:<chat>[:<thread>], or several with commas"
+_EXAMPLE = "telegram:-100:42,local"
+
+
+def target_text(targets: Collection[Target]) -> str:
+    return ",".join(target.text for target in targets)
+
+
+def parse_targets(text: str, platforms: Mapping[str, Platform]) -> tuple[Target, ...]:
+    """Every target named in `text`, in order, each once."""
+    words = [word.strip() for word in text.split(",")]
+    return tuple(dict.fromkeys(_parse(word, platforms) for word in words))
+
+
+def _parse(word: str, platforms: Mapping[str, Platform]) -> Target:
+    name, colon, place = word.partition(":")
+    name = name.strip().lower()
+    if not colon and name in _WORDS:
+        return _WORDS[name]
+    if name not in platforms:
+        allowed = f"{_FORMS}; platforms are {', '.join(sorted(platforms))}"
+        raise MalformedTarget("Unknown target", found=word, allowed=allowed, example=_EXAMPLE)
+    return _place(word, platforms[name], place) if colon else Home(name)
+
+
+def _place(word: str, platform: Platform, text: str) -> Place:
+    found = re.fullmatch(rf"(?P<chat>{platform.chat_id_pattern})(?::(?P<thread>[^:]+))?", text)
+    if not found:
+        raise MalformedTarget(
+            "This target names no single chat:",
+            found=word,
+            allowed=f"{platform.name}:<chat>[:<thread>] with colons and commas inside ids written %3A and %2C",
+            example=f"{platform.name}:123",
+        )
+    chat, thread = found["chat"], found["thread"]
+    return Place(platform=platform.name, chat=decode_id(chat), thread=decode_id(thread) if thread else None)

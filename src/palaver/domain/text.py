@@ -1,0 +1,30 @@
+"""Text from outside made fit for one line: no control, zero-width or bidi characters, bounded length."""
+
+import re
+import unicodedata
+
+__all__ = ["one_line", "shown"]
+
+_PLAIN = re.compile(r"[ -~]*")
+_BREAKS = re.compile(r"[\n\r\t\v\f\x1c-\x1f\x85\u2028\u2029]+")
+# Cc control, Cf format (zero-width, bidi, tags), Cs half surrogates, Co private use, Cn unassigned.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+# Letters that show as nothing: Hangul fillers, the Khmer inherent vowels, braille blank, variation selectors.
+_BLANK = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {
+    chr(c) for c in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
+}
+_ELLIPSIS = "…"
+
+
+def one_line(text: str, limit: int) -> str:
+    """Fold `text` into one visible line of at most `limit` characters."""
+    if not _PLAIN.fullmatch(text):
+        text = _BREAKS.sub(" ", text)
+        text = "".join(c for c in text if unicodedata.category(c) not in _UNSEEN and c not in _BLANK)
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + _ELLIPSIS
+
+
+def shown(text: str, limit: int = 80) -> str:
+    """`text` in single quotes, safe to print into a terminal or a log line."""
+    return f"'{one_line(text, limit)}'"

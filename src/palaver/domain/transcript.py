@@ -1,0 +1,61 @@
+"""Transcripts: entries that are written once and never changed, except for what hides them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from palaver.domain.label import Label
+
+__all__ = ["Entry", "Role", "Sender", "ToolCall"]
+
+
+class Role(StrEnum):
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    NOTE = "note"
+    SUMMARY = "summary"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: str = "{}"
+    """JSON text, exactly as the provider sent it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sender:
+    id: str | None = None
+    name: Label | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    seq: int
+    role: Role
+    at: datetime
+    text: str = ""
+    turn: str | None = None
+    sender: Sender | None = None
+    message_id: str | None = None
+    """The platform's id of the message, where there was one."""
+    calls: tuple[ToolCall, ...] = ()
+    answers: str | None = None
+    """The id of the tool call whose result this is."""
+    reasoning: str = ""
+    blob: bytes = b""
+    """What the provider wants back byte for byte."""
+    tokens: int = 0
+    observed: bool = False
+    """Said in the chat, but not to the agent."""
+    covers: tuple[int, int] | None = None
+    """First and last seq that a summary stands for."""
+    hidden_by: str | None = None
+    """The operation that took it out of the view."""
+
+    @property
+    def position(self) -> int:
+        """Where it stands in the view: a summary in the place of what it covers."""
+        return self.covers[1] if self.covers else self.seq

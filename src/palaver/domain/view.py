@@ -1,0 +1,196 @@
+"""The view: what the model is shown of a transcript. From any log whatsoever to a sequence every provider accepts.
+
+`view` is `render`, which turns entries into messages, followed by `repair`, which makes the sequence valid:
+
+- it starts with a user message; user and assistant alternate but for tool results
+- every tool call has exactly one result, right behind the message that made it, in the order of the calls
+- call ids are unique and, like tool names, made of letters providers accept; arguments are a JSON object
+- no message is empty, all text can be encoded
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple, NoReturn
+
+from palaver.domain.label import Label
+from palaver.domain.marks import from_mark, gap_mark, mark, note_mark, without_marks
+from palaver.domain.transcript import Entry, Role, ToolCall
+
+__all__ = ["LONG_GAP", "Message", "render", "repair", "view", "visible"]
+
+LONG_GAP = timedelta(hours=6)
+INTERRUPTED = "(interrupted: no result was recorded, its effect is unknown)"
+NO_OUTPUT = "(no output)"
+# Bound once: looking an enum member up costs more than comparing it, and this runs for every entry.
+_USER, _ASSISTANT, _TOOL = Role.USER, Role.ASSISTANT, Role.TOOL
+_ROLE = attrgetter("role")
+_POSITION = attrgetter("position")
+BEGINNING = note_mark("the conversation begins with something you said")
+
+
+class Message(NamedTuple):
+    role: Role
+    """USER, ASSISTANT or TOOL."""
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    answers: str = ""
+    reasoning: str = ""
+    blobs: tuple[bytes, ...] = ()
+
+
+def view(entries: Iterable[Entry], *, shared: bool = False, message_ids: bool = False) -> tuple[Message, ...]:
+    return repair(render(visible(entries), shared=shared, message_ids=message_ids))
+
+
+def visible(entries: Iterable[Entry]) -> list[Entry]:
+    """What is not hidden, each summary in the place of what it covers."""
+    return sorted((entry for entry in entries if entry.hidden_by is None), key=_POSITION)
+
+
+def render(entries: Sequence[Entry], *, shared: bool, message_ids: bool = False) -> list[Message]:
+    """Each entry as a message. Whatever the gateway adds stands in marks that no other text can contain."""
+    messages: list[Message] = []
+    latest = entries[0].at if entries else None
+    for entry in entries:
+        if entry.role is _ASSISTANT:
+            blobs = (entry.blob,) if entry.blob else ()
+            messages.append(Message(_ASSISTANT, entry.text, entry.calls, "", entry.reasoning, blobs))
+        elif entry.role is _TOOL:
+            messages.append(Message(_TOOL, without_marks(entry.text), (), entry.answers or ""))
+        elif text := _said(entry, shared=shared, message_ids=message_ids):
+            messages.append(Message(_USER, _after_gap(entry, latest) + text))
+        if latest and entry.role is not Role.SUMMARY:
+            latest = max(latest, entry.at)
+    return messages
+
+
+def _after_gap(entry: Entry, latest: datetime | None) -> str:
+    """Taken from the entries' own times, so it never changes once written."""
+    if entry.role is not _USER or latest is None or entry.at - latest < LONG_GAP:
+        return ""
+    return gap_mark((entry.at - latest).total_seconds()) + " "
+
+
+def _said(entry: Entry, *, shared: bool, message_ids: bool) -> str:
+    """What stands on the user's side of the conversation, though not only users put it there."""
+    if entry.role is Role.NOTE:
+        return note_mark(entry.text)
+    text = without_marks(entry.text)
+    if not text.strip():
+        return ""
+    if entry.role is Role.SUMMARY:
+        return f"{mark('summary of the earlier conversation')}\n{text}\n{mark('end of summary')}"
+    name = entry.sender.name if entry.sender else None
+    if entry.observed:
+        return f"{from_mark('overheard, not said to you, from', name)} {text} {mark('end of overheard')}"
+    facts = from_mark("from", name) + " " if shared else ""
+    if message_ids and entry.message_id:
+        facts += from_mark("message id", Label(entry.message_id)) + " "
+    return facts + text
+
+
+def repair(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """A sequence every provider accepts. Valid sequences come out as they went in."""
+    repaired: list[Message] = []
+    for role, neighbours in groupby(_paired(messages), key=_ROLE):
+        group = list(neighbours)
+        repaired += group if role is _TOOL or len(group) == 1 else [_joined(group)]
+    if repaired and repaired[0].role is _ASSISTANT:
+        repaired.insert(0, Message(_USER, BEGINNING))
+    return tuple(repaired)
+
+
+def _joined(group: Sequence[Message]) -> Message:
+    return Message(
+        group[0].role,
+        "\n\n".join(message.text for message in group if message.text),
+        tuple(call for message in group for call in message.calls),
+        "",
+        "\n\n".join(message.reasoning for message in group if message.reasoning),
+        tuple(blob for message in group for blob in message.blobs),
+    )
+
+
+def _paired(messages: Iterable[Message]) -> list[Message]:
+    """Every result behind its call, one each; results without a call left out; calls without a result closed."""
+    paired: list[Message] = []
+    owed: dict[str, list[int]] = {}
+    taken: dict[str, int] = {}
+    for message in messages:
+        if message.role is _TOOL:
+            if places := owed.get(message.answers):
+                place = places.pop(0)
+                text = _encodable(message.text) if message.text.strip() else NO_OUTPUT
+                paired[place] = Message(_TOOL, text, (), paired[place].answers)
+        elif message.calls:
+            calls = tuple([_valid_call(call, taken) for call in message.calls])
+            _expect_results(message.calls, len(paired) + 1, owed)
+            paired.append(_valid(message)._replace(calls=calls))
+            paired += [Message(_TOOL, INTERRUPTED, (), call.id) for call in calls]
+        elif message.text.strip():
+            paired.append(_valid(message))
+    return paired
+
+
+def _expect_results(calls: tuple[ToolCall, ...], first_place: int, owed: dict[str, list[int]]) -> None:
+    """An id used again belongs to the newer call; used twice in one message, the results come in order."""
+    for call in calls:
+        owed[call.id] = []
+    for place, call in enumerate(calls, first_place):
+        owed[call.id].append(place)
+
+
+def _valid(message: Message) -> Message:
+    if message.text.isascii() and message.reasoning.isascii():
+        return message
+    return message._replace(text=_encodable(message.text), reasoning=_encodable(message.reasoning))
+
+
+def _encodable(text: str) -> str:
+    """The text without half surrogates, which no wire format can carry."""
+    return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_NAME_LIMIT = 64
+
+
+def _valid_call(call: ToolCall, taken: dict[str, int]) -> ToolCall:
+    identity = _unique(_NOT_IN_NAMES.sub("_", call.id)[:_NAME_LIMIT] or "call", taken)
+    name = _NOT_IN_NAMES.sub("_", call.name)[:_NAME_LIMIT] or "unknown_tool"
+    arguments = _json_object(call.arguments)
+    if (identity, name, arguments) == (call.id, call.name, call.arguments):
+        return call
+    return ToolCall(id=identity, name=name, arguments=arguments)
+
+
+def _unique(identity: str, taken: dict[str, int]) -> str:
+    """`identity`, numbered if it was there before; `taken` remembers how far each id has been counted."""
+    unique = identity
+    while unique in taken:
+        taken[identity] += 1
+        suffix = f"_{taken[identity]}"
+        unique = identity[: _NAME_LIMIT - len(suffix)] + suffix
+    taken[unique] = 1
+    return unique
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+_STRICT_JSON = json.JSONDecoder(parse_constant=_refuse)
+
+
+def _json_object(text: str) -> str:
+    """The arguments as they were if they are a JSON object, else an object that holds what was sent instead."""
+    try:
+        if isinstance(_STRICT_JSON.decode(text), dict) and text == _encodable(text):
+            return text
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"malformed_arguments": _encodable(text)})

@@ -1,0 +1,124 @@
+"""Wall clocks: which instant a local date and time means in a time zone, whatever the clocks do that day."""
+
+import re
+from bisect import bisect_left
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from palaver.domain.errors import MalformedTime, UnknownZone
+
+__all__ = ["clock", "first_instant", "instant_text", "parse_instant", "readings", "utc", "zone"]
+
+# "right/" counts leap seconds and "posix…" doubles the rest: neither is a zone a person lives in.
+_ZONE = re.compile(r"(?!right/|posix)[A-Za-z][\w+-]*(/[\w+-]+)*", re.ASCII)
+_TIME = re.compile(
+    r"\s*(?P<day>\d{4}-\d\d-\d\d)"
+    r"([Tt ](?P<time>\d\d:\d\d(:\d\d(\.\d{1,6})?)?)(?P<offset>[Zz]|[+-]\d\d(:?\d\d)?)?)?\s*",
+    re.ASCII,
+)
+_LONGEST = 64
+_ALLOWED_TIME = "a date, a time and an offset or Z (ISO 8601), years 1 to 9999"
+_EXAMPLE_TIME = "2026-03-29T09:30:00+02:00"
+
+
+def zone(name: str) -> ZoneInfo:
+    if len(name) > _LONGEST or not _ZONE.fullmatch(name):
+        raise _unknown(name)
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise _unknown(name) from error
+
+
+def _unknown(name: str) -> UnknownZone:
+    close = _close_zones(name[:_LONGEST])
+    return UnknownZone(
+        "There is no time zone",
+        found=name[: 2 * _LONGEST],
+        allowed=f"a name of the IANA time zone database{', perhaps ' + ' or '.join(close) if close else ''}",
+        example=close[0] if close else "Europe/Berlin",
+    )
+
+
+def _close_zones(name: str) -> list[str]:
+    """Known zones that look like `name`, whole or by their city, the closest first."""
+    known = sorted(available_timezones())
+    cities = {zone.rpartition("/")[2].lower(): zone for zone in known}
+    spelled = cities | {zone.lower(): zone for zone in known}
+    wanted = name.strip().lower().replace(" ", "_")
+    return list(dict.fromkeys(spelled[close] for close in get_close_matches(wanted, spelled)))
+
+
+def utc(moment: datetime) -> datetime:
+    if moment.utcoffset() is None:
+        raise _malformed("An offset or Z is missing in", moment.isoformat())
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise _malformed("Out of range:", moment.isoformat()) from error
+
+
+def clock(instant: datetime, zone: ZoneInfo) -> datetime:
+    """What the wall clock there reads at `instant`, as a naive time."""
+    try:
+        return utc(instant).astimezone(zone).replace(tzinfo=None, fold=0)
+    except OverflowError as error:
+        raise _malformed("Out of range:", instant.isoformat()) from error
+
+
+def readings(local: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:
+    """The instants at which the clock there reads exactly `local`: none in a gap, two when it is put back."""
+    return tuple(instant for instant in _meanings(local, zone) if clock(instant, zone) == local)
+
+
+def first_instant(local: datetime, zone: ZoneInfo) -> datetime:
+    """The earliest instant at which the clock there reads `local` or later.
+
+    A time that exists twice means the first; one that does not, or whose day does not, the moment of the jump.
+    """
+    exact = readings(local, zone)
+    return exact[0] if exact else _jump(local, zone)
+
+
+def _meanings(local: datetime, zone: ZoneInfo) -> list[datetime]:
+    """`local` read with the offset before and after the nearest change, in order."""
+    return sorted({utc(local.replace(tzinfo=zone, fold=fold)) for fold in (0, 1)})
+
+
+def _jump(local: datetime, zone: ZoneInfo) -> datetime:
+    """The second at which the clock passed over `local`: between the two meanings of a time in a gap."""
+    before, after = (instant.replace(microsecond=0) for instant in _meanings(local, zone))
+
+    def passed(second: int) -> bool:
+        return clock(before + timedelta(seconds=second), zone) >= local
+
+    seconds = range(int((after - before).total_seconds()))
+    return before + timedelta(seconds=bisect_left(seconds, True, key=passed))
+
+
+def parse_instant(text: str, default: ZoneInfo | None = None) -> datetime:
+    """The instant, in UTC. Without `default`, a time that does not say its offset is refused."""
+    shape = _TIME.fullmatch(text)
+    if shape is None:
+        raise _malformed("Not a date and time:", text)
+    if shape["time"] is None:
+        raise _malformed("The time of day is missing in", text)
+    return _instant(text, default if shape["offset"] is None else None)
+
+
+def _instant(text: str, zone: ZoneInfo | None) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text.strip().upper())
+    except ValueError as error:
+        raise _malformed("There is no date and time", text) from error
+    return utc(moment) if zone is None else first_instant(moment, zone)
+
+
+def instant_text(instant: datetime) -> str:
+    """`instant` in UTC, as `parse_instant` reads it back."""
+    return f"{utc(instant).replace(tzinfo=None).isoformat()}Z"
+
+
+def _malformed(problem: str, found: str) -> MalformedTime:
+    return MalformedTime(problem, found=found[: 2 * _LONGEST], allowed=_ALLOWED_TIME, example=_EXAMPLE_TIME)

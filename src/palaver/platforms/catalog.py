@@ -1,0 +1,67 @@
+"""The catalogue: what each platform is, known before (and without) loading the adapter that speaks to it."""
+
+from collections.abc import Mapping
+
+from palaver.domain.platform import Note, Platform
+
+__all__ = ["PLATFORMS"]
+
+_SLACK = Note(
+    text="You can read channels, look up people and pin messages here with the Slack tools.",
+    needs=frozenset({"slack"}),
+    otherwise=(
+        "You cannot search channels, look up people or manage messages here: you only see what is sent to you. "
+        "Say so instead of promising it."
+    ),
+)
+_DISCORD = Note(
+    text="You can act here with the Discord tools; they take the server, channel and thread ids given above.",
+    needs=frozenset({"discord"}),
+    otherwise=(
+        "You cannot read other channels, manage the server or look up members: you only see what is sent to you. "
+        "Say so instead of promising it."
+    ),
+)
+_DISCORD_MENTIONS = Note(text="Mention a person by writing <@id> with their id.")
+_IMESSAGE = Note(
+    text="Write short thoughts separated by blank lines; each is sent as a bubble of its own. No Markdown."
+)
+_MATRIX = Note(text="Stay in this room: you cannot read or write in any other.")
+_YUANBAO = Note(
+    text=(
+        "Private messages reach one person; in a group everybody reads along. "
+        "To answer somebody privately, ask them to write to you directly."
+    )
+)
+# In a target a Matrix room may be written as it is, colons included; a thread is an event id.
+_MATRIX_ROOM = r"[!#@][^:]*(?::[^:$]+(?::[0-9]{1,5})?)?"
+
+_ALL = (
+    Platform(name="terminal", title="Terminal", place="CLI terminal"),
+    Platform(name="web", title="Web chat"),
+    Platform(name="api", title="HTTP API", for_people=False),
+    Platform(name="webhook", title="Webhook", for_people=False),
+    Platform(name="telegram", title="Telegram", hides_ids=True, has_threads=True),
+    Platform(name="discord", title="Discord", has_threads=True, notes=(_DISCORD, _DISCORD_MENTIONS)),
+    Platform(name="slack", title="Slack", has_threads=True, notes=(_SLACK,)),
+    Platform(name="whatsapp", title="WhatsApp", hides_ids=True),
+    Platform(name="signal", title="Signal", hides_ids=True),
+    Platform(name="matrix", title="Matrix", has_threads=True, chat_id_pattern=_MATRIX_ROOM, notes=(_MATRIX,)),
+    Platform(name="imessage", title="iMessage", hides_ids=True, notes=(_IMESSAGE,)),
+    Platform(name="feishu", title="Feishu", has_threads=True),
+    Platform(name="wechat", title="WeChat"),
+    Platform(name="wecom", title="WeCom"),
+    Platform(name="yuanbao", title="Yuanbao", notes=(_YUANBAO,)),
+    Platform(name="email", title="E-mail", has_threads=True),
+    Platform(name="mattermost", title="Mattermost", has_threads=True),
+    Platform(name="teams", title="Microsoft Teams", has_threads=True, chat_id_pattern=r"(?:[0-9]+:)?[^:]+"),
+    Platform(name="line", title="LINE"),
+    Platform(name="irc", title="IRC"),
+    Platform(name="xmpp", title="XMPP"),
+    Platform(name="sms", title="SMS"),
+    Platform(name="ntfy", title="ntfy"),
+    Platform(name="dingtalk", title="DingTalk"),
+    Platform(name="qq", title="QQ"),
+)
+
+PLATFORMS: Mapping[str, Platform] = {platform.name: platform for platform in _ALL}

@@ -1,0 +1,169 @@
+"""`palaver explain` from the outside: what it prints, and how it refuses."""
+
+import json
+from typing import Any
+
+import pytest
+
+from palaver import __version__
+from palaver.cli.main import main
+
+
+def explain(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    assert main(["explain", *args, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    assert main(args) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) == 1
+    return printed.err
+
+
+def key(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    return explain(capsys, "key", "--platform", "telegram", *args)["key"]
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"palaver {__version__}\n"
+
+
+def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "explain" in capsys.readouterr().out
+
+
+def test_key_json_has_key_parts_and_shared(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain(capsys, "key", "--platform", "telegram", "--kind", "group", "--chat", "-100", "--user", "7")
+    assert found.keys() == {"key", "parts", "shared"}
+    assert found["key"] == "agent:main:telegram:group:-100:user:7"
+    assert found["shared"] is False
+    assert [part["name"] for part in found["parts"]] == ["profile", "platform", "kind", "chat", "user"]
+    assert all(part.keys() == {"name", "value", "rule"} and part["rule"] for part in found["parts"])
+
+
+def test_every_option_reaches_the_key(capsys: pytest.CaptureFixture[str]) -> None:
+    group = ("--kind", "group", "--chat", "-100")
+    assert key(capsys, "--chat", "123") == "agent:main:telegram:dm:123"
+    assert key(capsys, "--chat", "", "--user", "7") == "agent:main:telegram:dm::user:7"
+    assert key(capsys, "--chat", "1", "--thread", "2") == "agent:main:telegram:dm:1:thread:2"
+    assert key(capsys, *group, "--user", "7", "--user-alt", "U") == "agent:main:telegram:group:-100:user:U"
+    assert key(capsys, *group, "--user", "7", "--group-scope", "shared") == "agent:main:telegram:group:-100"
+    assert key(capsys, *group, "--thread", "4", "--user", "7", "--thread-scope", "per-user") == (
+        "agent:main:telegram:group:-100:thread:4:user:7"
+    )
+    assert key(capsys, "--chat", "1", "--account", "b", "--profile", "p") == "agent:p:telegram:dm:1:account:b"
+    assert key(capsys, "--chat", "1", "--server", "s") == "agent:main:telegram:dm:1:scope:s"
+    assert key(capsys, "--chat", "1", "--dm-scope", "shared") == "agent:main::dm"
+    assert key(capsys, "--chat", "1", "--dm-scope", "shared", "--no-owner") == "agent:main:telegram:dm:1"
+    assert key(capsys, "--chat", "1", "--dm-scope", "per-person", "--person", "p1") == "agent:main::dm::person:p1"
+
+
+def test_key_for_people_shows_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "key", "--platform", "telegram", "--kind", "group", "--chat", "[red]", "--user", "7"]) == 0
+    printed = capsys.readouterr().out
+    assert "agent:main:telegram:group:%5Bred%5D:user:7" in printed
+    assert "[red]" in printed
+    assert "group scope per-user: each participant has their own" in printed
+
+
+def test_reset_json(capsys: pytest.CaptureFixture[str]) -> None:
+    night = ("--zone", "Europe/Berlin", "--last-active", "2026-03-29T01:30:00+01:00")
+    policy = ("--policy", "both", "--idle-minutes", "1440", "--at-hour", "4")
+    assert explain(capsys, "reset", *policy, *night, "--now", "2026-03-29T04:00:00+02:00") == {
+        "reset": "daily",
+        "boundary": "2026-03-29T04:00:00+02:00",
+        "next": "2026-03-30T04:00:00+02:00",
+    }
+    assert explain(capsys, "reset", *policy, *night, "--now", "2026-03-29T03:59:59+02:00") == {
+        "reset": None,
+        "boundary": None,
+        "next": "2026-03-29T04:00:00+02:00",
+    }
+    assert explain(capsys, "reset", *night) == {"reset": None, "boundary": None, "next": None}
+    idle = explain(capsys, "reset", "--policy", "idle", "--idle-minutes", "60", *night, "--now", "2026-03-29T02:00:00Z")
+    assert (idle["reset"], idle["boundary"]) == ("idle", "2026-03-29T03:30:00+02:00")
+
+
+def test_target_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain(capsys, "target", "telegram:-100:42,local,slack,origin,all") == {
+        "targets": [
+            {"kind": "place", "platform": "telegram", "chat": "-100", "thread": "42"},
+            {"kind": "local"},
+            {"kind": "home", "platform": "slack"},
+            {"kind": "origin"},
+            {"kind": "all"},
+        ]
+    }
+
+
+def test_schedule_json_gives_the_next_five(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain(capsys, "schedule", "every 2h", "--zone", "Europe/Berlin", "--now", "2026-03-28T23:30:00Z")
+    assert found["next"] == [
+        "2026-03-29T03:30:00+02:00",
+        "2026-03-29T05:30:00+02:00",
+        "2026-03-29T07:30:00+02:00",
+        "2026-03-29T09:30:00+02:00",
+        "2026-03-29T11:30:00+02:00",
+    ]
+    once = explain(capsys, "schedule", "30m", "--now", "2026-03-28T23:30:00Z")
+    assert once["next"] == ["2026-03-29T00:00:00+00:00"]
+
+
+@pytest.mark.parametrize(
+    ("args", "found", "allowed", "example"),
+    [
+        (["explain", "key", "--platform", "telegramm"], "'telegramm'", "telegram,", "palaver explain key"),
+        (["explain", "key", "--platform", "telegram", "--kind", "x"], "'x'", "dm, group", "palaver explain key"),
+        (["explain", "key", "--platform", "web", "--dm-scope", "x"], "'x'", "per-chat", "palaver explain key"),
+        (["explain", "key", "--platform", "web", "--profile", ""], "''", "any text", "main"),
+        (["explain", "key"], "--platform", "--kind", "palaver explain key"),
+        (["explain", "key", "--plat", "web"], "--plat", "--platform", "palaver explain key"),
+        (["explain", "reset", "--last-active", "now"], "'now'", "ISO 8601", "+02:00"),
+        (["explain", "reset", "--last-active", "2026-01-01T00:00:00"], "2026-01-01", "offset", "+02:00"),
+        (["explain", "reset", "--last-active", "2026-01-01T00:00Z", "--policy", "x"], "'x'", "never", "explain reset"),
+        (["explain", "reset", "--last-active", "2026-01-01T00:00Z", "--at-hour", "24"], "'24'", "0 to 23", "4"),
+        (["explain", "reset", "--last-active", "2026-01-01T00:00Z", "--at-hour", "x"], "'x'", "whole", "explain reset"),
+        (["explain", "reset", "--last-active", "2026-01-01T00:00Z", "--zone", "Berlin"], "'Berlin'", "IANA", "Europe"),
+        (["explain", "target", "telegarm:1"], "'telegarm:1'", "<platform>", "telegram:-100:42"),
+        (["explain", "target", "telegram:"], "'telegram:'", "telegram:<chat>", "telegram:123"),
+        (["explain", "schedule", "often"], "'often'", "every 2h", "* * MON-FRI"),
+        (["explain"], "Missing command", "key, reset", "palaver explain"),
+        (["bogus"], "'bogus'", "explain", "palaver"),
+    ],
+)
+def test_wrong_input_gets_one_sentence(
+    capsys: pytest.CaptureFixture[str], args: list[str], found: str, allowed: str, example: str
+) -> None:
+    sentence = refusal(capsys, *args)
+    assert sentence.index(found) < sentence.index("; allowed: ") < sentence.index("; for example: ")
+    assert allowed in sentence
+    assert example in sentence.partition("; for example: ")[2]
+
+
+def test_with_json_a_refusal_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "target", "nowhere", "--json"]) == 2
+    printed = capsys.readouterr()
+    assert "'nowhere'" in json.loads(printed.out)["error"]
+    assert "'nowhere'" in printed.err
+
+
+@pytest.mark.parametrize("hostile", ["\x1b[31mred", "a\nb", "\u202eevil", "x" * 100_000, "\ud800", "[bold]"])
+def test_hostile_input_is_harmless(capsys: pytest.CaptureFixture[str], hostile: str) -> None:
+    for args in (("target", hostile), ("schedule", hostile), ("key", "--platform", hostile)):
+        sentence = refusal(capsys, "explain", *args)
+        assert "\x1b" not in sentence
+        assert len(sentence) < 1000
+    assert main(["explain", "key", "--platform", "web", "--chat", hostile]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_the_tour_shows_every_stop(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tour"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.count("$ palaver explain") == 6
+    assert "agent:main:telegram:group:-100:user:7" in printed.out
+    assert printed.err.startswith("palaver: Unknown target")

@@ -1,0 +1,103 @@
+"""What a compaction may cover."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.domain.compaction import CompactionTrigger, check_gain, plan_compaction
+from palaver.domain.errors import NothingToCompact
+from palaver.domain.transcript import Entry, Role, ToolCall
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def entry(seq: int, role: Role, text: str = "some words to say", **more: object) -> Entry:
+    return Entry(seq=seq, role=role, text=text, at=NOON, **more)  # pyright: ignore[reportArgumentType]
+
+
+def chat(exchanges: int) -> list[Entry]:
+    return [
+        entry(2 * number + side, role)
+        for number in range(exchanges)
+        for side, role in enumerate((Role.USER, Role.ASSISTANT))
+    ]
+
+
+@st.composite
+def working_logs(draw: st.DrawFn) -> list[Entry]:
+    """Turns with tool calls whose results come at once, late or never; ids repeat from turn to turn."""
+    log: list[Entry] = []
+    late: list[str] = []
+    for _ in range(draw(st.integers(1, 8))):
+        log.append(entry(len(log), Role.USER))
+        for name in draw(st.lists(st.sampled_from("abc"), max_size=3)):
+            log.append(entry(len(log), Role.ASSISTANT, calls=(ToolCall(id=name, name="t"),)))
+            late.append(name)
+            while late and draw(st.booleans()):
+                log.append(entry(len(log), Role.TOOL, answers=late.pop(0)))
+    return log
+
+
+def split_calls(log: Sequence[Entry], covered: set[int]) -> list[tuple[int, int]]:
+    made: dict[str, int] = {}
+    found: list[tuple[int, int]] = []
+    for each in log:
+        made |= {call.id: each.seq for call in each.calls}
+        if each.answers in made and (made[each.answers] in covered) != (each.seq in covered):
+            found.append((made[each.answers], each.seq))
+    return found
+
+
+@given(working_logs(), st.integers(0, 4))
+def test_no_call_is_parted_from_its_result(log: list[Entry], keep: int) -> None:
+    try:
+        plan = plan_compaction(log, keep_exchanges=keep)
+    except NothingToCompact:
+        return
+    covered = {each.seq for each in plan.covered}
+    assert split_calls(log, covered) == []
+    assert covered == set(range(len(covered)))
+    kept = [each for each in log if each.seq not in covered]
+    assert sum(each.role is Role.USER for each in kept) >= keep
+
+
+def test_the_most_recent_exchanges_are_kept() -> None:
+    assert plan_compaction(chat(5), keep_exchanges=2).covers == (0, 5)
+
+
+def test_a_short_conversation_is_refused() -> None:
+    with pytest.raises(NothingToCompact, match="most recent exchanges"):
+        plan_compaction(chat(2), keep_exchanges=2)
+
+
+def test_a_summary_alone_is_not_summarised_again() -> None:
+    log = [entry(9, Role.SUMMARY, covers=(0, 3)), *(each for each in chat(4) if each.seq > 3)]
+    with pytest.raises(NothingToCompact):
+        plan_compaction(log, keep_exchanges=2)
+
+
+def test_a_summary_and_what_followed_it_are() -> None:
+    log = [entry(19, Role.SUMMARY, covers=(0, 3)), *(each for each in chat(6) if each.seq > 3)]
+    assert plan_compaction(log, keep_exchanges=2).covers == (3, 7)
+
+
+def test_hidden_entries_are_not_covered() -> None:
+    log = [entry(0, Role.USER, hidden_by="undo"), *(each for each in chat(5) if each.seq > 1)]
+    assert plan_compaction(log, keep_exchanges=2).covers == (2, 5)
+
+
+def test_a_summary_as_long_as_what_it_replaces_is_refused() -> None:
+    plan = plan_compaction(chat(5))
+    check_gain(plan, entry(10, Role.SUMMARY, "short"))
+    with pytest.raises(NothingToCompact, match=r"would take \d+ tokens in the place of"):
+        check_gain(plan, entry(10, Role.SUMMARY, "words " * 500))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "messages", "due"), [(849, 10, False), (850, 10, True), (0, 400, True), (0, 399, False)]
+)
+def test_due_near_the_context_or_at_a_count(tokens: int, messages: int, due: bool) -> None:
+    assert CompactionTrigger().is_due(tokens=tokens, context_window=1000, messages=messages) is due

@@ -1,0 +1,74 @@
+"""The documentation is executed: commands print what the page says, links lead somewhere."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from palaver.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def shown_commands() -> list[tuple[str, str, str]]:
+    """Page, command and the output the page promises."""
+    found: list[tuple[str, str, str]] = []
+    for page in PAGES:
+        for block in BLOCK.findall(page.read_text()):
+            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                command, _, output = part.partition("\n")
+                found.append((page_id(page), command, output))
+    return found
+
+
+def without_padding(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+@pytest.mark.parametrize(("page", "command", "promised"), shown_commands())
+def test_a_command_prints_what_the_page_says(
+    page: str, command: str, promised: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, *args = shlex.split(command)
+    assert program == "palaver", f"{page} shows a command this test does not run: {command}"
+    main(args)
+    printed = capsys.readouterr()
+    assert without_padding(printed.out + printed.err) == without_padding(promised)
+
+
+def test_the_pages_show_commands() -> None:
+    assert {"README.md", "docs/conversations.md", "docs/targets-and-schedules.md"} <= {
+        p for p, _, _ in shown_commands()
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_make_targets_in_pages_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)\b", page.read_text(), re.MULTILINE))
+    assert named <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(page.read_text()):
+        assert re.match(r"https?://", link) or (page.parent / link).exists(), f"{page_id(page)} links to {link}"
+
+
+def test_the_readme_begins_with_the_two_commands() -> None:
+    commands = re.findall(r"^(?:\$ )?(make \w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert commands[:2] == ["make run", "make test"]
+
+
+def test_every_file_of_the_domain_is_on_the_map() -> None:
+    on_the_map = set(re.findall(r"`(\w+)`", (ROOT / "docs/architecture.md").read_text()))
+    files = {path.stem for path in (ROOT / "src/palaver/domain").glob("*.py")} - {"__init__"}
+    assert files <= on_the_map
