@@ -33,7 +33,7 @@ __all__ = [
 
 # No deadline: a slow machine is not a wrong program.
 BRIEF = settings(max_examples=100, deadline=None)
-THOROUGH = settings(max_examples=250, deadline=None)
+THOROUGH = settings(max_examples=150, deadline=None)
 
 NASTY = (
     "",

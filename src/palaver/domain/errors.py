@@ -11,9 +11,16 @@ PalaverError
 │   ├── UnknownZone
 │   ├── UnknownCommand
 │   ├── BadArgument
-│   └── EmptyTitle
+│   ├── EmptyTitle
+│   └── UnknownStore
 ├── NothingToCompact        a compaction that would gain nothing
-└── IllegalTransition       a life cycle was asked for a step it does not have
+├── IllegalTransition       a life cycle was asked for a step it does not have
+└── StoreError              durable state could not be read or written
+    ├── StoreUnavailable    it may be tried again later
+    ├── StoreInUse          another gateway owns the database
+    ├── NewerSchema         a newer Palaver wrote the database
+    ├── StaleFence          the turn belongs to somebody else now; nothing was written
+    └── NotFound            nothing there, or nothing this principal may see
 """
 
 from enum import Enum
@@ -30,10 +37,17 @@ __all__ = [
     "MalformedSource",
     "MalformedTarget",
     "MalformedTime",
+    "NewerSchema",
+    "NotFound",
     "NothingToCompact",
     "PalaverError",
+    "StaleFence",
+    "StoreError",
+    "StoreInUse",
+    "StoreUnavailable",
     "UnknownCommand",
     "UnknownPlatform",
+    "UnknownStore",
     "UnknownZone",
 ]
 
@@ -83,6 +97,9 @@ class BadArgument(InvalidInput): ...
 class EmptyTitle(InvalidInput): ...
 
 
+class UnknownStore(InvalidInput): ...
+
+
 class NothingToCompact(PalaverError):
     """Raised instead of a compaction that would save nothing."""
 
@@ -96,3 +113,43 @@ class IllegalTransition(PalaverError):
         self.current = current
         self.wanted = wanted
         self.legal = legal
+
+
+class StoreError(PalaverError):
+    """Durable state could not be read or written."""
+
+
+class StoreUnavailable(StoreError):
+    """The database does not answer now; nothing was written, or the sentence says that it is not known."""
+
+
+class StoreInUse(StoreError):
+    """Another gateway owns the database."""
+
+
+class NewerSchema(StoreError):
+    def __init__(self, found: int, known: int) -> None:
+        super().__init__(
+            f"the database has schema {found}, this Palaver knows schemas up to {known}: install a newer Palaver, "
+            "or open the backup that was made before the upgrade"
+        )
+        self.found = found
+        self.known = known
+
+
+class StaleFence(StoreError):
+    """A write came too late: somebody else has taken over. Nothing was written."""
+
+    def __init__(self, what: str, number: int, fence: int) -> None:
+        super().__init__(f"{what} {number} is no longer held under fence {fence}; nothing was written")
+        self.number = number
+        self.fence = fence
+
+
+class NotFound(StoreError):
+    """Not there, or not for this principal: which of the two is nobody's business."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(f"there is no {what} {shown(name)} that you may see")
+        self.what = what
+        self.name = name

@@ -9,20 +9,20 @@ import re
 
 __all__ = ["redact"]
 
-_PASSWORD = r"(?:pass(?:word|wd|phrase|code)|(?<=[_-])pass|pwd)"
-_SECRET = (
+_TYPED_NAME = r"(?:pass(?:word|wd|phrase|code)|(?<=[_-])pass|pwd)"
+_ISSUED_NAME = (
     r"(?:(?:api|access|secret|private|signing|encryption|account|shared|master|auth)[_. -]?key"
     r"|secret|token|credentials?)"
 )
-_LOUD = r"(?:PASS(?:WORD|WD|PHRASE)?|SECRET|TOKEN|CREDENTIALS?|(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|AUTH)_?KEY)"
+_LOUD_NAME = r"(?:PASS(?:WORD|WD|PHRASE)?|SECRET|TOKEN|CREDENTIALS?|(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|AUTH)_?KEY)"
 _FLAG = r"(?<![\w-])--[\w-]{0,32}?"
-_IS = r"""(?:\\?["'`])?\]?[ \t]{0,4}(?::=|=>|[:=])[ \t]{0,4}(?!=)"""
+_IS = r"""(?:\\?["'`]\]?)?[ \t]{0,4}(?::=|=>|[:=])[ \t]{0,4}(?!=)"""
 
 _QUOTED = r"""\\?["'`]((?:(?!\\?["'`])\S){4,}+)(?=\\?["'`]|\Z)"""
 _BARE = r"""[^\s"'`,;&|<>(){}\[\]=\\]"""
 _LOOSE = r"""(?:(?!\[redacted: )[^\s"'`])"""
 _LITERAL = (  # not a path, a URL, a variable, an attribute
-    rf"(?![/.~$%<({{\[]|\w{{1,16}}://|(?:[A-Za-z_]\w{{0,64}}\.){{1,8}}[A-Za-z_]\w{{0,64}}(?![^\s,;)(\[]))"
+    r"(?![/.~$%<({\[]|\w{1,16}://|(?:[A-Za-z_]\w{0,64}\.){1,8}[A-Za-z_]\w{0,64}(?![^\s,;)(\[]))"
 )
 _VALUE = rf"{_LITERAL}({_BARE}{{6,}}+={{0,2}})(?!\(|\[(?!redacted: ))"
 _DIGIT = rf"(?={_BARE}{{0,64}}?\d)"
@@ -31,14 +31,17 @@ _DIGIT_OR_SYMBOL = rf"(?={_BARE}{{0,64}}?(?:\d|[@#$%^*+~!?]{_BARE}))"
 _NOT_A_WORD = r"(?=\S{0,64}?(?:\d|[a-z][A-Z]|=|[@#$%^*+]\S))"
 _FLAG_VALUE = rf"(?:[ =]{_QUOTED}|={_LITERAL}({_BARE}{{4,}}+)| {_NOT_A_WORD}{_LITERAL}({_BARE}{{4,}}+))"
 
+_SCHEME = r"""\b(?:bearer|authorization["']?[ \t]?[:=][ \t]{0,4}["']?(?:basic|bot|digest|token|apikey))"""
+_KEY_LINE = r"(?:\s|\\[nr])*+[^\n]{0,12}?[A-Za-z0-9+/=]{16,}+"
+_KEY_HEADER = r"(?:\s|\\[nr])*+[^\n]{0,12}?(?:Proc-Type|Version|Comment):"
+_PEM_KEY = (  # up to its end, or for as long as it looks like one
+    rf"-----BEGIN (?:[A-Z0-9]{{1,16}} ){{0,3}}PRIVATE KEY(?: BLOCK)?-----(?={_KEY_LINE}|{_KEY_HEADER})"
+    rf"(?:(?:[^-]++|-(?!----))*+-----END [A-Z0-9 ]{{0,48}}-----|(?:{_KEY_LINE})++)"
+)
+
 # What a pattern captures is the secret; where it captures nothing, the whole match is.
 _KINDS = (
-    (
-        "private key",
-        r"-----BEGIN (?:[A-Z0-9]{1,16} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
-        r"(?:(?:[^-]++|-(?!----))*+-----END [A-Z0-9 ]{0,48}-----"
-        r"|(?:(?:\s|\\[nr])*+[^\n]{0,12}?[A-Za-z0-9+/=]{16,}+)++)",
-    ),
+    ("private key", _PEM_KEY),
     ("jwt", r"(?<![\w-])eyJ[\w-]{8,}+(?:\.[\w-]*+){2,4}"),
     ("aws key", r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
     ("aws secret", r"(?i:secret_?access_?key)\W{1,6}([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"),
@@ -82,26 +85,24 @@ _KINDS = (
     ("vault token", r"(?<![\w.])hv[sbr]\.[\w-]{24,}+"),
     ("age key", r"AGE-SECRET-KEY-1[A-Z0-9]{58}"),
     ("url password", r"""(?<=://)[^\s/:@"'<>]{0,256}:([^\s/"'<>]{1,256})@"""),
-    ("url parameter", rf"""(?i:[?&][\w-]{{0,32}}(?:{_PASSWORD}|{_SECRET}|sig|signature))=([^\s&#"'<>\[]{{8,}}+)"""),
-    ("cookie", r"""(?i:\bcookie["']?:)[ \t]{0,4}["']?([^\s=;"'\[]{1,128}=[^\r\n"']++)"""),
-    ("authorization", rf"(?i:\bbearer)[ \t]{{1,4}}{_NOT_A_WORD}([\w.~+/=-]{{8,}}+)"),
     (
-        "authorization",
-        r"""(?i:\bauthorization["']?[ \t]?[:=][ \t]{0,4}["']?(?:basic|bot|digest|token|apikey))[ \t]{1,4}"""
-        rf"{_NOT_A_WORD}([\w.~+/=-]{{8,}}+)",
+        "url parameter",
+        rf"""(?i:[?&][\w-]{{0,32}}(?:{_TYPED_NAME}|{_ISSUED_NAME}|sig|signature))=([^\s&#"'<>\[]{{8,}}+)""",
     ),
-    ("curl password", r"""\bcurl [^\n]{0,200}?(?<= )(?:-u|--user)[ =]["']?[^\s:"']{1,128}:([^\s"']{1,256})"""),
-    ("password", rf"(?i:{_FLAG}{_PASSWORD}){_FLAG_VALUE}"),
-    ("secret", rf"(?i:{_FLAG}{_SECRET}){_FLAG_VALUE}"),
-    ("password", rf"(?i:{_PASSWORD}){_IS}(?:{_QUOTED}|{_DIGIT_OR_SYMBOL}{_VALUE})"),
-    ("secret", rf"(?i:{_SECRET}){_IS}(?:{_QUOTED}|{_DIGIT}{_LETTER}{_VALUE})"),
-    ("secret", rf"(?<![a-z]){_LOUD}={_LITERAL}({_LOOSE}{{6,}}+)"),
+    ("cookie", r"""(?i:\bcookie["']?:)[ \t]{0,4}["']?([^\s=;"'\[]{1,128}=[^\r\n"']++)"""),
+    ("authorization", rf"(?i:{_SCHEME})[ \t]{{1,4}}{_NOT_A_WORD}([\w.~+/=-]{{8,}}+)"),
+    ("password", r"""(?<!\S)(?:-u|--user)[ =]["']?(?P<user>[^\s:"']{1,128}):(?!\d+\b|(?P=user)\b)([^\s"']{1,256})"""),
+    ("password", rf"(?i:{_FLAG}{_TYPED_NAME}){_FLAG_VALUE}"),
+    ("secret", rf"(?i:{_FLAG}{_ISSUED_NAME}){_FLAG_VALUE}"),
+    ("password", rf"(?i:{_TYPED_NAME}){_IS}(?:{_QUOTED}|{_DIGIT_OR_SYMBOL}{_VALUE})"),
+    ("secret", rf"(?i:{_ISSUED_NAME}){_IS}(?:{_QUOTED}|{_DIGIT}{_LETTER}{_VALUE})"),
+    ("secret", rf"(?<![a-z]){_LOUD_NAME}={_LITERAL}({_LOOSE}{{6,}}+)"),
 )
 _PATTERNS = tuple((f"[redacted: {name}]", re.compile(pattern, re.ASCII)) for name, pattern in _KINDS)
 
 _PLACEHOLDER = re.compile(
     r"""
-      \$\w+ | \$[{(].* | \{.*\} | <.*> | %\w*%? | @\w+@ | (?-i:[A-Z]+(?:_[A-Z]+)+)
+      \[redacted:.* | \$\w+ | \$[{(].* | \{.*\} | <.*> | %\w*%? | @\w+@ | (?-i:[A-Z]+(?:_[A-Z]+)+)
     | x+ | \*+ | \.+ | …+ | •+ | -+ | _+ | \?+ | .*xxxx+.* | .*\.\.\.
     | (?:your|example|insert|replace|enter)[\W_].* | change[-_]?me | placeholder | redacted | hidden | masked
     | (?:my|your|user|db|access|auth|new|old)?[-_]?(?:pass(?:word|wd|phrase)?|pwd|(?:api)?[-_]?key|token|secret)

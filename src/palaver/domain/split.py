@@ -80,7 +80,7 @@ def split(text: str, limit: int, unit: Unit = Unit.CODE_POINTS) -> tuple[Piece, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Block:
-    """A code fence or a table: a cut inside it needs the frame, and is a good one strictly between `body` and `last`."""
+    """A code fence or a table: any cut inside needs its frame, a good one lies strictly between `body` and `last`."""
 
     start: int
     body: int

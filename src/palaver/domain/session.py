@@ -1,0 +1,95 @@
+"""Sessions: one conversation each, and the principals on whose behalf they are read."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from palaver.domain.errors import BadArgument
+from palaver.domain.ids import encode_id
+from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import EndReason, SessionState
+from palaver.domain.source import Source
+
+__all__ = ["Counters", "ModelOverride", "Principal", "Session", "identity_of", "owner_of"]
+
+
+def identity_of(source: Source) -> str | None:
+    """One account of a human on a platform, as text: `telegram:7`."""
+    if source.participant is None:
+        return None
+    return f"{source.platform}:{encode_id(source.participant)}"
+
+
+def owner_of(key: SessionKey, source: Source) -> str:
+    """Whose titles must differ: the one person of a private conversation, the place of a shared one."""
+    return key.text if key.shared else identity_of(source) or key.text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Principal:
+    """On whose behalf something is read. It sees the conversations that one of its identities took part in."""
+
+    identities: frozenset[str] = frozenset()
+    sees_all: bool = False
+
+    @classmethod
+    def operator(cls) -> "Principal":
+        """Whoever holds the database itself."""
+        return cls(sees_all=True)
+
+    @classmethod
+    def speaking(cls, source: Source) -> "Principal":
+        identity = identity_of(source)
+        return cls(identities=frozenset({identity} if identity else ()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelOverride:
+    """The model a conversation asked for. It has no room for a credential."""
+
+    model: str
+    provider: str | None = None
+    base_url: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.base_url or "")
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise BadArgument(
+                "A base URL cannot carry credentials or a query:",
+                found=f"{parts.scheme}://…{parts.hostname or ''}{parts.path}",
+                allowed="scheme, host, port and path",
+                example="https://models.example.org/v1",
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counters:
+    entries: int = 0
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_micros: int = 0
+    """Millionths of the price table's currency."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Session:
+    number: int
+    """The store's own short name for it."""
+    id: str
+    key: SessionKey
+    owner: str
+    origin: Source
+    started: datetime
+    last_active: datetime
+    last_human: datetime
+    title: str | None = None
+    parent: str | None = None
+    ended: datetime | None = None
+    end_reason: EndReason | None = None
+    counters: Counters = Counters()
+    override: ModelOverride | None = None
+
+    @property
+    def state(self) -> SessionState:
+        return SessionState.OPEN if self.ended is None else SessionState.ENDED

@@ -1,0 +1,88 @@
+"""Turns: what came in, the turn that answers it, and what is owed in return."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
+from palaver.domain.reset import Cause
+from palaver.domain.source import NO_LABELS, Labels, Source
+
+__all__ = ["Delivery", "Inbound", "Outbound", "Received", "Turn", "Usage"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inbound:
+    """A message as the adapter parsed it. Its id is what makes a redelivery the same message."""
+
+    source: Source
+    text: str
+    at: datetime
+    labels: Labels = NO_LABELS
+    cause: Cause = Cause.HUMAN
+    observed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Received:
+    """An inbox row: an inbound message and what became of it."""
+
+    number: int
+    key: SessionKey
+    inbound: Inbound
+    state: InboxState
+    received: datetime
+    turn: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """One claim on a conversation. Every write of it names the fence; an older fence can write nothing."""
+
+    number: int
+    key: SessionKey
+    session: str
+    session_number: int
+    state: TurnState
+    attempt: int
+    fence: int
+    worker: str
+    lease_until: datetime
+    started: datetime
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_micros: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outbound:
+    """Something owed to a place: the text, where to, and which part of which reply it is."""
+
+    platform: str
+    chat_id: str
+    text: str
+    account: str | None = None
+    thread_id: str | None = None
+    reply_to: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delivery:
+    """An outbox row: an outbound message and what became of it."""
+
+    number: int
+    outbound: Outbound
+    state: OutboxState
+    attempts: int
+    due: datetime
+    turn: int | None = None
+    ordinal: int = 0
+    receipt: str | None = None
+    error: str | None = None
+    may_be_duplicate: bool = False

@@ -1,0 +1,68 @@
+"""Search over transcripts: what is asked, what is found."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from palaver.domain.session import Principal, Session
+from palaver.domain.transcript import Entry, Role
+
+__all__ = ["Hit", "Order", "Search", "SearchFilter"]
+
+
+class Order(StrEnum):
+    NEWEST = "newest"
+    BEST = "best"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchFilter:
+    """Narrows a search down; every given field must match."""
+
+    platform: str | None = None
+    person: str | None = None
+    """The identity of whoever said it: `telegram:7`."""
+    role: Role | None = None
+    session: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hit:
+    session: Session
+    entry: Entry
+    snippet: str
+    """The part of the entry around what was found, on one line."""
+    marks: tuple[tuple[int, int], ...] = ()
+    """Where in the snippet the words stand: start and end of each."""
+    before: tuple[Entry, ...] = ()
+    after: tuple[Entry, ...] = ()
+
+
+class Search(Protocol):
+    """An index apart from the truth. It may be thrown away at any time; what it finds is checked against the truth."""
+
+    async def find(
+        self,
+        query: str,
+        principal: Principal,
+        *,
+        filter: SearchFilter = SearchFilter(),  # noqa: A002, B008
+        order: Order = Order.NEWEST,
+        limit: int = 20,
+        neighbours: int = 0,
+    ) -> list[Hit]:
+        """What the principal may see and is not hidden. Catches up first, so no committed entry is missed."""
+        ...
+
+    async def catch_up(self) -> int:
+        """Read the journal to its end; gives how many entries were indexed."""
+        ...
+
+    async def rebuild(self) -> int:
+        """Throw the index away and make it anew from the transcripts."""
+        ...
+
+    async def close(self) -> None: ...

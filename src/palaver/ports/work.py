@@ -1,0 +1,64 @@
+"""Work: one atomic step as a generator of statements, that any database can drive.
+
+A piece of work yields statements and is given their rows. It knows neither threads nor event loops, so the same code
+runs on the writer thread of SQLite and over a connection to PostgreSQL, and pieces are joined with `yield from`.
+
+    @work
+    def rename(session: int, title: str) -> Steps[None]:
+        yield "UPDATE sessions SET title = ? WHERE no = ?", (title, session)
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import Any, Generic, ParamSpec, TypeVar
+
+__all__ = ["Lock", "Notify", "Row", "Statement", "Steps", "Value", "Work", "work"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+Value = str | int | bytes | None
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """From here to the end of the work, nobody else works under this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Once the work is committed, wake whoever waits for this."""
+
+    topic: str
+
+
+Statement = tuple[str, tuple[Value, ...]] | tuple[str, list[tuple[Value, ...]]] | Lock | Notify
+"""SQL with its values; SQL with a list of values to run it with each; a lock; a wake-up."""
+
+Steps = Generator[Statement, list[Row], T]
+
+
+class Work(Generic[T]):
+    """Work that can be started, and started again when a transaction had to be given up."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self, start: Callable[[], Steps[T]]) -> None:
+        self._start = start
+
+    def __iter__(self) -> Steps[T]:
+        return self._start()
+
+
+def work(function: Callable[P, Steps[T]]) -> Callable[P, Work[T]]:
+    """Turn a generator function into one that returns `Work`."""
+
+    @wraps(function)
+    def describe(*args: P.args, **kwargs: P.kwargs) -> Work[T]:
+        return Work(partial(function, *args, **kwargs))
+
+    return describe

@@ -1,0 +1,1 @@
+"""Durable state: one transactional truth, on SQLite and PostgreSQL."""

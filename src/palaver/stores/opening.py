@@ -1,0 +1,103 @@
+"""Opening a store: from a URL to a database with an up-to-date schema, and the index beside it."""
+
+import re
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from palaver.domain.errors import StoreError, UnknownStore
+from palaver.ports.store import Database
+from palaver.stores.ownership import FileOwnership, refuse_network_disk
+from palaver.stores.schema import POSTGRES, SQLITE, known_migrations, migrate_step, pending
+from palaver.stores.search import open_search
+from palaver.stores.sqlite import SqliteDatabase, connect
+from palaver.stores.store import Store
+
+__all__ = ["back_up", "open_store"]
+
+_SQLITE_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
+_POSTGRES_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta'"
+
+
+async def open_store(url: str, *, exclusive: bool = False) -> Store:
+    """`sqlite:///path`, a bare path, or `postgresql://…`; made if it does not exist, migrated if it is older.
+
+    A gateway opens it exclusively: a SQLite file belongs to one gateway. Commands read and write beside it.
+    """
+    scheme = urlsplit(url).scheme.lower() if "://" in url else "sqlite"
+    if scheme in {"postgresql", "postgres"}:
+        return await _open_postgres(url)
+    if scheme == "sqlite" and url.strip():
+        return await _open_sqlite(_path(url), exclusive=exclusive)
+    raise UnknownStore(
+        "Unknown store",
+        found=re.sub(r"//[^@/]*@", "//…@", url),
+        allowed="sqlite:///path, a path, or postgresql://user@host/database",
+        example="sqlite:///palaver.db",
+    )
+
+
+def _path(url: str) -> Path:
+    """After `sqlite:///` comes the path; a fourth slash begins an absolute one."""
+    return Path(unquote(url[len("sqlite:///") :]) if url.startswith("sqlite:///") else url).expanduser().absolute()
+
+
+async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    refuse_network_disk(path.parent)
+    ownership = FileOwnership(path)
+    if exclusive:
+        ownership.take()
+    try:
+        database = SqliteDatabase(path, ownership)
+    except sqlite3.Error as error:
+        ownership.release()
+        raise StoreError(f"the database {path} cannot be opened: {error}") from error
+    return await _ready(database, _SQLITE_TABLE, SQLITE)
+
+
+async def _open_postgres(url: str) -> Store:
+    try:
+        from palaver.stores.postgres import PostgresDatabase  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise UnknownStore(
+            "A PostgreSQL store needs asyncpg:",
+            found="not installed",
+            allowed="pip install 'palaver[postgres]'",
+            example="sqlite:///palaver.db",
+        ) from error
+    database = PostgresDatabase(url)
+    await database.open()
+    return await _ready(database, _POSTGRES_TABLE, POSTGRES)
+
+
+async def _ready(database: Database, version_table: str, words: Mapping[str, str]) -> Store:
+    try:
+        await _migrate(database, version_table, words)
+        return Store(database, await open_search(database))
+    except BaseException:
+        await database.close()
+        raise
+
+
+async def _migrate(database: Database, version_table: str, words: Mapping[str, str]) -> None:
+    """Bring the schema up to date; what another process has done meanwhile is not done twice."""
+    waiting = pending(known_migrations(), version_table)
+    missing = await database.transact(waiting)
+    if missing and missing[0].number > 1 and isinstance(database, SqliteDatabase):
+        back_up(database.path, missing[0].number - 1)
+    for migration in missing:
+        await database.transact(migrate_step(migration, words, waiting))
+
+
+def back_up(path: Path, version: int) -> Path:
+    """A copy of the whole database as it is, beside it: `palaver.db.schema-3`."""
+    copy = path.with_name(f"{path.name}.schema-{version}")
+    source, target = connect(path, read_only=True), sqlite3.connect(copy)
+    try:
+        source.backup(target)
+    finally:
+        source.close()
+        target.close()
+    return copy

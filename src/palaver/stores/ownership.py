@@ -1,0 +1,77 @@
+"""Who owns a SQLite file: one gateway at a time, on a file system whose locks can be trusted."""
+
+import fcntl
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import IO
+
+from palaver.domain.errors import StoreError, StoreInUse
+
+__all__ = ["FileOwnership", "refuse_network_disk"]
+
+# File systems on which several hosts may hold what looks like the same lock.
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ncpfs", "glusterfs", "lustre", "ceph"})
+_NETWORK_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone", "fuse.davfs")
+
+
+class FileOwnership:
+    """A lock beside the database, held while the gateway lives; the kernel lets go of it when the process dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(path.name + ".lock")
+        self._file: IO[str] | None = None
+
+    def take(self) -> None:
+        file = self._path.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "another process"
+            file.close()
+            raise StoreInUse(
+                f"the database {self._path.with_suffix('')} belongs to a running gateway ({owner}): stop it first, "
+                "or use another data directory"
+            ) from None
+        file.truncate(0)
+        file.write(f"pid {os.getpid()} on {socket.gethostname()}, {Path(sys.argv[0]).name}\n")
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        if self._file:
+            self._file.close()
+            self._file = None
+
+
+def refuse_network_disk(folder: Path, mounts: str | None = None) -> None:
+    """Raise where SQLite's locks are known to break. `mounts` is the text of mountinfo, read if not given."""
+    table = Path("/proc/self/mountinfo")
+    if mounts is None:
+        if not table.exists():
+            return
+        mounts = table.read_text(errors="replace")
+    kind = _kind_of(folder.resolve(), mounts)
+    if kind in _NETWORK or kind.startswith(_NETWORK_FUSE):
+        raise StoreError(
+            f"{folder} is on a network file system ({kind}), where SQLite loses data: "
+            "choose a local directory, or a postgresql:// store"
+        )
+
+
+def _kind_of(folder: Path, mounts: str) -> str:
+    """The type of the file system that holds the folder: the longest mount point, the last of equals."""
+    best, kind = -1, ""
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split(" ")
+        if len(fields) > _MOUNT_POINT and right:
+            point = Path(fields[_MOUNT_POINT].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\"))
+            if (folder == point or point in folder.parents) and len(point.parts) >= best:
+                best, kind = len(point.parts), right.split(" ")[0]
+    return kind
+
+
+_MOUNT_POINT = 4

@@ -1,0 +1,170 @@
+"""PostgreSQL: a pool of connections that reconnects by itself, and one that listens for wake-ups."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, asynccontextmanager
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import asyncpg
+
+from palaver.domain.errors import StoreUnavailable
+from palaver.ports.work import Lock, Notify, Row, Statement, Steps, Work
+from palaver.stores.wakeups import Wakeups
+
+__all__ = ["PostgresDatabase"]
+
+T = TypeVar("T")
+# asyncpg has no types of its own.
+Connection = Any
+_asyncpg: Any = asyncpg
+
+_CHANNEL = "palaver"
+_TRIES = 8
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+# Given up by the server in favour of another transaction: nothing happened, try again.
+_YIELDED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+# The connection is gone or the server is not ready.
+_LOST = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+)
+
+
+@lru_cache(maxsize=512)
+def _dialect(sql: str) -> str:
+    """Our SQL in PostgreSQL's words: numbered values, and what only it understands taken out of comments."""
+    numbers = iter(range(1, 1000))
+    numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
+    return re.sub(r"/\*pg (.*?)\*/", r"\1", numbered)
+
+
+async def _drive(connection: Connection, steps: Steps[T]) -> T:
+    try:
+        statement = next(steps)
+        while True:
+            statement = steps.send(await _run(connection, statement))
+    except StopIteration as finished:
+        return finished.value
+
+
+async def _run(connection: Connection, statement: Statement) -> list[Row]:
+    if isinstance(statement, Lock):
+        return await connection.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", statement.name)
+    if isinstance(statement, Notify):
+        return await connection.fetch("SELECT pg_notify($1, $2)", _CHANNEL, statement.topic)
+    sql, values = statement
+    if isinstance(values, list):
+        await connection.executemany(_dialect(sql), values)
+        return []
+    return await connection.fetch(_dialect(sql), *values)
+
+
+class PostgresDatabase:
+    """One PostgreSQL database, shared by any number of gateways."""
+
+    def __init__(self, url: str, *, connections: int = 10) -> None:
+        self._url = url
+        self._connections = connections
+        self._wakeups = Wakeups()
+        self._pool: Any = None
+        self._listener: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        try:
+            self._pool = await _asyncpg.create_pool(
+                self._url, min_size=1, max_size=self._connections, command_timeout=60
+            )
+        except (*_LOST, asyncpg.PostgresError) as error:
+            raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
+        self._listener = asyncio.create_task(self._listen(), name="palaver-listener")
+
+    async def transact(self, work: Work[T]) -> T:
+        return await self._until_answered(work, read_only=False)
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._until_answered(work, read_only=True)
+
+    def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
+        return self._wakeups.listen(topic)
+
+    async def close(self) -> None:
+        if self._listener:
+            self._listener.cancel()
+            await asyncio.gather(self._listener, return_exceptions=True)
+        if self._pool:
+            await self._pool.close()
+
+    async def _until_answered(self, work: Work[T], *, read_only: bool) -> T:
+        """Try again what certainly did not happen; say so when that is not known."""
+        pause = _FIRST_PAUSE
+        for attempt in range(_TRIES):
+            try:
+                async with self._transaction(read_only=read_only) as connection:
+                    return await _drive(connection, iter(work))
+            except (*_YIELDED, *_LOST) as error:
+                if attempt == _TRIES - 1:
+                    raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+        raise AssertionError
+
+    @asynccontextmanager
+    async def _transaction(self, *, read_only: bool) -> AsyncGenerator[Connection]:
+        async with self._pool.acquire() as connection:
+            transaction = connection.transaction(
+                readonly=read_only, isolation="repeatable_read" if read_only else "read_committed"
+            )
+            await transaction.start()
+            try:
+                yield connection
+            except BaseException:
+                if not connection.is_closed():
+                    await transaction.rollback()
+                raise
+            await _commit(transaction)
+
+    async def _listen(self) -> None:
+        """Keep one connection listening; after each reconnect everybody looks again, so nothing is missed."""
+        while True:
+            try:
+                await self._listen_until_cut()
+            except (*_LOST, asyncpg.PostgresError):
+                await asyncio.sleep(_FIRST_PAUSE * 4)
+
+    async def _listen_until_cut(self) -> None:
+        connection: Connection = await _asyncpg.connect(self._url, timeout=10)
+        cut = asyncio.Event()
+
+        def on_cut(_: Connection) -> None:
+            cut.set()
+
+        def on_notify(_: Connection, _pid: int, _channel: str, topic: str) -> None:
+            self._wakeups.wake(topic)
+
+        connection.add_termination_listener(on_cut)
+        try:
+            await connection.add_listener(_CHANNEL, on_notify)
+            self._wakeups.wake_all()
+            while not cut.is_set():
+                try:
+                    await asyncio.wait_for(cut.wait(), timeout=5)
+                except TimeoutError:
+                    await connection.execute("SELECT 1", timeout=5)
+        finally:
+            connection.terminate()
+
+
+async def _commit(transaction: Connection) -> None:
+    """A commit that got no answer may have happened: it is never tried again blindly."""
+    try:
+        await transaction.commit()
+    except _LOST as error:
+        raise StoreUnavailable("PostgreSQL was lost during a commit: it is not known whether it happened") from error

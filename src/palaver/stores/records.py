@@ -1,0 +1,283 @@
+"""Records: values of the domain as columns, and back."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+
+from palaver.domain.key import SessionKey
+from palaver.domain.label import Label
+from palaver.domain.lifecycle import EndReason, InboxState, OutboxState, TurnState
+from palaver.domain.redact import redact
+from palaver.domain.reset import Cause
+from palaver.domain.session import Counters, ModelOverride, Session
+from palaver.domain.source import Labels, Source
+from palaver.domain.transcript import Entry, Role, Sender, ToolCall
+from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn
+from palaver.ports.work import Row
+
+__all__ = [
+    "DELIVERY_COLUMNS",
+    "INBOX_COLUMNS",
+    "SESSION_COLUMNS",
+    "TURN_COLUMNS",
+    "Prepared",
+    "delivery_of",
+    "entries_of",
+    "from_json",
+    "inbound_body",
+    "inbound_of",
+    "instant",
+    "json_text",
+    "micros",
+    "outbound_body",
+    "prepare",
+    "received_of",
+    "session_of",
+    "source_of",
+    "source_text",
+    "turn_of",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def instant(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def json_text(value: object) -> str:
+    """ASCII only, so that neither NUL nor half a surrogate can stop a database from taking it."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def from_json(text: str | bytes) -> Any:  # noqa: ANN401 - whoever wrote it knows its shape
+    return json.loads(text)
+
+
+def _label_out(value: object) -> object:
+    if isinstance(value, Label):
+        return _encodable(value.stored())
+    raise NotImplementedError(type(value))
+
+
+def _label_in(wanted: type, value: object) -> object:
+    if wanted is Label:
+        return Label(str(value))
+    raise NotImplementedError(wanted)
+
+
+# Sources. Every platform that was written may be read: which ones are known is not the store's business.
+
+
+def source_text(source: Source) -> str:
+    return json_text(source.to_json())
+
+
+def source_of(text: str) -> Source:
+    data: Mapping[str, object] = from_json(text)
+    return Source.from_json(data, known=(str(data["platform"]),))
+
+
+# Entries
+
+
+def _encodable(text: str) -> str:
+    """Half surrogates cannot be written anywhere; they become the replacement character."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+class _EntryBody(msgspec.Struct, omit_defaults=True):
+    """An entry without its place: which seq and turn it gets is known only inside the transaction."""
+
+    role: Role
+    at: datetime
+    text: str = ""
+    sender: Sender | None = None
+    message_id: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    answers: str | None = None
+    reasoning: str = ""
+    blob: bytes = b""
+    tokens: int = 0
+    observed: bool = False
+    covers: tuple[int, int] | None = None
+
+
+_entry_encoder = msgspec.json.Encoder(enc_hook=_label_out)
+_entries_decoder = msgspec.json.Decoder(list[Entry], dec_hook=_label_in)
+_REDACTED = frozenset({Role.TOOL, Role.NOTE, Role.SUMMARY})
+
+
+class Prepared(NamedTuple):
+    """An entry ready to be written, all but its place."""
+
+    role: str
+    observed: int
+    body: bytes
+
+    def placed(self, seq: int, turn: int | None) -> bytes:
+        place = b'{"seq":%d,' % seq if turn is None else b'{"seq":%d,"turn":"%d",' % (seq, turn)
+        return place + self.body[1:]
+
+
+def prepare(entry: Entry) -> Prepared:
+    """The one door through which entries are written: secrets in tool output stay outside."""
+    text = redact(entry.text) if entry.role in _REDACTED else entry.text
+    body = _EntryBody(
+        entry.role,
+        entry.at,
+        _encodable(text),
+        entry.sender,
+        entry.message_id and _encodable(entry.message_id),
+        tuple(map(_encodable_call, entry.calls)),
+        entry.answers and _encodable(entry.answers),
+        _encodable(entry.reasoning),
+        entry.blob,
+        entry.tokens,
+        entry.observed,
+        entry.covers,
+    )
+    return Prepared(entry.role.value, int(entry.observed), _entry_encoder.encode(body))
+
+
+def _encodable_call(call: ToolCall) -> ToolCall:
+    texts = (call.id, call.name, call.arguments)
+    if all(map(str.isascii, texts)):
+        return call
+    return ToolCall(id=_encodable(call.id), name=_encodable(call.name), arguments=_encodable(call.arguments))
+
+
+def entries_of(bodies: Iterable[bytes]) -> list[Entry]:
+    return _entries_decoder.decode(b"[" + b",".join(bodies) + b"]")
+
+
+# Sessions
+
+SESSION_COLUMNS = (
+    "s.no, s.id, s.key, s.owner, s.origin, s.title, s.parent, s.started, s.ended, s.end_reason, s.last_human,"
+    " s.last_active, s.next_seq, s.turns, s.input_tokens, s.output_tokens, s.cost_micros, s.override"
+)
+
+
+def session_of(row: Row) -> Session:
+    (no, id_, key, owner, origin, title, parent, started, ended, reason, human, active, seq, turns, *rest) = row
+    input_tokens, output_tokens, cost, override = rest
+    return Session(
+        number=no,
+        id=id_,
+        key=SessionKey.parse(key),
+        owner=owner,
+        origin=source_of(origin),
+        title=title,
+        parent=parent,
+        started=instant(started),
+        ended=None if ended is None else instant(ended),
+        end_reason=reason and EndReason(reason),
+        last_human=instant(human),
+        last_active=instant(active),
+        counters=Counters(
+            entries=seq - 1,
+            turns=turns,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cost_micros=cost,
+        ),
+        override=ModelOverride(**from_json(override)) if override else None,
+    )
+
+
+# Inbox, turns, outbox
+
+INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body"
+
+
+def inbound_body(inbound: Inbound) -> bytes:
+    return json_text(
+        {
+            "source": inbound.source.to_json(),
+            "labels": inbound.labels.to_json(),
+            "text": inbound.text,
+            "at": micros(inbound.at),
+            "cause": inbound.cause,
+            "observed": inbound.observed,
+        }
+    ).encode()
+
+
+def inbound_of(body: bytes) -> Inbound:
+    data = from_json(body)
+    return Inbound(
+        source=Source.from_json(data["source"], known=(data["source"]["platform"],)),
+        labels=Labels.from_json(data["labels"]),
+        text=data["text"],
+        at=instant(data["at"]),
+        cause=Cause(data["cause"]),
+        observed=data["observed"],
+    )
+
+
+def received_of(row: Row) -> Received:
+    no, key, state, received, turn, reason, body = row
+    return Received(
+        number=no,
+        key=SessionKey.parse(key),
+        inbound=inbound_of(body),
+        state=InboxState(state),
+        received=instant(received),
+        turn=turn,
+        reason=reason,
+    )
+
+
+TURN_COLUMNS = (
+    "t.no, t.key, s.id, t.state, t.attempt, t.fence, t.worker, t.lease_until, t.started, t.error, t.session_no"
+)
+
+
+def turn_of(row: Row) -> Turn:
+    no, key, session, state, attempt, fence, worker, lease, started, error, session_no = row
+    return Turn(
+        number=no,
+        key=SessionKey.parse(key),
+        session=session,
+        session_number=session_no,
+        state=TurnState(state),
+        attempt=attempt,
+        fence=fence,
+        worker=worker,
+        lease_until=instant(lease),
+        started=instant(started),
+        error=error,
+    )
+
+
+DELIVERY_COLUMNS = "id, body, state, attempts, due, receipt, error, may_be_duplicate"
+
+
+def outbound_body(outbound: Outbound) -> bytes:
+    return json_text({name: value for name, value in asdict(outbound).items() if value is not None}).encode()
+
+
+def delivery_of(row: Row) -> Delivery:
+    number, body, state, attempts, due, receipt, error, duplicate = row
+    return Delivery(
+        number=number,
+        outbound=Outbound(**from_json(body)),
+        state=OutboxState(state),
+        attempts=attempts,
+        due=instant(due),
+        turn=number // 1024 if number > 0 else None,
+        ordinal=number % 1024 if number > 0 else 0,
+        receipt=receipt,
+        error=error,
+        may_be_duplicate=bool(duplicate),
+    )

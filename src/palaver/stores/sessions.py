@@ -1,0 +1,327 @@
+"""Sessions in the store: at most one open per key, found for a principal, moved without losing the way back."""
+
+import secrets
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from palaver.domain.errors import BadArgument, NotFound
+from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import EndReason
+from palaver.domain.reset import Activity, ResetReason, decide_reset
+from palaver.domain.session import ModelOverride, Principal, Session, identity_of, owner_of
+from palaver.domain.source import Source
+from palaver.domain.title import clean_title, lineage, newest_of_lineage, next_in_lineage
+from palaver.ports.store import Opened, Opening, OperationKind, ResetRule
+from palaver.ports.work import Lock, Row, Steps, Value, work
+from palaver.stores import operations
+from palaver.stores.records import SESSION_COLUMNS, json_text, micros, session_of, source_text
+
+__all__ = [
+    "Filter",
+    "create",
+    "end",
+    "find",
+    "get",
+    "get_visible",
+    "join",
+    "new_id",
+    "open_by_key",
+    "open_session",
+    "rename",
+    "reset",
+    "set_override",
+    "switch",
+    "visible_to",
+]
+
+# Ends after which the next message starts fresh instead of going on.
+_FRESH = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.RESET, EndReason.SUSPENDED, EndReason.EXPIRED})
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def new_id(now: datetime) -> str:
+    """Sorts by time: ten characters of milliseconds, then sixteen of chance."""
+    number = (micros(now) // 1000 << 80) | secrets.randbits(80)
+    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+@work
+def get(number: int) -> Steps[Session]:
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.no = ?", (number,)
+    return session_of(rows[0])
+
+
+@work
+def open_by_key(key: SessionKey) -> Steps[Session | None]:
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key = ? AND s.ended IS NULL", (key.text,)
+    return session_of(rows[0]) if rows else None
+
+
+@work
+def open_session(
+    key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, human: bool = True
+) -> Steps[Opened]:
+    """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create."""
+    yield Lock(key.text)
+    current = yield from open_by_key(key)
+    if current is None:
+        return (yield from _reopen_or_create(key, source, now))
+    decision = decide_reset(
+        rule.policy,
+        Activity(last_human=current.last_human, processes=rule.processes),
+        now,
+        rule.zone,
+        rule.process_limit,
+    )
+    if decision.reason is None:
+        if human:
+            yield "UPDATE sessions SET last_human = ? WHERE no = ?", (micros(now), current.number)
+        yield from join(current.number, source)
+        return Opened(session=current, opening=Opening.REUSED)
+    fresh = yield from _start_fresh(key, source, now, current, _REASONS[decision.reason], by="reset policy")
+    return Opened(session=fresh, opening=Opening.RESET, reason=decision.reason, before=current.id)
+
+
+_REASONS = {ResetReason.IDLE: EndReason.IDLE, ResetReason.DAILY: EndReason.DAILY}
+
+
+def _reopen_or_create(key: SessionKey, source: Source, now: datetime) -> Steps[Opened]:
+    rows = yield (
+        f"SELECT {SESSION_COLUMNS} FROM routes r JOIN sessions s ON s.no = r.session_no"
+        " WHERE r.key = ? AND s.key = ? AND s.ended IS NOT NULL",
+        (key.text, key.text),
+    )
+    routed = session_of(rows[0]) if rows else None
+    if routed is None or routed.end_reason in _FRESH:
+        created = yield from create(key, source, now)
+        return Opened(session=created, opening=Opening.CREATED)
+    yield from _reopen(routed.number, key)
+    yield from join(routed.number, source)
+    return Opened(session=(yield from get(routed.number)), opening=Opening.REOPENED)
+
+
+@work
+def create(
+    key: SessionKey, source: Source, now: datetime, *, title: str | None = None, parent: str | None = None
+) -> Steps[Session]:
+    owner = owner_of(key, source)
+    moment = micros(now)
+    rows = yield (
+        "INSERT INTO sessions"
+        " (id, key, profile, platform, owner, origin, title, parent, started, last_human, last_active)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no",
+        (
+            new_id(now),
+            key.text,
+            key.profile,
+            source.platform,
+            owner,
+            source_text(source),
+            title and (yield from _free_title(owner, title)),
+            parent,
+            moment,
+            moment,
+            moment,
+        ),
+    )
+    number = rows[0][0]
+    yield from _route(key, number, source)
+    yield from join(number, source)
+    return (yield from get(number))
+
+
+@work
+def join(number: int, source: Source) -> Steps[None]:
+    """Whoever speaks in a session may read it."""
+    identity = identity_of(source)
+    if identity:
+        yield "INSERT INTO participants (identity, session_no) VALUES (?, ?) ON CONFLICT DO NOTHING", (identity, number)
+
+
+def _route(key: SessionKey, number: int, source: Source) -> Steps[None]:
+    yield (
+        "INSERT INTO routes (key, session_no, address) VALUES (?, ?, ?)"
+        " ON CONFLICT (key) DO UPDATE SET session_no = excluded.session_no, address = excluded.address",
+        (key.text, number, source_text(source)),
+    )
+
+
+@work
+def end(number: int, reason: EndReason, now: datetime) -> Steps[None]:
+    yield (
+        "UPDATE sessions SET ended = ?, end_reason = ? WHERE no = ? AND ended IS NULL",
+        (micros(now), reason.value, number),
+    )
+
+
+def _reopen(number: int, key: SessionKey) -> Steps[None]:
+    yield "UPDATE sessions SET ended = NULL, end_reason = NULL, key = ? WHERE no = ?", (key.text, number)
+
+
+def _start_fresh(
+    key: SessionKey,
+    source: Source,
+    now: datetime,
+    current: Session,
+    reason: EndReason,
+    *,
+    by: str,
+    title: str | None = None,
+) -> Steps[Session]:
+    yield from end(current.number, reason, now)
+    fresh = yield from create(key, source, now, title=title)
+    yield from operations.record(
+        OperationKind.RESET, key, fresh.number, now, by, {"before": current.number, "key": current.key.text}
+    )
+    return fresh
+
+
+@work
+def reset(key: SessionKey, source: Source, now: datetime, *, by: str, title: str | None = None) -> Steps[Session]:
+    """Start fresh because somebody asked for it."""
+    yield Lock(key.text)
+    current = yield from open_by_key(key)
+    if current is None:
+        return (yield from create(key, source, now, title=title))
+    return (yield from _start_fresh(key, source, now, current, EndReason.RESET, by=by, title=title))
+
+
+@work
+def switch(
+    key: SessionKey, source: Source, target: str, principal: Principal, now: datetime, *, by: str
+) -> Steps[Session]:
+    """Leave the current session and go on in another, wherever it was: the route goes along."""
+    wanted = yield from find(target, principal)
+    for name in sorted({key.text, wanted.key.text}):
+        yield Lock(name)
+    wanted = yield from get(wanted.number)
+    current = yield from open_by_key(key)
+    if current is not None and current.number == wanted.number:
+        return current
+    if current is not None:
+        yield from end(current.number, EndReason.SWITCHED, now)
+    yield from _reopen(wanted.number, key)
+    yield from _route(key, wanted.number, source)
+    details = {"before": current and current.number, "key": wanted.key.text, "was_open": wanted.ended is None}
+    if wanted.end_reason:
+        details["reason"] = wanted.end_reason.value
+    yield from operations.record(OperationKind.SWITCH, key, wanted.number, now, by, details)
+    yield from join(wanted.number, source)
+    return (yield from get(wanted.number))
+
+
+# Finding
+
+
+class Filter(NamedTuple):
+    """A piece of SQL for a WHERE clause, and its values."""
+
+    sql: str
+    values: tuple[Value, ...]
+
+
+def visible_to(principal: Principal) -> Filter:
+    """The one rule of who may read a session `s`."""
+    if principal.sees_all:
+        return Filter("1 = 1", ())
+    names = tuple(sorted(principal.identities))
+    if not names:
+        return Filter("1 = 0", ())
+    marks = ", ".join("?" * len(names))
+    return Filter(f"EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no AND p.identity IN ({marks}))", names)
+
+
+@work
+def get_visible(session: str, principal: Principal) -> Steps[Session]:
+    seen = visible_to(principal)
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ? AND {seen.sql}", (session, *seen.values)
+    if not rows:
+        raise NotFound("session", session)
+    return session_of(rows[0])
+
+
+_SHORTEST_PREFIX = 4
+
+
+@work
+def find(text: str, principal: Principal) -> Steps[Session]:
+    """By id, by a prefix of the id that fits one session, or by title: the newest of exactly that lineage."""
+    text = text.strip()
+    rows = yield from _by_id_prefix(text, principal) if len(text) >= _SHORTEST_PREFIX else _none()
+    if len(rows) > 1:
+        ids = ", ".join(row[1] for row in rows[:5])
+        raise BadArgument("Several sessions begin with", found=text, allowed="a longer prefix", example=ids)
+    row = rows[0] if rows else (yield from _by_title(text, principal))
+    if row is None:
+        raise NotFound("session", text)
+    return session_of(row)
+
+
+def _none() -> Steps[list[Row]]:
+    yield from ()
+    return []
+
+
+def _by_id_prefix(text: str, principal: Principal) -> Steps[list[Row]]:
+    seen = visible_to(principal)
+    name = text.lower()
+    return (
+        yield (
+            f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id >= ? AND s.id < ? AND {seen.sql}"
+            " ORDER BY s.id LIMIT 6",
+            (name, name + "\x7f", *seen.values),
+        )
+    )
+
+
+def _by_title(text: str, principal: Principal) -> Steps[Row | None]:
+    seen = visible_to(principal)
+    base, _ = lineage(text)
+    rows = yield (
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE (s.title = ? OR substr(s.title, 1, ?) = ?) AND {seen.sql}"
+        " ORDER BY s.no",
+        (text, len(base) + 2, f"{base} #", *seen.values),
+    )
+    newest = newest_of_lineage(text, (row[5] for row in rows))
+    return next((row for row in reversed(rows) if row[5] == newest), None)
+
+
+# Changing
+
+
+def _free_title(owner: str, title: str) -> Steps[str]:
+    yield Lock(f"titles of {owner}")
+    title = clean_title(title)
+    base, _ = lineage(title)
+    rows = yield (
+        "SELECT title FROM sessions WHERE owner = ? AND (title = ? OR title = ? OR substr(title, 1, ?) = ?)",
+        (owner, title, base, len(base) + 2, f"{base} #"),
+    )
+    return next_in_lineage(title, _texts(rows))
+
+
+def _texts(rows: Iterable[Row]) -> list[str]:
+    return [row[0] for row in rows]
+
+
+@work
+def rename(session: str, title: str, principal: Principal) -> Steps[Session]:
+    """Set the title; one that the owner already uses gets the next number of its lineage."""
+    found = yield from get_visible(session, principal)
+    if found.title == clean_title(title):
+        return found
+    free = yield from _free_title(found.owner, title)
+    yield "UPDATE sessions SET title = ? WHERE no = ?", (free, found.number)
+    return (yield from get(found.number))
+
+
+@work
+def set_override(session: str, override: ModelOverride | None, principal: Principal) -> Steps[Session]:
+    found = yield from get_visible(session, principal)
+    text = None
+    if override:
+        fields = {"model": override.model, "provider": override.provider, "base_url": override.base_url}
+        text = json_text({name: value for name, value in fields.items() if value is not None})
+    yield "UPDATE sessions SET override = ? WHERE no = ?", (text, found.number)
+    return (yield from get(found.number))

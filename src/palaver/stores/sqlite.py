@@ -1,0 +1,230 @@
+"""SQLite: one writer thread that puts concurrent work into one commit, and readers that never wait for it."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from palaver.domain.errors import StoreError
+from palaver.ports.work import Lock, Notify, Row, Statement, Steps, Work
+from palaver.stores.ownership import FileOwnership
+from palaver.stores.wakeups import Wakeups
+
+__all__ = ["SqliteDatabase", "connect", "drive"]
+
+T = TypeVar("T")
+
+_LARGEST_BATCH = 256
+_READERS = 3
+_CHECKPOINT_AT = 4 * 1024 * 1024
+_CHECKPOINT_EVERY = 64
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection in our one way: transactions by hand, durable, checkpoints off the commit path."""
+    name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    uri = f"file:{name}?mode={'ro' if read_only else 'rwc'}"
+    db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=512)
+    db.execute("PRAGMA busy_timeout = 10000")
+    if not read_only:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA wal_autocheckpoint = 0")
+    return db
+
+
+def drive(db: sqlite3.Connection, steps: Steps[T], notified: set[str]) -> T:
+    """Run every statement of the work on this connection."""
+    try:
+        statement = next(steps)
+        while True:
+            if isinstance(statement, Notify):
+                notified.add(statement.topic)
+                statement = steps.send([])
+            else:
+                statement = steps.send(_run(db, statement))
+    except StopIteration as finished:
+        return finished.value
+
+
+def _run(db: sqlite3.Connection, statement: Statement) -> list[Row]:
+    if isinstance(statement, Lock | Notify):
+        return []  # the writer is alone; wake-ups wait for the commit
+    sql, values = statement
+    if isinstance(values, list):
+        db.executemany(sql, values)
+        return []
+    return db.execute(sql, values).fetchall()
+
+
+class _Job(Generic[T]):
+    """Work on its way through the writer thread and back to the loop that asked for it."""
+
+    __slots__ = ("error", "future", "result", "work")
+
+    def __init__(self, work: Work[T], future: "asyncio.Future[T]") -> None:
+        self.work = work
+        self.future = future
+        self.error: Exception | None = None
+        self.result: T | None = None
+
+    def settle(self) -> None:
+        """On the loop's thread: hand the outcome over, unless nobody waits for it any more."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)  # pyright: ignore[reportArgumentType]
+
+
+class _Stop: ...
+
+
+class SqliteDatabase:
+    """One SQLite file. Work that is cancelled before its commit is rolled back; otherwise it happened whole."""
+
+    def __init__(self, path: Path, ownership: FileOwnership) -> None:
+        self.path = path
+        self._ownership = ownership
+        self._wakeups = Wakeups()
+        self._jobs: SimpleQueue[_Job[object] | _Stop] = SimpleQueue()
+        self._writer = threading.Thread(target=self._write, name="palaver-writer", daemon=True)
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="palaver-reader")
+        self._local = threading.local()
+        self._open_readers: list[sqlite3.Connection] = []
+        self._checkpoints = ThreadPoolExecutor(1, thread_name_prefix="palaver-checkpoint")
+        self._db = connect(path)
+        self._batches = 0
+        self._writer.start()
+
+    async def transact(self, work: Work[T]) -> T:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._jobs.put(_Job(work, future))  # pyright: ignore[reportArgumentType]
+        return await future
+
+    async def read(self, work: Work[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
+        return self._wakeups.listen(topic)
+
+    async def close(self) -> None:
+        self._jobs.put(_Stop())
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._writer.join)
+        await loop.run_in_executor(None, self._readers.shutdown)
+        await loop.run_in_executor(None, self._checkpoints.shutdown)
+        for reader in self._open_readers:
+            reader.close()
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._db.close()
+        self._ownership.release()
+
+    # Readers
+
+    def _read(self, work: Work[T]) -> T:
+        db = self._reader()
+        db.execute("BEGIN")
+        try:
+            return drive(db, iter(work), set())
+        finally:
+            db.execute("ROLLBACK")
+
+    def _reader(self) -> sqlite3.Connection:
+        if not hasattr(self._local, "db"):
+            self._local.db = connect(self.path, read_only=True)
+            self._open_readers.append(self._local.db)
+        return self._local.db
+
+    # The writer
+
+    def _write(self) -> None:
+        stopping = False
+        while not stopping:
+            batch, stopping = self._take()
+            notified = self._commit(batch)
+            self._hand_over(batch, notified)
+            self._checkpoint_when_due()
+
+    def _take(self) -> tuple[list[_Job[object]], bool]:
+        """Everything that waits, at least one piece of work."""
+        batch: list[_Job[object]] = []
+        try:
+            job = self._jobs.get()
+            while not isinstance(job, _Stop):
+                batch.append(job)
+                if len(batch) == _LARGEST_BATCH:
+                    return batch, False
+                job = self._jobs.get_nowait()
+        except Empty:
+            return batch, False
+        return batch, True
+
+    def _commit(self, batch: Sequence[_Job[object]]) -> set[str]:
+        notified: set[str] = set()
+        if not batch:
+            return notified
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            for job in batch:
+                self._try(job, notified)
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            for job in batch:
+                job.error = job.error or StoreError(f"the database could not commit: {error}")
+        return notified
+
+    def _try(self, job: _Job[object], notified: set[str]) -> None:
+        """Run one piece of work so that its failure takes back nothing but itself."""
+        self._db.execute("SAVEPOINT work")
+        woken: set[str] = set()
+        try:
+            job.result = drive(self._db, iter(job.work), woken)
+        except Exception as error:  # noqa: BLE001 - whatever it is belongs to the caller, not to this thread
+            job.error = error
+        if not self._db.in_transaction:
+            raise sqlite3.OperationalError(f"the transaction was lost: {job.error}")
+        if job.error is not None or job.future.cancelled():
+            self._db.execute("ROLLBACK TO work")
+        else:
+            notified |= woken
+        self._db.execute("RELEASE work")
+
+    def _hand_over(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
+        """Wake each loop once for the whole batch."""
+        loops = {job.future.get_loop() for job in batch}
+        for loop in loops:
+            mine = [job for job in batch if job.future.get_loop() is loop]
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._settle, mine, notified)
+
+    def _settle(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
+        for job in batch:
+            job.settle()
+        for topic in notified:
+            self._wakeups.wake(topic)
+
+    # Checkpoints
+
+    def _checkpoint_when_due(self) -> None:
+        self._batches += 1
+        if self._batches % _CHECKPOINT_EVERY:
+            return
+        wal = self.path.with_name(self.path.name + "-wal")
+        if wal.exists() and wal.stat().st_size > _CHECKPOINT_AT:
+            self._checkpoints.submit(self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        db = connect(self.path)
+        try:
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        finally:
+            db.close()

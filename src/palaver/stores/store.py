@@ -1,0 +1,43 @@
+"""The store: one database, its search index, and everything that can be done with them."""
+
+import asyncio
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Self, TypeVar
+
+from palaver.ports.search import Search
+from palaver.ports.store import Database
+from palaver.ports.work import Work
+
+__all__ = ["Store"]
+
+T = TypeVar("T")
+
+
+class Store:
+    """Use it as `async with await open_store(url) as store`."""
+
+    def __init__(self, database: Database, search: Search) -> None:
+        self.database = database
+        self.search = search
+
+    async def transact(self, work: Work[T]) -> T:
+        return await self.database.transact(work)
+
+    async def read(self, work: Work[T]) -> T:
+        return await self.database.read(work)
+
+    def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
+        return self.database.listen(topic)
+
+    async def close(self) -> None:
+        await self.search.close()
+        await self.database.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,146 @@
+"""Transcripts in the store: appended under a fence, hidden and shown again, read for a principal."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from palaver.domain.compaction import CompactionPlan, check_gain
+from palaver.domain.errors import NothingToCompact
+from palaver.domain.key import SessionKey
+from palaver.domain.session import Principal, Session
+from palaver.domain.transcript import Entry, Role
+from palaver.ports.store import OperationKind, Undone
+from palaver.ports.work import Lock, Notify, Steps, Value, work
+from palaver.stores import operations
+from palaver.stores.records import Prepared, entries_of, micros, prepare
+from palaver.stores.sessions import get_visible, open_by_key
+
+__all__ = [
+    "JOURNAL",
+    "SEQS",
+    "append",
+    "compact",
+    "journal",
+    "load",
+    "load_all",
+    "load_visible",
+    "undo",
+]
+
+SEQS = 1 << 24
+"""Entry ids are session number * SEQS + seq."""
+JOURNAL = "journal"
+
+
+@work
+def load(session_number: int) -> Steps[list[Entry]]:
+    """What the view is made of: everything not hidden. For the conversation itself, inside a turn."""
+    rows = yield (
+        "SELECT body FROM entries WHERE id >= ? AND id < ? AND hidden_by IS NULL ORDER BY id",
+        (session_number * SEQS, (session_number + 1) * SEQS),
+    )
+    return entries_of(row[0] for row in rows)
+
+
+@work
+def load_visible(session: str, principal: Principal) -> Steps[list[Entry]]:
+    found = yield from get_visible(session, principal)
+    return (yield from load(found.number))
+
+
+@work
+def load_all(session: str, principal: Principal) -> Steps[list[Entry]]:
+    """The audit: hidden entries too, each with the operation that hides it."""
+    found = yield from get_visible(session, principal)
+    rows = yield (
+        "SELECT body, hidden_by FROM entries WHERE id >= ? AND id < ? ORDER BY id",
+        (found.number * SEQS, (found.number + 1) * SEQS),
+    )
+    entries = entries_of(row[0] for row in rows)
+    return [
+        entry if row[1] is None else replace(entry, hidden_by=str(row[1]))
+        for entry, row in zip(entries, rows, strict=True)
+    ]
+
+
+@work
+def append(session_number: int, first_seq: int, entries: Sequence[Prepared], turn: int | None = None) -> Steps[None]:
+    """Write entries behind the last one. The caller holds the session and moves its next seq on."""
+    rows: list[tuple[Value, ...]] = [
+        (session_number * SEQS + seq, entry.role, turn, entry.observed, entry.placed(seq, turn))
+        for seq, entry in enumerate(entries, first_seq)
+    ]
+    if rows:
+        yield "INSERT INTO entries (id, role, turn_no, observed, body) VALUES (?, ?, ?, ?, ?)", rows
+        yield from journal("append", session_number, first_seq, first_seq + len(rows) - 1)
+
+
+@work
+def journal(kind: str, session_number: int, first_seq: int, last_seq: int) -> Steps[None]:
+    yield (
+        "INSERT INTO journal (session_no, kind, first_seq, last_seq) VALUES (?, ?, ?, ?)",
+        (session_number, kind, first_seq, last_seq),
+    )
+    yield Notify(JOURNAL)
+
+
+@work
+def undo(key: SessionKey, count: int, now: datetime, *, by: str) -> Steps[Undone | None]:
+    """Hide the last `count` turns in which a person spoke, and everything since; more than there are means all."""
+    yield Lock(key.text)
+    session = yield from open_by_key(key)
+    if session is None:
+        return None
+    entries = yield from load(session.number)
+    first = _first_of_last_turns(entries, count)
+    if first is None:
+        return None
+    hidden = tuple(entry for entry in entries if entry.seq >= first)
+    yield from _hide(OperationKind.UNDO, key, session, hidden, now, by=by)
+    return Undone(kind=OperationKind.UNDO, session=session.id, entries=hidden)
+
+
+def _first_of_last_turns(entries: Sequence[Entry], count: int) -> int | None:
+    """Where the turns to take back begin; entries that came with no turn count one by one."""
+    firsts: dict[str, int] = {}
+    for entry in entries:
+        if entry.role is Role.USER and not entry.observed:
+            firsts.setdefault(entry.turn or f"seq {entry.seq}", entry.seq)
+    starts = list(firsts.values())[-max(count, 1) :]
+    return starts[0] if starts else None
+
+
+def _hide(
+    kind: OperationKind,
+    key: SessionKey,
+    session: Session,
+    hidden: Sequence[Entry],
+    now: datetime,
+    *,
+    by: str,
+    **details: int,
+) -> Steps[int]:
+    operation = yield from operations.record(kind, key, session.number, now, by, details)
+    ids: list[tuple[Value, ...]] = [(operation, session.number * SEQS + entry.seq) for entry in hidden]
+    yield "UPDATE entries SET hidden_by = ? WHERE id = ? AND hidden_by IS NULL", ids
+    yield from journal("hide", session.number, hidden[0].seq, max(entry.seq for entry in hidden))
+    return operation
+
+
+@work
+def compact(key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, *, by: str) -> Steps[Entry]:
+    """Put a summary in the place of the planned entries, if they are all still there and something is gained."""
+    yield Lock(key.text)
+    session = yield from open_by_key(key)
+    shown = (yield from load(session.number)) if session else []
+    covered = {entry.seq for entry in plan.covered}
+    if session is None or not covered <= {entry.seq for entry in shown}:
+        raise NothingToCompact("the conversation has changed since the summary was asked for")
+    rows = yield "SELECT next_seq FROM sessions WHERE no = ?", (session.number,)
+    entry = Entry(seq=rows[0][0], role=Role.SUMMARY, at=now, text=summary, covers=plan.covers)
+    check_gain(plan, entry)
+    yield from append(session.number, entry.seq, [prepare(entry)])
+    yield "UPDATE sessions SET next_seq = next_seq + 1, last_active = ? WHERE no = ?", (micros(now), session.number)
+    hidden = [each for each in shown if each.seq in covered]
+    yield from _hide(OperationKind.COMPACTION, key, session, hidden, now, by=by, summary=entry.seq)
+    return entry

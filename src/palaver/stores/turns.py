@@ -1,0 +1,283 @@
+"""Inbox and turns in the store: accepted once, claimed by one, written under a fence, settled whole."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from palaver.domain.errors import StaleFence
+from palaver.domain.ids import encode_id
+from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import InboxState, TurnState, advance
+from palaver.domain.reset import extends_idle_time
+from palaver.domain.source import Source
+from palaver.domain.transcript import Entry, Role, Sender
+from palaver.domain.turn import Inbound, Outbound, Received, Turn, Usage
+from palaver.ports.store import Begun, ResetRules
+from palaver.ports.work import Lock, Notify, Row, Steps, Value, Work, work
+from palaver.stores import outbox
+from palaver.stores.records import (
+    INBOX_COLUMNS,
+    TURN_COLUMNS,
+    Prepared,
+    inbound_body,
+    micros,
+    prepare,
+    received_of,
+    turn_of,
+)
+from palaver.stores.sessions import open_session
+from palaver.stores.transcript import append
+
+__all__ = [
+    "INBOX",
+    "accept",
+    "append_to_turn",
+    "begin",
+    "claimable",
+    "extend",
+    "halt",
+    "inbox_row",
+    "reclaim",
+    "refuse",
+    "resume",
+    "settle",
+]
+
+INBOX = "inbox"
+_OPEN = "('running', 'parked', 'interrupted')"
+
+
+def _dedup(source: Source) -> str | None:
+    """What makes a redelivery the same message."""
+    if source.message_id is None:
+        return None
+    parts = (source.platform, source.account or "", source.chat_id or source.participant or "", source.message_id)
+    return ":".join(map(encode_id, parts))
+
+
+@work
+def accept(inbound: Inbound, key: SessionKey, now: datetime, *, refused: str | None = None) -> Steps[int | None]:
+    """Put a message into the inbox; None if it is there already. Only after this is a platform acknowledged."""
+    state = InboxState.REFUSED if refused else InboxState.WAITING
+    dedup = _dedup(inbound.source) or f"{inbound.source.platform}::{micros(now)}:{encode_id(inbound.text[:40])}"
+    rows = yield (
+        "INSERT INTO inbox (dedup, key, state, received, reason, body) VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (dedup) DO NOTHING RETURNING no",
+        (dedup, key.text, state.value, micros(now), refused, inbound_body(inbound)),
+    )
+    if not rows:
+        return None
+    if not refused:
+        yield Notify(INBOX)
+    return rows[0][0]
+
+
+@work
+def inbox_row(number: int) -> Steps[Received | None]:
+    rows = yield f"SELECT {INBOX_COLUMNS} FROM inbox i WHERE i.no = ?", (number,)
+    return received_of(rows[0]) if rows else None
+
+
+@work
+def refuse(number: int, reason: str) -> Steps[bool]:
+    """End a message that still waits."""
+    rows = yield (
+        "UPDATE inbox SET state = 'refused', reason = ? WHERE no = ? AND state = 'waiting' RETURNING no",
+        (reason, number),
+    )
+    return bool(rows)
+
+
+@work
+def claimable(limit: int) -> Steps[list[SessionKey]]:
+    """Keys with waiting messages and no open turn, the longest waiting first."""
+    rows = yield (
+        "SELECT i.key, min(i.no) AS first FROM inbox i WHERE i.state = 'waiting'"
+        f" AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = i.key AND t.state IN {_OPEN})"
+        " GROUP BY i.key ORDER BY first LIMIT ?",
+        (limit,),
+    )
+    return [SessionKey.parse(row[0]) for row in rows]
+
+
+@work
+def begin(
+    key: SessionKey, worker: str, now: datetime, lease: timedelta, rules: ResetRules, *, limit: int = 1
+) -> Steps[Begun | None]:
+    """Claim waiting messages of one key into a turn; None if nothing waits or a turn is open."""
+    yield Lock(key.text)
+    messages = yield from _claim(key, limit)
+    if not messages:
+        return None
+    last = messages[-1].inbound
+    human = any(extends_idle_time(each.inbound.cause) and not each.inbound.observed for each in messages)
+    opened = yield from open_session(key, last.source, now, rules(last.source), human=human)
+    number = opened.session.number
+    rows = yield (
+        "INSERT INTO turns (key, session_no, state, worker, lease_until, started) VALUES (?, ?, 'running', ?, ?, ?)"
+        " RETURNING no",
+        (key.text, number, worker, micros(now + lease), micros(now)),
+    )
+    turn = rows[0][0]
+    taken: list[tuple[Value, ...]] = [(turn, each.number) for each in messages]
+    yield "UPDATE inbox SET state = 'in-turn', turn_no = ? WHERE no = ?", taken
+    yield from _write(number, turn, [prepare(_entry(each)) for each in messages], now)
+    return Begun(turn=(yield from _get(turn)), opened=opened, messages=tuple(messages))
+
+
+def _claim(key: SessionKey, limit: int) -> Steps[list[Received]]:
+    busy = yield f"SELECT 1 FROM turns WHERE key = ? AND state IN {_OPEN}", (key.text,)
+    if busy:
+        return []
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM inbox i WHERE i.key = ? AND i.state = 'waiting' ORDER BY i.no LIMIT ?"
+        " /*pg FOR UPDATE*/",
+        (key.text, limit),
+    )
+    return [received_of(row) for row in rows]
+
+
+def _entry(received: Received) -> Entry:
+    inbound = received.inbound
+    return Entry(
+        seq=0,
+        role=Role.USER if extends_idle_time(inbound.cause) else Role.NOTE,
+        at=inbound.at,
+        text=inbound.text,
+        sender=Sender(id=inbound.source.participant, name=inbound.labels.user),
+        message_id=inbound.source.message_id,
+        observed=inbound.observed,
+    )
+
+
+def _get(number: int) -> Steps[Turn]:
+    rows = yield f"SELECT {TURN_COLUMNS} FROM turns t JOIN sessions s ON s.no = t.session_no WHERE t.no = ?", (number,)
+    return turn_of(rows[0])
+
+
+def _held(turn: Turn) -> Steps[None]:
+    """The fence: whoever holds an older one writes nothing."""
+    rows = yield (
+        "SELECT 1 FROM turns WHERE no = ? AND fence = ? AND state = 'running' /*pg FOR UPDATE*/",
+        (turn.number, turn.fence),
+    )
+    if not rows:
+        raise StaleFence("turn", turn.number, turn.fence)
+
+
+def _write(
+    session: int, turn: int, entries: Sequence[Prepared], now: datetime, usage: Usage | None = None, *, turns: int = 0
+) -> Steps[int]:
+    """Entries and counters in one go."""
+    usage = usage or Usage()
+    rows = yield (
+        "UPDATE sessions SET next_seq = next_seq + ?, last_active = ?, turns = turns + ?,"
+        " input_tokens = input_tokens + ?, output_tokens = output_tokens + ?, cost_micros = cost_micros + ?"
+        " WHERE no = ? RETURNING next_seq",
+        (len(entries), micros(now), turns, usage.input_tokens, usage.output_tokens, usage.cost_micros, session),
+    )
+    first_seq: int = rows[0][0] - len(entries)
+    yield from append(session, first_seq, entries, turn)
+    return first_seq
+
+
+def append_to_turn(turn: Turn, entries: Sequence[Entry], now: datetime) -> Work[int]:
+    """Write entries as they happen; gives the seq of the first."""
+    return _append_to_turn(turn, [prepare(entry) for entry in entries], now)
+
+
+@work
+def _append_to_turn(turn: Turn, entries: Sequence[Prepared], now: datetime) -> Steps[int]:
+    yield from _held(turn)
+    return (yield from _write(turn.session_number, turn.number, entries, now))
+
+
+@work
+def extend(turn: Turn, now: datetime, lease: timedelta) -> Steps[None]:
+    """The heartbeat of a living worker."""
+    rows = yield (
+        "UPDATE turns SET lease_until = ? WHERE no = ? AND fence = ? AND state = 'running' RETURNING no",
+        (micros(now + lease), turn.number, turn.fence),
+    )
+    if not rows:
+        raise StaleFence("turn", turn.number, turn.fence)
+
+
+def settle(
+    turn: Turn,
+    entries: Sequence[Entry],
+    replies: Sequence[Outbound],
+    now: datetime,
+    *,
+    usage: Usage | None = None,
+    error: str | None = None,
+) -> Work[int]:
+    """End a turn: last entries, usage, its messages done, its replies owed. All or nothing."""
+    return _settle(turn, [prepare(entry) for entry in entries], replies, now, usage, error)
+
+
+@work
+def _settle(
+    turn: Turn,
+    entries: Sequence[Prepared],
+    replies: Sequence[Outbound],
+    now: datetime,
+    usage: Usage | None,
+    error: str | None,
+) -> Steps[int]:
+    yield from _held(turn)
+    first_seq = yield from _write(turn.session_number, turn.number, entries, now, usage, turns=1)
+    state = advance(turn.state, TurnState.FAILED if error else TurnState.DONE)
+    yield (
+        "UPDATE turns SET state = ?, ended = ?, error = ? WHERE no = ?",
+        (state.value, micros(now), error, turn.number),
+    )
+    done = InboxState.FAILED if error else InboxState.DONE
+    yield (
+        "UPDATE inbox SET state = ?, reason = ? WHERE turn_no = ? AND state = 'in-turn'",
+        (done.value, error, turn.number),
+    )
+    yield from outbox.owe_replies(turn.number, replies, now)
+    yield Notify(INBOX)
+    return first_seq
+
+
+@work
+def halt(turn: Turn, state: TurnState, now: datetime, *, error: str | None = None) -> Steps[None]:
+    """Park a turn or mark it interrupted; its messages stay with it until it is resumed."""
+    yield from _held(turn)
+    yield (
+        "UPDATE turns SET state = ?, lease_until = ?, error = ? WHERE no = ?",
+        (advance(turn.state, state).value, micros(now), error, turn.number),
+    )
+
+
+@work
+def resume(number: int, worker: str, now: datetime, lease: timedelta) -> Steps[Turn | None]:
+    """Take a parked or interrupted turn up again, under a new fence."""
+    rows = yield (
+        "UPDATE turns SET state = 'running', attempt = attempt + 1, fence = fence + 1, worker = ?, lease_until = ?"
+        " WHERE no = ? AND state IN ('parked', 'interrupted') RETURNING no",
+        (worker, micros(now + lease), number),
+    )
+    return (yield from _get(number)) if rows else None
+
+
+@work
+def reclaim(
+    worker: str, now: datetime, lease: timedelta, *, alone: bool = False, limit: int = 100
+) -> Steps[list[Turn]]:
+    """Take over running turns whose owner is gone: the lease ran out or, for the only gateway, any other owner's."""
+    gone = "lease_until < ? OR (? = 1 AND worker <> ?)"
+    rows: list[Row] = yield (
+        "UPDATE turns SET attempt = attempt + 1, fence = fence + 1, worker = ?, lease_until = ? WHERE no IN ("
+        f" SELECT no FROM turns WHERE state = 'running' AND ({gone}) ORDER BY no LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/"
+        ") RETURNING no",
+        (worker, micros(now + lease), micros(now), int(alone), worker, limit),
+    )
+    numbers = sorted(row[0] for row in rows)
+    turns = yield (
+        f"SELECT {TURN_COLUMNS} FROM turns t JOIN sessions s ON s.no = t.session_no WHERE t.worker = ? AND t.no >= ?"
+        " AND t.state = 'running' ORDER BY t.no",
+        (worker, numbers[0] if numbers else 0),
+    )
+    return [turn_of(row) for row in turns if row[0] in numbers]

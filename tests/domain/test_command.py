@@ -1,0 +1,204 @@
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.domain.command import Arg, ArgKind, Command, Invocation, command_table, parse_command
+from palaver.domain.errors import BadArgument, InvalidInput, UnknownCommand
+from tests.strategies import THOROUGH, texts
+
+NEW = Command(
+    name="new",
+    help="Start fresh",
+    example="/new Holiday",
+    args=(Arg(name="title", kind=ArgKind.REST),),
+    aliases=("reset",),
+)
+UNDO = Command(name="undo", help="Take back", example="/undo 2", args=(Arg(name="turns", kind=ArgKind.NUMBER),))
+RESUME = Command(
+    name="resume",
+    help="Go on",
+    example="/resume 3",
+    args=(Arg(name="which"), Arg(name="all", kind=ArgKind.FLAG), Arg(name="dry-run", kind=ArgKind.FLAG)),
+)
+SEARCH = Command(
+    name="search",
+    help="Find",
+    example="/search holiday",
+    args=(Arg(name="words", kind=ArgKind.REST, required=True), Arg(name="all", kind=ArgKind.FLAG)),
+)
+QUEUE = Command(
+    name="queue",
+    help="Busy mode",
+    example="/queue collect",
+    args=(Arg(name="mode", required=True, choices=("queue", "collect")), Arg(name="chat")),
+)
+HELP = Command(name="help", help="Help", example="/help", urgent=True)
+TABLE = command_table(NEW, UNDO, RESUME, SEARCH, QUEUE, HELP)
+
+
+def run(text: str) -> Invocation:
+    found = parse_command(text, TABLE, bot="palaver_bot")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "hello",
+        "hello /new",
+        "/",
+        "//new",
+        "/ new",
+        "/usr/bin/x",
+        "/usr/bin/x --all",
+        "/new/x",
+        "/new.",
+        "/new?",
+        "/1",
+        "/-new",
+        "/ñew",
+        "./new",
+        "/new@",
+        "/new@a/b",
+    ],
+)
+def test_ordinary_text_is_no_command(text: str) -> None:
+    assert parse_command(text, TABLE) is None
+
+
+def test_a_command_for_another_bot_is_not_ours() -> None:
+    assert parse_command("/new@other_bot x", TABLE, bot="palaver_bot") is None
+    assert parse_command("/unheard_of@other_bot", TABLE, bot="palaver_bot") is None
+    assert run("/new@Palaver_Bot x").words == {"title": "x"}
+
+
+def test_a_command_is_found_by_name_alias_and_in_any_case() -> None:
+    assert run("/new").command is NEW
+    assert run("  /RESET\n").command is NEW
+    assert run("/new\nHoliday\nplans").words == {"title": "Holiday\nplans"}
+
+
+def test_the_rest_is_kept_as_it_was_written() -> None:
+    assert run('/new  a  "b"  --c ').words == {"title": 'a  "b"  --c'}
+    assert run("/new").words == {}
+
+
+def test_words_and_numbers() -> None:
+    assert run("/undo 007").numbers == {"turns": 7}
+    assert run("/undo").numbers == {}
+    assert run('/resume "two words"').words == {"which": "two words"}
+    assert run('/resume "never closed').words == {"which": "never closed"}
+    assert run("/queue collect here").words == {"mode": "collect", "chat": "here"}
+
+
+@pytest.mark.parametrize("flag", ["--all", "\u2014all", "\u2013all", "--ALL"])
+def test_a_flag_stands_before_or_after_also_as_a_phone_writes_it(flag: str) -> None:
+    for text in (f"/resume {flag} 3", f"/resume 3 {flag}"):
+        assert (run(text).flags, run(text).words) == ({"all"}, {"which": "3"})
+    assert run(f"/search {flag} a b").words == {"words": "a b"}
+    assert run("/resume --dry-run").flags == {"dry-run"}
+
+
+def test_a_flag_nobody_declared_is_text() -> None:
+    assert run("/search --none of — these").words == {"words": "--none of — these"}
+    assert run("/new --all").words == {"title": "--all"}
+
+
+@pytest.mark.xfail(reason="src: a flag is also taken out of the middle of free text", strict=True)
+def test_a_flag_in_the_middle_of_free_text_is_text() -> None:
+    assert run("/search the --all option").words == {"words": "the --all option"}
+
+
+@pytest.mark.xfail(reason="src: words are split at spaces only", strict=True)
+@pytest.mark.parametrize("gap", ["\t", "\n", "\u00a0"])
+def test_any_white_space_ends_a_word(gap: str) -> None:
+    assert run(f"/queue collect{gap}here").words == {"mode": "collect", "chat": "here"}
+
+
+def test_an_unknown_command_suggests_close_ones() -> None:
+    with pytest.raises(UnknownCommand, match=r"'/resme'; allowed: /resume.*; for example: /help"):
+        run("/resme 3")
+    with pytest.raises(UnknownCommand) as caught:
+        run("/qqqq")
+    assert all(f"/{name}" in str(caught.value) for name in TABLE)
+
+
+@pytest.mark.xfail(reason="src: IndexError when there is no command at all", strict=True)
+def test_an_unknown_command_of_an_empty_table_is_said_to_be_unknown() -> None:
+    with pytest.raises(UnknownCommand):
+        parse_command("/new", {})
+
+
+@pytest.mark.xfail(reason="src: IGNORECASE lets ſ and K count as s and k", strict=True)
+def test_letters_that_only_fold_to_ascii_are_ordinary_text() -> None:
+    assert parse_command("/ſtatuſ", TABLE) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/undo x",
+        "/undo -1",
+        "/undo 1.5",
+        "/undo ٣",
+        "/undo ²",
+        "/undo 1234567890",
+        "/undo 1 2",
+        "/search",
+        "/search --all",
+        "/queue",
+        "/queue never",
+        '/queue ""',
+        "/queue queue a b",
+        "/help me",
+        "/resume a b",
+    ],
+)
+def test_bad_arguments_name_the_usage_and_an_example(text: str) -> None:
+    command = TABLE[text.split(maxsplit=1)[0][1:]]
+    with pytest.raises(BadArgument) as caught:
+        run(text)
+    assert f"allowed: {command.usage}; for example: {command.example}" in str(caught.value)
+    run(caught.value.example)
+
+
+def test_the_usage_shows_what_is_needed() -> None:
+    assert SEARCH.usage == "/search <words> [--all]"
+    assert QUEUE.usage == "/queue <queue|collect> [<chat>]"
+
+
+names = st.sampled_from(("/new", "/undo", "/resume", "/search", "/queue", "/help", "/x", "/new@bot", "/", ""))
+gaps = st.sampled_from((" ", "", "\n", "  ", "\u00a0"))
+
+
+@THOROUGH
+@given(st.one_of(texts, st.builds("{}{}{}".format, names, gaps, st.one_of(texts, st.text('—-al"2 \n')))))
+def test_any_text_is_a_command_or_text_or_helpfully_refused(text: str) -> None:
+    try:
+        found = parse_command(text, TABLE)
+    except InvalidInput as error:
+        assert len(str(error).splitlines()) == 1  # noqa: PT017
+        return
+    assert found is None or text.strip().startswith("/")
+
+
+@pytest.mark.parametrize(
+    "text", ["/" + "a" * 10**6, "/new " + "—" * 10**6, '/queue "' + " a" * 500_000, "/x " * 300_000]
+)
+def test_a_megabyte_is_read_fast(text: str) -> None:
+    start = time.perf_counter()
+    try:
+        parse_command(text, TABLE)
+    except InvalidInput as error:
+        assert len(str(error)) < 1000  # noqa: PT017
+    assert time.perf_counter() - start < 3
+
+
+def test_a_name_declared_twice_is_a_mistake_in_the_code() -> None:
+    with pytest.raises(ValueError, match="/reset is declared twice"):
+        command_table(NEW, Command(name="reset", help="", example="/reset"))
+    assert command_table(NEW, NEW).keys() == {"new", "reset"}
