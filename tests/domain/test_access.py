@@ -162,7 +162,19 @@ def test_a_grant_for_an_id_needs_its_platform() -> None:
             replace(known, platform=None, **alone)
 
 
-@pytest.mark.xfail(reason="src: a block ignores its basis, so `block bots` blocks everybody", strict=True)
 def test_a_block_for_bots_does_not_block_people() -> None:
     table = [Grant(platform="telegram", user_id="7"), Grant(effect=Effect.BLOCK, basis=Basis.BOT)]
     assert decide_access(ALICE, NO_TRUST, table).verdict is Verdict.ALLOW
+
+
+@THOROUGH
+@given(close_sources, trusts, st.sampled_from(Basis))
+def test_a_block_holds_for_bots_and_people_who_show_its_basis(source: Source, trust: Trust, basis: Basis) -> None:
+    shows = {
+        Basis.IDENTITY: True,
+        Basis.PLATFORM_ROLE: trust.has_role_grant,
+        Basis.RELAY: trust.via_trusted_relay,
+        Basis.BOT: trust.is_bot,
+    }
+    access = decide_access(source, trust, [Grant(effect=Effect.BLOCK, basis=basis)])
+    assert (access.grant is not None) == shows[basis]

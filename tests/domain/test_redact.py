@@ -147,7 +147,7 @@ ORDINARY = [
     "550e8400-e29b-41d4-a716-446655440000",
     "max_tokens=4096, completion_tokens: 12345678",
     "token_count = 1234567",
-    "PWD=/home/user1/project",
+    "PWD=/srv/user1/project",
     'if token == "abcdef": pass',
     "PASS: tests/test_foo1.py",
     "use --password to set it; the --token flag",

@@ -64,20 +64,22 @@ class Grant:
             and self.account in {None, source.account}
             and self.chat_id in {None, source.chat_id, source.parent_chat_id}
             and self.user_id in {None, source.user_id, source.user_id_alt}
-            and (self.effect is Effect.BLOCK or _shows(self.basis, trust))
+            and _shows(self.basis, trust)
+            # Only a grant for bots lets a bot in, whatever else it shows; a block is for bots and people alike.
+            and (not trust.is_bot or self.basis is Basis.BOT or self.effect is Effect.BLOCK)
         )
 
 
 def _shows(basis: Basis, trust: Trust) -> bool:
     match basis:
+        case Basis.IDENTITY:
+            return True
+        case Basis.PLATFORM_ROLE:
+            return trust.has_role_grant
+        case Basis.RELAY:
+            return trust.via_trusted_relay
         case Basis.BOT:
             return trust.is_bot
-        case Basis.PLATFORM_ROLE:
-            return trust.has_role_grant and not trust.is_bot
-        case Basis.RELAY:
-            return trust.via_trusted_relay and not trust.is_bot
-        case Basis.IDENTITY:
-            return not trust.is_bot
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

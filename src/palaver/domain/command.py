@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import takewhile
 
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import BadArgument, UnknownCommand
@@ -56,9 +57,10 @@ class Invocation:
     flags: frozenset[str] = frozenset()
 
 
-_SHAPE = re.compile(r"/(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?", re.IGNORECASE | re.DOTALL)
+# Letters are spelled out: IGNORECASE would let ſ and the Kelvin sign count as s and k.
+_SHAPE = re.compile(r"/(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?", re.DOTALL)
 # Phones turn two hyphens into a dash.
-_FLAG = re.compile(r"(?:--|[\u2013\u2014])(?P<name>[a-z][a-z-]*)", re.IGNORECASE)
+_FLAG = re.compile(r"(?:--|[\u2013\u2014])(?P<name>[A-Za-z][A-Za-z-]*)")
 _LARGEST_NUMBER_LENGTH = 9
 
 
@@ -85,11 +87,12 @@ def parse_command(text: str, table: Mapping[str, Command], bot: str | None = Non
 
 def _unknown(name: str, table: Mapping[str, Command]) -> UnknownCommand:
     close = difflib.get_close_matches(name, table, n=3) or sorted(table)
+    examples = [table[known].example for known in ("help", *close) if known in table]
     return UnknownCommand(
         "Unknown command",
         found=f"/{name}",
-        allowed=", ".join(f"/{known}" for known in close),
-        example="/help" if "help" in table else table[close[0]].example,
+        allowed=", ".join(f"/{known}" for known in close) or "ordinary text",
+        example=next(iter(examples), "hello"),
     )
 
 
@@ -114,19 +117,22 @@ def _invocation(command: Command, rest: str) -> Invocation:
 def _take_flags(command: Command, rest: str) -> tuple[frozenset[str], str]:
     """Flags stand before or after the other arguments; what only looks like one stays text for a REST argument."""
     declared = {arg.name for arg in command.args if arg.kind is ArgKind.FLAG}
-    kept: list[str] = []
-    flags: set[str] = set()
-    for piece in re.split(r"(\s+)", rest):
-        found = _FLAG.fullmatch(piece)
-        if found and found["name"].lower() in declared:
-            flags.add(found["name"].lower())
-        else:
-            kept.append(piece)
-    return frozenset(flags), "".join(kept).strip()
+    pieces = re.split(r"(\s+)", rest)  # Words, and the white space between each two.
+    before = list(takewhile(declared.__contains__, map(_flag, pieces[::2])))
+    pieces = pieces[2 * len(before) :]
+    after = list(takewhile(declared.__contains__, map(_flag, pieces[::-2])))
+    return frozenset(before + after), "".join(pieces[: len(pieces) - 2 * len(after)])
+
+
+def _flag(word: str) -> str:
+    """The name in `--name`; nothing where the word is no flag."""
+    found = _FLAG.fullmatch(word)
+    return found["name"].lower() if found else ""
 
 
 def _take_word(rest: str) -> tuple[str, str]:
-    word, _, tail = rest.partition(" ") if not rest.startswith('"') else rest[1:].partition('"')
+    end = r'"|\Z' if rest.startswith('"') else r"\s|\Z"
+    word, tail = re.split(end, rest.removeprefix('"'), maxsplit=1)
     return word, tail.strip()
 
 

@@ -12,7 +12,7 @@ The text form is `agent:<profile>:<platform>:<kind>:<chat>` followed by named pa
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
@@ -70,7 +70,7 @@ class SessionKey(NamedTuple):
         tail = place[4:]
         values = dict(zip(("profile", "platform", "kind", "chat"), map(decode_id, place), strict=False))
         named = dict(zip(tail[::2], map(decode_id, tail[1::2]), strict=False))
-        if head == "agent" and {"profile", "kind"} <= values.keys() and named.keys() <= set(_NAMED):
+        if head == "agent" and values.get("profile") and values.get("kind") and named.keys() <= set(_NAMED):
             key = cls(**values, **named)
             if key.text == text:
                 return key
@@ -157,7 +157,7 @@ def _key(source: Source, speaker: Speaker, sharing: Sharing) -> SessionKey:
         source.profile,
         source.platform,
         source.chat_kind,
-        source.chat_id or "",
+        source.chat or "",
         source.scope_id or "",
         source.thread_id or "",
         (source.participant or "") if sharing in _PER_USER else "",
@@ -200,10 +200,17 @@ def explain_key(source: Source, scope: Scope, speaker: Speaker = NOBODY) -> Expl
 
 def canonical(identity: str, aliases: Mapping[str, str]) -> str:
     """Follow aliases to the one id that stands for all of them; in a ring it is the smallest."""
-    path = [identity]
-    while (following := aliases.get(path[-1], path[-1])) not in path:
-        path.append(following)
-    return min(path[path.index(following) :])
+    *_, last = _followed(identity, aliases)
+    return min(_followed(last, aliases))  # The last id met is in the ring, if only in one with itself.
+
+
+def _followed(identity: str, aliases: Mapping[str, str]) -> Iterable[str]:
+    """The ids met on the way, in order and each once; an alias to nothing is none."""
+    met: dict[str, None] = {}
+    while identity not in met:
+        met[identity] = None
+        identity = aliases.get(identity) or identity
+    return met
 
 
 def canonical_source(source: Source, aliases: Mapping[str, str]) -> Source:

@@ -1,7 +1,10 @@
-"""Life cycles: the states of a session, an inbox row, a turn and an outbox row, and the steps between them."""
+"""Life cycles: the states of a session, an inbox row, a turn and an outbox row, and the steps between them.
+
+States are no `StrEnum`s: those of two lives that share a word would be equal.
+"""
 
 from collections.abc import Mapping
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import TypeVar
 
 from palaver.domain.errors import IllegalTransition
@@ -18,7 +21,7 @@ __all__ = [
 ]
 
 
-class SessionState(StrEnum):
+class SessionState(Enum):
     OPEN = "open"
     ENDED = "ended"
 
@@ -33,7 +36,7 @@ class EndReason(StrEnum):
     EXPIRED = "expired"
 
 
-class InboxState(StrEnum):
+class InboxState(Enum):
     WAITING = "waiting"
     IN_TURN = "in-turn"
     DONE = "done"
@@ -41,7 +44,7 @@ class InboxState(StrEnum):
     FAILED = "failed"
 
 
-class TurnState(StrEnum):
+class TurnState(Enum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
@@ -49,7 +52,7 @@ class TurnState(StrEnum):
     PARKED = "parked"
 
 
-class OutboxState(StrEnum):
+class OutboxState(Enum):
     DUE = "due"
     CLAIMED = "claimed"
     DELIVERED = "delivered"
@@ -59,7 +62,7 @@ class OutboxState(StrEnum):
 
 State = TypeVar("State", SessionState, InboxState, TurnState, OutboxState)
 
-_NEXT: Mapping[StrEnum, frozenset[StrEnum]] = {
+_NEXT: Mapping[Enum, frozenset[Enum]] = {
     SessionState.OPEN: frozenset({SessionState.ENDED}),
     SessionState.ENDED: frozenset({SessionState.OPEN}),
     InboxState.WAITING: frozenset({InboxState.IN_TURN, InboxState.DONE, InboxState.REFUSED, InboxState.FAILED}),

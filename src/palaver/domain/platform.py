@@ -39,7 +39,13 @@ class Platform:
     for_people: bool = True
     """False where no human reads notices: an API, a webhook."""
     chat_id_pattern: str = r"[^:]+"
-    """What one chat id looks like in a target, where it may itself contain a colon."""
+    """What one chat id looks like in a target: percent-encoded, or as it is where that contains colons.
+
+    The part before the first colon of an id written as it is starts with `!`, `#` or `@`, or is a small letter, or one
+    or two digits: a chat id that looks so is written differently where a thread follows, lest it take the thread along.
+    """
+    example_chat: str = "123"
+    """A chat id as somebody may write it in a target."""
     notes: tuple[Note, ...] = ()
 
     def __post_init__(self) -> None:

@@ -58,7 +58,7 @@ def _place(situation: Situation, pseudonyms: Pseudonyms | None) -> Iterator[str]
     if platform.place:
         yield f"- Place: {platform.place}"
     if source.chat_kind != DM:
-        yield f"- Chat: {_quoted(source.chat_kind)} {_named(labels.chat, 'chat', source.chat_id, platform, pseudonyms)}"
+        yield f"- Chat: {_quoted(source.chat_kind)} {_named(labels.chat, 'chat', source.chat, platform, pseudonyms)}"
     for title, kind, identity in (
         ("Server", "server", source.scope_id),
         ("Parent channel", "chat", source.parent_chat_id),

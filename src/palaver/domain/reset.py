@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from palaver.domain.errors import BadArgument
-from palaver.domain.wall import first_instant
+from palaver.domain.wall import clock, first_instant, utc
 
 __all__ = [
     "Activity",
@@ -70,11 +70,12 @@ class ResetPolicy:
 
     def deadlines(self, last_active: datetime, zone: ZoneInfo) -> list[tuple[datetime, ResetReason]]:
         """When a conversation last used at `last_active` ends, for each reason the policy has; earliest first."""
+        last_active = utc(last_active)
         ends: list[tuple[datetime, ResetReason]] = []
         if self.mode in {ResetMode.DAILY, ResetMode.BOTH}:
             ends.append((next_daily_boundary(last_active, self.at_hour, zone), ResetReason.DAILY))
         if self.mode in {ResetMode.IDLE, ResetMode.BOTH}:
-            ends.append((last_active.astimezone(UTC) + timedelta(minutes=self.idle_minutes), ResetReason.IDLE))
+            ends.append((last_active + timedelta(minutes=self.idle_minutes), ResetReason.IDLE))
         return sorted(ends)
 
 
@@ -84,10 +85,11 @@ _LAST_HOUR = 23
 
 def next_daily_boundary(moment: datetime, hour: int, zone: ZoneInfo) -> datetime:
     """The first instant after `moment` at which a local day reaches `hour`, whatever the clocks do that day."""
-    today = moment.astimezone(zone).date()
-    days = (today + timedelta(days=offset) for offset in (-1, 0, 1, 2))
+    today = clock(moment, zone).date()
+    # The clock may have been put back over midnight, so that tomorrow has begun already.
+    days = (today + timedelta(days=offset) for offset in (0, 1, 2))
     boundaries = (first_instant(datetime.combine(day, time(hour)), zone) for day in days)
-    return next(boundary for boundary in boundaries if boundary > moment)
+    return next(boundary for boundary in boundaries if boundary > utc(moment))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +102,7 @@ class Activity:
 
     def holds(self, now: datetime, limit: timedelta) -> bool:
         """A young process, or not knowing, keeps the conversation from being reset."""
-        return self.processes is None or any(now - started < limit for started in self.processes)
+        return self.processes is None or any(utc(now) - utc(started) < limit for started in self.processes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,7 +123,7 @@ def decide_reset(
     zone: ZoneInfo,
     process_limit: timedelta = timedelta(hours=24),
 ) -> ResetDecision:
-    deadlines = policy.deadlines(activity.last_human, zone)
+    now, deadlines = utc(now), policy.deadlines(activity.last_human, zone)
     if not deadlines:
         return ResetDecision()
     boundary, reason = deadlines[0]

@@ -28,7 +28,7 @@ THREAD = "thread"
 USUAL_KINDS = (DM, GROUP, CHANNEL, THREAD)
 MAIN = "main"
 
-_OLD_NAMES = {"guild_id": "scope_id"}
+_LONGEST_NUMBER = 128  # bits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,15 +61,20 @@ class Source:
         """Who spoke: the stable second id where there is one, else the user id."""
         return self.user_id_alt or self.user_id
 
+    @property
+    def chat(self) -> str | None:
+        """Which chat: its id, else the second id that a group may have. A direct chat without an id has none."""
+        return self.chat_id or (self.chat_id_alt if self.chat_kind != DM else None)
+
     def to_json(self) -> dict[str, str]:
         return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, object], known: Collection[str]) -> "Source":
         """Read what `to_json` wrote, by us or by a peer. Fields we do not have, trust marks among them, are ignored."""
-        modern = {_OLD_NAMES.get(name, name): value for name, value in data.items() if name in _OLD_NAMES} | dict(data)
-        found = {name: _id_text(name, modern[name]) for name in _FIELDS if name in modern}
-        ids = {name: value for name, value in found.items() if value is not None}
+        found = {name: _id_text(data, name) for name in _FIELDS}
+        found["scope_id"] = found["scope_id"] or _id_text(data, "guild_id")  # its old name
+        ids = {name: text for name, text in found.items() if text is not None}
         platform = ids.get("platform", "")
         if platform not in known:
             raise UnknownPlatform(
@@ -83,15 +88,16 @@ _REQUIRED = ("platform", "chat_kind", "profile")
 _OPTIONAL = tuple(name for name in _FIELDS if name not in _REQUIRED)
 
 
-def _id_text(name: str, value: object) -> str | None:
+def _id_text(data: Mapping[str, object], name: str) -> str | None:
+    value = data.get(name)
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _LONGEST_NUMBER:
         return str(value)
     raise MalformedSource(
         f"The field {name} of a source cannot be",
-        found=repr(value),
-        allowed="text, a whole number or null",
+        found=type(value).__name__,  # A value from outside may be too large to be written.
+        allowed=f"text, a whole number or null; numbers have at most {_LONGEST_NUMBER} bits",
         example=f'"{name}": "42"',
     )
 
@@ -133,7 +139,7 @@ def describe(source: Source, labels: Labels, platform: Platform) -> str:
     if source.chat_kind == DM:
         place = f"DM with {_name(labels.user or labels.chat, source.participant or source.chat_id)}"
     else:
-        place = f"{Label(source.chat_kind).plain()}: {_name(labels.chat, source.chat_id)}"
+        place = f"{Label(source.chat_kind).plain()}: {_name(labels.chat, source.chat)}"
     return f"{place}, thread: {Label(source.thread_id).plain()}" if source.thread_id else place
 
 

@@ -51,8 +51,16 @@ class Place:
 
     @property
     def text(self) -> str:
-        return ":".join((self.platform, *(encode_id(part) for part in (self.chat, self.thread) if part)))
+        chat = encode_id(self.chat)
+        if not self.thread:
+            return f"{self.platform}:{chat}"
+        if _HEAD.fullmatch(chat):
+            chat = f"%{ord(chat[0]):X}{chat[1:]}"
+        return f"{self.platform}:{chat}:{encode_id(self.thread)}"
 
+
+# What a chat id that is written as it is, colons included, may look like before its first colon.
+_HEAD = re.compile(r"[!#@][^%]*|[a-z]|[0-9]{1,2}")
 
 Target = Origin | Local | All | Home | Place
 
@@ -83,13 +91,14 @@ def _parse(word: str, platforms: Mapping[str, Platform]) -> Target:
 
 
 def _place(word: str, platform: Platform, text: str) -> Place:
-    found = re.fullmatch(rf"(?P<chat>{platform.chat_id_pattern})(?::(?P<thread>[^:]+))?", text)
+    parts = ":".join(part.strip() for part in text.split(":"))
+    found = re.fullmatch(rf"(?P<chat>{platform.chat_id_pattern})(?::(?P<thread>[^:]+))?", parts)
     if not found:
         raise MalformedTarget(
             "This target names no single chat:",
             found=word,
             allowed=f"{platform.name}:<chat>[:<thread>] with colons and commas inside ids written %3A and %2C",
-            example=f"{platform.name}:123",
+            example=f"{platform.name}:{platform.example_chat}",
         )
     chat, thread = found["chat"], found["thread"]
     return Place(platform=platform.name, chat=decode_id(chat), thread=decode_id(thread) if thread else None)

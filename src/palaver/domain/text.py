@@ -9,8 +9,9 @@ _PLAIN = re.compile(r"[ -~]*")
 _BREAKS = re.compile(r"[\n\r\t\v\f\x1c-\x1f\x85\u2028\u2029]+")
 # Cc control, Cf format (zero-width, bidi, tags), Cs half surrogates, Co private use, Cn unassigned.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-# Letters that show as nothing: Hangul fillers, the Khmer inherent vowels, braille blank, variation selectors.
-_BLANK = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {
+# What shows as nothing in other categories: the rest of Unicode's Default_Ignorable_Code_Point (the grapheme joiner,
+# Hangul fillers, the Khmer inherent vowels, variation selectors) and the braille blank.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0") | {
     chr(c) for c in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
 }
 _ELLIPSIS = "…"

@@ -1,7 +1,8 @@
 """Titles: what people call a conversation, and the lineage `x`, `x #2`, `x #3` of those that share a name."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set as AbstractSet
+from itertools import count
 
 from palaver.domain.errors import EmptyTitle
 from palaver.domain.text import one_line
@@ -9,7 +10,9 @@ from palaver.domain.text import one_line
 __all__ = ["TITLE_LIMIT", "clean_title", "lineage", "newest_of_lineage", "next_in_lineage"]
 
 TITLE_LIMIT = 100
-_NUMBERED = re.compile(r"(?P<base>.*\S) #(?P<number>[2-9]|[1-9][0-9]{1,8})", re.DOTALL)
+# Of a longer title only this much names its lineage, so that every number fits behind it.
+_BASE_LIMIT = 80
+_NUMBERED = re.compile(r"(?P<base>.*\S) #(?P<number>[2-9]|[1-9][0-9]{1,11})", re.DOTALL)
 
 
 def clean_title(text: str) -> str:
@@ -28,7 +31,8 @@ def clean_title(text: str) -> str:
 def lineage(title: str) -> tuple[str, int]:
     """Base and number: `x` is the first of its lineage, `x #3` the third, `x #draft` the first of its own."""
     numbered = _NUMBERED.fullmatch(title)
-    return (numbered["base"], int(numbered["number"])) if numbered else (title, 1)
+    base, number = (numbered["base"], int(numbered["number"])) if numbered else (title, 1)
+    return base[:_BASE_LIMIT].rstrip(), number
 
 
 def next_in_lineage(title: str, taken: Iterable[str]) -> str:
@@ -37,21 +41,20 @@ def next_in_lineage(title: str, taken: Iterable[str]) -> str:
     if title not in taken:
         return title
     base, _ = lineage(title)
-    number = max(number for taken_base, number in map(lineage, taken | {title}) if taken_base == base) + 1
-    while (numbered := _numbered(base, number)) in taken:
-        number += 1
-    return numbered
-
-
-def _numbered(base: str, number: int) -> str:
-    suffix = f" #{number}"
-    return base[: TITLE_LIMIT - len(suffix)].rstrip() + suffix
+    following = (f"{base} #{number}" for number in count(max(_numbers(base, taken), default=1) + 1))
+    return next(numbered for numbered in following if numbered not in taken)
 
 
 def newest_of_lineage(title: str, taken: Iterable[str]) -> str | None:
     """What somebody means who asks for `title`: exactly `x #2`, or for `x` the highest number of exactly `x`."""
+    taken = set(taken)
     base, number = lineage(title)
-    if number > 1:
-        return title if title in set(taken) else None
-    numbers = ((number, taken_title) for taken_title in taken for b, number in [lineage(taken_title)] if b == base)
-    return max(numbers, default=(0, None))[1]
+    numbers = _numbers(base, taken) if number == 1 else []
+    newest = f"{base} #{max(numbers)}" if numbers else title
+    return newest if newest in taken else None
+
+
+def _numbers(base: str, taken: AbstractSet[str]) -> list[int]:
+    """The numbers in use behind exactly `base`."""
+    numbers = ((title, lineage(title)[1]) for title in taken)
+    return [number for title, number in numbers if number > 1 and title == f"{base} #{number}"]

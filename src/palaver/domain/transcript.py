@@ -1,8 +1,8 @@
 """Transcripts: entries that are written once and never changed, except for what hides them."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from palaver.domain.label import Label
 
@@ -17,22 +17,21 @@ class Role(StrEnum):
     SUMMARY = "summary"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolCall:
+class ToolCall(NamedTuple):
     id: str
     name: str
     arguments: str = "{}"
     """JSON text, exactly as the provider sent it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sender:
+class Sender(NamedTuple):
     id: str | None = None
     name: Label | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
+    """One line of a transcript. A named tuple, since a conversation is loaded by the hundred for every turn."""
+
     seq: int
     role: Role
     at: datetime

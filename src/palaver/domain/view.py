@@ -127,9 +127,9 @@ def _paired(messages: Iterable[Message]) -> list[Message]:
                 text = _encodable(message.text) if message.text.strip() else NO_OUTPUT
                 paired[place] = Message(_TOOL, text, (), paired[place].answers)
         elif message.calls:
-            calls = tuple([_valid_call(call, taken) for call in message.calls])
+            calls = _valid_calls(message.calls, taken)
             _expect_results(message.calls, len(paired) + 1, owed)
-            paired.append(_valid(message)._replace(calls=calls))
+            paired.append(_valid(message) if calls == message.calls else _valid(message)._replace(calls=calls))
             paired += [Message(_TOOL, INTERRUPTED, (), call.id) for call in calls]
         elif message.text.strip():
             paired.append(_valid(message))
@@ -155,17 +155,35 @@ def _encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_LIMIT = 64
 
 
-def _valid_call(call: ToolCall, taken: dict[str, int]) -> ToolCall:
-    identity = _unique(_NOT_IN_NAMES.sub("_", call.id)[:_NAME_LIMIT] or "call", taken)
-    name = _NOT_IN_NAMES.sub("_", call.name)[:_NAME_LIMIT] or "unknown_tool"
-    arguments = _json_object(call.arguments)
-    if (identity, name, arguments) == (call.id, call.name, call.arguments):
-        return call
-    return ToolCall(id=identity, name=name, arguments=arguments)
+def _valid_calls(calls: tuple[ToolCall, ...], taken: dict[str, int]) -> tuple[ToolCall, ...]:
+    return tuple([call if _is_valid(call, taken) else _repaired_call(call, taken) for call in calls])
+
+
+def _is_valid(call: ToolCall, taken: dict[str, int]) -> bool:
+    """Nearly every call is; then its id counts as taken."""
+    if call.id in taken or not (_NAME.fullmatch(call.id) and _NAME.fullmatch(call.name)):
+        return False
+    if not _is_json_object(call.arguments):
+        return False
+    taken[call.id] = 1
+    return True
+
+
+def _repaired_call(call: ToolCall, taken: dict[str, int]) -> ToolCall:
+    """The same call in words that providers take; arguments that are no object are held by one."""
+    arguments = call.arguments
+    if not _is_json_object(arguments):
+        arguments = json.dumps({"malformed_arguments": _encodable(arguments)})
+    return ToolCall(
+        id=_unique(_NOT_IN_NAMES.sub("_", call.id)[:_NAME_LIMIT] or "call", taken),
+        name=_NOT_IN_NAMES.sub("_", call.name)[:_NAME_LIMIT] or "unknown_tool",
+        arguments=arguments,
+    )
 
 
 def _unique(identity: str, taken: dict[str, int]) -> str:
@@ -186,11 +204,10 @@ def _refuse(constant: str) -> NoReturn:
 _STRICT_JSON = json.JSONDecoder(parse_constant=_refuse)
 
 
-def _json_object(text: str) -> str:
-    """The arguments as they were if they are a JSON object, else an object that holds what was sent instead."""
+def _is_json_object(text: str) -> bool:
+    if text == "{}":
+        return True
     try:
-        if isinstance(_STRICT_JSON.decode(text), dict) and text == _encodable(text):
-            return text
+        return isinstance(_STRICT_JSON.decode(text), dict) and text == _encodable(text)
     except (ValueError, RecursionError):
-        pass
-    return json.dumps({"malformed_arguments": _encodable(text)})
+        return False

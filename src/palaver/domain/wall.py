@@ -10,8 +10,8 @@ from palaver.domain.errors import MalformedTime, UnknownZone
 
 __all__ = ["clock", "first_instant", "instant_text", "parse_instant", "readings", "utc", "zone"]
 
-# "right/" counts leap seconds and "posix…" doubles the rest: neither is a zone a person lives in.
-_ZONE = re.compile(r"(?!right/|posix)[A-Za-z][\w+-]*(/[\w+-]+)*", re.ASCII)
+# "right/" counts leap seconds, "posix…" doubles the rest, "localtime" is another zone on each machine.
+_ZONE = re.compile(r"(?!right/|posix|localtime$)[A-Za-z][\w+-]*(/[\w+-]+)*", re.ASCII)
 _TIME = re.compile(
     r"\s*(?P<day>\d{4}-\d\d-\d\d)"
     r"([Tt ](?P<time>\d\d:\d\d(:\d\d(\.\d{1,6})?)?)(?P<offset>[Zz]|[+-]\d\d(:?\d\d)?)?)?\s*",
@@ -43,7 +43,7 @@ def _unknown(name: str) -> UnknownZone:
 
 def _close_zones(name: str) -> list[str]:
     """Known zones that look like `name`, whole or by their city, the closest first."""
-    known = sorted(available_timezones())
+    known = sorted(filter(_ZONE.fullmatch, available_timezones()))
     cities = {zone.rpartition("/")[2].lower(): zone for zone in known}
     spelled = cities | {zone.lower(): zone for zone in known}
     wanted = name.strip().lower().replace(" ", "_")

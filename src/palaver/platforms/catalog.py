@@ -33,8 +33,9 @@ _YUANBAO = Note(
         "To answer somebody privately, ask them to write to you directly."
     )
 )
-# In a target a Matrix room may be written as it is, colons included; a thread is an event id.
-_MATRIX_ROOM = r"[!#@][^:]*(?::[^:$]+(?::[0-9]{1,5})?)?"
+# In a target these may be written as they are, colons included. A thread of a Matrix room is an event id, `$…`.
+_MATRIX_ROOM = r"[!#@][^:%]*:[^:$]+(?::[0-9]{1,5})?|(?:[!#@]|%21|%23|%40)[^:]*"
+_TEAMS_CHAT = r"(?:a|[0-9]{1,2}):[^:]+|[^:]+"
 
 _ALL = (
     Platform(name="terminal", title="Terminal", place="CLI terminal"),
@@ -46,7 +47,14 @@ _ALL = (
     Platform(name="slack", title="Slack", has_threads=True, notes=(_SLACK,)),
     Platform(name="whatsapp", title="WhatsApp", hides_ids=True),
     Platform(name="signal", title="Signal", hides_ids=True),
-    Platform(name="matrix", title="Matrix", has_threads=True, chat_id_pattern=_MATRIX_ROOM, notes=(_MATRIX,)),
+    Platform(
+        name="matrix",
+        title="Matrix",
+        has_threads=True,
+        chat_id_pattern=_MATRIX_ROOM,
+        example_chat="!room:example.org",
+        notes=(_MATRIX,),
+    ),
     Platform(name="imessage", title="iMessage", hides_ids=True, notes=(_IMESSAGE,)),
     Platform(name="feishu", title="Feishu", has_threads=True),
     Platform(name="wechat", title="WeChat"),
@@ -54,7 +62,7 @@ _ALL = (
     Platform(name="yuanbao", title="Yuanbao", notes=(_YUANBAO,)),
     Platform(name="email", title="E-mail", has_threads=True),
     Platform(name="mattermost", title="Mattermost", has_threads=True),
-    Platform(name="teams", title="Microsoft Teams", has_threads=True, chat_id_pattern=r"(?:[0-9]+:)?[^:]+"),
+    Platform(name="teams", title="Microsoft Teams", has_threads=True, chat_id_pattern=_TEAMS_CHAT),
     Platform(name="line", title="LINE"),
     Platform(name="irc", title="IRC"),
     Platform(name="xmpp", title="XMPP"),

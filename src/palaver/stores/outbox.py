@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from palaver.domain.errors import StaleFence
 from palaver.domain.lifecycle import OutboxState
 from palaver.domain.turn import Delivery, Outbound
-from palaver.ports.work import Notify, Steps, Value, work
+from palaver.ports.work import Lock, Notify, Steps, Value, work
 from palaver.stores.records import DELIVERY_COLUMNS, delivery_of, micros, outbound_body
 
 __all__ = ["OUTBOX", "claim", "owe", "owe_replies", "reclaim_sends", "resolve", "settle_send"]
@@ -31,6 +31,7 @@ def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Steps[
 @work
 def owe(outbound: Outbound, dedup: str, now: datetime) -> Steps[int | None]:
     """Something no turn owes: a notice, a scheduled output. None if it is owed already under that name."""
+    yield Lock("numbers below zero in the outbox")
     moment = micros(now)
     rows = yield (
         "INSERT INTO outbox (id, dedup, state, due, created, body)"

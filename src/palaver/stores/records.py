@@ -95,48 +95,31 @@ def _encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-class _EntryBody(msgspec.Struct, omit_defaults=True):
-    """An entry without its place: which seq and turn it gets is known only inside the transaction."""
-
-    role: Role
-    at: datetime
-    text: str = ""
-    sender: Sender | None = None
-    message_id: str | None = None
-    calls: tuple[ToolCall, ...] = ()
-    answers: str | None = None
-    reasoning: str = ""
-    blob: bytes = b""
-    tokens: int = 0
-    observed: bool = False
-    covers: tuple[int, int] | None = None
-
-
 _entry_encoder = msgspec.json.Encoder(enc_hook=_label_out)
 _entries_decoder = msgspec.json.Decoder(list[Entry], dec_hook=_label_in)
 _REDACTED = frozenset({Role.TOOL, Role.NOTE, Role.SUMMARY})
+_DEFAULTS = tuple(Entry._field_defaults.values())
 
 
 class Prepared(NamedTuple):
-    """An entry ready to be written, all but its place."""
+    """An entry ready to be written, all but its seq, which is known only inside the transaction."""
 
     role: str
     observed: int
     body: bytes
 
-    def placed(self, seq: int, turn: int | None) -> bytes:
-        place = b'{"seq":%d,' % seq if turn is None else b'{"seq":%d,"turn":"%d",' % (seq, turn)
-        return place + self.body[1:]
+    def placed(self, seq: int) -> bytes:
+        return b"[%d," % seq + self.body
 
 
-def prepare(entry: Entry) -> Prepared:
+def prepare(entry: Entry, turn: int | None = None) -> Prepared:
     """The one door through which entries are written: secrets in tool output stay outside."""
-    text = redact(entry.text) if entry.role in _REDACTED else entry.text
-    body = _EntryBody(
+    fields = (
         entry.role,
         entry.at,
-        _encodable(text),
-        entry.sender,
+        _encodable(redact(entry.text) if entry.role in _REDACTED else entry.text),
+        entry.turn if turn is None else str(turn),
+        entry.sender and _encodable_sender(entry.sender),
         entry.message_id and _encodable(entry.message_id),
         tuple(map(_encodable_call, entry.calls)),
         entry.answers and _encodable(entry.answers),
@@ -146,7 +129,22 @@ def prepare(entry: Entry) -> Prepared:
         entry.observed,
         entry.covers,
     )
-    return Prepared(entry.role.value, int(entry.observed), _entry_encoder.encode(body))
+    return Prepared(entry.role.value, int(entry.observed), _entry_encoder.encode(_without_defaults(fields))[1:])
+
+
+def _without_defaults(fields: tuple[object, ...]) -> tuple[object, ...]:
+    """A body ends with the last field that says something; `hidden_by` is a column and never in it."""
+    length = len(fields)
+    while length > _SHORTEST_BODY and fields[length - 1] == _DEFAULTS[length - _SHORTEST_BODY]:
+        length -= 1
+    return fields[:length]
+
+
+_SHORTEST_BODY = 3  # role, time and text
+
+
+def _encodable_sender(sender: Sender) -> Sender:
+    return Sender(sender.id and _encodable(sender.id), sender.name)
 
 
 def _encodable_call(call: ToolCall) -> ToolCall:
@@ -197,7 +195,8 @@ def session_of(row: Row) -> Session:
 
 # Inbox, turns, outbox
 
-INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body"
+INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, t.state, t.error"
+"""From `inbox i LEFT JOIN turns t ON t.no = i.turn_no`."""
 
 
 def inbound_body(inbound: Inbound) -> bytes:
@@ -226,17 +225,19 @@ def inbound_of(body: bytes) -> Inbound:
 
 
 def received_of(row: Row) -> Received:
-    no, key, state, received, turn, reason, body = row
+    no, key, state, received, turn, reason, body, turn_state, turn_error = row
     return Received(
         number=no,
         key=SessionKey.parse(key),
         inbound=inbound_of(body),
-        state=InboxState(state),
+        state=_FATES.get(turn_state, InboxState(state)),
         received=instant(received),
         turn=turn,
-        reason=reason,
+        reason=reason or turn_error,
     )
 
+
+_FATES = {TurnState.DONE.value: InboxState.DONE, TurnState.FAILED.value: InboxState.FAILED}
 
 TURN_COLUMNS = (
     "t.no, t.key, s.id, t.state, t.attempt, t.fence, t.worker, t.lease_until, t.started, t.error, t.session_no"

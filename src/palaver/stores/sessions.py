@@ -75,8 +75,8 @@ def open_session(
         rule.process_limit,
     )
     if decision.reason is None:
-        if human:
-            yield "UPDATE sessions SET last_human = ? WHERE no = ?", (micros(now), current.number)
+        touched = "last_human = ?, last_active = ?" if human else "last_active = ?"
+        yield f"UPDATE sessions SET {touched} WHERE no = ?", (*(micros(now),) * (1 + human), current.number)
         yield from join(current.number, source)
         return Opened(session=current, opening=Opening.REUSED)
     fresh = yield from _start_fresh(key, source, now, current, _REASONS[decision.reason], by="reset policy")

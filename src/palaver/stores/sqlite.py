@@ -31,7 +31,9 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     uri = f"file:{name}?mode={'ro' if read_only else 'rwc'}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=512)
     db.execute("PRAGMA busy_timeout = 10000")
+    db.execute("PRAGMA temp_store = MEMORY")
     if not read_only:
+        db.execute("PRAGMA page_size = 2048")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA wal_autocheckpoint = 0")
@@ -72,6 +74,15 @@ class _Job(Generic[T]):
         self.future = future
         self.error: Exception | None = None
         self.result: T | None = None
+
+    def run(self, db: sqlite3.Connection) -> set[str] | None:
+        """Who is to be woken; None if the work failed or nobody wants it any more."""
+        woken: set[str] = set()
+        try:
+            self.result = drive(db, iter(self.work), woken)
+        except Exception as error:  # noqa: BLE001 - whatever it is belongs to the caller, not to this thread
+            self.error = error
+        return None if self.error or self.future.cancelled() else woken
 
     def settle(self) -> None:
         """On the loop's thread: hand the outcome over, unless nobody waits for it any more."""
@@ -167,14 +178,16 @@ class SqliteDatabase:
         return batch, True
 
     def _commit(self, batch: Sequence[_Job[object]]) -> set[str]:
+        """All the work in one transaction; the failure of one piece takes back nothing but itself."""
         notified: set[str] = set()
         if not batch:
             return notified
         try:
             self._db.execute("BEGIN IMMEDIATE")
             for job in batch:
-                self._try(job, notified)
-            self._db.execute("COMMIT")
+                notified |= self._run_alone(job) if len(batch) == 1 else self._run_among_others(job)
+            if self._db.in_transaction:
+                self._db.execute("COMMIT")
         except sqlite3.Error as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
@@ -182,21 +195,21 @@ class SqliteDatabase:
                 job.error = job.error or StoreError(f"the database could not commit: {error}")
         return notified
 
-    def _try(self, job: _Job[object], notified: set[str]) -> None:
-        """Run one piece of work so that its failure takes back nothing but itself."""
+    def _run_alone(self, job: _Job[object]) -> set[str]:
+        woken = job.run(self._db)
+        if woken is None and self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+        return woken or set()
+
+    def _run_among_others(self, job: _Job[object]) -> set[str]:
         self._db.execute("SAVEPOINT work")
-        woken: set[str] = set()
-        try:
-            job.result = drive(self._db, iter(job.work), woken)
-        except Exception as error:  # noqa: BLE001 - whatever it is belongs to the caller, not to this thread
-            job.error = error
+        woken = job.run(self._db)
         if not self._db.in_transaction:
             raise sqlite3.OperationalError(f"the transaction was lost: {job.error}")
-        if job.error is not None or job.future.cancelled():
+        if woken is None:
             self._db.execute("ROLLBACK TO work")
-        else:
-            notified |= woken
         self._db.execute("RELEASE work")
+        return woken or set()
 
     def _hand_over(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
         """Wake each loop once for the whole batch."""

@@ -1,7 +1,6 @@
 """Transcripts in the store: appended under a fence, hidden and shown again, read for a principal."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from palaver.domain.compaction import CompactionPlan, check_gain
@@ -58,7 +57,7 @@ def load_all(session: str, principal: Principal) -> Steps[list[Entry]]:
     )
     entries = entries_of(row[0] for row in rows)
     return [
-        entry if row[1] is None else replace(entry, hidden_by=str(row[1]))
+        entry if row[1] is None else entry._replace(hidden_by=str(row[1]))
         for entry, row in zip(entries, rows, strict=True)
     ]
 
@@ -67,7 +66,7 @@ def load_all(session: str, principal: Principal) -> Steps[list[Entry]]:
 def append(session_number: int, first_seq: int, entries: Sequence[Prepared], turn: int | None = None) -> Steps[None]:
     """Write entries behind the last one. The caller holds the session and moves its next seq on."""
     rows: list[tuple[Value, ...]] = [
-        (session_number * SEQS + seq, entry.role, turn, entry.observed, entry.placed(seq, turn))
+        (session_number * SEQS + seq, entry.role, turn, entry.observed, entry.placed(seq))
         for seq, entry in enumerate(entries, first_seq)
     ]
     if rows:

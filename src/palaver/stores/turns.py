@@ -47,7 +47,7 @@ _OPEN = "('running', 'parked', 'interrupted')"
 
 
 def _dedup(source: Source) -> str | None:
-    """What makes a redelivery the same message."""
+    """What makes a redelivery the same message; a message without an id cannot be known again."""
     if source.message_id is None:
         return None
     parts = (source.platform, source.account or "", source.chat_id or source.participant or "", source.message_id)
@@ -58,11 +58,10 @@ def _dedup(source: Source) -> str | None:
 def accept(inbound: Inbound, key: SessionKey, now: datetime, *, refused: str | None = None) -> Steps[int | None]:
     """Put a message into the inbox; None if it is there already. Only after this is a platform acknowledged."""
     state = InboxState.REFUSED if refused else InboxState.WAITING
-    dedup = _dedup(inbound.source) or f"{inbound.source.platform}::{micros(now)}:{encode_id(inbound.text[:40])}"
     rows = yield (
         "INSERT INTO inbox (dedup, key, state, received, reason, body) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (dedup) DO NOTHING RETURNING no",
-        (dedup, key.text, state.value, micros(now), refused, inbound_body(inbound)),
+        (_dedup(inbound.source), key.text, state.value, micros(now), refused, inbound_body(inbound)),
     )
     if not rows:
         return None
@@ -73,7 +72,7 @@ def accept(inbound: Inbound, key: SessionKey, now: datetime, *, refused: str | N
 
 @work
 def inbox_row(number: int) -> Steps[Received | None]:
-    rows = yield f"SELECT {INBOX_COLUMNS} FROM inbox i WHERE i.no = ?", (number,)
+    rows = yield f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no = ?", (number,)
     return received_of(rows[0]) if rows else None
 
 
@@ -120,7 +119,7 @@ def begin(
     turn = rows[0][0]
     taken: list[tuple[Value, ...]] = [(turn, each.number) for each in messages]
     yield "UPDATE inbox SET state = 'in-turn', turn_no = ? WHERE no = ?", taken
-    yield from _write(number, turn, [prepare(_entry(each)) for each in messages], now)
+    yield from _write(number, turn, [prepare(_entry(each), turn) for each in messages])
     return Begun(turn=(yield from _get(turn)), opened=opened, messages=tuple(messages))
 
 
@@ -129,8 +128,8 @@ def _claim(key: SessionKey, limit: int) -> Steps[list[Received]]:
     if busy:
         return []
     rows = yield (
-        f"SELECT {INBOX_COLUMNS} FROM inbox i WHERE i.key = ? AND i.state = 'waiting' ORDER BY i.no LIMIT ?"
-        " /*pg FOR UPDATE*/",
+        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+        " WHERE i.key = ? AND i.state = 'waiting' ORDER BY i.no LIMIT ? /*pg FOR UPDATE OF i*/",
         (key.text, limit),
     )
     return [received_of(row) for row in rows]
@@ -154,41 +153,45 @@ def _get(number: int) -> Steps[Turn]:
     return turn_of(rows[0])
 
 
-def _held(turn: Turn) -> Steps[None]:
-    """The fence: whoever holds an older one writes nothing."""
-    rows = yield (
-        "SELECT 1 FROM turns WHERE no = ? AND fence = ? AND state = 'running' /*pg FOR UPDATE*/",
-        (turn.number, turn.fence),
-    )
-    if not rows:
-        raise StaleFence("turn", turn.number, turn.fence)
-
-
 def _write(
-    session: int, turn: int, entries: Sequence[Prepared], now: datetime, usage: Usage | None = None, *, turns: int = 0
+    session: int, turn: int, entries: Sequence[Prepared], usage: Usage | None = None, *, turns: int = 0
 ) -> Steps[int]:
-    """Entries and counters in one go."""
+    """Entries and counters in one go; gives the seq of the first entry."""
     usage = usage or Usage()
     rows = yield (
-        "UPDATE sessions SET next_seq = next_seq + ?, last_active = ?, turns = turns + ?,"
+        "UPDATE sessions SET next_seq = next_seq + ?, turns = turns + ?,"
         " input_tokens = input_tokens + ?, output_tokens = output_tokens + ?, cost_micros = cost_micros + ?"
         " WHERE no = ? RETURNING next_seq",
-        (len(entries), micros(now), turns, usage.input_tokens, usage.output_tokens, usage.cost_micros, session),
+        (len(entries), turns, usage.input_tokens, usage.output_tokens, usage.cost_micros, session),
     )
     first_seq: int = rows[0][0] - len(entries)
     yield from append(session, first_seq, entries, turn)
     return first_seq
 
 
-def append_to_turn(turn: Turn, entries: Sequence[Entry], now: datetime) -> Work[int]:
+def append_to_turn(turn: Turn, entries: Sequence[Entry]) -> Work[int]:
     """Write entries as they happen; gives the seq of the first."""
-    return _append_to_turn(turn, [prepare(entry) for entry in entries], now)
+    return _append_to_turn(turn, [prepare(entry, turn.number) for entry in entries])
 
 
 @work
-def _append_to_turn(turn: Turn, entries: Sequence[Prepared], now: datetime) -> Steps[int]:
-    yield from _held(turn)
-    return (yield from _write(turn.session_number, turn.number, entries, now))
+def _append_to_turn(turn: Turn, entries: Sequence[Prepared]) -> Steps[int]:
+    """The fence is looked at where the entries get their place: whoever holds an older one writes nothing."""
+    rows = yield (
+        "UPDATE sessions SET next_seq = next_seq + ? WHERE no ="
+        " (SELECT session_no FROM turns WHERE no = ? AND fence = ? AND state = 'running' /*pg FOR UPDATE*/)"
+        " RETURNING next_seq",
+        (len(entries), turn.number, turn.fence),
+    )
+    _refuse_stale(turn, rows)
+    first_seq: int = rows[0][0] - len(entries)
+    yield from append(turn.session_number, first_seq, entries, turn.number)
+    return first_seq
+
+
+def _refuse_stale(turn: Turn, written: Sequence[Row]) -> None:
+    if not written:
+        raise StaleFence("turn", turn.number, turn.fence)
 
 
 @work
@@ -198,8 +201,7 @@ def extend(turn: Turn, now: datetime, lease: timedelta) -> Steps[None]:
         "UPDATE turns SET lease_until = ? WHERE no = ? AND fence = ? AND state = 'running' RETURNING no",
         (micros(now + lease), turn.number, turn.fence),
     )
-    if not rows:
-        raise StaleFence("turn", turn.number, turn.fence)
+    _refuse_stale(turn, rows)
 
 
 def settle(
@@ -212,7 +214,7 @@ def settle(
     error: str | None = None,
 ) -> Work[int]:
     """End a turn: last entries, usage, its messages done, its replies owed. All or nothing."""
-    return _settle(turn, [prepare(entry) for entry in entries], replies, now, usage, error)
+    return _settle(turn, [prepare(entry, turn.number) for entry in entries], replies, now, usage, error)
 
 
 @work
@@ -224,18 +226,14 @@ def _settle(
     usage: Usage | None,
     error: str | None,
 ) -> Steps[int]:
-    yield from _held(turn)
-    first_seq = yield from _write(turn.session_number, turn.number, entries, now, usage, turns=1)
     state = advance(turn.state, TurnState.FAILED if error else TurnState.DONE)
-    yield (
-        "UPDATE turns SET state = ?, ended = ?, error = ? WHERE no = ?",
-        (state.value, micros(now), error, turn.number),
+    rows = yield (
+        "UPDATE turns SET state = ?, ended = ?, error = ? WHERE no = ? AND fence = ? AND state = 'running'"
+        " RETURNING no",
+        (state.value, micros(now), error, turn.number, turn.fence),
     )
-    done = InboxState.FAILED if error else InboxState.DONE
-    yield (
-        "UPDATE inbox SET state = ?, reason = ? WHERE turn_no = ? AND state = 'in-turn'",
-        (done.value, error, turn.number),
-    )
+    _refuse_stale(turn, rows)
+    first_seq = yield from _write(turn.session_number, turn.number, entries, usage, turns=1)
     yield from outbox.owe_replies(turn.number, replies, now)
     yield Notify(INBOX)
     return first_seq
@@ -244,11 +242,12 @@ def _settle(
 @work
 def halt(turn: Turn, state: TurnState, now: datetime, *, error: str | None = None) -> Steps[None]:
     """Park a turn or mark it interrupted; its messages stay with it until it is resumed."""
-    yield from _held(turn)
-    yield (
-        "UPDATE turns SET state = ?, lease_until = ?, error = ? WHERE no = ?",
-        (advance(turn.state, state).value, micros(now), error, turn.number),
+    rows = yield (
+        "UPDATE turns SET state = ?, lease_until = ?, error = ? WHERE no = ? AND fence = ? AND state = 'running'"
+        " RETURNING no",
+        (advance(turn.state, state).value, micros(now), error, turn.number, turn.fence),
     )
+    _refuse_stale(turn, rows)
 
 
 @work
@@ -270,8 +269,8 @@ def reclaim(
     gone = "lease_until < ? OR (? = 1 AND worker <> ?)"
     rows: list[Row] = yield (
         "UPDATE turns SET attempt = attempt + 1, fence = fence + 1, worker = ?, lease_until = ? WHERE no IN ("
-        f" SELECT no FROM turns WHERE state = 'running' AND ({gone}) ORDER BY no LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/"
-        ") RETURNING no",
+        f" SELECT no FROM turns WHERE state IN {_OPEN} AND state = 'running' AND ({gone}) ORDER BY no LIMIT ?"
+        " /*pg FOR UPDATE SKIP LOCKED*/) RETURNING no",
         (worker, micros(now + lease), micros(now), int(alone), worker, limit),
     )
     numbers = sorted(row[0] for row in rows)

@@ -68,9 +68,10 @@ CREATE TABLE journal (
   last_seq @int NOT NULL@xid
 ) @strict;
 
+-- A message in a turn shares the turn's fate; its own state says only how it got there.
 CREATE TABLE inbox (
   no @serial,
-  dedup TEXT NOT NULL UNIQUE,
+  dedup TEXT UNIQUE,
   key TEXT NOT NULL,
   state TEXT NOT NULL,
   received @int NOT NULL,
@@ -96,7 +97,6 @@ CREATE TABLE turns (
   error TEXT
 ) @strict;
 CREATE UNIQUE INDEX one_open_turn_per_key ON turns (key) WHERE state IN ('running', 'parked', 'interrupted');
-CREATE INDEX turns_by_lease ON turns (lease_until) WHERE state = 'running';
 
 -- id = turn no * 1024 + ordinal for replies, so a reply is owed once; below zero for what no turn owes.
 CREATE TABLE outbox (

@@ -1,0 +1,197 @@
+"""Collecting: a session out of the store, whole, with every number of the database replaced by one of its own."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC
+from typing import Any
+
+from palaver.domain.errors import NotFound
+from palaver.domain.lifecycle import TurnState
+from palaver.domain.session import Principal
+from palaver.domain.transcript import Entry
+from palaver.ports.store import Database
+from palaver.ports.work import Row, Steps, work
+from palaver.stores.archive.form import ArchivedOperation, ArchivedRoute, ArchivedSession, ArchivedTurn, Record
+from palaver.stores.listing import EVERYTHING, ListFilter, session_numbers
+from palaver.stores.records import entries_of, from_json, instant
+from palaver.stores.sessions import visible_to
+from palaver.stores.transcript import SEQS
+
+__all__ = ["collect", "collect_all", "collect_some"]
+
+_COLUMNS = (
+    "id, key, profile, platform, owner, origin, title, parent, parent_seq, started, ended, end_reason, last_human,"
+    " last_active, next_seq, turns, input_tokens, output_tokens, cost_micros, override"
+)
+_CUT_OFF = "the session was archived before this turn was over"
+_OVER = frozenset({TurnState.DONE.value, TurnState.FAILED.value})
+
+
+@work
+def collect(session: str, principal: Principal) -> Steps[Record]:
+    """Everything of one session, hidden entries too."""
+    seen = visible_to(principal)
+    rows = yield f"SELECT s.no, {_COLUMNS} FROM sessions s WHERE s.id = ? AND {seen.sql}", (session, *seen.values)
+    if not rows:
+        raise NotFound("session", session)
+    number, *columns = rows[0]
+    operations = yield "SELECT no, key, kind, at, by_whom, details, undone_at FROM operations" + _OF, (number,)
+    stored = yield (
+        "SELECT body, turn_no, hidden_by FROM entries WHERE id >= ? AND id < ? ORDER BY id",
+        (number * SEQS, (number + 1) * SEQS),
+    )
+    entries = entries_of(row[0] for row in stored)
+    turns = _ordinals(row[1] for row in stored)
+    hiding = {row[0]: ordinal for ordinal, row in enumerate(operations, 1)}
+    archived = _session(columns)
+    archived.turns = yield from _turns(number, turns, entries, stored)
+    archived.operations = yield from _operations(operations, principal)
+    archived.participants = yield from _participants(number)
+    archived.routes = yield from _routes(number)
+    placed = (_placed(entry, row, turns, hiding) for entry, row in zip(entries, stored, strict=True))
+    return Record(session=archived, entries=list(placed))
+
+
+_OF = " WHERE session_no = ? ORDER BY no"
+
+
+def _session(columns: Sequence[Any]) -> ArchivedSession:
+    (id_, key, profile, platform, owner, origin, title, parent, parent_seq, started, ended, reason, *rest) = columns
+    last_human, last_active, next_seq, turns, input_tokens, output_tokens, cost_micros, override = rest
+    return ArchivedSession(
+        id=id_,
+        key=key,
+        profile=profile,
+        platform=platform,
+        owner=owner,
+        origin=from_json(origin),
+        title=title,
+        parent=parent,
+        parent_seq=parent_seq,
+        started=instant(started),
+        ended=None if ended is None else instant(ended),
+        end_reason=reason,
+        last_human=instant(last_human),
+        last_active=instant(last_active),
+        next_seq=next_seq,
+        turn_count=turns,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cost_micros=cost_micros,
+        override=from_json(override) if override else None,
+    )
+
+
+def _ordinals(numbers: Iterable[int | None]) -> dict[int, int]:
+    """1 for the first that appears, 2 for the second."""
+    found: dict[int, int] = {}
+    for number in numbers:
+        if number is not None:
+            found.setdefault(number, len(found) + 1)
+    return found
+
+
+def _placed(entry: Entry, row: Row, turns: Mapping[int, int], hiding: Mapping[int, int]) -> Entry:
+    _, turn, hidden_by = row
+    return replace(
+        entry,
+        turn=None if turn is None else str(turns[turn]),
+        hidden_by=None if hidden_by is None else str(hiding.get(hidden_by, 0)),
+    )
+
+
+def _turns(
+    number: int, ordinals: Mapping[int, int], entries: Sequence[Entry], stored: Sequence[Row]
+) -> Steps[list[ArchivedTurn]]:
+    """A branch shows its parent's turns as its own; one whose row is gone is told from its entries."""
+    rows = yield (
+        "SELECT no, state, started, ended, attempt, error FROM turns"
+        " WHERE no IN (SELECT turn_no FROM entries WHERE id >= ? AND id < ?)",
+        (number * SEQS, (number + 1) * SEQS),
+    )
+    known = {row[0]: row for row in rows}
+    first: dict[int, Entry] = {}
+    for entry, row in zip(entries, stored, strict=True):
+        first.setdefault(row[1], entry)
+    return [_turn(known[turn]) if turn in known else _lost(first[turn]) for turn in ordinals]
+
+
+def _lost(entry: Entry) -> ArchivedTurn:
+    moment = entry.at.astimezone(UTC)
+    return ArchivedTurn(state=TurnState.DONE.value, started=moment, ended=moment)
+
+
+def _turn(row: Row) -> ArchivedTurn:
+    """An open turn is archived as failed: whoever imports it must not run it again."""
+    _, state, started, ended, attempt, error = row
+    if state not in _OVER:
+        state, error = TurnState.FAILED.value, _CUT_OFF
+    return ArchivedTurn(
+        state=state,
+        started=instant(started),
+        ended=None if ended is None else instant(ended),
+        attempt=attempt,
+        error=error,
+    )
+
+
+def _operations(rows: Sequence[Row], principal: Principal) -> Steps[list[ArchivedOperation]]:
+    found: list[ArchivedOperation] = []
+    for _, key, kind, at, by, details, undone_at in rows:
+        operation = ArchivedOperation(
+            key=key,
+            kind=kind,
+            at=instant(at),
+            by=by,
+            details=(yield from _details(from_json(details), principal)),
+            undone_at=None if undone_at is None else instant(undone_at),
+        )
+        found.append(operation)
+    return found
+
+
+def _details(details: dict[str, Any], principal: Principal) -> Steps[dict[str, Any]]:
+    """The session before, by its id: also one that was named by an import and is not here."""
+    absent = details.pop("before_id", None)
+    before = details.get("before")
+    if before is None:
+        return details | {"before": absent} if absent else details
+    seen = visible_to(principal)
+    rows = yield f"SELECT s.id FROM sessions s WHERE s.no = ? AND {seen.sql}", (before, *seen.values)
+    return details | {"before": rows[0][0] if rows else None}
+
+
+def _participants(number: int) -> Steps[list[str]]:
+    rows = yield "SELECT identity FROM participants WHERE session_no = ?", (number,)
+    return sorted(row[0] for row in rows)
+
+
+def _routes(number: int) -> Steps[list[ArchivedRoute]]:
+    rows = yield "SELECT key, address, settings FROM routes WHERE session_no = ?", (number,)
+    return [
+        ArchivedRoute(key=key, address=from_json(address), settings=from_json(settings))
+        for key, address, settings in sorted(tuple(row) for row in rows)
+    ]
+
+
+# Many
+
+
+async def collect_some(database: Database, sessions: Iterable[str], principal: Principal) -> AsyncIterator[Record]:
+    """These sessions, one after the other, each as it is when its turn comes."""
+    for session in sessions:
+        yield await database.read(collect(session, principal))
+
+
+async def collect_all(
+    database: Database, principal: Principal, wanted: ListFilter = EVERYTHING
+) -> AsyncIterator[Record]:
+    """All sessions that fit, in the order they were made. One that is deleted meanwhile is left out."""
+    after = 0
+    while numbers := await database.read(session_numbers(principal, wanted=wanted, after=after)):
+        for after, session in numbers:
+            try:
+                record = await database.read(collect(session, principal))
+            except NotFound:
+                continue
+            yield record

@@ -1,0 +1,206 @@
+"""Reading an archive: line by line into whole sessions; what is wrong is named by its line and costs one session."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from palaver.domain.errors import BadArgument, InvalidInput
+from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import EndReason, TurnState
+from palaver.domain.session import ModelOverride
+from palaver.domain.source import Source
+from palaver.domain.text import one_line
+from palaver.domain.title import clean_title
+from palaver.domain.transcript import Entry
+from palaver.ports.store import OperationKind
+from palaver.stores.archive.form import FORMAT, HEADER, VERSION, ArchivedSession, End, Record, decode_line
+
+__all__ = ["Problem", "Readable", "read_archive"]
+
+_EXAMPLE = "palaver sessions import archive.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Readable:
+    """A session that is all there."""
+
+    line: int
+    record: Record
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    line: int
+    session: str | None
+    sentence: str
+
+
+def read_archive(lines: Iterable[bytes]) -> Iterator[Readable | Problem]:
+    """Every session of an archive, or why it cannot be read. A file that is no archive at all is refused."""
+    reader = _Reader()
+    for number, line in enumerate(lines, 1):
+        if number == 1:
+            _check_header(line)
+        elif line.strip():
+            yield from reader.take(number, line)
+    if not reader.started:
+        raise _no_archive("an empty file")
+    yield from reader.finish()
+
+
+def _check_header(line: bytes) -> None:
+    try:
+        header = json.loads(line)
+        format_, version = header["format"], header["version"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise _no_archive(line[:60].decode(errors="replace")) from None
+    if format_ != FORMAT:
+        raise _no_archive(str(format_))
+    if version != VERSION:
+        raise BadArgument(
+            "This archive was written by another Palaver, in version",
+            found=str(version),
+            allowed=f"version {VERSION}",
+            example=_EXAMPLE,
+        )
+
+
+def _no_archive(found: str) -> BadArgument:
+    return BadArgument(
+        "This is no archive of sessions, it begins with",
+        found=found,
+        allowed=f"{HEADER.decode().strip()} in the first line",
+        example=_EXAMPLE,
+    )
+
+
+@dataclass(slots=True)
+class _Session:
+    line: int
+    session: ArchivedSession
+    entries: list[Entry] = field(default_factory=list[Entry])
+    problem: Problem | None = None
+
+
+class _Reader:
+    """Between the lines: the session that is being read, or that its rest is being passed over."""
+
+    def __init__(self) -> None:
+        self.started = True
+        self._current: _Session | None = None
+        self._passing_over = False
+
+    def take(self, number: int, line: bytes) -> Iterator[Readable | Problem]:
+        try:
+            said = decode_line(line)
+        except (msgspec.ValidationError, ValueError, RecursionError) as error:
+            yield from self._malformed(number, _reason(error))
+            return
+        if isinstance(said, ArchivedSession):
+            yield from self.finish()
+            self._current, self._passing_over = _Session(number, said), False
+        elif self._current is None:
+            yield from self._malformed(number, "it belongs to no session")
+        elif isinstance(said, Entry):
+            self._current.entries.append(said)
+        else:
+            yield from self._end(number, said)
+
+    def _malformed(self, number: int, reason: str) -> Iterator[Problem]:
+        if self._current is not None:
+            self._current.problem = self._current.problem or _problem(number, reason, self._current.session)
+        elif not self._passing_over:
+            self._passing_over = True
+            yield _problem(number, reason)
+
+    def finish(self) -> Iterator[Problem]:
+        """A session that never came to its end."""
+        if self._current is not None:
+            current, self._current = self._current, None
+            yield current.problem or _problem(current.line, "its end is missing in the file", current.session)
+
+    def _end(self, number: int, end: End) -> Iterator[Readable | Problem]:
+        current, self._current = self._current, None
+        assert current is not None
+        try:
+            _check(current.session, current.entries, end)
+        except (InvalidInput, ValueError) as error:
+            current.problem = current.problem or _problem(number, _reason(error), current.session)
+        yield current.problem or Readable(
+            line=current.line, record=Record(session=current.session, entries=current.entries)
+        )
+
+
+def _problem(line: int, reason: str, session: ArchivedSession | None = None) -> Problem:
+    name = f"session {session.id} was not imported" if session else "malformed"
+    return Problem(line=line, session=session and session.id, sentence=f"line {line}: {name}: {reason}")
+
+
+def _reason(error: Exception) -> str:
+    return one_line(str(error), 300) or type(error).__name__
+
+
+# What types alone cannot say
+
+
+def _check(session: ArchivedSession, entries: list[Entry], end: End) -> None:
+    if end.session != session.id or end.entries != len(entries):
+        raise ValueError(f"{end.entries} entries of {end.session} are promised, {len(entries)} are there")
+    _check_session(session)
+    _check_parts(session)
+    last = 0
+    for entry in entries:
+        if not last < entry.seq < session.next_seq:
+            raise ValueError(f"entry {entry.seq} does not follow {last} below {session.next_seq}")
+        last = entry.seq
+        if int(entry.turn or 1) not in range(1, max(len(session.turns), entry.turn is None) + 1):
+            raise ValueError(f"entry {entry.seq} is of turn {entry.turn}, which is not there")
+        if int(entry.hidden_by or 0) > len(session.operations):
+            raise ValueError(f"entry {entry.seq} is hidden by operation {entry.hidden_by}, which is not there")
+
+
+def _check_session(session: ArchivedSession) -> None:
+    SessionKey.parse(session.key)
+    _check_source(session.origin)
+    if (session.ended is None) != (session.end_reason is None):
+        raise ValueError("it has an end without a reason, or a reason without an end")
+    if session.end_reason is not None:
+        EndReason(session.end_reason)
+    if session.title is not None:
+        session.title = clean_title(session.title)
+    if session.override is not None:
+        _check_override(session.override)
+    _check_storable(session.profile, session.platform, session.owner, *session.participants)
+
+
+def _check_override(override: dict[str, str]) -> None:
+    if not {"model"} <= override.keys() <= {"model", "provider", "base_url"}:
+        raise ValueError("an override holds model, provider and base_url, nothing else")
+    ModelOverride(**override)
+
+
+def _check_parts(session: ArchivedSession) -> None:
+    for route in session.routes:
+        SessionKey.parse(route.key)
+        _check_source(route.address)
+    for turn in session.turns:
+        if TurnState(turn.state) not in {TurnState.DONE, TurnState.FAILED}:
+            raise ValueError(f"a turn is {turn.state}, but an archive holds only turns that are over")
+        _check_storable(turn.error or "")
+    for operation in session.operations:
+        SessionKey.parse(operation.key)
+        OperationKind(operation.kind)
+        _check_storable(operation.by)
+
+
+def _check_source(source: dict[str, str]) -> None:
+    Source.from_json(source, known=(source.get("platform", ""),))
+
+
+def _check_storable(*texts: str) -> None:
+    """Neither NUL nor half a surrogate."""
+    for text in texts:
+        if "\0" in text or text.encode(errors="ignore").decode() != text:
+            raise ValueError("a text holds what no database can hold")

@@ -1,0 +1,116 @@
+"""Invariants: what must hold in every database, as queries for whatever breaks it."""
+
+from typing import NamedTuple
+
+from palaver.ports.work import Steps, work
+
+__all__ = ["INVARIANTS", "Invariant", "Violation", "violations"]
+
+
+class Invariant(NamedTuple):
+    promise: str
+    sentence: str
+    offenders: str
+    """SQL that gives one value for each row that breaks it."""
+
+
+class Violation(NamedTuple):
+    invariant: Invariant
+    count: int
+    examples: tuple[str, ...]
+
+
+INVARIANTS = (
+    Invariant(
+        "P1",
+        "every message is waiting, in a turn, done, refused or failed",
+        "SELECT no FROM inbox WHERE state NOT IN ('waiting', 'in-turn', 'done', 'refused', 'failed')",
+    ),
+    Invariant(
+        "P1",
+        "a message in a turn has that turn",
+        "SELECT i.no FROM inbox i WHERE i.state = 'in-turn'"
+        " AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.no = i.turn_no AND t.key = i.key)",
+    ),
+    Invariant(
+        "P1", "a waiting message is in no turn", "SELECT no FROM inbox WHERE state = 'waiting' AND turn_no IS NOT NULL"
+    ),
+    Invariant(
+        "P1",
+        "every send is due, claimed, delivered, dead or unclear",
+        "SELECT id FROM outbox WHERE state NOT IN ('due', 'claimed', 'delivered', 'dead', 'unclear')",
+    ),
+    Invariant(
+        "P1",
+        "a claimed send has an owner and an end",
+        "SELECT id FROM outbox WHERE (state = 'claimed') <> (worker IS NOT NULL AND claim_until IS NOT NULL)",
+    ),
+    Invariant(
+        "P2",
+        "a conversation has at most one open session",
+        "SELECT key FROM sessions WHERE ended IS NULL GROUP BY key HAVING count(*) > 1",
+    ),
+    Invariant(
+        "P2",
+        "a conversation has at most one open turn",
+        "SELECT key FROM turns WHERE state IN ('running', 'parked', 'interrupted') GROUP BY key HAVING count(*) > 1",
+    ),
+    Invariant(
+        "P2",
+        "only a settled turn owes replies",
+        "SELECT o.id FROM outbox o LEFT JOIN turns t ON t.no = o.id / 1024"
+        " WHERE o.id > 0 AND (t.no IS NULL OR t.state NOT IN ('done', 'failed'))",
+    ),
+    Invariant(
+        "P2",
+        "a turn is over exactly when it has an end",
+        "SELECT no FROM turns WHERE (state IN ('done', 'failed')) <> (ended IS NOT NULL)",
+    ),
+    Invariant(
+        "P3",
+        "every turn runs in a session that exists",
+        "SELECT t.no FROM turns t WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.no = t.session_no)",
+    ),
+    Invariant(
+        "P3",
+        "every entry belongs to a session and stands before its end",
+        "SELECT e.id FROM entries e LEFT JOIN sessions s ON s.no = e.id / 16777216"
+        " WHERE s.no IS NULL OR e.id % 16777216 >= s.next_seq",
+    ),
+    Invariant(
+        "P3",
+        "who may read a session is known for sessions that exist",
+        "SELECT p.session_no FROM participants p WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.no = p.session_no)",
+    ),
+    Invariant(
+        "P4",
+        "what is hidden was hidden by an operation on its session",
+        "SELECT e.id FROM entries e LEFT JOIN operations o ON o.no = e.hidden_by"
+        " WHERE e.hidden_by IS NOT NULL AND (o.no IS NULL OR o.session_no <> e.id / 16777216)",
+    ),
+    Invariant(
+        "P4",
+        "every route leads to a session",
+        "SELECT r.key FROM routes r WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.no = r.session_no)",
+    ),
+    Invariant(
+        "P4",
+        "the open session of a key is where its route leads",
+        "SELECT s.key FROM sessions s LEFT JOIN routes r ON r.key = s.key WHERE s.ended IS NULL"
+        " AND (r.session_no IS NULL OR r.session_no <> s.no)",
+    ),
+)
+
+_EXAMPLES = 5
+
+
+@work
+def violations() -> Steps[list[Violation]]:
+    """Everything that is broken, each with how often and where."""
+    found: list[Violation] = []
+    for invariant in INVARIANTS:
+        rows = yield f"SELECT count(*) FROM ({invariant.offenders}) AS broken", ()
+        if rows[0][0]:
+            examples = yield f"{invariant.offenders} LIMIT {_EXAMPLES}", ()
+            found.append(Violation(invariant, rows[0][0], tuple(str(row[0]) for row in examples)))
+    return found

@@ -1,0 +1,275 @@
+"""Removal: sessions deleted for good, one by one or by age, each whole and only while nobody works in it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from palaver.domain.errors import BadArgument, StoreError
+from palaver.domain.session import Principal, Session
+from palaver.ports.store import Database
+from palaver.ports.work import Lock, Row, Steps, Value, work
+from palaver.stores.listing import ListFilter, matching
+from palaver.stores.outbox import REPLIES
+from palaver.stores.records import SESSION_COLUMNS, from_json, instant, micros, session_of
+from palaver.stores.sessions import Filter, get, get_visible
+from palaver.stores.transcript import SEQS, journal
+
+__all__ = ["PruneRule", "Pruned", "Removed", "SessionBusy", "Survey", "delete", "prune", "survey"]
+
+_OPEN_TURN = "state IN ('running', 'parked', 'interrupted')"
+_BATCH_SESSIONS = 50
+_BATCH_ENTRIES = 20_000
+_SAMPLE = 10
+
+
+class SessionBusy(StoreError):
+    """Something still works in the session; it was not deleted."""
+
+    def __init__(self, session: Session, what: str) -> None:
+        super().__init__(f"session {session.id} was not deleted: {what} in it; try again when that is over")
+        self.session = session.id
+        self.what = what
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Removed:
+    """A session that is gone, and how much went with it."""
+
+    session: Session
+    entries: int
+    turns: int
+
+
+@work
+def delete(session: str, principal: Principal, now: datetime) -> Steps[Removed]:
+    """Delete a session and everything of it. What is owed but not sent yet is not sent any more."""
+    found = yield from get_visible(session, principal)
+    yield Lock(found.key.text)
+    current = yield from get_visible(session, principal)
+    if current.key != found.key:
+        yield Lock(current.key.text)
+    busy = yield from _busy(current.number)
+    if busy:
+        raise SessionBusy(current, busy)
+    return (yield from _remove(current, now))
+
+
+def _busy(number: int) -> Steps[str | None]:
+    turns = yield f"SELECT 1 FROM turns WHERE session_no = ? AND {_OPEN_TURN} LIMIT 1", (number,)
+    if turns:
+        return "a turn is still open"
+    processes = yield "SELECT 1 FROM processes WHERE session_no = ? AND ended IS NULL LIMIT 1", (number,)
+    return "a background process is still running" if processes else None
+
+
+def _remove(session: Session, now: datetime) -> Steps[Removed]:
+    number = session.number
+    span = (number * SEQS, (number + 1) * SEQS)
+    turns = yield (
+        "SELECT no FROM turns WHERE session_no = ? AND no IN (SELECT turn_no FROM entries WHERE id >= ? AND id < ?)",
+        (number, *span),
+    )
+    yield from _remove_turns([row[0] for row in turns])
+    yield from _forbid_return(session, now)
+    entries = yield "SELECT count(*) FROM entries WHERE id >= ? AND id < ?", span
+    yield "DELETE FROM entries WHERE id >= ? AND id < ?", span
+    for table in ("participants", "routes", "operations", "processes"):
+        yield f"DELETE FROM {table} WHERE session_no = ?", (number,)
+    yield "DELETE FROM sessions WHERE no = ?", (number,)
+    yield from journal("delete", number, 1, max(session.counters.entries, 1))
+    return Removed(session=session, entries=entries[0][0], turns=len(turns))
+
+
+def _remove_turns(turns: Sequence[int]) -> Steps[None]:
+    if not turns:
+        return
+    numbers: list[tuple[Value, ...]] = [(turn,) for turn in turns]
+    replies: list[tuple[Value, ...]] = [(turn * REPLIES, (turn + 1) * REPLIES) for turn in turns]
+    yield "DELETE FROM outbox WHERE id >= ? AND id < ?", replies
+    yield "DELETE FROM inbox WHERE turn_no = ?", numbers
+    yield "DELETE FROM turns WHERE no = ?", numbers
+
+
+def _forbid_return(session: Session, now: datetime) -> Steps[None]:
+    """No way back leads to what is gone: moves away from this session, wherever it was, no longer stand."""
+    rows: list[Row] = yield "SELECT key, details FROM operations WHERE session_no = ?", (session.number,)
+    keys = {session.key.text, *(row[0] for row in rows), *(from_json(row[1]).get("key") for row in rows)} - {None}
+    moves: list[tuple[Value, ...]] = [
+        (micros(now), key, f'{{"before":{session.number},%', f'{{"before":{session.number}}}') for key in sorted(keys)
+    ]
+    yield (
+        "UPDATE operations SET undone_at = ? WHERE key = ? AND undone_at IS NULL AND (details LIKE ? OR details = ?)",
+        moves,
+    )
+
+
+# By age
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PruneRule:
+    """Which ended sessions may go: open ones never do. Every given field must match."""
+
+    ended_before: datetime | None = None
+    keep_newest: int | None = None
+    """Of the ended sessions that fit, this many of the most recently active stay whatever their age."""
+    platform: str | None = None
+    profile: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.ended_before is None and self.keep_newest is None:
+            raise BadArgument(
+                "Nothing says which sessions may go:",
+                found="no limit",
+                allowed="a date, an age, or how many to keep",
+                example="palaver sessions prune --older-than 90d",
+            )
+        if (self.keep_newest or 0) < 0:
+            raise BadArgument(
+                "How many to keep cannot be", found=str(self.keep_newest), allowed="0 or more", example="--keep 100"
+            )
+
+
+class _Mark(NamedTuple):
+    """The oldest session that is kept: only older ones go."""
+
+    last_active: int
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survey:
+    """What a rule would remove now. Nothing else is removed when it is carried out."""
+
+    rule: PruneRule
+    mark: tuple[int, int] | None
+    sessions: int
+    entries: int
+    oldest: datetime | None = None
+    newest: datetime | None = None
+    sample: tuple[Session, ...] = ()
+    """A few of them, the oldest first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pruned:
+    sessions: int = 0
+    entries: int = 0
+    busy: int = 0
+    """Left alone because something still works in them."""
+
+
+def _prunable(rule: PruneRule, principal: Principal, mark: tuple[int, int] | None) -> Filter:
+    fits = matching(ListFilter(platform=rule.platform, profile=rule.profile), principal)
+    parts = [fits, Filter("s.ended IS NOT NULL", ())]
+    if rule.ended_before is not None:
+        parts.append(Filter("s.ended < ?", (micros(rule.ended_before),)))
+    if mark is not None:
+        parts.append(Filter("(s.last_active, s.no) < (?, ?)", mark))
+    return Filter(" AND ".join(part.sql for part in parts), tuple(value for part in parts for value in part.values))
+
+
+@work
+def survey(rule: PruneRule, principal: Principal) -> Steps[Survey]:
+    """The dry run."""
+    mark = yield from _mark(rule, principal)
+    if rule.keep_newest and mark is None:
+        return Survey(rule=rule, mark=None, sessions=0, entries=0)
+    where = _prunable(rule, principal, mark)
+    rows = yield (
+        "SELECT count(*), coalesce(sum(s.next_seq - 1), 0), min(s.ended), max(s.ended)"
+        f" FROM sessions s WHERE {where.sql}",
+        where.values,
+    )
+    sessions, entries, oldest, newest = rows[0]
+    sample = yield (
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where.sql} ORDER BY s.last_active, s.no LIMIT {_SAMPLE}",
+        where.values,
+    )
+    return Survey(
+        rule=rule,
+        mark=mark,
+        sessions=sessions,
+        entries=int(entries),
+        oldest=None if oldest is None else instant(oldest),
+        newest=None if newest is None else instant(newest),
+        sample=tuple(map(session_of, sample)),
+    )
+
+
+def _mark(rule: PruneRule, principal: Principal) -> Steps[_Mark | None]:
+    """None if fewer are there than are to be kept."""
+    if not rule.keep_newest:
+        return None
+    fits = matching(ListFilter(platform=rule.platform, profile=rule.profile), principal)
+    rows = yield (
+        f"SELECT s.last_active, s.no FROM sessions s WHERE s.ended IS NOT NULL AND {fits.sql}"
+        " ORDER BY s.last_active DESC, s.no DESC LIMIT 1 OFFSET ?",
+        (*fits.values, rule.keep_newest - 1),
+    )
+    return _Mark(*rows[0]) if rows else None
+
+
+async def prune(
+    database: Database,
+    found: Survey,
+    principal: Principal,
+    now: datetime,
+    *,
+    progress: Callable[[Pruned], None] = lambda _: None,
+) -> Pruned:
+    """Remove what the survey found, in many small transactions: each session whole, none of them large."""
+    done, after = Pruned(), 0
+    while found.sessions:
+        batch = await database.read(_next_batch(found, principal, after))
+        if not batch:
+            break
+        removed = await database.transact(_remove_batch(found, principal, batch, now))
+        done = Pruned(
+            sessions=done.sessions + removed.sessions,
+            entries=done.entries + removed.entries,
+            busy=done.busy + removed.busy,
+        )
+        after = batch[-1]
+        progress(done)
+    return done
+
+
+@work
+def _next_batch(found: Survey, principal: Principal, after: int) -> Steps[list[int]]:
+    """As many sessions as make a small transaction, at least one."""
+    where = _prunable(found.rule, principal, found.mark)
+    rows = yield (
+        f"SELECT s.no, s.next_seq FROM sessions s WHERE s.no > ? AND {where.sql} ORDER BY s.no LIMIT {_BATCH_SESSIONS}",
+        (after, *where.values),
+    )
+    numbers: list[int] = []
+    entries = 0
+    for number, next_seq in rows:
+        entries += next_seq
+        if numbers and entries > _BATCH_ENTRIES:
+            break
+        numbers.append(number)
+    return numbers
+
+
+@work
+def _remove_batch(found: Survey, principal: Principal, numbers: Sequence[int], now: datetime) -> Steps[Pruned]:
+    marks = ", ".join("?" * len(numbers))
+    keys = yield f"SELECT DISTINCT key FROM sessions WHERE no IN ({marks}) ORDER BY key", tuple(numbers)
+    for row in keys:
+        yield Lock(row[0])
+    where = _prunable(found.rule, principal, found.mark)
+    rows = yield (
+        f"SELECT s.no FROM sessions s WHERE s.no IN ({marks}) AND {where.sql} ORDER BY s.no",
+        (*numbers, *where.values),
+    )
+    sessions = entries = busy = 0
+    for (number,) in rows:
+        if (yield from _busy(number)):
+            busy += 1
+            continue
+        removed = yield from _remove((yield from get(number)), now)
+        sessions, entries = sessions + 1, entries + removed.entries
+    return Pruned(sessions=sessions, entries=entries, busy=busy)
