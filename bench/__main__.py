@@ -1,45 +1,115 @@
-"""`python -m bench`: every figure with its limit; exit code 1 when one is not kept."""
+"""Measure: `python -m bench [--json FILE] [NAME…]`; every figure with its limit, exit code 1 when one is not kept."""
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from bench import commands, domain
-from bench.measure import Figure
+from bench import commands, domain, engines, reads, searches, sqlite, turns
+from bench.measure import Figure, Verdict
+from bench.workshop import Workshop, say
 
-_UNITS = ((1e-6, "ns", 1e9), (1e-3, "µs", 1e6), (1.0, "ms", 1e3))
+Measure = Callable[[Workshop], Iterable[Figure]]
+_UNITS = ((1e-6, "ns", 1e9), (1e-3, "µs", 1e6), (1.0, "ms", 1e3), (float("inf"), "s", 1.0))
 
 
-def _time(seconds: float | None) -> str:
-    if seconds is None:
+def _on(engine: Callable[[Workshop], engines.Engine], measure: Callable[..., Iterable[Figure]]) -> Measure:
+    return lambda workshop: measure(workshop, engine(workshop))
+
+
+MEASURES: Mapping[str, Measure] = {
+    "domain.key": lambda _: domain.key(),
+    "domain.view_200": lambda _: domain.view_200(),
+    "domain.section": lambda _: domain.section(),
+    "cli.help": lambda _: commands.help_page(),
+    "store.turn": _on(engines.sqlite, turns.turn),
+    "store.turn_io": sqlite.turn_io,
+    "store.turns_64": _on(engines.sqlite, turns.turns_64),
+    "store.turns_64_slow": sqlite.slow_disk,
+    "store.load_200": _on(engines.sqlite, reads.load_200),
+    "store.route_growth": _on(engines.sqlite, reads.route_growth),
+    "store.list_100k": _on(engines.sqlite, reads.list_100k),
+    "store.open_100k": sqlite.open_100k,
+    "store.search_1m": _on(engines.sqlite, searches.search_1m),
+    "pg.turn": _on(engines.postgres, turns.turn),
+    "pg.turns_64": _on(engines.postgres, turns.turns_64),
+    "pg.load_200": _on(engines.postgres, reads.load_200),
+    "pg.route_growth": _on(engines.postgres, reads.route_growth),
+    "pg.list_100k": _on(engines.postgres, reads.list_100k),
+    "pg.search_200k": _on(engines.postgres, searches.search_200k),
+}
+
+
+def _amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return "–"
+    if unit == "B":
+        return f"{value / 1e6:.1f} MB" if value >= 1e6 else f"{value / 1e3:.1f} kB"
+    if unit == "/s":
+        return f"{value:,.0f} /s"
+    if unit != "s":
+        return f"{value:.2f} {unit}".rstrip()
+    name, factor = next((name, factor) for below, name, factor in _UNITS if value < below)
+    return f"{value * factor:.2f} {name}"
+
+
+def _bounds(figure: Figure) -> str:
+    limit = figure.limit
+    if limit is None:
         return ""
-    for below, unit, factor in _UNITS:
-        if seconds < below:
-            return f"{seconds * factor:.1f} {unit}"
-    return f"{seconds:.2f} s"
+    sign = "≥" if limit.from_below else "≤"
+    unit = "×" if limit.of_ratio else figure.unit
+    bounds = (limit.bound, limit.goal)
+    texts = [f"{bound:g} ×" if limit.of_ratio else _amount(bound, unit) for bound in bounds if bound is not None]
+    return f"{sign} {' goal '.join(texts)}"
 
 
 def _line(figure: Figure) -> str:
-    ratio = f"{figure.ratio:.1f} × {figure.bare_name} ({_time(figure.bare_seconds)})" if figure.ratio else ""
-    verdict = "ok" if figure.kept else "OVER"
-    limit = f"≤ {_time(figure.limit_seconds)}" if figure.limit_seconds else ""
-    return f"{figure.name:<20} {_time(figure.seconds):>10} {limit:>12} {verdict:<5} {ratio} {figure.note}".rstrip()
+    bare, ratio = figure.bare, figure.ratio
+    beside = f"{ratio:.2f} × {bare.name} ({_amount(bare.value, figure.unit)})" if bare and ratio else ""
+    note = f" [{figure.note}]" if figure.note else ""
+    value = _amount(figure.value, figure.unit)
+    return f"{figure.name:<20} {value:>11}  {_bounds(figure):<18} {figure.verdict:<9} {beside}{note}".rstrip()
+
+
+def _chosen(names: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+    """All, or those that are named: whole names, or the word before the dot."""
+    for name in names:
+        if not any(name in {known, known.partition(".")[0]} for known in MEASURES):
+            parser.error(f"there is no {name}; there are: {', '.join(MEASURES)}")
+    return [known for known in MEASURES if not names or {known, known.partition(".")[0]} & set(names)]
 
 
 def main(args: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="only these: store.turn, or all of store")
     options = parser.parse_args(args)
     found: list[Figure] = []
-    for figures in (domain.figures, commands.figures):
-        for figure in figures():
-            found.append(figure)
-            print(_line(figure), flush=True)
+    with Workshop() as workshop:
+        for name in _chosen(options.names, parser):
+            start = time.perf_counter()
+            for figure in MEASURES[name](workshop):
+                found.append(figure)
+                print(_line(figure), flush=True)
+            say(f"{name} took {time.perf_counter() - start:.0f} s")
     if options.json:
         options.json.write_text(json.dumps({figure.name: figure.to_json() for figure in found}, indent=2) + "\n")
-    return 0 if all(figure.kept for figure in found) else 1
+    return _summary(found)
+
+
+def _summary(found: Sequence[Figure]) -> int:
+    missed, untaken = (
+        [figure.name for figure in found if figure.verdict is verdict]
+        for verdict in (Verdict.MISSED, Verdict.NOT_TAKEN)
+    )
+    if missed:
+        print(f"not kept: {', '.join(missed)}")
+    if untaken:
+        print(f"not taken: {', '.join(untaken)}")
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from bench.measure import Figure, compare
 
-__all__ = ["figures"]
+__all__ = ["help_page"]
 
 
-def figures() -> Iterator[Figure]:
+def help_page() -> Iterator[Figure]:
     yield compare(
         "cli.help",
         lambda: _run("-m", "palaver", "--help"),

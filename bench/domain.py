@@ -13,20 +13,14 @@ from palaver.domain.transcript import Entry, Role, ToolCall
 from palaver.domain.view import view
 from palaver.platforms.catalog import PLATFORMS
 
-__all__ = ["figures"]
+__all__ = ["key", "section", "view_200"]
 
 SOURCE = Source(platform="telegram", chat_kind=GROUP, chat_id="-1001234567890", thread_id="42", user_id="7")
 
 
-def figures() -> Iterator[Figure]:
-    yield _key()
-    yield _view()
-    yield _section()
-
-
-def _key() -> Figure:
+def key() -> Iterator[Figure]:
     scope = Scope()
-    return compare(
+    yield compare(
         "domain.key",
         lambda: derive_key(SOURCE, scope),
         "an f-string",
@@ -56,12 +50,12 @@ def _conversation(entries: int) -> list[Entry]:
     ]
 
 
-def _view() -> Figure:
+def view_200() -> Iterator[Figure]:
     log = _conversation(200)
-    return compare("domain.view_200", lambda: view(log), "a list copy", lambda: list(log), limit=1e-3, calls=20)
+    yield compare("domain.view_200", lambda: view(log), "a list copy", lambda: list(log), limit=1e-3, calls=20)
 
 
-def _section() -> Figure:
+def section() -> Iterator[Figure]:
     situation = Situation(
         source=SOURCE,
         platform=PLATFORMS["telegram"],
@@ -71,7 +65,7 @@ def _section() -> Figure:
         homes=(HomeChannel(platform=PLATFORMS["telegram"], chat_id="123", name=Label("Family")),),
     )
     lines = context_section(situation).splitlines()
-    return compare(
+    yield compare(
         "domain.section",
         lambda: context_section(situation),
         "a join of its lines",

@@ -187,7 +187,14 @@ def test_any_text_is_a_command_or_text_or_helpfully_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["/" + "a" * 10**6, "/new " + "—" * 10**6, '/queue "' + " a" * 500_000, "/x " * 300_000, "/search a" + " --all" * 150_000]
+    "text",
+    [
+        "/" + "a" * 10**6,
+        "/new " + "—" * 10**6,
+        '/queue "' + " a" * 500_000,
+        "/x " * 300_000,
+        "/search a" + " --all" * 150_000,
+    ],
 )
 def test_a_megabyte_is_read_fast(text: str) -> None:
     start = time.perf_counter()

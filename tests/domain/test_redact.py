@@ -1,5 +1,6 @@
 import base64
 import string
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -157,6 +158,7 @@ ORDINARY = [
     "Authorization: Bearer <token>",
     "Authorization: Bearer $TOKEN",
     "Bearer Authentication is used",
+    "Bearer getToken()",
     "secretary: Jane",
     "the secret: never give up",
     "Cookie: a small sweet thing",
@@ -231,6 +233,23 @@ def test_a_private_key_in_json_or_under_headers_never_survives(line: str) -> Non
     headed = PEM.format("RSA ", f"Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n{line}\n")
     escaped = PEM.format("", f"{line}\n").replace("\n", r"\n")
     assert redact(f'{headed} "{escaped}"') == '[redacted: private key] "[redacted: private key]"'
+
+
+def test_letters_that_grow_when_they_are_made_small_hide_nothing() -> None:
+    assert (
+        redact("İİİ password=hunter22, İ token: abc123def")
+        == "İİİ password=[redacted: password], İ token: [redacted: secret]"
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ['print(key, token["a"], sep="")', "See https://example.com/?page=2 - it works.", "words"]
+)
+def test_a_megabyte_of_ordinary_text_is_read_fast(line: str) -> None:
+    text = f"{line}\n" * (1_000_000 // len(line))
+    start = time.perf_counter()
+    assert redact(text) == text
+    assert time.perf_counter() - start < 1
 
 
 NAMES = ["password", "token", "api_key", "PASS=", "?sig=", "--", "Bearer ", "Cookie: ", "-u a:", "://", "sk-", "eyJ"]

@@ -1,5 +1,5 @@
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -113,6 +113,13 @@ def test_the_participant_is_the_alternate_id_where_there_is_one() -> None:
     assert Source(platform="signal", user_id="+49", user_id_alt="uuid").participant == "uuid"
     assert Source(platform="signal", user_id="+49", user_id_alt="").participant == "+49"
     assert Source(platform="signal").participant is None
+
+
+def test_a_chat_is_known_by_its_alternate_id_where_it_has_no_other() -> None:
+    group = Source(platform="signal", chat_kind="group", chat_id_alt="alt")
+    assert group.chat == "alt"
+    assert replace(group, chat_id="c").chat == "c"
+    assert replace(group, chat_kind="dm").chat is None
 
 
 def test_a_source_describes_itself() -> None:

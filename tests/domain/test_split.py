@@ -54,6 +54,27 @@ def test_bodies_join_to_the_text_and_no_piece_is_empty_or_over_the_limit(text: s
     assert all(piece.body and unit.measure(piece.text) <= limit for piece in pieces)
 
 
+@given(st.text(), PROSE, st.sampled_from(["", " ", "\n\n", "    \n"]), st.integers(20, 60), UNITS)
+def test_no_piece_is_blank(text: str, prose: str, gap: str, limit: int, unit: Unit) -> None:
+    text = re.sub(r"\s{6,}|[|`~]", " ", f"{gap}{text}x{gap}{prose}{gap}{prose}{gap}")
+    assert not any(piece.text.isspace() for piece in split(text, limit, unit))
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [
+        ("one two\n\n", 7, ["one ", "two\n\n"]),
+        ("incomprehensible\n\n", 16, ["incomprehensibl", "e\n\n"]),
+        ("\n\nincomprehensible", 16, ["\n\nincomprehensib", "le"]),
+        ("a\n\n\n\nb", 3, ["a\n\n", "\n\nb"]),
+        ("        ", 4, ["    ", "    "]),
+        ("one\n```\n" + "x = 1\n" * 5 + "```\n\n\n", 38, ["one\n", "```\n" + "x = 1\n" * 4, "x = 1\n```\n\n\n"]),
+    ],
+)
+def test_white_space_shares_a_piece_with_words(text: str, limit: int, expected: list[str]) -> None:
+    assert bodies(split(text, limit)) == expected
+
+
 @given(st.text(), UNITS)
 def test_units_count_what_platforms_count(text: str, unit: Unit) -> None:
     encoded = {Unit.CODE_POINTS: ("utf-32-le", 4), Unit.UTF16: ("utf-16-le", 2), Unit.UTF8: ("utf-8", 1)}
@@ -61,7 +82,7 @@ def test_units_count_what_platforms_count(text: str, unit: Unit) -> None:
     assert unit.measure(text) == len(text.encode(codec)) // size
 
 
-@given(PROSE, st.integers(13, 60))
+@given(PROSE, st.integers(14, 60))
 def test_a_word_that_fits_is_never_cut(text: str, limit: int) -> None:
     pieces = bodies(split(text, limit))
     for before, after in pairwise(pieces):

@@ -10,7 +10,9 @@ from palaver.platforms.catalog import PLATFORMS
 from tests.strategies import BRIEF, THOROUGH, ids, texts
 
 # What could be the beginning or the end of an id with colons.
-tempting = st.sampled_from(("19", "a", "8", "!v12", "!a:b", "x", "42", "8448", "$e", "b:8448", "x@thread.v2", "a:x", "%21"))
+tempting = st.sampled_from(
+    ("19", "a", "8", "!v12", "!a:b", "x", "42", "8448", "$e", "b:8448", "x@thread.v2", "a:x", "%21")
+)
 real_ids = st.one_of(ids.filter(bool), tempting)
 threads = st.one_of(st.none(), real_ids)
 places = st.builds(Place, platform=st.sampled_from(sorted(set(PLATFORMS) - {"matrix"})), chat=real_ids, thread=threads)
@@ -167,7 +169,10 @@ def test_a_bad_target_is_refused_when_it_is_set(text: str) -> None:
 
 def test_white_space_around_an_id_is_no_part_of_it() -> None:
     assert parse("telegram: 123") == (place("telegram", "123"),)
-    assert parse("telegram : 1\t:\n42 ,matrix:!a: b: $e") == (place("telegram", "1", "42"), place("matrix", "!a:b", "$e"))
+    assert parse("telegram : 1\t:\n42 ,matrix:!a: b: $e") == (
+        place("telegram", "1", "42"),
+        place("matrix", "!a:b", "$e"),
+    )
     assert parse("telegram:%20a%20") == (place("telegram", " a "),)
 
 

@@ -142,6 +142,7 @@ def test_a_known_zone(name: str) -> None:
     [
         *("", " ", ".", "..", "/", "America", "America/", "/etc/passwd", "../../etc/passwd", "Europe/../Europe/Berlin"),
         *("a\0b", "\ud800", "x" * 100_000, "é", "zone.tab", "tzdata.zi", "posixrules", "right/Europe/Berlin", "None"),
+        "localtime",
         *("Europe/Berlin\n", "C:\\zone", "__init__", "Europe/__pycache__", "%s%n", "٣", "Europe//Berlin"),
     ],
 )

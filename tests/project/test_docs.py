@@ -2,15 +2,18 @@
 
 import re
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from palaver.cli import when
 from palaver.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
+NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -18,14 +21,13 @@ def page_id(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def shown_commands() -> list[tuple[str, str, str]]:
-    """Page, command and the output the page promises."""
-    found: list[tuple[str, str, str]] = []
-    for page in PAGES:
-        for block in BLOCK.findall(page.read_text()):
-            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-                command, _, output = part.partition("\n")
-                found.append((page_id(page), command, output))
+def shown_commands(page: Path) -> list[tuple[str, str]]:
+    """The commands of a page in order, each with the output that is promised."""
+    found: list[tuple[str, str]] = []
+    for block in BLOCK.findall(page.read_text()):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            found.append((command, output))
     return found
 
 
@@ -33,21 +35,29 @@ def without_padding(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-@pytest.mark.parametrize(("page", "command", "promised"), shown_commands())
-def test_a_command_prints_what_the_page_says(
-    page: str, command: str, promised: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    program, *args = shlex.split(command)
-    assert program == "palaver", f"{page} shows a command this test does not run: {command}"
-    main(args)
-    printed = capsys.readouterr()
-    assert without_padding(printed.out + printed.err) == without_padding(promised)
+@pytest.fixture
+def _fresh_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page begins with an empty data directory, in the folder of the project, at noon of a certain day."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path))
+    monkeypatch.delenv("PALAVER_STORE", raising=False)
+    monkeypatch.setattr(when, "now", lambda: NOON)
+
+
+@pytest.mark.usefixtures("_fresh_place")
+@pytest.mark.parametrize("page", [page for page in PAGES if shown_commands(page)], ids=page_id)
+def test_commands_print_what_the_page_says(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command, promised in shown_commands(page):
+        program, *args = shlex.split(command)
+        assert program == "palaver", f"{page_id(page)} shows a command this test does not run: {command}"
+        main(args)
+        printed = capsys.readouterr()
+        assert without_padding(printed.out + printed.err) == without_padding(promised), command
 
 
 def test_the_pages_show_commands() -> None:
-    assert {"README.md", "docs/conversations.md", "docs/targets-and-schedules.md"} <= {
-        p for p, _, _ in shown_commands()
-    }
+    pages = {page_id(page) for page in PAGES if shown_commands(page)}
+    assert {"README.md", "docs/conversations.md", "docs/sessions.md", "docs/targets-and-schedules.md"} <= pages
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

@@ -63,6 +63,6 @@ def statements(sql: str) -> list[Work[None]]:
 @pytest.mark.parametrize("sentence", [invariant.sentence for invariant in INVARIANTS])
 async def test_a_break_is_found(store: Store, sentence: str) -> None:
     await busy_world(store)
-    for work in statements(BREAKS[sentence]):
-        await store.transact(work)
+    for statement in statements(BREAKS[sentence]):
+        await store.transact(statement)
     assert sentence in await broken(store)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from palaver.domain.compaction import plan_compaction
-from palaver.domain.errors import BadArgument, EmptyTitle, NotFound, NothingToCompact
+from palaver.domain.errors import BadArgument, EmptyTitle, NotFound, NothingToCompact, SessionBusy
 from palaver.domain.lifecycle import EndReason
 from palaver.domain.reset import Cause, ResetReason
 from palaver.domain.scope import GroupScope, Scope
@@ -14,7 +14,7 @@ from palaver.domain.view import view
 from palaver.ports.store import Opening, OperationKind
 from palaver.stores import moves, sessions, transcript, turns
 from palaver.stores.store import Store
-from tests.stores.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, World, answer, dm, group, key_of, rules
+from tests.stores.world import IDLE_HOUR, NEVER, NOON, OPERATOR, World, answer, dm, group, key_of, rules
 
 ALICE, BOB = dm("7"), dm("8")
 
@@ -122,8 +122,9 @@ async def test_undo_clamps_says_what_it_took_and_comes_back(world: World) -> Non
 
 
 async def test_two_undos_come_back_one_by_one(world: World) -> None:
-    for text in ("one", "two", "three"):
-        begun = await world.exchange(text)
+    for text in ("one", "two"):
+        await world.exchange(text)
+    begun = await world.exchange("three")
     key, session = key_of(ALICE), begun.turn.session
     await world.store.transact(transcript.undo(key, 1, world.now, by="a"))
     await world.store.transact(transcript.undo(key, 1, world.now, by="a"))
@@ -135,8 +136,9 @@ async def test_two_undos_come_back_one_by_one(world: World) -> None:
 
 
 async def test_compaction_and_back(world: World) -> None:
-    for number in range(5):
-        begun = await world.exchange(f"question {number} " + "word " * 50, "answer " + "word " * 50)
+    for number in range(4):
+        await world.exchange(f"question {number} " + "word " * 50, "answer " + "word " * 50)
+    begun = await world.exchange("question 4 " + "word " * 50, "answer " + "word " * 50)
     key, session = key_of(ALICE), begun.turn.session
     before = await snapshot(world, session)
     plan = plan_compaction(await world.store.read(transcript.load_visible(session, OPERATOR)), keep_exchanges=2)
@@ -154,8 +156,9 @@ async def test_compaction_and_back(world: World) -> None:
 
 
 async def test_a_compaction_without_gain_leaves_everything(world: World) -> None:
-    for number in range(5):
-        begun = await world.exchange(f"q{number}", "a")
+    for number in range(4):
+        await world.exchange(f"q{number}", "a")
+    begun = await world.exchange("q4", "a")
     key, session = key_of(ALICE), begun.turn.session
     before = await snapshot(world, session)
     plan = plan_compaction(await world.store.read(transcript.load_visible(session, OPERATOR)))
@@ -218,7 +221,7 @@ async def test_strangers_cannot_find_read_rename_or_resume(world: World) -> None
         moves.branch(key_of(BOB), BOB, bob, world.now, by="bob", from_session=session),
     ):
         with pytest.raises(NotFound) as refused:
-            await world.store.transact(work)  # pyright: ignore[reportArgumentType]
+            await world.store.transact(work)
         assert "canary" not in str(refused.value)
     current = await world.store.read(sessions.open_by_key(key_of(BOB)))
     assert current
@@ -329,4 +332,20 @@ async def test_an_append_goes_to_the_session_of_the_turn(world: World) -> None:
     await world.store.transact(sessions.reset(key_of(ALICE), ALICE, world.now, by="alice"))
     await world.store.transact(turns.append_to_turn(begun.turn, [answer("still here")]))
     assert await world.texts(begun.turn.session) == ["question", "still here"]
-    assert LEASE
+
+
+async def test_a_session_does_not_change_hands_in_the_middle_of_a_turn(world: World) -> None:
+    await world.say("question")
+    begun = await world.begin()
+    assert begun
+    web = dm("w7", platform="web")
+    both = Principal(identities=frozenset({"telegram:7", "web:w7"}))
+    move = sessions.switch(key_of(web), web, begun.turn.session, both, world.now, by="alice")
+    with pytest.raises(SessionBusy, match="in the middle of a turn"):
+        await world.store.transact(move)
+    await world.store.transact(turns.settle(begun.turn, [answer()], [], world.now))
+    await world.store.transact(move)
+    await world.say("on the web", web)
+    assert await world.begin(web)
+    with pytest.raises(SessionBusy):
+        await world.store.transact(moves.back(key_of(web), world.now))

@@ -1,6 +1,7 @@
 """What commands print: text for people, JSON for machines, one sentence for mistakes."""
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,15 +9,45 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["complain", "print_facts", "print_heading", "print_json", "print_line", "print_rows"]
+__all__ = [
+    "Progress",
+    "complain",
+    "confirmed",
+    "counted",
+    "print_facts",
+    "print_heading",
+    "print_json",
+    "print_line",
+    "print_list",
+    "print_note",
+    "print_rows",
+    "print_text",
+    "print_verdict",
+]
+
+# Everything that could play tricks on a terminal, or that cannot be written at all, is written as its number.
+_UNPRINTABLE = re.compile(
+    "[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
+)
 
 
 def print_json(value: Mapping[str, object]) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    print(_UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
 def print_line(text: str) -> None:
     _console().print(Text(text), soft_wrap=True)
+
+
+def print_text(*parts: tuple[str, str]) -> None:
+    """Text, each part with its style."""
+    _console().print(Text.assemble(*parts), soft_wrap=True)
+
+
+def print_note(sentence: str) -> None:
+    """Something besides the result, for people: on standard error."""
+    Console(stderr=True, highlight=False).print(Text(sentence, style="dim"), soft_wrap=True)
 
 
 def print_heading(text: str) -> None:
@@ -38,6 +69,54 @@ def print_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*map(Text, row))
     _console().print(table)
+
+
+def print_list(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> None:
+    """One line per row: titles with their styles, the first column whole, the others cut where the line ends."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for position, (title, style) in enumerate(columns.items()):
+        table.add_column(
+            title, style=style, no_wrap=True, overflow="ellipsis", min_width=len(title) if position else 26
+        )
+    for row in rows:
+        table.add_row(*map(Text, row))
+    _console().print(table)
+
+
+def print_verdict(name: str, found: str, *, ok: bool, mend: str = "") -> None:
+    """What was looked at and how it is; what is not well comes with the way to mend it."""
+    mark = ("ok    ", "green") if ok else ("wrong ", "bold red")
+    print_text(mark, (f"{name}: ", "bold"), (found, ""))
+    if mend:
+        print_text((f"      {mend}", "dim"))
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 session`, `2 sessions`, `0 entries`."""
+    several = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"
+    return f"{number} {thing if number == 1 else several}"
+
+
+def confirmed(question: str) -> bool:
+    """Ask on standard error, so that the answer on standard output stays clean."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+class Progress:
+    """Counts along on standard error while somebody watches."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._watched = sys.stderr.isatty()
+
+    def show(self, count: int) -> None:
+        if self._watched:
+            print(f"\r{count} {self._what} ", end="", file=sys.stderr, flush=True)
+
+    def finish(self) -> None:
+        if self._watched:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def complain(sentence: str, *, as_json: bool) -> None:

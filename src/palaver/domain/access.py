@@ -62,7 +62,7 @@ class Grant:
         return (
             self.platform in {None, source.platform}
             and self.account in {None, source.account}
-            and self.chat_id in {None, source.chat_id, source.parent_chat_id}
+            and self.chat_id in {None, source.chat, source.parent_chat_id}
             and self.user_id in {None, source.user_id, source.user_id_alt}
             and _shows(self.basis, trust)
             # Only a grant for bots lets a bot in, whatever else it shows; a block is for bots and people alike.

@@ -57,7 +57,7 @@ class Invocation:
     flags: frozenset[str] = frozenset()
 
 
-# Letters are spelled out: IGNORECASE would let ſ and the Kelvin sign count as s and k.
+# Letters are spelled out: with IGNORECASE the long s and the Kelvin sign would count as s and k.
 _SHAPE = re.compile(r"/(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?", re.DOTALL)
 # Phones turn two hyphens into a dash.
 _FLAG = re.compile(r"(?:--|[\u2013\u2014])(?P<name>[A-Za-z][A-Za-z-]*)")

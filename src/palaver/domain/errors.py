@@ -20,6 +20,7 @@ PalaverError
     ├── StoreInUse          another gateway owns the database
     ├── NewerSchema         a newer Palaver wrote the database
     ├── StaleFence          the turn belongs to somebody else now; nothing was written
+    ├── SessionBusy         the session is in the middle of a turn
     └── NotFound            nothing there, or nothing this principal may see
 """
 
@@ -41,6 +42,7 @@ __all__ = [
     "NotFound",
     "NothingToCompact",
     "PalaverError",
+    "SessionBusy",
     "StaleFence",
     "StoreError",
     "StoreInUse",
@@ -144,6 +146,12 @@ class StaleFence(StoreError):
         super().__init__(f"{what} {number} is no longer held under fence {fence}; nothing was written")
         self.number = number
         self.fence = fence
+
+
+class SessionBusy(StoreError):
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session} is in the middle of a turn: try again when it has answered")
+        self.session = session
 
 
 class NotFound(StoreError):

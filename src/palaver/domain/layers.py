@@ -27,7 +27,7 @@ class Layers(Generic[T]):
 
     def find(self, source: Source) -> Found[T]:
         """A chat's setting also holds in its threads, unless the thread has its own."""
-        for chat in (source.chat_id, source.parent_chat_id):
+        for chat in (source.chat, source.parent_chat_id):
             if chat is not None and (source.platform, chat) in self.chats:
                 return Found(self.chats[source.platform, chat], f"chat {source.platform}:{chat}")
         named = (

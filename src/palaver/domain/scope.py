@@ -45,7 +45,7 @@ class ProfileRule:
         return (
             self.platform in {None, source.platform}
             and self.scope_id in {None, source.scope_id}
-            and self.chat_id in {None, source.chat_id, source.parent_chat_id}
+            and self.chat_id in {None, source.chat, source.parent_chat_id}
             and self.thread_id in {None, source.thread_id}
         )
 
@@ -53,7 +53,7 @@ class ProfileRule:
         """The narrower place first: a thread is inside a chat, a chat inside a scope, a scope on a platform."""
         return (
             self.thread_id is not None,
-            self.chat_id is not None and self.chat_id == source.chat_id,
+            self.chat_id is not None and self.chat_id == source.chat,
             self.chat_id is not None,
             self.scope_id is not None,
             self.platform is not None,

@@ -5,6 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 from palaver.domain.errors import BadArgument
 from palaver.domain.grapheme import can_cut, last_cut
@@ -70,7 +71,11 @@ class Piece:
 
 
 def split(text: str, limit: int, unit: Unit = Unit.CODE_POINTS) -> tuple[Piece, ...]:
-    """Pieces whose bodies join to `text` and whose texts measure at most `limit`; none for an empty text."""
+    """Pieces whose bodies join to `text` and whose texts measure at most `limit`; none for an empty text.
+
+    White space shares a piece with words beside it, as platforms refuse a blank message. A piece is blank only where it
+    has to be: in white space about as long as a piece, or next to a fence or table that just fits into one.
+    """
     if limit < unit.widest:
         allowed = f"{unit.widest} or more, so that any one character fits"
         raise BadArgument("too small a limit", found=f"{limit} {unit.value}", allowed=allowed, example="4096")
@@ -132,12 +137,61 @@ class _Splitter:
         self._starts = [block.start for block in blocks]
 
     def pieces(self) -> Iterator[Piece]:
-        start, prefix = 0, ""
-        while start < len(self._text):
-            end = self._end(start, self._limit - self._measure(prefix))
-            body, block = self._text[start:end], self._block_around(end)
-            yield Piece(prefix=prefix, body=body, suffix=block.closing(body) if block else "")
-            start, prefix = end, block.prefix if block else ""
+        cuts = self._without_blanks([0, *self._cuts()])
+        return map(self._piece, cuts, cuts[1:])
+
+    def _piece(self, start: int, end: int) -> Piece:
+        opened, cut = self._block_around(start), self._block_around(end)
+        body = self._text[start:end]
+        return Piece(prefix=opened.prefix if opened else "", body=body, suffix=cut.closing(body) if cut else "")
+
+    def _cuts(self) -> Iterator[int]:
+        end = 0
+        while end < len(self._text):
+            block = self._block_around(end)
+            end = self._end(end, self._limit - self._measure(block.prefix if block else ""))
+            yield end
+
+    def _without_blanks(self, cuts: list[int]) -> list[int]:
+        """The cuts; those around a blank piece are left out or moved where that helps."""
+        for at in reversed(range(len(cuts) - 1)):
+            if self._blanks(cuts[at : at + 2]):
+                near = slice(max(at - 1, 0), at + 3)
+                others = self._other_cuts(cuts[near.start : at], cuts[at], cuts[at + 1], cuts[at + 2 : near.stop])
+                better = (other for other in others if self._blanks(other) < self._blanks(cuts[near]))
+                cuts[near] = next(filter(self._fits, better), cuts[near])
+        return cuts
+
+    def _other_cuts(self, before: list[int], start: int, end: int, after: list[int]) -> Iterator[list[int]]:
+        """What a blank piece from `start` to `end` can become: a part of a neighbour, or a piece with words of one."""
+        if before:
+            yield [*before, end, *after]
+        if after:
+            yield [*before, start, *after]
+        if before:
+            first, last = max(before[0], end - self._limit), before[0] + len(self._text[before[0] : start].rstrip()) - 1
+            yield from ([*before, cut, end, *after] for cut in self._cuts_between(first, last))
+        if after:
+            last = self._reach(start, self._limit)
+            yield from ([*before, start, cut, *after] for cut in self._cuts_between(end, last))
+
+    def _cuts_between(self, start: int, stop: int) -> Iterator[int]:
+        """The cuts between words or, in a block, between lines, the last first; then the last one inside a word."""
+        ends = [match.end() for match in _SPACE.finditer(self._text, start, stop)]
+        yield from filter(self._may_cut, reversed(ends))
+        yield from filter(self._may_cut, {self._cut_in_word(start, stop)})
+
+    def _may_cut(self, index: int) -> bool:
+        block = self._block_around(index)
+        between_lines = block and block.body < index < block.last and self._text[index - 1] == "\n"
+        return self._is_clean(index) and bool(between_lines or not block)
+
+    def _fits(self, cuts: list[int]) -> bool:
+        pieces = map(self._piece, cuts, cuts[1:])
+        return all(piece.body and self._measure(piece.text) <= self._limit for piece in pieces)
+
+    def _blanks(self, cuts: list[int]) -> int:
+        return sum(self._piece(start, end).text.isspace() for start, end in pairwise(cuts))
 
     def _end(self, start: int, room: int) -> int:
         stop = self._reach(start, room)

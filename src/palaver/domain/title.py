@@ -1,7 +1,8 @@
 """Titles: what people call a conversation, and the lineage `x`, `x #2`, `x #3` of those that share a name."""
 
 import re
-from collections.abc import Iterable, Set as AbstractSet
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from itertools import count
 
 from palaver.domain.errors import EmptyTitle

@@ -55,6 +55,7 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
+    model: str | None = None
     input_tokens: int = 0
     output_tokens: int = 0
     cost_micros: int = 0

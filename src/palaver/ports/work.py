@@ -16,6 +16,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 __all__ = ["Lock", "Notify", "Row", "Statement", "Steps", "Value", "Work", "work"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 P = ParamSpec("P")
 
 Value = str | int | bytes | None
@@ -42,15 +43,15 @@ Statement = tuple[str, tuple[Value, ...]] | tuple[str, list[tuple[Value, ...]]] 
 Steps = Generator[Statement, list[Row], T]
 
 
-class Work(Generic[T]):
+class Work(Generic[T_co]):
     """Work that can be started, and started again when a transaction had to be given up."""
 
     __slots__ = ("_start",)
 
-    def __init__(self, start: Callable[[], Steps[T]]) -> None:
+    def __init__(self, start: Callable[[], Steps[T_co]]) -> None:
         self._start = start
 
-    def __iter__(self) -> Steps[T]:
+    def __iter__(self) -> Steps[T_co]:
         return self._start()
 
 

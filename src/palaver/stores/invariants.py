@@ -16,7 +16,7 @@ class Invariant(NamedTuple):
 
 class Violation(NamedTuple):
     invariant: Invariant
-    count: int
+    times: int
     examples: tuple[str, ...]
 
 

@@ -29,7 +29,7 @@ __all__ = [
     "Totals",
     "list_sessions",
     "matching",
-    "session_numbers",
+    "session_ids",
     "stats",
 ]
 
@@ -196,14 +196,14 @@ def _last_said(numbers: Sequence[int]) -> Steps[dict[int, str]]:
 
 
 def _beginning(body: bytes) -> str:
-    """The text of an entry from the first bytes of its body, which may break off in the middle of it."""
-    if len(body) < _PREVIEW_BYTES:
-        return json.loads(body).get("text", "")
-    _, _, text = body.partition(b'"text":"')
-    whole = text.decode(errors="ignore")
+    """The text of an entry from the first bytes of its body, which may break off in the middle of it.
+
+    A body is an array of seq, role, time, text and more, and neither role nor time holds a quote.
+    """
+    text = body.split(b',"', 3)[-1].decode(errors="ignore")
     for cut in range(_LONGEST_ESCAPE):
         try:
-            return json.JSONDecoder().raw_decode('"' + whole[: len(whole) - cut] + '"')[0]
+            return json.JSONDecoder().raw_decode('"' + text[: len(text) - cut] + '"')[0]
         except ValueError:
             continue
     return ""
@@ -213,16 +213,16 @@ _LONGEST_ESCAPE = 7
 
 
 @work
-def session_numbers(
-    principal: Principal, *, wanted: ListFilter = EVERYTHING, after: int = 0, limit: int = 200
-) -> Steps[list[tuple[int, str]]]:
-    """Number and id of the sessions behind `after` in the order they were made: to go through all of them."""
+def session_ids(
+    principal: Principal, *, wanted: ListFilter = EVERYTHING, after: str = "", limit: int = 200
+) -> Steps[list[str]]:
+    """The ids behind `after`, in their own order, which is that of time: to go through all sessions."""
     where = matching(wanted, principal)
     rows = yield (
-        f"SELECT s.no, s.id FROM sessions s WHERE s.no > ? AND {where.sql} ORDER BY s.no LIMIT ?",
+        f"SELECT s.id FROM sessions s WHERE s.id > ? AND {where.sql} ORDER BY s.id LIMIT ?",
         (after, *where.values, limit),
     )
-    return [(row[0], row[1]) for row in rows]
+    return [row[0] for row in rows]
 
 
 # What they add up to

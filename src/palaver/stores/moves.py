@@ -11,7 +11,7 @@ from palaver.ports.store import OperationKind, Undone
 from palaver.ports.work import Lock, Steps, work
 from palaver.stores import operations
 from palaver.stores.records import entries_of, from_json, micros
-from palaver.stores.sessions import create, end, get, get_visible, open_by_key
+from palaver.stores.sessions import create, end, get, get_visible, open_by_key, refuse_busy
 from palaver.stores.transcript import SEQS, journal
 
 __all__ = ["back", "branch", "redo"]
@@ -86,6 +86,7 @@ def _send_home(session_number: int, details: dict[str, Any], now: datetime) -> S
     """Give a session back to the key it was taken from, open as it was unless something else is open there."""
     home: str = details["key"]
     yield Lock(home)
+    yield from refuse_busy((yield from get(session_number)))
     yield (
         "UPDATE sessions SET key = ?, ended = ?, end_reason = ? WHERE no = ?",
         (home, micros(now), details.get("reason", EndReason.SWITCHED.value), session_number),

@@ -5,31 +5,29 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from palaver.domain.errors import BadArgument, StoreError
+from palaver.domain.errors import BadArgument, SessionBusy
 from palaver.domain.session import Principal, Session
 from palaver.ports.store import Database
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores.listing import ListFilter, matching
 from palaver.stores.outbox import REPLIES
 from palaver.stores.records import SESSION_COLUMNS, from_json, instant, micros, session_of
-from palaver.stores.sessions import Filter, get, get_visible
+from palaver.stores.sessions import Filter, get, get_visible, refuse_busy
 from palaver.stores.transcript import SEQS, journal
 
-__all__ = ["PruneRule", "Pruned", "Removed", "SessionBusy", "Survey", "delete", "prune", "survey"]
+__all__ = ["ProcessRuns", "PruneRule", "Pruned", "Removed", "Survey", "delete", "prune", "survey"]
 
-_OPEN_TURN = "state IN ('running', 'parked', 'interrupted')"
 _BATCH_SESSIONS = 50
 _BATCH_ENTRIES = 20_000
 _SAMPLE = 10
 
 
-class SessionBusy(StoreError):
-    """Something still works in the session; it was not deleted."""
+class ProcessRuns(SessionBusy):
+    """A process that nobody could find again would go on."""
 
-    def __init__(self, session: Session, what: str) -> None:
-        super().__init__(f"session {session.id} was not deleted: {what} in it; try again when that is over")
-        self.session = session.id
-        self.what = what
+    def __init__(self, session: str) -> None:
+        super().__init__(session)
+        self.args = (f"session {session} still has a background process: end it, then try again",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,18 +47,15 @@ def delete(session: str, principal: Principal, now: datetime) -> Steps[Removed]:
     current = yield from get_visible(session, principal)
     if current.key != found.key:
         yield Lock(current.key.text)
-    busy = yield from _busy(current.number)
-    if busy:
-        raise SessionBusy(current, busy)
+    yield from _refuse_in_use(current)
     return (yield from _remove(current, now))
 
 
-def _busy(number: int) -> Steps[str | None]:
-    turns = yield f"SELECT 1 FROM turns WHERE session_no = ? AND {_OPEN_TURN} LIMIT 1", (number,)
-    if turns:
-        return "a turn is still open"
-    processes = yield "SELECT 1 FROM processes WHERE session_no = ? AND ended IS NULL LIMIT 1", (number,)
-    return "a background process is still running" if processes else None
+def _refuse_in_use(session: Session) -> Steps[None]:
+    yield from refuse_busy(session)
+    rows = yield "SELECT 1 FROM processes WHERE session_no = ? AND ended IS NULL LIMIT 1", (session.number,)
+    if rows:
+        raise ProcessRuns(session.id)
 
 
 def _remove(session: Session, now: datetime) -> Steps[Removed]:
@@ -267,9 +262,12 @@ def _remove_batch(found: Survey, principal: Principal, numbers: Sequence[int], n
     )
     sessions = entries = busy = 0
     for (number,) in rows:
-        if (yield from _busy(number)):
+        session = yield from get(number)
+        try:
+            yield from _refuse_in_use(session)
+        except SessionBusy:
             busy += 1
             continue
-        removed = yield from _remove((yield from get(number)), now)
+        removed = yield from _remove(session, now)
         sessions, entries = sessions + 1, entries + removed.entries
     return Pruned(sessions=sessions, entries=entries, busy=busy)

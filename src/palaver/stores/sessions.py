@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from palaver.domain.errors import BadArgument, NotFound
+from palaver.domain.errors import BadArgument, NotFound, SessionBusy
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason
 from palaver.domain.reset import Activity, ResetReason, decide_reset
@@ -28,6 +28,7 @@ __all__ = [
     "new_id",
     "open_by_key",
     "open_session",
+    "refuse_busy",
     "rename",
     "reset",
     "set_override",
@@ -199,6 +200,7 @@ def switch(
     current = yield from open_by_key(key)
     if current is not None and current.number == wanted.number:
         return current
+    yield from refuse_busy(wanted)
     if current is not None:
         yield from end(current.number, EndReason.SWITCHED, now)
     yield from _reopen(wanted.number, key)
@@ -209,6 +211,17 @@ def switch(
     yield from operations.record(OperationKind.SWITCH, key, wanted.number, now, by, details)
     yield from join(wanted.number, source)
     return (yield from get(wanted.number))
+
+
+@work
+def refuse_busy(session: Session) -> Steps[None]:
+    """A session does not change hands in the middle of a turn: two turns would write to it."""
+    rows = yield (
+        "SELECT 1 FROM turns WHERE key = ? AND session_no = ? AND state IN ('running', 'parked', 'interrupted')",
+        (session.key.text, session.number),
+    )
+    if rows:
+        raise SessionBusy(session.id)
 
 
 # Finding

@@ -5,9 +5,11 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self, TypeVar
 
+from palaver.ports.repositories import Moves, Outbox, People, Sessions, Transcripts, Turns
 from palaver.ports.search import Search
 from palaver.ports.store import Database
 from palaver.ports.work import Work
+from palaver.stores import moves, outbox, people, sessions, transcript, turns
 
 __all__ = ["Store"]
 
@@ -16,6 +18,13 @@ T = TypeVar("T")
 
 class Store:
     """Use it as `async with await open_store(url) as store`."""
+
+    sessions: Sessions = sessions
+    transcripts: Transcripts = transcript
+    moves: Moves = moves
+    turns: Turns = turns
+    outbox: Outbox = outbox
+    people: People = people
 
     def __init__(self, database: Database, search: Search) -> None:
         self.database = database

@@ -11,7 +11,7 @@ from palaver.domain.transcript import Entry, Role
 from palaver.ports.store import OperationKind, Undone
 from palaver.ports.work import Lock, Notify, Steps, Value, work
 from palaver.stores import operations
-from palaver.stores.records import Prepared, entries_of, micros, prepare
+from palaver.stores.records import Prepared, entries_of, prepare
 from palaver.stores.sessions import get_visible, open_by_key
 
 __all__ = [
@@ -135,11 +135,10 @@ def compact(key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, 
     covered = {entry.seq for entry in plan.covered}
     if session is None or not covered <= {entry.seq for entry in shown}:
         raise NothingToCompact("the conversation has changed since the summary was asked for")
-    rows = yield "SELECT next_seq FROM sessions WHERE no = ?", (session.number,)
-    entry = Entry(seq=rows[0][0], role=Role.SUMMARY, at=now, text=summary, covers=plan.covers)
+    rows = yield "UPDATE sessions SET next_seq = next_seq + 1 WHERE no = ? RETURNING next_seq", (session.number,)
+    entry = Entry(seq=rows[0][0] - 1, role=Role.SUMMARY, at=now, text=summary, covers=plan.covers)
     check_gain(plan, entry)
     yield from append(session.number, entry.seq, [prepare(entry)])
-    yield "UPDATE sessions SET next_seq = next_seq + 1, last_active = ? WHERE no = ?", (micros(now), session.number)
     hidden = [each for each in shown if each.seq in covered]
     yield from _hide(OperationKind.COMPACTION, key, session, hidden, now, by=by, summary=entry.seq)
     return entry

@@ -8,6 +8,7 @@ from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import InboxState, TurnState, advance
 from palaver.domain.reset import extends_idle_time
+from palaver.domain.session import identity_of
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Role, Sender
 from palaver.domain.turn import Inbound, Outbound, Received, Turn, Usage
@@ -112,9 +113,9 @@ def begin(
     opened = yield from open_session(key, last.source, now, rules(last.source), human=human)
     number = opened.session.number
     rows = yield (
-        "INSERT INTO turns (key, session_no, state, worker, lease_until, started) VALUES (?, ?, 'running', ?, ?, ?)"
-        " RETURNING no",
-        (key.text, number, worker, micros(now + lease), micros(now)),
+        "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"
+        " VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING no",
+        (key.text, number, worker, micros(now + lease), micros(now), identity_of(last.source)),
     )
     turn = rows[0][0]
     taken: list[tuple[Value, ...]] = [(turn, each.number) for each in messages]
@@ -227,13 +228,25 @@ def _settle(
     error: str | None,
 ) -> Steps[int]:
     state = advance(turn.state, TurnState.FAILED if error else TurnState.DONE)
+    spent = usage or Usage()
     rows = yield (
-        "UPDATE turns SET state = ?, ended = ?, error = ? WHERE no = ? AND fence = ? AND state = 'running'"
-        " RETURNING no",
-        (state.value, micros(now), error, turn.number, turn.fence),
+        "UPDATE turns SET state = ?, ended = ?, error = ?,"
+        " model = ?, input_tokens = ?, output_tokens = ?, cost_micros = ?"
+        " WHERE no = ? AND fence = ? AND state = 'running' RETURNING no",
+        (
+            state.value,
+            micros(now),
+            error,
+            spent.model,
+            spent.input_tokens,
+            spent.output_tokens,
+            spent.cost_micros,
+            turn.number,
+            turn.fence,
+        ),
     )
     _refuse_stale(turn, rows)
-    first_seq = yield from _write(turn.session_number, turn.number, entries, usage, turns=1)
+    first_seq = yield from _write(turn.session_number, turn.number, entries, spent, turns=1)
     yield from outbox.owe_replies(turn.number, replies, now)
     yield Notify(INBOX)
     return first_seq

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -16,7 +16,7 @@ from palaver.ports.work import Lock, Steps, Value, work
 from palaver.stores.archive.collecting import collect
 from palaver.stores.archive.form import ArchivedOperation, ArchivedSession, ArchivedTurn, Record, lines
 from palaver.stores.archive.reading import Problem, read_archive
-from palaver.stores.records import Prepared, entries_of, from_json, json_text, micros, prepare
+from palaver.stores.records import entries_of, from_json, json_text, micros, prepare
 from palaver.stores.sessions import rename
 from palaver.stores.transcript import SEQS, journal
 
@@ -51,7 +51,7 @@ class Imported:
 async def import_sessions(
     database: Database, archive: Iterable[bytes], *, as_copy: bool = False
 ) -> AsyncIterator[Imported]:
-    """For whoever holds the database itself. An id that is taken by other words is refused, or copied under a new one."""
+    """For whoever holds the database itself. An id that is taken by other words is refused, or gets a new one."""
     renamed: dict[str, str] = {}
     absent: dict[int, str] = {}
     for found in read_archive(archive):
@@ -83,19 +83,14 @@ class _Arrival:
         self.session = record.session
         self.record = record
         self.renamed = renamed
-        self.prepared = [prepare(entry) for entry in record.entries]
         self.absent: dict[int, str] = {}
         """Operations that lead back to a session that is not here, yet."""
 
     def transcript(self) -> list[Entry]:
         """What the entries will be once they are written."""
-        placed = (
-            ready.placed(entry.seq, None) for ready, entry in zip(self.prepared, self.record.entries, strict=True)
-        )
-        return [
-            replace(written, turn=entry.turn, hidden_by=entry.hidden_by)
-            for written, entry in zip(entries_of(placed), self.record.entries, strict=True)
-        ]
+        entries = self.record.entries
+        written = entries_of(prepare(entry).placed(entry.seq) for entry in entries)
+        return [new._replace(hidden_by=old.hidden_by) for new, old in zip(written, entries, strict=True)]
 
     def copy_id(self) -> str:
         """Told from the content, so that the same copy is not made twice; it sorts beside the original."""
@@ -121,7 +116,7 @@ def _bring(arrival: _Arrival, line: int, *, as_copy: bool) -> Steps[Imported]:
     if same:
         return Imported(fate=Fate.UNCHANGED, line=line, session=archived, id=id_)
     notes = yield from _write(id_, arrival)
-    count = len(arrival.prepared)
+    count = len(arrival.record.entries)
     return Imported(fate=fate, line=line, session=archived, id=id_, entries=count, notes=tuple(notes))
 
 
@@ -138,7 +133,7 @@ def _is_there(id_: str, arrival: _Arrival) -> Steps[bool | None]:
 
 
 def _hidden_or_not(entry: Entry) -> Entry:
-    return entry if entry.hidden_by is None else replace(entry, hidden_by="hidden")
+    return entry if entry.hidden_by is None else entry._replace(hidden_by="hidden")
 
 
 def _write(id_: str, arrival: _Arrival) -> Steps[list[str]]:
@@ -146,12 +141,12 @@ def _write(id_: str, arrival: _Arrival) -> Steps[list[str]]:
     yield Lock(session.key)
     notes: list[str] = []
     ended, reason = session.ended, session.end_reason
-    if ended is None and (yield "SELECT 1 FROM sessions WHERE key = ? AND ended IS NULL", (session.key,)):
+    if ended is None and (yield from _is_taken(session.key)):
         ended, reason = session.last_active, EndReason.SWITCHED.value
-        notes.append("it came as ended, since another session is open in that conversation")
+        notes.append("it came as ended, since its conversation goes on in another session here")
     number = yield from _insert(id_, session, ended, reason, arrival.renamed)
     notes += yield from _name(id_, session.title)
-    notes += yield from _connect(number, session)
+    yield from _connect(number, session, is_open=ended is None)
     turns = yield from _insert_turns(number, session)
     operations = yield from _insert_operations(number, arrival)
     yield from _insert_entries(number, arrival, turns, operations)
@@ -200,26 +195,35 @@ def _name(id_: str, title: str | None) -> Steps[list[str]]:
     return [] if named.title == title else [f"its title is taken, so it is called {named.title}"]
 
 
-def _connect(number: int, session: ArchivedSession) -> Steps[list[str]]:
-    """Who may read it, and which conversations lead to it unless they lead elsewhere by now."""
+def _is_taken(key: str) -> Steps[bool]:
+    rows = yield (
+        "SELECT 1 FROM sessions WHERE key = ? AND ended IS NULL UNION ALL SELECT 1 FROM routes WHERE key = ?",
+        (key, key),
+    )
+    return bool(rows)
+
+
+def _connect(number: int, session: ArchivedSession, *, is_open: bool) -> Steps[None]:
+    """Who may read it, and which conversations lead to it, unless they lead elsewhere by now."""
     people: list[tuple[Value, ...]] = [(identity, number) for identity in sorted(set(session.participants))]
     if people:
         yield "INSERT INTO participants (identity, session_no) VALUES (?, ?)", people
-    taken = 0
-    for route in session.routes:
-        rows = yield (
-            "INSERT INTO routes (key, session_no, address, settings) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (key) DO NOTHING RETURNING key",
-            (route.key, number, json_text(route.address), json_text(route.settings)),
+    routes: dict[str, tuple[Value, ...]] = {
+        route.key: (route.key, number, json_text(route.address), json_text(route.settings)) for route in session.routes
+    }
+    if is_open:
+        routes.setdefault(session.key, (session.key, number, json_text(session.origin), "{}"))
+    if routes:
+        yield (
+            "INSERT INTO routes (key, session_no, address, settings) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
+            [routes[key] for key in sorted(routes)],
         )
-        taken += not rows
-    return ["its conversation goes on in another session here"] if taken else []
 
 
 def _insert_turns(number: int, session: ArchivedSession) -> Steps[list[int]]:
     def values(turn: ArchivedTurn) -> tuple[Value, ...]:
         started = micros(turn.started)
-        state = (turn.state, turn.attempt, _WORKER, started, started, _micros(turn.ended), turn.error)
+        state = (turn.state, turn.attempt, _WORKER, started, started, micros(turn.ended), turn.error)
         return (session.key, number, *state)
 
     return (
@@ -271,13 +275,13 @@ def _insert_numbered(table: str, columns: str, session: int, rows: list[tuple[Va
 
 
 def _insert_entries(number: int, arrival: _Arrival, turns: Sequence[int], operations: Sequence[int]) -> Steps[None]:
-    def values(entry: Entry, ready: Prepared) -> tuple[Value, ...]:
+    def values(entry: Entry) -> tuple[Value, ...]:
         turn = None if entry.turn is None else turns[int(entry.turn) - 1]
         hiding = None if entry.hidden_by is None else (0, *operations)[int(entry.hidden_by)]
-        body = ready.placed(entry.seq, turn)
-        return (number * SEQS + entry.seq, ready.role, turn, hiding, ready.observed, body)
+        ready = prepare(entry, turn)
+        return (number * SEQS + entry.seq, ready.role, turn, hiding, ready.observed, ready.placed(entry.seq))
 
-    rows = [values(entry, ready) for entry, ready in zip(arrival.record.entries, arrival.prepared, strict=True)]
+    rows = [values(entry) for entry in arrival.record.entries]
     if not rows:
         return
     yield "INSERT INTO entries (id, role, turn_no, hidden_by, observed, body) VALUES (?, ?, ?, ?, ?, ?)", rows

@@ -1,7 +1,6 @@
 """Collecting: a session out of the store, whole, with every number of the database replaced by one of its own."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC
 from typing import Any
 
@@ -12,7 +11,7 @@ from palaver.domain.transcript import Entry
 from palaver.ports.store import Database
 from palaver.ports.work import Row, Steps, work
 from palaver.stores.archive.form import ArchivedOperation, ArchivedRoute, ArchivedSession, ArchivedTurn, Record
-from palaver.stores.listing import EVERYTHING, ListFilter, session_numbers
+from palaver.stores.listing import EVERYTHING, ListFilter, session_ids
 from palaver.stores.records import entries_of, from_json, instant
 from palaver.stores.sessions import visible_to
 from palaver.stores.transcript import SEQS
@@ -93,8 +92,7 @@ def _ordinals(numbers: Iterable[int | None]) -> dict[int, int]:
 
 def _placed(entry: Entry, row: Row, turns: Mapping[int, int], hiding: Mapping[int, int]) -> Entry:
     _, turn, hidden_by = row
-    return replace(
-        entry,
+    return entry._replace(
         turn=None if turn is None else str(turns[turn]),
         hidden_by=None if hidden_by is None else str(hiding.get(hidden_by, 0)),
     )
@@ -129,7 +127,7 @@ def _turn(row: Row) -> ArchivedTurn:
     return ArchivedTurn(
         state=state,
         started=instant(started),
-        ended=None if ended is None else instant(ended),
+        ended=instant(started if ended is None else ended),
         attempt=attempt,
         error=error,
     )
@@ -186,10 +184,11 @@ async def collect_some(database: Database, sessions: Iterable[str], principal: P
 async def collect_all(
     database: Database, principal: Principal, wanted: ListFilter = EVERYTHING
 ) -> AsyncIterator[Record]:
-    """All sessions that fit, in the order they were made. One that is deleted meanwhile is left out."""
-    after = 0
-    while numbers := await database.read(session_numbers(principal, wanted=wanted, after=after)):
-        for after, session in numbers:
+    """All sessions that fit, in the order of their ids. One that is deleted meanwhile is left out."""
+    after = ""
+    while ids := await database.read(session_ids(principal, wanted=wanted, after=after)):
+        after = ids[-1]
+        for session in ids:
             try:
                 record = await database.read(collect(session, principal))
             except NotFound:

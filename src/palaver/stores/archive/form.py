@@ -9,8 +9,9 @@ Nothing in it depends on the database it came from: turns and operations are cou
 """
 
 import json
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -41,10 +42,10 @@ VERSION = 1
 HEADER = json_text({"format": FORMAT, "version": VERSION}).encode() + b"\n"
 
 _Moment = Annotated[datetime, Meta(tz=True)]
-_Count = Annotated[int, Meta(ge=0, lt=1 << 63)]
+_Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 _Ordinal = Annotated[int, Meta(ge=0, lt=1 << 31)]
 _Seq = Annotated[int, Meta(ge=1, lt=SEQS)]
-_Id = Annotated[str, Meta(pattern=r"^[0-9a-z_-]{1,64}$")]
+_Id = Annotated[str, Meta(pattern=r"\A[0-9a-z_-]{1,64}\Z")]
 
 
 class _Line(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -56,7 +57,7 @@ class ArchivedTurn(_Line):
 
     state: str
     started: _Moment
-    ended: _Moment | None = None
+    ended: _Moment
     attempt: Annotated[int, Meta(ge=1, lt=1 << 31)] = 1
     error: str | None = None
 
@@ -84,15 +85,15 @@ class ArchivedSession(_Line):
     platform: str
     owner: str
     origin: dict[str, str]
-    title: str | None = None
-    parent: _Id | None = None
-    parent_seq: Annotated[int, Meta(ge=0, lt=SEQS)] | None = None
     started: _Moment
-    ended: _Moment | None = None
-    end_reason: str | None = None
     last_human: _Moment
     last_active: _Moment
     next_seq: Annotated[int, Meta(ge=1, le=SEQS)]
+    title: str | None = None
+    parent: _Id | None = None
+    parent_seq: Annotated[int, Meta(ge=0, lt=SEQS)] | None = None
+    ended: _Moment | None = None
+    end_reason: str | None = None
     turn_count: _Count = 0
     input_tokens: _Count = 0
     output_tokens: _Count = 0
@@ -104,24 +105,35 @@ class ArchivedSession(_Line):
     operations: list[ArchivedOperation] = []
 
 
+class _ArchivedSender(_Line):
+    id: str | None = None
+    name: str | None = None
+
+
+class _ArchivedCall(_Line):
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
 class _ArchivedEntry(_Line):
     """An entry with its turn and what hides it as numbers within the session; 0 hides it for a reason that is lost."""
 
     seq: _Seq
-    turn: _Ordinal | None = None
-    hidden_by: _Ordinal | None = None
     role: Role
     at: _Moment
     text: str = ""
-    sender: Sender | None = None
+    turn: _Ordinal | None = None
+    sender: _ArchivedSender | None = None
     message_id: str | None = None
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[_ArchivedCall, ...] = ()
     answers: str | None = None
     reasoning: str = ""
     blob: bytes = b""
-    tokens: Annotated[int, Meta(ge=-(1 << 63), lt=1 << 63)] = 0
+    tokens: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)] = 0
     observed: bool = False
-    covers: tuple[int, int] | None = None
+    covers: tuple[_Seq, _Seq] | None = None
+    hidden_by: _Ordinal | None = None
 
 
 class End(_Line):
@@ -145,45 +157,44 @@ class Record:
     entries: list[Entry]
 
 
-_FIELDS = tuple(field.name for field in fields(Entry))
-_PLACES = ("turn", "hidden_by")
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_AnyLine)
 
 
-def _stored(value: object) -> object:
-    if isinstance(value, Label):
-        return value.stored()
-    raise NotImplementedError(type(value))
+# What could play tricks on a terminal that shows the file is written as its number.
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
 
 
-def _read(wanted: type, value: object) -> object:
-    if wanted is Label:
-        return Label(str(value))
-    raise NotImplementedError(wanted)
-
-
-_encoder = msgspec.json.Encoder(enc_hook=_stored)
-_decoder = msgspec.json.Decoder(_AnyLine, dec_hook=_read)
+def _printable(line: bytes) -> bytes:
+    if line.isascii() and b"\x7f" not in line:
+        return line
+    return _UNPRINTABLE.sub(lambda found: json_text(found[0])[1:-1], line.decode()).encode()
 
 
 def lines(record: Record) -> Iterator[bytes]:
     """The lines of one session. The first is plain ASCII, since ids may hold what UTF-8 has no form for."""
-    yield json_text({"session": msgspec.to_builtins(record.session)}).encode() + b"\n"
+    yield _printable(json_text({"session": msgspec.to_builtins(record.session)}).encode()) + b"\n"
     for entry in record.entries:
-        yield _encoder.encode(_AnyLine(entry=_archived(entry))) + b"\n"
+        yield _printable(_encoder.encode(_AnyLine(entry=_archived(entry)))) + b"\n"
     yield _encoder.encode(_AnyLine(end=End(session=record.session.id, entries=len(record.entries)))) + b"\n"
 
 
 def _archived(entry: Entry) -> _ArchivedEntry:
-    values = {name: getattr(entry, name) for name in _FIELDS}
-    return _ArchivedEntry(**values | {name: int(values[name]) for name in _PLACES if values[name] is not None})
+    values: dict[str, Any] = entry._asdict()
+    values["calls"] = tuple(_ArchivedCall(**call._asdict()) for call in entry.calls)
+    if entry.sender is not None:
+        name = entry.sender.name
+        values["sender"] = _ArchivedSender(id=entry.sender.id, name=name and name.stored())
+    return _ArchivedEntry(**values | _places(values, int))
+
+
+def _places(values: dict[str, Any], kind: type[int | str]) -> dict[str, Any]:
+    return {name: kind(values[name]) for name in ("turn", "hidden_by") if values[name] is not None}
 
 
 def decode_line(line: bytes) -> ArchivedSession | Entry | End:
-    """What one line says. Raises `msgspec.ValidationError` or `ValueError` with the reason if it says nothing known."""
-    if line.startswith(b'{"entry"'):
-        found = _decoder.decode(line)
-    else:
-        found = msgspec.convert(json.loads(line), _AnyLine, dec_hook=_read)
+    """What one line says. Raises `msgspec.DecodeError` or `ValueError` with the reason if it says nothing known."""
+    found = _decoder.decode(line) if line.startswith(b'{"entry"') else msgspec.convert(json.loads(line), _AnyLine)
     said = [part for part in (found.entry, found.session, found.end) if part is not None]
     if len(said) != 1:
         raise ValueError("neither a session nor an entry nor the end of a session")
@@ -191,5 +202,9 @@ def decode_line(line: bytes) -> ArchivedSession | Entry | End:
 
 
 def _entry(archived: _ArchivedEntry) -> Entry:
-    values = {name: getattr(archived, name) for name in _FIELDS}
-    return Entry(**values | {name: str(values[name]) for name in _PLACES if values[name] is not None})
+    values: dict[str, Any] = {name: getattr(archived, name) for name in Entry._fields}
+    values["calls"] = tuple(ToolCall(call.id, call.name, call.arguments) for call in archived.calls)
+    if archived.sender is not None:
+        name = archived.sender.name
+        values["sender"] = Sender(archived.sender.id, None if name is None else Label(name))
+    return Entry(**values | _places(values, str))

@@ -17,7 +17,7 @@ from palaver.domain.transcript import Entry
 from palaver.ports.store import OperationKind
 from palaver.stores.archive.form import FORMAT, HEADER, VERSION, ArchivedSession, End, Record, decode_line
 
-__all__ = ["Problem", "Readable", "read_archive"]
+__all__ = ["Problem", "Readable", "check_header", "read_archive"]
 
 _EXAMPLE = "palaver sessions import archive.jsonl"
 
@@ -39,18 +39,17 @@ class Problem:
 
 def read_archive(lines: Iterable[bytes]) -> Iterator[Readable | Problem]:
     """Every session of an archive, or why it cannot be read. A file that is no archive at all is refused."""
+    numbered = enumerate(lines, 1)
+    check_header(next(numbered, (1, b""))[1])
     reader = _Reader()
-    for number, line in enumerate(lines, 1):
-        if number == 1:
-            _check_header(line)
-        elif line.strip():
+    for number, line in numbered:
+        if line.strip():
             yield from reader.take(number, line)
-    if not reader.started:
-        raise _no_archive("an empty file")
     yield from reader.finish()
 
 
-def _check_header(line: bytes) -> None:
+def check_header(line: bytes) -> None:
+    """Whether a file that begins with this line is an archive that can be read."""
     try:
         header = json.loads(line)
         format_, version = header["format"], header["version"]
@@ -78,37 +77,48 @@ def _no_archive(found: str) -> BadArgument:
 
 @dataclass(slots=True)
 class _Session:
+    """A session of which lines are still to come."""
+
     line: int
     session: ArchivedSession
     entries: list[Entry] = field(default_factory=list[Entry])
     problem: Problem | None = None
+
+    def finished(self) -> Readable | Problem:
+        record = Record(session=self.session, entries=self.entries)
+        return self.problem or Readable(line=self.line, record=record)
 
 
 class _Reader:
     """Between the lines: the session that is being read, or that its rest is being passed over."""
 
     def __init__(self) -> None:
-        self.started = True
         self._current: _Session | None = None
         self._passing_over = False
 
     def take(self, number: int, line: bytes) -> Iterator[Readable | Problem]:
         try:
-            said = decode_line(line)
-        except (msgspec.ValidationError, ValueError, RecursionError) as error:
-            yield from self._malformed(number, _reason(error))
-            return
+            yield from self._understand(number, decode_line(line))
+        except (InvalidInput, msgspec.DecodeError, ValueError, RecursionError) as error:
+            yield from self._malformed(number, one_line(str(error), 300) or type(error).__name__)
+
+    def _understand(self, number: int, said: ArchivedSession | Entry | End) -> Iterator[Readable | Problem]:
         if isinstance(said, ArchivedSession):
             yield from self.finish()
             self._current, self._passing_over = _Session(number, said), False
+            _check_session(said)
         elif self._current is None:
-            yield from self._malformed(number, "it belongs to no session")
+            raise ValueError("it belongs to no session")
         elif isinstance(said, Entry):
+            _check_entry(said, self._current)
             self._current.entries.append(said)
         else:
-            yield from self._end(number, said)
+            _check_end(said, self._current)
+            current, self._current = self._current, None
+            yield current.finished()
 
     def _malformed(self, number: int, reason: str) -> Iterator[Problem]:
+        """The first thing that is wrong with a session is told at its end; what belongs to none, once."""
         if self._current is not None:
             self._current.problem = self._current.problem or _problem(number, reason, self._current.session)
         elif not self._passing_over:
@@ -121,44 +131,29 @@ class _Reader:
             current, self._current = self._current, None
             yield current.problem or _problem(current.line, "its end is missing in the file", current.session)
 
-    def _end(self, number: int, end: End) -> Iterator[Readable | Problem]:
-        current, self._current = self._current, None
-        assert current is not None
-        try:
-            _check(current.session, current.entries, end)
-        except (InvalidInput, ValueError) as error:
-            current.problem = current.problem or _problem(number, _reason(error), current.session)
-        yield current.problem or Readable(
-            line=current.line, record=Record(session=current.session, entries=current.entries)
-        )
-
 
 def _problem(line: int, reason: str, session: ArchivedSession | None = None) -> Problem:
     name = f"session {session.id} was not imported" if session else "malformed"
     return Problem(line=line, session=session and session.id, sentence=f"line {line}: {name}: {reason}")
 
 
-def _reason(error: Exception) -> str:
-    return one_line(str(error), 300) or type(error).__name__
-
-
 # What types alone cannot say
 
 
-def _check(session: ArchivedSession, entries: list[Entry], end: End) -> None:
-    if end.session != session.id or end.entries != len(entries):
-        raise ValueError(f"{end.entries} entries of {end.session} are promised, {len(entries)} are there")
-    _check_session(session)
-    _check_parts(session)
-    last = 0
-    for entry in entries:
-        if not last < entry.seq < session.next_seq:
-            raise ValueError(f"entry {entry.seq} does not follow {last} below {session.next_seq}")
-        last = entry.seq
-        if int(entry.turn or 1) not in range(1, max(len(session.turns), entry.turn is None) + 1):
-            raise ValueError(f"entry {entry.seq} is of turn {entry.turn}, which is not there")
-        if int(entry.hidden_by or 0) > len(session.operations):
-            raise ValueError(f"entry {entry.seq} is hidden by operation {entry.hidden_by}, which is not there")
+def _check_entry(entry: Entry, current: _Session) -> None:
+    session, last = current.session, current.entries[-1].seq if current.entries else 0
+    if not last < entry.seq < session.next_seq:
+        raise ValueError(f"entry {entry.seq} does not follow {last} below {session.next_seq}")
+    if entry.turn is not None and not 0 < int(entry.turn) <= len(session.turns):
+        raise ValueError(f"entry {entry.seq} is of turn {entry.turn}, which is not there")
+    if int(entry.hidden_by or 0) > len(session.operations):
+        raise ValueError(f"entry {entry.seq} is hidden by operation {entry.hidden_by}, which is not there")
+
+
+def _check_end(end: End, current: _Session) -> None:
+    found = len(current.entries)
+    if (end.session, end.entries) != (current.session.id, found):
+        raise ValueError(f"{end.entries} entries of {end.session} are promised, {found} are there")
 
 
 def _check_session(session: ArchivedSession) -> None:
@@ -173,6 +168,7 @@ def _check_session(session: ArchivedSession) -> None:
     if session.override is not None:
         _check_override(session.override)
     _check_storable(session.profile, session.platform, session.owner, *session.participants)
+    _check_parts(session)
 
 
 def _check_override(override: dict[str, str]) -> None:
@@ -196,7 +192,9 @@ def _check_parts(session: ArchivedSession) -> None:
 
 
 def _check_source(source: dict[str, str]) -> None:
-    Source.from_json(source, known=(source.get("platform", ""),))
+    if not source.get("platform"):
+        raise ValueError("a source has no platform")
+    Source.from_json(source, known=(source["platform"],))
 
 
 def _check_storable(*texts: str) -> None:

@@ -94,7 +94,12 @@ CREATE TABLE turns (
   lease_until @int NOT NULL,
   started @int NOT NULL,
   ended @int,
-  error TEXT
+  error TEXT,
+  identity TEXT,
+  model TEXT,
+  input_tokens @int NOT NULL DEFAULT 0,
+  output_tokens @int NOT NULL DEFAULT 0,
+  cost_micros @int NOT NULL DEFAULT 0
 ) @strict;
 CREATE UNIQUE INDEX one_open_turn_per_key ON turns (key) WHERE state IN ('running', 'parked', 'interrupted');
 

@@ -1,0 +1,69 @@
+"""Measurements that need a process of their own: `python -m bench.child WHAT PATH …` prints them as JSON."""
+
+import asyncio
+import ctypes
+import json
+import sys
+import time
+from pathlib import Path
+
+from bench.engines import sqlite
+from bench.populate import NOON, RULE, answer_of, key, running_turns, source
+from bench.turns import sixty_four
+from bench.workshop import Workshop
+from palaver.stores import sessions
+from palaver.stores.opening import open_store
+
+__all__: list[str] = []
+
+_WARM, _MEASURED = 10, 50
+
+
+async def _turn_io(path: Path) -> dict[str, float]:
+    """Flushes and bytes of a turn; few enough turns that no checkpoint comes between."""
+    async with await open_store(str(path)) as store:
+        works = [answer_of(turn) for turn in running_turns(path)[: _WARM + _MEASURED]]
+        for work in works[:_WARM]:
+            await store.transact(work)
+        before = _flushed(), _written()
+        for work in works[_WARM:]:
+            await store.transact(work)
+        flushed, written = _flushed() - before[0], _written() - before[1]
+    return {"flushes": flushed / _MEASURED, "bytes": written / _MEASURED}
+
+
+def _flushed() -> int:
+    library = ctypes.CDLL(None)
+    return library.bench_flushed() if hasattr(library, "bench_flushed") else 0
+
+
+def _written() -> int:
+    """Bytes given to write(2) and its kin."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("wchar"))
+
+
+async def _turns_64(path: Path, other: Path) -> dict[str, float]:
+    with Workshop() as workshop:
+        sides = await sixty_four(sqlite(workshop), running_turns(path), str(path), str(other))
+    return {"ours": sides.ours, "other": sides.other}
+
+
+async def _open(path: Path) -> dict[str, float]:
+    start = time.perf_counter()
+    store = await open_store(str(path))
+    seconds = time.perf_counter() - start
+    await store.transact(sessions.open_session(key(50), source(50), NOON, RULE))
+    resident = _resident()
+    await store.close()
+    return {"seconds": seconds, "resident": resident}
+
+
+def _resident() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
+if __name__ == "__main__":
+    what = {"turn_io": _turn_io, "turns_64": _turns_64, "open": _open}[sys.argv[1]]
+    print(json.dumps(asyncio.run(what(*map(Path, sys.argv[2:])))))

@@ -1,0 +1,209 @@
+"""Stores full of conversations: made with the store's own work, driven in bulk on one connection."""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from palaver.domain.key import SessionKey, derive_key
+from palaver.domain.reset import ResetPolicy
+from palaver.domain.scope import Scope
+from palaver.domain.source import Source
+from palaver.domain.transcript import Entry, Role, ToolCall
+from palaver.domain.turn import Inbound, Outbound, Turn, Usage
+from palaver.ports.store import ResetRule
+from palaver.ports.work import Steps, Value, Work, work
+from palaver.stores import sessions, transcript, turns
+from palaver.stores.opening import open_store
+from palaver.stores.records import TURN_COLUMNS, micros, prepare, source_text, turn_of
+from palaver.stores.sqlite import connect, drive
+
+__all__ = [
+    "CJK",
+    "COMMON",
+    "NOON",
+    "RARE",
+    "RULE",
+    "answer_of",
+    "key",
+    "long_conversation",
+    "person",
+    "populate",
+    "running",
+    "running_turns",
+    "source",
+]
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+RULE = ResetRule(policy=ResetPolicy(), zone=ZoneInfo("UTC"))
+PEOPLE = 1000
+COMMON, RARE, CJK = "release", "zymurgy", "会議"
+_LEASE = timedelta(hours=1)
+_PER_COMMIT = 5000
+_ROLES = (Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT)
+
+
+def source(number: int) -> Source:
+    """Every chat its own conversation; a person has one in a thousand of them."""
+    return Source(platform="telegram", chat_id=str(number), user_id=str(number % PEOPLE))
+
+
+def person(number: int) -> str:
+    return f"telegram:{number % PEOPLE}"
+
+
+def key(number: int) -> SessionKey:
+    return derive_key(source(number), Scope())
+
+
+# Words
+
+
+def _sentences(chance: random.Random, count: int) -> list[str]:
+    """About 60 characters each, from a few thousand words, some much more frequent than others."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["".join(chance.choices(letters, k=chance.randint(3, 9))) for _ in range(5000)]
+    weights = [1 / rank for rank in range(1, len(words) + 1)]
+    return [" ".join(chance.choices(words, weights, k=9)) for _ in range(count)]
+
+
+def _texts() -> Iterator[str]:
+    """Three sentences each. One in five has the common word, one in fifty speaks Japanese, one in 20,000 is rare."""
+    chance = random.Random(7)  # noqa: S311 - the same words every time
+    pool = _sentences(chance, 4000)
+    number = 0
+    while True:
+        number += 1
+        text = ". ".join(chance.choices(pool, k=3))
+        if number % 5 == 0:
+            text += f" before the next {COMMON} of build_{number}"
+        if number % 50 == 0:
+            text += f" 明日の{CJK}は東京で三時から始まります"
+        if number % 20_000 == 0:
+            text += f" about {RARE}"
+        yield text
+
+
+# Conversations
+
+
+class _Rows:
+    """Rows of many conversations, written table by table, since a million are wanted."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, list[tuple[Value, ...]]] = {sql: [] for sql in _INSERTS.values()}
+
+    def add(self, number: int, texts: Iterator[str], length: int) -> None:
+        at, place, name = NOON + timedelta(seconds=number), source(number), key(number).text
+        no, moment, origin = number + 1, micros(at), source_text(place)
+        row = (no, sessions.new_id(at), name, place.platform, person(number), origin, moment, moment, moment)
+        self._put("sessions", (*row, length + 1))
+        self._put("participants", (person(number), no))
+        self._put("routes", (name, no, origin))
+        for seq in range(1, length + 1):
+            entry = prepare(Entry(seq=0, role=_ROLES[(seq - 1) % 2], at=at, text=next(texts)))
+            self._put("entries", (no * transcript.SEQS + seq, entry.role, entry.observed, entry.placed(seq)))
+        self._put("journal", (no, length))
+
+    def _put(self, table: str, row: tuple[Value, ...]) -> None:
+        self._tables[_INSERTS[table]].append(row)
+
+    def write(self, db: sqlite3.Connection) -> None:
+        for sql, rows in self._tables.items():
+            db.executemany(sql, rows)
+            rows.clear()
+
+
+_INSERTS = {
+    "sessions": "INSERT INTO sessions (no, id, key, profile, platform, owner, origin, started, last_human, last_active,"
+    " next_seq) VALUES (?, ?, ?, 'main', ?, ?, ?, ?, ?, ?, ?)",
+    "participants": "INSERT INTO participants (identity, session_no) VALUES (?, ?)",
+    "routes": "INSERT INTO routes (key, session_no, address) VALUES (?, ?, ?)",
+    "entries": "INSERT INTO entries (id, role, observed, body) VALUES (?, ?, ?, ?)",
+    "journal": "INSERT INTO journal (session_no, kind, first_seq, last_seq) VALUES (?, 'append', 1, ?)",
+}
+
+
+@work
+def long_conversation(number: int, length: int) -> Steps[None]:
+    """Question, tool call, result, answer, over and over, about 500 bytes each."""
+    made = yield from sessions.create(key(number), source(number), NOON)
+    entries = [_said(seq, NOON + timedelta(minutes=seq)) for seq in range(length)]
+    yield from transcript.append(made.number, 1, [prepare(entry) for entry in entries])
+    yield "UPDATE sessions SET next_seq = next_seq + ? WHERE no = ?", (length, made.number)
+
+
+_WORDS = "a sentence of ordinary length that somebody might well have said. " * 6
+
+
+def _said(seq: int, at: datetime) -> Entry:
+    role = _ROLES[seq % 4]
+    calls = (ToolCall(id=f"call_{seq}", name="search", arguments='{"query": "ordinary words", "limit": 5}'),)
+    return Entry(
+        seq=0,
+        role=role,
+        at=at,
+        text=f"{seq} {_WORDS}",
+        calls=calls if seq % 4 == 1 else (),
+        answers=f"call_{seq - 1}" if seq % 4 == 2 else None,
+        tokens=100,
+    )
+
+
+# Turns
+
+
+@work
+def running(number: int) -> Steps[None]:
+    """A message that came in and the turn that is about to answer it."""
+    inbound = Inbound(source=source(number), text=f"question {number} " + _WORDS, at=NOON)
+    yield from turns.accept(inbound, key(number), NOON)
+    yield from turns.begin(key(number), "bench", NOON, _LEASE, lambda _: RULE)
+
+
+def answer_of(turn: Turn) -> Work[int]:
+    """Four entries of about 500 bytes, the counters and a reply that is owed: settled in one transaction."""
+    return turns.settle(turn, _ANSWER, [_REPLY], NOON, usage=_USAGE)
+
+
+_ANSWER = [_said(seq, NOON) for seq in range(4)]
+_REPLY = Outbound(platform="telegram", chat_id="7", text=_ANSWER[-1].text)
+_USAGE = Usage(input_tokens=1200, output_tokens=300, cost_micros=4500)
+
+
+# Stores
+
+
+def populate(path: Path, *, conversations: int = 0, length: int = 0, works: Iterable[Work[None]] = ()) -> None:
+    """A new SQLite store: conversations of so many entries, and what the works leave behind."""
+    asyncio.run(_create(path))
+    rows, texts = _Rows(), _texts()
+    with closing(connect(path)) as db:
+        db.execute("PRAGMA synchronous = OFF")
+        for first in range(0, conversations, _PER_COMMIT):
+            for number in range(first, min(first + _PER_COMMIT, conversations)):
+                rows.add(number, texts, length)
+            db.execute("BEGIN IMMEDIATE")
+            rows.write(db)
+            db.execute("COMMIT")
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        db.execute("BEGIN IMMEDIATE")
+        for each in works:
+            drive(db, iter(each), set())
+        db.execute("COMMIT")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+async def _create(path: Path) -> None:
+    async with await open_store(str(path)):
+        pass
+
+
+def running_turns(path: Path) -> list[Turn]:
+    sql = f"SELECT {TURN_COLUMNS} FROM turns t JOIN sessions s ON s.no = t.session_no ORDER BY t.no"  # noqa: S608
+    with closing(connect(path, read_only=True)) as db:
+        return [turn_of(row) for row in db.execute(sql)]

@@ -1,0 +1,59 @@
+"""Searching many entries: common, rare and two-character CJK words, newest and best first; and what indexing costs."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+from bench.engines import Engine
+from bench.measure import Figure, at_most, p95
+from bench.populate import CJK, COMMON, RARE
+from bench.workshop import Workshop, say
+from palaver.domain.session import Principal
+from palaver.ports.search import Order
+from palaver.stores.opening import open_store
+from palaver.stores.store import Store
+
+__all__ = ["search_1m", "search_200k"]
+
+_QUERIES = {"common": COMMON, "rare": RARE, "CJK": CJK}
+_EVERYBODY = Principal.operator()
+
+
+def search_1m(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
+    yield from asyncio.run(_search(engine, "1m", engine.shared(workshop.conversations(100_000, length=10))))
+
+
+def search_200k(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
+    yield from asyncio.run(_search(engine, "200k", engine.copy(workshop.conversations(100_000))))
+
+
+async def _search(engine: Engine, size: str, url: str) -> list[Figure]:
+    async with await open_store(url) as store:
+        say(f"indexing {size} entries")
+        start = time.perf_counter()
+        entries = await store.search.catch_up()
+        seconds = time.perf_counter() - start
+        slowest = {
+            f"{kind}, {order} first": await _slowest(store, query, order)
+            for kind, query in _QUERIES.items()
+            for order in Order
+        }
+    note = "; ".join(f"{kind} {found * 1e3:.1f} ms" for kind, found in slowest.items())
+    return [
+        Figure(
+            name=f"{engine.prefix}.search_{size}",
+            value=max(slowest.values()),
+            limit=at_most(50e-3),
+            note=f"p95 of the slowest kind: {note}",
+        ),
+        Figure(name=f"{engine.prefix}.index_entry", value=seconds / entries, note=f"of {entries:,}"),
+    ]
+
+
+async def _slowest(store: Store, query: str, order: Order) -> float:
+    async def find() -> None:
+        if not await store.search.find(query, _EVERYBODY, order=order):
+            raise AssertionError(f"nothing found for {query}")
+
+    await find()
+    return await p95(find, rounds=40)

@@ -1,0 +1,91 @@
+"""Turns of four entries beside the bare driver: one after the other, and from 64 tasks at once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from typing import TypeVar
+
+from bench.engines import Engine
+from bench.measure import Bare, Figure, Sides, ratio_at_least, ratio_at_most, side_by_side
+from bench.populate import answer_of, running_turns
+from bench.workshop import Workshop
+from palaver.domain.turn import Turn
+from palaver.stores.opening import open_store
+
+__all__ = ["ALONE", "AT_ONCE", "AT_ONCE_LIMIT", "rate", "sixty_four", "turn", "turns_64"]
+
+T = TypeVar("T")
+ALONE = 400
+_TASKS = 64
+_ROUND = 512
+AT_ONCE = _ROUND * 12
+AT_ONCE_LIMIT = ratio_at_least(0.6, goal=0.8)
+
+
+def turn(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
+    path = workshop.running(ALONE)
+    sides = asyncio.run(_one_by_one(engine, running_turns(path), engine.copy(path), engine.copy(path)))
+    bare = Bare(name=engine.driver, value=sides.other)
+    yield Figure(name=f"{engine.prefix}.turn", value=sides.ours, bare=bare, limit=ratio_at_most(1.5, goal=1.2))
+
+
+async def _one_by_one(engine: Engine, turns: Sequence[Turn], url: str, other: str) -> Sides:
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(await open_store(url))
+        raw = await engine.raw(other)
+        stack.push_async_callback(raw.close)
+        scripts = [await raw.record(answer_of(each)) for each in turns]
+
+        async def ours(number: int) -> None:
+            await store.transact(answer_of(turns[number]))
+
+        async def theirs(number: int) -> None:
+            await raw.transact(scripts[number])
+
+        return await side_by_side(ours, theirs, rounds=len(turns) - 1, between=raw.between)
+
+
+def turns_64(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
+    path = workshop.running(AT_ONCE)
+    sides = asyncio.run(sixty_four(engine, running_turns(path), engine.copy(path), engine.copy(path)))
+    yield rate(f"{engine.prefix}.turns_64", engine, sides)
+
+
+def rate(name: str, engine: Engine, sides: Sides, note: str = "") -> Figure:
+    bare = Bare(name=engine.crowd_name, value=1 / sides.other)
+    return Figure(name=name, value=1 / sides.ours, unit="/s", bare=bare, limit=AT_ONCE_LIMIT, note=note)
+
+
+async def sixty_four(engine: Engine, turns: Sequence[Turn], url: str, other: str) -> Sides:
+    """Seconds per turn. The rows of the bare side are ready before the clock starts."""
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(await open_store(url))
+        raw, crowd = await engine.raw(other), await engine.crowd(other)
+        stack.push_async_callback(crowd.close)
+        scripts = [await raw.record(answer_of(each)) for each in turns]
+        await raw.close()
+
+        async def settle(each: Turn) -> None:
+            await store.transact(answer_of(each))
+
+        async def ours(number: int) -> None:
+            await _all_at_once(settle, _share(turns, number))
+
+        async def theirs(number: int) -> None:
+            await _all_at_once(crowd.transact, _share(scripts, number))
+
+        sides = await side_by_side(ours, theirs, rounds=len(turns) // _ROUND - 1, between=crowd.between)
+    return Sides(ours=sides.ours / _ROUND, other=sides.other / _ROUND)
+
+
+def _share(items: Sequence[T], number: int) -> Sequence[T]:
+    """What round `number` takes."""
+    return items[number * _ROUND : (number + 1) * _ROUND]
+
+
+async def _all_at_once(transact: Callable[[T], Awaitable[object]], items: Sequence[T]) -> None:
+    async def task(mine: Sequence[T]) -> None:
+        for item in mine:
+            await transact(item)
+
+    await asyncio.gather(*(task(items[first::_TASKS]) for first in range(_TASKS)))

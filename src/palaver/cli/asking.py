@@ -1,0 +1,88 @@
+"""What the commands about sessions share: their options, their examples, and a store for the time of one question."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
+
+import typer
+
+from palaver.cli.output import print_note
+from palaver.cli.place import store_file, store_url
+from palaver.domain.errors import StoreError
+from palaver.domain.session import Principal, Session
+from palaver.domain.text import one_line
+from palaver.stores import sessions
+from palaver.stores.opening import open_store
+from palaver.stores.store import Store
+
+__all__ = [
+    "EXAMPLES",
+    "OPERATOR",
+    "Json",
+    "Limit",
+    "Name",
+    "Names",
+    "Person",
+    "Platform",
+    "Profile",
+    "Since",
+    "Until",
+    "Yes",
+    "ask",
+    "find",
+    "help_of",
+]
+
+EXAMPLES = {
+    "list": "palaver sessions list --platform telegram --since 7d",
+    "show": 'palaver sessions show "Holiday"',
+    "search": "palaver sessions search train tickets",
+    "rename": 'palaver sessions rename 01kjmma2g0 "Holiday"',
+    "export": "palaver sessions export --all -o archive.jsonl",
+    "import": "palaver sessions import archive.jsonl",
+    "delete": 'palaver sessions delete "Holiday"',
+    "prune": "palaver sessions prune --older-than 90d --dry-run",
+    "stats": "palaver sessions stats --by week",
+}
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Name = Annotated[str, typer.Argument(metavar="SESSION", help="Id, beginning of an id, or title.", show_default=False)]
+Names = Annotated[list[str], typer.Argument(metavar="SESSION...", help="Ids, beginnings of ids, or titles.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=500, help="How many at most.")]
+Platform = Annotated[str, typer.Option("--platform", help="Only from this platform.", show_default=False)]
+Profile = Annotated[str, typer.Option("--profile", help="Only of this profile.", show_default=False)]
+Person = Annotated[str, typer.Option("--person", help="Only with this person: telegram:7.", show_default=False)]
+Since = Annotated[str, typer.Option("--since", help="Only from then on: a date, a time, or 7d.", show_default=False)]
+Until = Annotated[str, typer.Option("--until", help="Only before then.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+OPERATOR = Principal.operator()
+_LONGEST_NAME = 200
+
+T = TypeVar("T")
+
+
+def help_of(name: str, line: str) -> str:
+    return f"{line}\n\n{EXAMPLES[name]}"
+
+
+def ask(option: str, do: Callable[[Store], Awaitable[T]], absent: T | None = None, *, make: bool = False) -> T:
+    """Open the store and do something with it. A file that is not there is not made by looking for it."""
+    url = store_url(option)
+    file = store_file(url)
+    if make or file is None or file.exists():
+        return asyncio.run(_with_store(url, do))
+    if absent is None:
+        raise StoreError(f"there are no sessions yet: {file} is made by the first conversation or by an import")
+    print_note(f"No sessions yet: {file} is made by the first conversation or by an import.")
+    return absent
+
+
+async def _with_store(url: str, do: Callable[[Store], Awaitable[T]]) -> T:
+    async with await open_store(url) as store:
+        return await do(store)
+
+
+async def find(store: Store, name: str) -> Session:
+    """Titles are kept as one clean line, so what is asked for is made one too."""
+    return await store.read(sessions.find(one_line(name, _LONGEST_NAME), OPERATOR))

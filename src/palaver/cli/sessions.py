@@ -1,0 +1,195 @@
+"""`palaver sessions`: look at conversations, find them, name them, keep them as files, remove them."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from palaver.cli import archives, removals, when
+from palaver.cli.asking import (
+    EXAMPLES,
+    OPERATOR,
+    Json,
+    Limit,
+    Name,
+    Person,
+    Platform,
+    Profile,
+    Since,
+    Until,
+    ask,
+    find,
+    help_of,
+)
+from palaver.cli.output import print_json, print_line, print_note
+from palaver.cli.place import StoreOption
+from palaver.cli.transcripts import (
+    entry_fields,
+    hit_fields,
+    name_of,
+    preview_fields,
+    print_entries,
+    print_hits,
+    print_previews,
+    print_session,
+    session_fields,
+)
+from palaver.cli.when import moment
+from palaver.domain.lifecycle import SessionState
+from palaver.domain.session import Session
+from palaver.domain.transcript import Entry, Role
+from palaver.ports.search import Hit, Order, SearchFilter
+from palaver.stores import listing, sessions, transcript
+from palaver.stores.listing import ListFilter, Page
+from palaver.stores.store import Store
+
+__all__ = ["EXAMPLES", "app", "list_newest", "rename_session", "search_words", "show_session"]
+
+app = typer.Typer(help="Look at, find, keep and remove conversations.", rich_markup_mode=None)
+
+
+@app.command("list", help=help_of("list", "The newest sessions first, with the last thing a person said."))
+def list_newest(
+    *,
+    platform: Platform = "",
+    profile: Profile = "",
+    person: Person = "",
+    still_open: Annotated[bool | None, typer.Option("--open/--ended", help="Only open, or only ended ones.")] = None,
+    titled: Annotated[bool, typer.Option("--titled", help="Only those with a title.")] = False,
+    title: Annotated[str, typer.Option("--title", help="Only those with this text in the title.")] = "",
+    since: Since = "",
+    until: Until = "",
+    limit: Limit = 20,
+    after: Annotated[str, typer.Option("--after", help="Where the page before ended.", show_default=False)] = "",
+    store: StoreOption = "",
+    json: Json = False,
+) -> None:
+    states = {True: SessionState.OPEN, False: SessionState.ENDED}
+    wanted = ListFilter(
+        platform=platform or None,
+        profile=profile or None,
+        person=person or None,
+        state=None if still_open is None else states[still_open],
+        titled=titled,
+        title=title or None,
+        since=moment("--since", since, EXAMPLES["list"]),
+        until=moment("--until", until, EXAMPLES["list"]),
+    )
+    page = ask(
+        store,
+        lambda opened: opened.read(listing.list_sessions(OPERATOR, wanted=wanted, after=after or None, limit=limit)),
+        Page(previews=(), after=None),
+    )
+    _print_page(page, as_json=json)
+
+
+def _print_page(page: Page, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"sessions": [preview_fields(preview) for preview in page.previews], "after": page.after})
+        return
+    if page.previews:
+        print_previews(page.previews, when.now())
+    if page.after:
+        print_note(f"There is more: --after {page.after}")
+
+
+@app.command("show", help=help_of("show", "What was said in a session."))
+def show_session(
+    session: Name,
+    *,
+    hidden: Annotated[bool, typer.Option("--all", help="Hidden entries too: what was undone or summarised.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="The newest so many; 0 for all.")] = 100,
+    after: Annotated[int, typer.Option("--after", min=0, help="Only what comes behind this entry.")] = 0,
+    store: StoreOption = "",
+    json: Json = False,
+) -> None:
+    async def load(opened: Store) -> tuple[Session, list[Entry]]:
+        found = await find(opened, session)
+        read = transcript.load_all if hidden else transcript.load_visible
+        return found, await opened.read(read(found.id, OPERATOR))
+
+    found, entries = ask(store, load)
+    entries = [entry for entry in entries if entry.seq > after]
+    shown = entries[:limit] if limit and after else entries[-limit:]
+    if json:
+        print_json({"session": session_fields(found), "entries": [entry_fields(entry) for entry in shown]})
+        return
+    print_session(found, when.now())
+    if len(shown) < len(entries):
+        print_note(f"{len(entries) - len(shown)} entries are not shown: --limit 0 shows all.")
+    print_entries(shown)
+
+
+@app.command("search", help=help_of("search", 'What was said in any session: words, "a phrase", begin*.'))
+def search_words(
+    words: Annotated[list[str], typer.Argument(help="Words, a phrase in quotes, the beginning of a word and *.")],
+    *,
+    platform: Platform = "",
+    person: Annotated[str, typer.Option(help="Only what this person said: telegram:7.", show_default=False)] = "",
+    role: Annotated[Role | None, typer.Option(help="Only what was said in this role.")] = None,
+    session: Annotated[str, typer.Option(help="Only in this session.", show_default=False)] = "",
+    since: Since = "",
+    until: Until = "",
+    best: Annotated[bool, typer.Option("--best", help="The best first, instead of the newest.")] = False,
+    around: Annotated[int, typer.Option(min=0, max=20, help="So many entries before and after.")] = 0,
+    limit: Limit = 20,
+    store: StoreOption = "",
+    json: Json = False,
+) -> None:
+    wanted = SearchFilter(
+        platform=platform or None,
+        person=person or None,
+        role=role,
+        since=moment("--since", since, EXAMPLES["search"]),
+        until=moment("--until", until, EXAMPLES["search"]),
+    )
+
+    async def search(opened: Store) -> list[Hit]:
+        narrowed = replace(wanted, session=(await find(opened, session)).id) if session else wanted
+        query = " ".join(words).encode(errors="replace").decode()
+        order = Order.BEST if best else Order.NEWEST
+        return await opened.search.find(query, OPERATOR, filter=narrowed, order=order, limit=limit, neighbours=around)
+
+    hits = ask(store, search, [])
+    if json:
+        print_json({"hits": [hit_fields(hit) for hit in hits]})
+        return
+    print_hits(hits, when.now())
+    if not hits:
+        print_note("Nothing was found.")
+
+
+@app.command("rename", help=help_of("rename", "Give a session a title; one that is taken gets the next number."))
+def rename_session(
+    session: Name,
+    title: Annotated[str, typer.Argument(help="At most 100 characters.", show_default=False)],
+    *,
+    store: StoreOption = "",
+    json: Json = False,
+) -> None:
+    async def rename(opened: Store) -> Session:
+        found = await find(opened, session)
+        return await opened.transact(sessions.rename(found.id, title, OPERATOR))
+
+    renamed = ask(store, rename)
+    if json:
+        print_json({"session": session_fields(renamed)})
+        return
+    print_line(f"{renamed.id} is now called {name_of(renamed)}")
+
+
+app.command("export", help=help_of("export", "Write sessions to a file: JSONL to import again, or to read."))(
+    archives.export_sessions
+)
+app.command("import", help=help_of("import", "Bring sessions back from a JSONL file, exactly as they were."))(
+    archives.import_archive
+)
+app.command("delete", help=help_of("delete", "Delete sessions for good, with everything of them."))(
+    removals.delete_sessions
+)
+app.command("prune", help=help_of("prune", "Delete ended sessions by age or number, after showing which."))(
+    removals.prune_sessions
+)
+app.command("stats", help=help_of("stats", "How many sessions, entries, turns and tokens, and what they cost."))(
+    removals.show_stats
+)

@@ -1,0 +1,199 @@
+"""Sessions and what was said in them, as text for people and as JSON."""
+
+import base64
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+from palaver.cli.output import counted, print_facts, print_heading, print_list, print_text
+from palaver.cli.when import ago, iso
+from palaver.domain.label import Label
+from palaver.domain.session import Session
+from palaver.domain.text import one_line
+from palaver.domain.transcript import Entry, Role
+from palaver.ports.search import Hit
+from palaver.ports.store import Preview
+from palaver.stores.archive.legible import legible, marks, moment_text, speaker
+
+__all__ = [
+    "entry_fields",
+    "hit_fields",
+    "name_of",
+    "preview_fields",
+    "print_entries",
+    "print_hits",
+    "print_previews",
+    "print_session",
+    "session_fields",
+]
+
+_STYLES = {
+    Role.USER: "bold cyan",
+    Role.ASSISTANT: "bold green",
+    Role.TOOL: "bold yellow",
+    Role.NOTE: "bold blue",
+    Role.SUMMARY: "bold magenta",
+}
+_PREVIEW = 200
+
+
+def name_of(session: Session) -> str:
+    return Label(session.title).plain() if session.title else session.id
+
+
+# For machines
+
+
+def session_fields(session: Session) -> dict[str, object]:
+    counters = session.counters
+    return {
+        "id": session.id,
+        "title": session.title,
+        "key": session.key.text,
+        "profile": session.key.profile,
+        "platform": session.origin.platform,
+        "owner": session.owner,
+        "parent": session.parent,
+        "state": session.state.value,
+        "started": iso(session.started),
+        "ended": iso(session.ended),
+        "end_reason": session.end_reason,
+        "last_human": iso(session.last_human),
+        "last_active": iso(session.last_active),
+        "entries": counters.entries,
+        "turns": counters.turns,
+        "input_tokens": counters.input_tokens,
+        "output_tokens": counters.output_tokens,
+        "cost_micros": counters.cost_micros,
+        "model": session.override and session.override.model,
+    }
+
+
+def preview_fields(preview: Preview) -> dict[str, object]:
+    return session_fields(preview.session) | {"last_said": preview.last_said}
+
+
+def entry_fields(entry: Entry) -> dict[str, object]:
+    """What every entry has, and what this one has besides."""
+    rare: dict[str, object] = {
+        "turn": entry.turn,
+        "sender": entry.sender and _sender_fields(entry),
+        "message_id": entry.message_id,
+        "calls": [call._asdict() for call in entry.calls],
+        "answers": entry.answers,
+        "reasoning": entry.reasoning,
+        "blob": base64.b64encode(entry.blob).decode(),
+        "tokens": entry.tokens,
+        "observed": entry.observed,
+        "covers": entry.covers,
+        "hidden_by": entry.hidden_by,
+    }
+    usual: dict[str, object] = {"seq": entry.seq, "role": entry.role, "at": iso(entry.at), "text": entry.text}
+    return usual | {name: value for name, value in rare.items() if value}
+
+
+def _sender_fields(entry: Entry) -> dict[str, object]:
+    sender = entry.sender
+    return {"id": sender and sender.id, "name": sender and sender.name and sender.name.stored()}
+
+
+def hit_fields(hit: Hit) -> dict[str, object]:
+    return {
+        "session": hit.session.id,
+        "title": hit.session.title,
+        "entry": entry_fields(hit.entry),
+        "snippet": hit.snippet,
+        "marks": [list(mark) for mark in hit.marks],
+        "before": [entry_fields(entry) for entry in hit.before],
+        "after": [entry_fields(entry) for entry in hit.after],
+    }
+
+
+# For people
+
+
+def print_previews(previews: Iterable[Preview], present: datetime) -> None:
+    columns = {"session": "", "title": "bold", "platform": "", "last active": "", "entries": "", "last said": "dim"}
+    print_list(columns, (_preview_row(preview, present) for preview in previews))
+
+
+def _preview_row(preview: Preview, present: datetime) -> Sequence[str]:
+    session = preview.session
+    return (
+        session.id,
+        one_line(session.title or "", 40),
+        one_line(session.origin.platform, 20),
+        ago(session.last_active, present),
+        str(session.counters.entries),
+        one_line(preview.last_said, _PREVIEW),
+    )
+
+
+def print_session(session: Session, present: datetime) -> None:
+    print_heading(name_of(session))
+    print_facts(_facts(session, present))
+
+
+def _facts(session: Session, present: datetime) -> Iterator[tuple[str, str]]:
+    counters = session.counters
+    yield "id", session.id
+    yield "conversation", session.key.text
+    yield "owner", session.owner
+    yield "started", f"{moment_text(session.started)} ({ago(session.started, present)})"
+    yield "last active", f"{moment_text(session.last_active)} ({ago(session.last_active, present)})"
+    if session.ended is not None:
+        yield "ended", f"{moment_text(session.ended)} ({session.end_reason})"
+    if session.parent is not None:
+        yield "branched from", session.parent
+    if session.override is not None:
+        yield "model", one_line(session.override.model, 80)
+    yield "entries", f"{counters.entries} in {counted(counters.turns, 'turn')}"
+    yield "tokens", f"{counters.input_tokens} in, {counters.output_tokens} out"
+
+
+def print_entries(entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        print_text(("", ""))
+        _print_entry(entry)
+
+
+def _print_entry(entry: Entry) -> None:
+    style = "dim strike" if entry.hidden_by is not None else _STYLES[entry.role]
+    body = "dim" if entry.hidden_by is not None or entry.observed else ""
+    special = "".join(f" · {mark}" for mark in marks(entry))
+    print_text((speaker(entry), style), (f" · {moment_text(entry.at)} · {entry.seq}{special}", "dim"))
+    if entry.text:
+        print_text((legible(entry.text), body))
+    for call in entry.calls:
+        print_text((f"calls {one_line(call.name, 80)} with {one_line(call.arguments, 400)}", "dim"))
+
+
+def print_hits(hits: Iterable[Hit], present: datetime) -> None:
+    for position, hit in enumerate(hits):
+        if position:
+            print_text(("", ""))
+        where = f" · {hit.session.id}" if hit.session.title else ""
+        when = f" · entry {hit.entry.seq} · {ago(hit.entry.at, present)}"
+        print_text((name_of(hit.session), "bold"), (where + when, "dim"))
+        for entry in hit.before:
+            _print_neighbour(entry)
+        print_text((f"{speaker(hit.entry)}: ", _STYLES[hit.entry.role]), *_highlighted(hit))
+        for entry in hit.after:
+            _print_neighbour(entry)
+
+
+def _print_neighbour(entry: Entry) -> None:
+    print_text((f"{speaker(entry)}: {one_line(entry.text, _PREVIEW)}", "dim"))
+
+
+def _highlighted(hit: Hit) -> Iterator[tuple[str, str]]:
+    """The snippet in pieces: cleaned one by one, so that the marks stay where they are."""
+    at = 0
+    for start, end in hit.marks:
+        yield _line(hit.snippet[at:start]), ""
+        yield _line(hit.snippet[start:end]), "bold reverse"
+        at = end
+    yield _line(hit.snippet[at:]), ""
+
+
+def _line(text: str) -> str:
+    return legible(text).replace("\n", " ").replace("\t", " ")

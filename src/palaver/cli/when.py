@@ -1,0 +1,75 @@
+"""Times on the command line: as people write and read them."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from palaver.domain.errors import BadArgument, MalformedTime
+from palaver.domain.wall import instant_text, parse_instant
+
+__all__ = ["ago", "iso", "moment", "now", "span"]
+
+_SPAN = re.compile(r"(?P<count>[0-9]{1,5}) ?(?P<unit>m|h|d|w|y)?", re.ASCII)
+_UNITS = {
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+    "y": timedelta(days=365),
+}
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
+def now() -> datetime:
+    """The one place where commands about sessions read the clock."""
+    return datetime.now(UTC)
+
+
+def span(option: str, text: str, example: str) -> timedelta:
+    """`90d`, `12w`, `36h`; a number alone means days."""
+    found = _SPAN.fullmatch(text.strip())
+    if not found:
+        raise BadArgument(f"{option} cannot be", found=text, allowed="30m, 36h, 90d, 12w or 2y", example=example)
+    return int(found["count"]) * _UNITS[found["unit"] or "d"]
+
+
+def moment(option: str, text: str, example: str) -> datetime | None:
+    """A time with its offset, the beginning of a day in UTC, or so long ago; None for nothing."""
+    if not text:
+        return None
+    try:
+        if _SPAN.fullmatch(text.strip()):
+            return now() - span(option, text, example)
+        return parse_instant(f"{text}T00:00" if _DAY.fullmatch(text) else text, default=ZoneInfo("UTC"))
+    except (MalformedTime, OverflowError) as error:
+        raise BadArgument(
+            f"{option} cannot be",
+            found=text,
+            allowed="a date, a time (ISO 8601), or an age such as 7d",
+            example=example,
+        ) from error
+
+
+def iso(instant: datetime | None) -> str | None:
+    return None if instant is None else instant_text(instant)
+
+
+_STEPS = (
+    (timedelta(days=365), "year"),
+    (timedelta(days=30), "month"),
+    (timedelta(weeks=1), "week"),
+    (timedelta(days=1), "day"),
+    (timedelta(hours=1), "hour"),
+    (timedelta(minutes=1), "minute"),
+)
+
+
+def ago(instant: datetime, present: datetime) -> str:
+    """`3 hours ago`, `just now`, `in 2 days`."""
+    distance = abs(present - instant)
+    for unit, name in _STEPS:
+        count = distance // unit
+        if count:
+            words = f"{count} {name}{'s' if count > 1 else ''}"
+            return f"{words} ago" if instant < present else f"in {words}"
+    return "just now"

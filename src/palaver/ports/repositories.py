@@ -1,0 +1,207 @@
+"""What a store can do, group by group. Every call describes work; `Database.transact` or `read` does it.
+
+`transact` takes any work, alone or joined with other work by `yield from`; `read` takes what only looks.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from palaver.domain.access import Grant
+from palaver.domain.compaction import CompactionPlan
+from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import EndReason, OutboxState, TurnState
+from palaver.domain.session import ModelOverride, Principal, Session
+from palaver.domain.source import Source
+from palaver.domain.transcript import Entry
+from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn, Usage
+from palaver.ports.search import Search
+from palaver.ports.store import Begun, Database, Opened, ResetRule, ResetRules, Undone
+from palaver.ports.work import Work
+
+__all__ = ["Moves", "Outbox", "People", "Sessions", "Store", "Transcripts", "Turns"]
+
+
+class Sessions(Protocol):
+    """Conversations: at most one open per key. Whoever asks for one names the principal it is for."""
+
+    def open_session(
+        self, key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, human: bool = True
+    ) -> Work[Opened]:
+        """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create."""
+        ...
+
+    def open_by_key(self, key: SessionKey) -> Work[Session | None]: ...
+
+    def get_visible(self, session: str, principal: Principal) -> Work[Session]:
+        """Raises NotFound for what is not there and for what is not this principal's, alike."""
+        ...
+
+    def find(self, text: str, principal: Principal) -> Work[Session]:
+        """By id, by a prefix of the id that fits one session, or by title: the newest of exactly that lineage."""
+        ...
+
+    def reset(
+        self, key: SessionKey, source: Source, now: datetime, *, by: str, title: str | None = None
+    ) -> Work[Session]: ...
+
+    def switch(
+        self, key: SessionKey, source: Source, target: str, principal: Principal, now: datetime, *, by: str
+    ) -> Work[Session]: ...
+
+    def end(self, number: int, reason: EndReason, now: datetime) -> Work[None]: ...
+
+    def rename(self, session: str, title: str, principal: Principal) -> Work[Session]: ...
+
+    def set_override(self, session: str, override: ModelOverride | None, principal: Principal) -> Work[Session]: ...
+
+
+class Transcripts(Protocol):
+    """Entries, written once; hiding and showing are operations that can be taken back."""
+
+    def load(self, session_number: int) -> Work[list[Entry]]:
+        """What the view is made of. For the conversation itself, inside a turn it holds."""
+        ...
+
+    def load_visible(self, session: str, principal: Principal) -> Work[list[Entry]]: ...
+
+    def load_all(self, session: str, principal: Principal) -> Work[list[Entry]]:
+        """The audit: hidden entries too, each with the operation that hides it."""
+        ...
+
+    def undo(self, key: SessionKey, count: int, now: datetime, *, by: str) -> Work[Undone | None]: ...
+
+    def compact(
+        self, key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, *, by: str
+    ) -> Work[Entry]: ...
+
+
+class Moves(Protocol):
+    """The way back from any operation, and branches."""
+
+    def back(self, key: SessionKey, now: datetime) -> Work[Undone | None]: ...
+
+    def redo(self, key: SessionKey, now: datetime) -> Work[Undone | None]: ...
+
+    def branch(
+        self,
+        key: SessionKey,
+        source: Source,
+        principal: Principal,
+        now: datetime,
+        *,
+        by: str,
+        title: str | None = None,
+        from_session: str | None = None,
+        at_seq: int | None = None,
+    ) -> Work[Session]: ...
+
+
+class Turns(Protocol):
+    """Inbox and turns: accepted once, claimed by one, written under a fence, settled whole.
+
+    Every write of a turn raises StaleFence, and writes nothing, once somebody else has taken the turn over.
+    """
+
+    def accept(
+        self, inbound: Inbound, key: SessionKey, now: datetime, *, refused: str | None = None
+    ) -> Work[int | None]:
+        """The number of the inbox row; None for a message that is there already."""
+        ...
+
+    def inbox_row(self, number: int) -> Work[Received | None]: ...
+
+    def refuse(self, number: int, reason: str) -> Work[bool]: ...
+
+    def claimable(self, limit: int) -> Work[list[SessionKey]]: ...
+
+    def begin(
+        self, key: SessionKey, worker: str, now: datetime, lease: timedelta, rules: ResetRules, *, limit: int = 1
+    ) -> Work[Begun | None]: ...
+
+    def append_to_turn(self, turn: Turn, entries: Sequence[Entry]) -> Work[int]: ...
+
+    def extend(self, turn: Turn, now: datetime, lease: timedelta) -> Work[None]: ...
+
+    def settle(
+        self,
+        turn: Turn,
+        entries: Sequence[Entry],
+        replies: Sequence[Outbound],
+        now: datetime,
+        *,
+        usage: Usage | None = None,
+        error: str | None = None,
+    ) -> Work[int]: ...
+
+    def halt(self, turn: Turn, state: TurnState, now: datetime, *, error: str | None = None) -> Work[None]: ...
+
+    def resume(self, number: int, worker: str, now: datetime, lease: timedelta) -> Work[Turn | None]: ...
+
+    def reclaim(
+        self, worker: str, now: datetime, lease: timedelta, *, alone: bool = False, limit: int = 100
+    ) -> Work[list[Turn]]: ...
+
+
+class Outbox(Protocol):
+    """Everything owed: claimed once, settled with a receipt."""
+
+    def owe(self, outbound: Outbound, dedup: str, now: datetime) -> Work[int | None]: ...
+
+    def claim(self, worker: str, now: datetime, lease: timedelta, *, limit: int = 32) -> Work[list[Delivery]]: ...
+
+    def settle_send(
+        self,
+        delivery: Delivery,
+        worker: str,
+        state: OutboxState,
+        *,
+        receipt: str | None = None,
+        error: str | None = None,
+        due: datetime | None = None,
+    ) -> Work[None]: ...
+
+    def reclaim_sends(self, worker: str, now: datetime, *, alone: bool = False) -> Work[list[Delivery]]: ...
+
+    def resolve(self, number: int, state: OutboxState, now: datetime, *, receipt: str | None = None) -> Work[bool]: ...
+
+
+class People(Protocol):
+    """Who is who, under which names, and what they were granted."""
+
+    def person_of(self, identity: str, now: datetime, *, name: str | None = None) -> Work[str]: ...
+
+    def principal_of(self, identity: str) -> Work[Principal]: ...
+
+    def link(self, identity: str, other: str, now: datetime) -> Work[str]: ...
+
+    def unlink(self, identity: str, now: datetime) -> Work[str]: ...
+
+    def add_alias(self, platform: str, alias: str, canonical: str) -> Work[None]: ...
+
+    def aliases(self, platform: str) -> Work[Mapping[str, str]]: ...
+
+    def add_grant(self, grant: Grant, now: datetime, *, by: str) -> Work[int]: ...
+
+    def remove_grant(self, number: int) -> Work[bool]: ...
+
+    def grants(self) -> Work[dict[int, Grant]]: ...
+
+
+class Store(Database, Protocol):
+    """A database, its search index, and everything that can be done with them."""
+
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def transcripts(self) -> Transcripts: ...
+    @property
+    def moves(self) -> Moves: ...
+    @property
+    def turns(self) -> Turns: ...
+    @property
+    def outbox(self) -> Outbox: ...
+    @property
+    def people(self) -> People: ...
+    @property
+    def search(self) -> Search: ...

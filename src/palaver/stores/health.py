@@ -1,0 +1,106 @@
+"""Health: everything that can be checked about a store, each with what was found and how to mend it."""
+
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from palaver.ports.work import Steps, work
+from palaver.stores.invariants import INVARIANTS, violations
+from palaver.stores.records import instant, micros
+from palaver.stores.sqlite import SqliteDatabase
+from palaver.stores.store import Store
+
+__all__ = ["Check", "check_store"]
+
+_LEAST_FREE = 200 * 1024 * 1024
+_CLOCK_SLACK = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    name: str
+    ok: bool
+    found: str
+    mend: str = ""
+
+
+async def check_store(store: Store, now: datetime) -> AsyncIterator[Check]:
+    """One check after the other, so that a person sees progress."""
+    yield await _schema(store)
+    if isinstance(store.database, SqliteDatabase):
+        yield await _integrity(store)
+        yield _disk(store.database)
+    for check in await _promises(store):
+        yield check
+    yield await _clock(store, now)
+    yield await _search(store)
+
+
+@work
+def _rows(sql: str, *values: int) -> Steps[list[str]]:
+    rows = yield sql, values
+    return [str(row[0]) for row in rows]
+
+
+async def _schema(store: Store) -> Check:
+    version = await store.read(_rows("SELECT value FROM meta WHERE name = 'schema'"))
+    engine = f"SQLite {sqlite3.sqlite_version}" if isinstance(store.database, SqliteDatabase) else "PostgreSQL"
+    return Check(name="schema", ok=True, found=f"schema {version[0]} on {engine}")
+
+
+async def _integrity(store: Store) -> Check:
+    """SQLite reads every page and index of the file."""
+    found = await store.read(_rows("PRAGMA integrity_check(20)"))
+    return Check(
+        name="integrity",
+        ok=found == ["ok"],
+        found="every page is sound" if found == ["ok"] else "; ".join(found[:3]),
+        mend="stop the gateway, keep a copy of the file, and recover it with: sqlite3 palaver.db .recover",
+    )
+
+
+def _disk(database: SqliteDatabase) -> Check:
+    free = shutil.disk_usage(database.path.parent).free
+    size = database.path.stat().st_size
+    return Check(
+        name="disk",
+        ok=free > max(_LEAST_FREE, size // 4),
+        found=f"{free // 1_000_000} MB free, the database has {size // 1_000_000} MB",
+        mend="make room, or remove old sessions with: palaver sessions prune",
+    )
+
+
+async def _promises(store: Store) -> list[Check]:
+    """Every promise as a query over the live database."""
+    broken = {violation.invariant: violation for violation in await store.read(violations())}
+    return [
+        Check(
+            name=f"{invariant.promise}: {invariant.sentence}",
+            ok=invariant not in broken,
+            found="holds"
+            if invariant not in broken
+            else f"{broken[invariant].times} rows break it, such as {', '.join(broken[invariant].examples)}",
+            mend="keep a copy of the database and report this: it should not be possible",
+        )
+        for invariant in INVARIANTS
+    ]
+
+
+async def _clock(store: Store, now: datetime) -> Check:
+    limit = micros(now + _CLOCK_SLACK)
+    ahead = await store.read(_rows("SELECT max(last_active) FROM sessions WHERE last_active > ?", limit))
+    newest = None if ahead in ([], ["None"]) else instant(int(ahead[0]))
+    return Check(
+        name="clock",
+        ok=newest is None,
+        found="nothing is dated in the future" if newest is None else f"something is dated {newest:%Y-%m-%d %H:%M} UTC",
+        mend="set this machine's clock, or wait: times in the future keep conversations from being reset",
+    )
+
+
+async def _search(store: Store) -> Check:
+    added = await store.search.catch_up()
+    found = "in step with the transcripts" if not added else f"caught up with {added} entries"
+    return Check(name="search index", ok=True, found=found)

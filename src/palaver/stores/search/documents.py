@@ -1,0 +1,149 @@
+"""Documents: what of an entry is indexed, and what a search asks of it.
+
+Indexed are the words of user, assistant, tool, note and summary entries, as people see them: not reasoning, not the
+arguments of tool calls. With the words go tags, terms no text can contain: the session, the role, the platform, the
+person. So whatever narrows a search is intersected inside the index.
+"""
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
+
+from palaver.domain.ids import encode_id
+from palaver.domain.terms import VERSION, Clause, Query, cut, index_terms, pages
+from palaver.domain.transcript import Entry
+from palaver.ports.search import SearchFilter
+from palaver.stores.records import micros
+
+__all__ = [
+    "FORMAT",
+    "Candidate",
+    "Document",
+    "Index",
+    "IndexLost",
+    "Need",
+    "Wanted",
+    "documents_of",
+    "terms_of",
+    "want",
+]
+
+FORMAT = f"1/{VERSION}"
+"""An index in another format is thrown away."""
+
+
+class Document(NamedTuple):
+    """One page of one entry."""
+
+    entry: int
+    page: int
+    at: int
+    body: str
+    """The line of words, then wholes and tags: ` get user name |getusername|_s7|_ruser|`."""
+
+
+def documents_of(entry_id: int, entry: Entry, session: int, platform: str) -> Iterator[Document]:
+    if not entry.text:
+        return
+    tags = [_tag("s", str(session)), _tag("r", entry.role.value), _hashed("m", platform)]
+    if entry.sender and entry.sender.id:
+        tags.append(_hashed("p", f"{platform}:{encode_id(entry.sender.id)}"))
+    for page, (start, end) in enumerate(pages(entry.text)):
+        line = cut(entry.text[start:end])
+        if line.stretches:
+            extras = "|".join((*dict.fromkeys(line.wholes), *tags))
+            yield Document(entry_id, page, micros(entry.at), f"{line.text}|{extras}|")
+
+
+def terms_of(body: str) -> Iterator[str]:
+    """Every term of a document."""
+    line, _, extras = body.partition("|")
+    yield from index_terms(line)
+    yield from filter(None, extras.split("|"))
+
+
+def _tag(kind: str, value: str) -> str:
+    return f"_{kind}{value}"
+
+
+def _hashed(kind: str, value: str) -> str:
+    return _tag(kind, blake2b(value.encode(errors="surrogatepass"), digest_size=8).hexdigest())
+
+
+# What is asked
+
+
+class Need(NamedTuple):
+    """Fulfilled by all terms of one of the options; and if there are needles, by one of them in the body."""
+
+    options: tuple[tuple[str, ...], ...]
+    prefix: bool = False
+    """The last term of each option may go on."""
+    needles: tuple[str, ...] = ()
+
+
+class Wanted(NamedTuple):
+    """Every need and every group of tags must be met; of a group, one tag is enough."""
+
+    needs: tuple[Need, ...]
+    tags: tuple[tuple[str, ...], ...]
+    since: int | None
+    until: int | None
+
+
+def want(query: Query, narrowed: SearchFilter, sessions: Sequence[int] | None) -> Wanted:
+    """`sessions` are those the search is confined to, if there are few enough to name them."""
+    tags: list[tuple[str, ...]] = []
+    if sessions is not None:
+        tags.append(tuple(_tag("s", str(number)) for number in sessions))
+    if narrowed.role is not None:
+        tags.append((_tag("r", narrowed.role.value),))
+    if narrowed.platform is not None:
+        tags.append((_hashed("m", narrowed.platform),))
+    if narrowed.person is not None:
+        tags.append((_hashed("p", narrowed.person),))
+    return Wanted(
+        tuple(map(_need, query.clauses)),
+        tuple(tags),
+        None if narrowed.since is None else micros(narrowed.since),
+        None if narrowed.until is None else micros(narrowed.until),
+    )
+
+
+def _need(clause: Clause) -> Need:
+    if not clause.whole:
+        return Need((clause.terms,), clause.prefix, (clause.phrase,) if clause.phrase else ())
+    word = (" ", "|") if not clause.prefix else ("", "")
+    needles = (clause.needle, f" {clause.whole}{word[0]}", f"|{clause.whole}{word[1]}")
+    return Need((clause.terms, (clause.whole,)), clause.prefix, needles)
+
+
+class Candidate(NamedTuple):
+    """A document the index found; whether it may be seen is for the truth to say."""
+
+    number: int
+    entry: int
+    page: int
+    at: int
+    body: str = ""
+    """Its beginning, where that was asked for."""
+
+
+class IndexLost(Exception):
+    """The index was thrown away, by us or by somebody else: whatever was going on begins anew."""
+
+
+class Index(Protocol):
+    """What both engines do in their own way. Everything may raise IndexLost."""
+
+    async def catch_up(self, *, tidy: bool) -> int:
+        """Read the journal to its end; gives how many entries. `tidy`: leave nothing of what was removed, anywhere."""
+        ...
+
+    async def candidates(self, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool) -> list[Candidate]:
+        """The newest by the time of the entry, or the newest older than `after`; of an index that is caught up."""
+        ...
+
+    async def clear(self) -> None: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,290 @@
+"""The index of a PostgreSQL store: tables of their own, with the same terms as a tsvector under a GIN index.
+
+No extension is needed. Journal positions may be committed out of order; so the journal is read in the order of
+transaction ids up to the oldest transaction still running, and what is visible beyond it is indexed at once and
+remembered one by one until the running ones have ended: nothing that is committed is ever passed over.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import asyncpg
+
+from palaver.ports.store import Database
+from palaver.ports.work import Lock, Steps, Value, work
+from palaver.stores.search.documents import (
+    FORMAT,
+    Candidate,
+    Document,
+    IndexLost,
+    Need,
+    Wanted,
+    terms_of,
+)
+from palaver.stores.search.truth import Noted, Progress, changes_of
+from palaver.stores.sessions import Filter
+
+__all__ = ["PostgresIndex"]
+
+_LOCK = Lock("search index")
+_NOTES = 256
+_WINDOW = 2_000
+_BEGINNING = 16_384
+_TABLES = ("search_documents", "search_ahead", "search_mark")
+_SCHEMA = (
+    "CREATE TABLE search_documents ("
+    " id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, entry BIGINT NOT NULL, page BIGINT NOT NULL,"
+    " at BIGINT NOT NULL, body TEXT NOT NULL, terms TSVECTOR NOT NULL)",
+    "CREATE UNIQUE INDEX search_documents_by_entry ON search_documents (entry, page)",
+    "CREATE INDEX search_documents_by_time ON search_documents (at, id)",
+    "CREATE INDEX search_documents_by_term ON search_documents USING gin (terms)",
+    "CREATE TABLE search_ahead (pos BIGINT PRIMARY KEY, xid XID8 NOT NULL, done BIGINT NOT NULL)",
+    "CREATE TABLE search_mark (format TEXT NOT NULL, xid XID8 NOT NULL, pos BIGINT NOT NULL, version BIGINT NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS journal_by_xid ON journal (xid, pos)",
+    # Rows that came with a dump carry the ids of another server; here they are as old as their arrival.
+    "UPDATE journal SET xid = pg_current_xact_id() WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())",
+)
+
+
+class _Mark(NamedTuple):
+    """Everything up to this transaction and position is indexed."""
+
+    xid: int
+    pos: int
+    version: int
+    """Another with every change of the index."""
+
+
+class _Noted(NamedTuple):
+    xid: int
+    row: Noted
+
+
+class _Read(NamedTuple):
+    mark: _Mark
+    settled: int
+    """All transactions before this one have ended."""
+    table: int
+    """Another whenever the index is made anew."""
+    forgettable: bool
+    """Something was remembered that need not be any more."""
+    noted: list[_Noted]
+    progress: Progress
+
+
+class PostgresIndex:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._complete = 0
+        self._one_at_a_time = asyncio.Lock()
+
+    async def catch_up(self, *, tidy: bool) -> int:
+        """What was removed leaves the disk with the next vacuum, as it does everywhere in PostgreSQL."""
+        del tidy
+        async with self._one_at_a_time:
+            entries = 0
+            while True:
+                read = await self._unread()
+                if read is None:
+                    await self._database.transact(_make(only_if_broken=True))
+                    continue
+                self._complete = read.table
+                if not read.noted and not read.forgettable:
+                    return entries
+                documents = await asyncio.to_thread(_documents_of, read.progress)
+                if await self._database.transact(_write(read, documents)):
+                    entries += sum(len(change.entries) for change in read.progress.changes)
+
+    async def _unread(self) -> _Read | None:
+        """None if there are no tables, or not such that they could be used."""
+        try:
+            return await self._database.read(_unread())
+        except _BROKEN:
+            return None
+
+    async def candidates(self, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool) -> list[Candidate]:
+        complete = self._complete
+        try:
+            found = await self._database.read(_candidates(wanted, after, limit, bodies=bodies))
+            # Looked at afterwards: whatever was thrown away meanwhile was empty to whoever read on.
+            table = await self._database.read(_table())
+        except _BROKEN as error:
+            await self._database.transact(_make())
+            raise IndexLost(str(error)) from error
+        if table != complete:
+            raise IndexLost("the tables were replaced")
+        return found
+
+    async def clear(self) -> None:
+        await self._database.transact(_make())
+
+    async def close(self) -> None:
+        """The database is not ours to close."""
+
+
+_BROKEN = (
+    IndexLost,
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedColumnError,
+    asyncpg.DataCorruptedError,
+    asyncpg.IndexCorruptedError,
+)
+_STATE = (
+    "SELECT m.format, m.xid::text, m.pos, m.version, pg_snapshot_xmin(pg_current_snapshot())::text,"
+    " 'search_documents'::regclass::oid::bigint,"
+    " EXISTS (SELECT 1 FROM search_ahead a WHERE a.xid < pg_snapshot_xmin(pg_current_snapshot())),"
+    " m.xid > pg_snapshot_xmax(pg_current_snapshot())"
+    " OR EXISTS (SELECT 1 FROM journal j WHERE j.xid >= pg_snapshot_xmax(pg_current_snapshot()))"
+    " FROM search_mark m"
+)
+
+
+@work
+def _make(*, only_if_broken: bool = False) -> Steps[None]:
+    yield _LOCK
+    if only_if_broken and (yield from _is_sound()):
+        return
+    for table in _TABLES:
+        yield f"DROP TABLE IF EXISTS {table}", ()
+    for statement in _SCHEMA:
+        yield statement, ()
+    yield "INSERT INTO search_mark VALUES (?, '0', 0, 0)", (FORMAT,)
+
+
+def _is_sound() -> Steps[bool]:
+    for table in _TABLES:
+        if (yield "SELECT to_regclass(?)::text", (table,)) == [(None,)]:
+            return False
+    rows = yield _STATE, ()
+    return bool(rows) and rows[0][0] == FORMAT and not rows[0][7]
+
+
+@work
+def _table() -> Steps[int]:
+    rows = yield "SELECT 'search_documents'::regclass::oid::bigint", ()
+    return rows[0][0]
+
+
+@work
+def _unread() -> Steps[_Read]:
+    rows = yield _STATE, ()
+    if not rows or rows[0][0] != FORMAT or rows[0][7]:
+        raise IndexLost("the tables are of another format or come from another server")
+    _, xid, pos, version, settled, table, forgettable, _ = rows[0]
+    rows = yield (
+        "SELECT j.xid::text, j.pos, j.session_no, j.kind, j.first_seq, j.last_seq, coalesce(a.done, 0)"
+        " FROM journal j LEFT JOIN search_ahead a ON a.pos = j.pos"
+        " WHERE (j.xid, j.pos) > (?::text::xid8, ?) AND (a.pos IS NULL OR a.done < j.last_seq)"
+        f" ORDER BY j.xid, j.pos LIMIT {_NOTES}",
+        (xid, pos),
+    )
+    noted = [_Noted(int(row[0]), Noted(*row[1:])) for row in rows]
+    progress = yield from changes_of([each.row for each in noted])
+    return _Read(_Mark(int(xid), pos, version), int(settled), table, forgettable, noted, progress)
+
+
+def _documents_of(progress: Progress) -> list[Document]:
+    return [document for change in progress.changes for document in change.documents()]
+
+
+@work
+def _write(read: _Read, documents: Sequence[Document]) -> Steps[bool]:
+    """Whether nobody else was faster."""
+    yield _LOCK
+    rows = yield "SELECT version FROM search_mark", ()
+    if [row[0] for row in rows] != [read.mark.version]:
+        return False
+    ranges: list[tuple[Value, ...]] = [(change.first, change.last) for change in read.progress.changes]
+    yield "DELETE FROM search_documents WHERE entry >= ? AND entry <= ?", ranges
+    values: list[tuple[Value, ...]] = [(*each, " ".join(set(terms_of(each.body)))) for each in documents]
+    yield (
+        "INSERT INTO search_documents (entry, page, at, body, terms)"
+        " VALUES (?, ?, ?, ?, array_to_tsvector(string_to_array(?, ' ')))",
+        values,
+    )
+    yield from _move_on(read)
+    return True
+
+
+def _move_on(read: _Read) -> Steps[None]:
+    finished = read.noted[: read.progress.rows]
+    mark = (read.mark.xid, read.mark.pos)
+    if len(finished) == len(read.noted) < _NOTES:
+        mark = max(mark, (read.settled, 0))
+    for each in finished:
+        if each.xid < read.settled:
+            mark = max(mark, (each.xid, each.row.pos))
+    ahead: list[tuple[Value, ...]] = [
+        (each.row.pos, str(each.xid), each.row.last) for each in finished if each.xid >= read.settled
+    ]
+    if read.progress.done:
+        partly = read.noted[read.progress.rows]
+        ahead.append((partly.row.pos, str(partly.xid), read.progress.done))
+    yield (
+        "INSERT INTO search_ahead VALUES (?, ?::text::xid8, ?) ON CONFLICT (pos) DO UPDATE SET done = excluded.done",
+        ahead,
+    )
+    yield "DELETE FROM search_ahead WHERE (xid, pos) <= (?::text::xid8, ?)", (str(mark[0]), mark[1])
+    yield "UPDATE search_mark SET xid = ?::text::xid8, pos = ?, version = version + 1", (str(mark[0]), mark[1])
+
+
+# Reading
+
+
+@work
+def _candidates(wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool) -> Steps[list[Candidate]]:
+    """First the newest documents one by one, where a common word is found at once; then whatever the index has."""
+    bounds, needles = _all_of(_bounds(wanted, after)), _all_of(_needles(wanted))
+    columns = f"id, entry, page, at{f', left(body, {_BEGINNING})' if bodies else ''}"
+    match = _match(wanted)
+    rows = yield (
+        f"SELECT {columns} FROM (SELECT * FROM search_documents WHERE {bounds.sql} ORDER BY at DESC, id DESC"
+        f" LIMIT {_WINDOW}) d WHERE terms @@ ?::text::tsquery AND {needles.sql} ORDER BY at DESC, id DESC LIMIT ?",
+        (*bounds.values, match, *needles.values, limit),
+    )
+    if len(rows) < limit:
+        rows = yield (
+            "WITH found AS MATERIALIZED (SELECT id, at FROM search_documents"
+            f" WHERE terms @@ ?::text::tsquery AND {bounds.sql} AND {needles.sql})"
+            f" SELECT {columns} FROM search_documents WHERE id IN"
+            " (SELECT id FROM found ORDER BY at DESC, id DESC LIMIT ?) ORDER BY at DESC, id DESC",
+            (match, *bounds.values, *needles.values, limit),
+        )
+    return [Candidate(*row) for row in rows]
+
+
+def _all_of(parts: Iterator[Filter]) -> Filter:
+    found = list(parts)
+    return Filter(
+        " AND ".join(["TRUE", *(part.sql for part in found)]), tuple(v for part in found for v in part.values)
+    )
+
+
+def _bounds(wanted: Wanted, after: Candidate | None) -> Iterator[Filter]:
+    if after is not None:
+        yield Filter("(at, id) < (?, ?)", (after.at, after.number))
+    if wanted.since is not None:
+        yield Filter("at >= ?", (wanted.since,))
+    if wanted.until is not None:
+        yield Filter("at < ?", (wanted.until,))
+
+
+def _needles(wanted: Wanted) -> Iterator[Filter]:
+    for need in wanted.needs:
+        if need.needles:
+            yield Filter(f"({' OR '.join(['strpos(body, ?) > 0'] * len(need.needles))})", need.needles)
+
+
+def _match(wanted: Wanted) -> str:
+    tags = [" | ".join(map(_quoted, group)) for group in wanted.tags]
+    return " & ".join(f"({part})" for part in (*map(_option, wanted.needs), *tags))
+
+
+def _option(need: Need) -> str:
+    star = ":*" if need.prefix else ""
+    return " | ".join(f"({' & '.join(map(_quoted, terms))}{star})" for terms in need.options)
+
+
+def _quoted(term: str) -> str:
+    return f"'{term}'"

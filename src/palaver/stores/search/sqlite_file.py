@@ -1,0 +1,285 @@
+"""The file of a SQLite search index. It can be lost or spoiled at any time; then it begins anew by itself."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from palaver.domain.errors import StoreUnavailable
+from palaver.stores.search.documents import FORMAT, Candidate, Document, IndexLost, Need, Wanted, terms_of
+from palaver.stores.search.truth import Change
+
+__all__ = ["Batch", "IndexFile", "Mark"]
+
+T = TypeVar("T")
+
+# The body stays beside the terms: phrases are looked up in it, and what is removed must be known term by term.
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE documents (id INTEGER PRIMARY KEY, entry INTEGER, page INTEGER, at INTEGER, body TEXT);
+CREATE UNIQUE INDEX documents_by_entry ON documents (entry, page);
+CREATE VIRTUAL TABLE terms USING fts5 (
+  body, content='', columnsize=0, detail=none, prefix='1 2 3', tokenize="ascii tokenchars '_'"
+);
+"""
+# Not the file's fault: somebody else holds it, or the disk is full or closed to us.
+_PASSING = frozenset({
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT,
+})  # fmt: skip
+_BEGINNING = 16_384
+_STEP = 2_000
+# 64 documents to the second: the number of a document says when it was.
+_PER_SECOND = 64
+_MICROS = 1_000_000
+
+
+class Mark(NamedTuple):
+    """How far the journal is read: the position, the seq within it, and what stood there."""
+
+    pos: int = 0
+    seq: int = 0
+    note: str = ""
+
+
+class Batch(NamedTuple):
+    after: Mark
+    until: Mark
+    changes: Sequence[Change]
+
+
+class IndexFile:
+    """Used from one thread. Other processes may use the same file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._db: sqlite3.Connection | None = None
+        self._inode = 0
+        self.generation = 0
+        """Another with every opening of the file."""
+        self._full: dict[int, int] = {}
+
+    # Life
+
+    def close(self) -> None:
+        if self._db:
+            self._db.close()
+            self._db = None
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.close()
+        for ending in ("", "-wal", "-shm", "-journal"):
+            Path(f"{self._path}{ending}").unlink(missing_ok=True)
+
+    def _use(self, step: Callable[[sqlite3.Connection], T]) -> T:
+        """Do it; if the file turns out to be spoiled, throw it away."""
+        try:
+            db = self._open()
+            try:
+                return step(db)
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+        except sqlite3.DatabaseError as error:
+            self.close()
+            if _is_passing(error):
+                raise StoreUnavailable(f"the search index {self._path} cannot be used now: {error}") from error
+            self.clear()
+            raise IndexLost(str(error)) from error
+
+    def _open(self) -> sqlite3.Connection:
+        """The connection to the file that is there now, which need not be the one that was there before."""
+        if self._db and self._inode == _inode_of(self._path):
+            return self._db
+        self.close()
+        self.generation += 1
+        self._full.clear()
+        self._db = db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        db.execute("PRAGMA busy_timeout = 20000")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA secure_delete = ON")
+        db.execute("PRAGMA temp_store = MEMORY")
+        self._make(db)
+        self._inode = _inode_of(self._path)
+        return db
+
+    def _make(self, db: sqlite3.Connection) -> None:
+        if _format_of(db) == FORMAT:
+            return
+        db.execute("BEGIN IMMEDIATE")
+        if _format_of(db) != FORMAT:
+            if db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+                raise sqlite3.DatabaseError("the file has another format")
+            for statement in _SCHEMA.split(";\n"):
+                db.execute(statement)
+            db.execute("INSERT INTO meta VALUES ('format', ?)", (FORMAT,))
+        db.execute("COMMIT")
+
+    # Writing
+
+    def mark(self) -> Mark:
+        return self._use(_mark_of)
+
+    def take(self, batch: Batch) -> int:
+        """Index a batch; nothing if the file has moved on meanwhile, by another process."""
+        documents = [document for change in batch.changes for document in change.documents()]
+        documents.sort(key=lambda document: document.at)
+        return self._use(lambda db: self._write(db, batch, documents))
+
+    def _write(self, db: sqlite3.Connection, batch: Batch, documents: Sequence[Document]) -> int:
+        db.execute("BEGIN IMMEDIATE")
+        if _mark_of(db) != batch.after:
+            return 0
+        for change in batch.changes:
+            self._remove(db, change.first, change.last)
+        for document in documents:
+            number = self._place(db, document.at)
+            db.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", (number, *document))
+            db.execute("INSERT INTO terms (rowid, body) VALUES (?, ?)", (number, " ".join(terms_of(document.body))))
+        _set(db, "pos", batch.until.pos)
+        _set(db, "seq", batch.until.seq)
+        _set(db, "note", batch.until.note)
+        db.execute("COMMIT")
+        return sum(len(change.entries) for change in batch.changes)
+
+    def _remove(self, db: sqlite3.Connection, first: int, last: int) -> None:
+        rows = db.execute("SELECT id, body FROM documents WHERE entry BETWEEN ? AND ?", (first, last)).fetchall()
+        for number, body in rows:
+            terms = " ".join(terms_of(body))
+            db.execute("INSERT INTO terms (terms, rowid, body) VALUES ('delete', ?, ?)", (number, terms))
+        if rows:
+            db.execute("DELETE FROM documents WHERE entry BETWEEN ? AND ?", (first, last))
+            _set(db, "untidy", -1)
+
+    def _place(self, db: sqlite3.Connection, at: int) -> int:
+        """A free number in its second, or in the next that has one: so documents stand in the order of their times."""
+        wanted = second = at // _MICROS
+        while True:
+            second = self._full.get(second, second)
+            end = (second + 1) * _PER_SECOND
+            last = db.execute("SELECT max(id) FROM documents WHERE id < ?", (end,)).fetchone()[0]
+            number = second * _PER_SECOND if last is None else max(second * _PER_SECOND, last + 1)
+            if number < end:
+                break
+            self._full[second] = second + 1
+            second += 1
+        if second > wanted:
+            self._full[wanted] = second
+            self._note_late(db, second - wanted)
+        return number
+
+    def _note_late(self, db: sqlite3.Connection, seconds: int) -> None:
+        """How far behind its time a document may stand."""
+        if seconds > _get(db, "late", 0):
+            _set(db, "late", seconds)
+
+    def tidy(self) -> bool:
+        """One step of taking removed words out of the file itself; whether there is more to do."""
+        return self._use(self._tidy)
+
+    def _tidy(self, db: sqlite3.Connection) -> bool:
+        untidy = _get(db, "untidy", 0)
+        if not untidy:
+            return False
+        db.execute("BEGIN IMMEDIATE")
+        before = db.total_changes
+        db.execute("INSERT INTO terms (terms, rank) VALUES ('merge', ?)", (untidy * _STEP,))
+        finished = db.total_changes - before < 2  # noqa: PLR2004 - FTS5 says so when nothing was left to merge
+        _set(db, "untidy", 0 if finished else 1)
+        db.execute("COMMIT")
+        if finished:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return not finished
+
+    # Reading
+
+    def candidates(
+        self, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool, of: int
+    ) -> list[Candidate]:
+        """Of this generation of the file and no other."""
+
+        def read(db: sqlite3.Connection) -> list[Candidate]:
+            if self.generation != of:
+                raise IndexLost("the file was replaced")
+            return _candidates(db, wanted, after, limit, bodies=bodies)
+
+        return self._use(read)
+
+
+def _is_passing(error: sqlite3.DatabaseError) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) or 0
+    return code & 0xFF in _PASSING
+
+
+def _inode_of(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0
+
+
+def _format_of(db: sqlite3.Connection) -> str:
+    if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchall():
+        return ""
+    return str(_get(db, "format", ""))
+
+
+def _get(db: sqlite3.Connection, name: str, otherwise: T) -> T:
+    rows = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchall()
+    return rows[0][0] if rows else otherwise
+
+
+def _set(db: sqlite3.Connection, name: str, value: str | int) -> None:
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+
+def _mark_of(db: sqlite3.Connection) -> Mark:
+    return Mark(_get(db, "pos", 0), _get(db, "seq", 0), _get(db, "note", ""))
+
+
+def _candidates(
+    db: sqlite3.Connection, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool
+) -> list[Candidate]:
+    sql = (
+        f"SELECT t.rowid, d.entry, d.page, d.at{f', substr(d.body, 1, {_BEGINNING})' if bodies else ''}"
+        " FROM terms t LEFT JOIN documents d ON d.id = t.rowid WHERE t.terms MATCH ?"
+    )
+    values: list[str | int] = [_match(wanted)]
+    for condition, value in _conditions(db, wanted, after):
+        sql += f" AND {condition}"
+        values += value
+    rows = db.execute(f"{sql} ORDER BY t.rowid DESC LIMIT ?", (*values, limit)).fetchall()
+    if any(row[1] is None for row in rows):
+        raise sqlite3.DatabaseError("the terms and the documents do not fit together")
+    return [Candidate(*row) for row in rows]
+
+
+def _conditions(
+    db: sqlite3.Connection, wanted: Wanted, after: Candidate | None
+) -> Iterator[tuple[str, Sequence[str | int]]]:
+    if after is not None:
+        yield "t.rowid < ?", (after.number,)
+    if wanted.since is not None:
+        yield "t.rowid >= ? AND d.at >= ?", (wanted.since // _MICROS * _PER_SECOND, wanted.since)
+    if wanted.until is not None:
+        last = wanted.until // _MICROS + 1 + _get(db, "late", 0)
+        yield "t.rowid < ? AND d.at < ?", (last * _PER_SECOND, wanted.until)
+    for need in wanted.needs:
+        if need.needles:
+            yield f"({' OR '.join(['instr(d.body, ?)'] * len(need.needles))})", need.needles
+
+
+def _match(wanted: Wanted) -> str:
+    tags = [" OR ".join(map(_quoted, group)) for group in wanted.tags]
+    return " AND ".join(f"({part})" for part in (*map(_option, wanted.needs), *tags))
+
+
+def _option(need: Need) -> str:
+    star = " *" if need.prefix else ""
+    return " OR ".join(f"({' AND '.join(map(_quoted, terms))}{star})" for terms in need.options)
+
+
+def _quoted(term: str) -> str:
+    return f'"{term}"'

@@ -1,0 +1,612 @@
+"""`palaver sessions` from the outside: what it prints, what it refuses, what it leaves alone."""
+
+import asyncio
+import io
+import json
+import re
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palaver.cli import when
+from palaver.cli.main import main
+from palaver.cli.place import data_directory, store_file
+from palaver.cli.place import store_url as chosen_url
+from palaver.cli.transcripts import print_entries, print_hits, print_previews
+from palaver.domain.label import Label
+from palaver.domain.transcript import Role, Sender, ToolCall
+from palaver.ports.search import Hit
+from palaver.ports.store import Preview
+from palaver.stores import sessions, turns
+from palaver.stores.opening import open_store
+from tests.stores.world import OPERATOR, World, answer, dm
+
+ROOT = Path(__file__).parents[2]
+ARCHIVE = ROOT / "docs/examples/sessions.jsonl"
+HOLIDAY = "01kmjz3d80ann0h011day00000"
+SHELF = "01kmpmt4c0b0she1f000000000"
+ROOM = "01kmvnzcb0dev0r00m00000000"
+NOW = datetime(2026, 3, 29, 12, tzinfo=UTC)
+HOSTILE = "\x1b[31mred\x9b2J\u202eevil\x07\x00\r\n[bold]x[/bold] \ud800"
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800]")
+READING = [
+    ["list"],
+    ["show", "x"],
+    ["search", "x"],
+    ["rename", "x", "y"],
+    ["export", "--all"],
+    ["delete", "x", "--yes"],
+    ["prune", "--keep", "1", "--yes"],
+    ["stats"],
+]
+
+Palaver = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data directory of its own, and a clock that stands."""
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path / "place"))
+    monkeypatch.delenv("PALAVER_STORE", raising=False)
+    monkeypatch.setattr(when, "now", lambda: NOW)
+    return tmp_path / "place"
+
+
+@pytest.fixture
+def palaver(capsys: pytest.CaptureFixture[str]) -> Palaver:
+    """Run a command about sessions that must go well; gives what it printed."""
+
+    def run(*args: str, code: int = 0) -> str:
+        assert main(["sessions", *args]) == code, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def filled(palaver: Palaver) -> Palaver:
+    palaver("import", str(ARCHIVE))
+    return palaver
+
+
+def as_json(printed: str) -> Any:
+    return json.loads(printed)
+
+
+def listed(printed: str) -> list[str]:
+    return [session["id"] for session in as_json(printed)["sessions"]]
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *args: str, code: int = 2) -> str:
+    assert main(["sessions", *args]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) == 1
+    return printed.err
+
+
+# Where
+
+
+@pytest.mark.parametrize(
+    ("environment", "platform", "expected"),
+    [
+        ({"PALAVER_HOME": "/data"}, "linux", "/data"),
+        ({"XDG_DATA_HOME": "/xdg"}, "linux", "/xdg/palaver"),
+        ({}, "linux", "~/.local/share/palaver"),
+        ({"PALAVER_HOME": ""}, "linux", "~/.local/share/palaver"),
+        ({"XDG_DATA_HOME": "/xdg"}, "darwin", "~/Library/Application Support/palaver"),
+        ({"APPDATA": "/roaming"}, "win32", "/roaming/palaver"),
+    ],
+)
+def test_the_data_directory(environment: Mapping[str, str], platform: str, expected: str) -> None:
+    assert data_directory(environment, platform) == Path(expected).expanduser()
+
+
+def test_which_store() -> None:
+    assert chosen_url("x.db", {"PALAVER_STORE": "y.db"}) == "x.db"
+    assert chosen_url("", {"PALAVER_STORE": "y.db", "PALAVER_HOME": "/data"}) == "y.db"
+    assert chosen_url("", {"PALAVER_HOME": "/data"}) == "/data/palaver.db"
+    assert store_file("sqlite:////data/a%20b.db") == Path("/data/a b.db")
+    assert store_file("/data/a%20b.db") == Path("/data/a%20b.db")
+    assert store_file("postgresql://localhost/x") is None
+
+
+@pytest.mark.parametrize("args", READING, ids=lambda args: args[0])
+def test_looking_makes_no_store(args: list[str], home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["sessions", *args])
+    printed = capsys.readouterr()
+    assert code == (0 if args[0] in {"list", "search", "prune", "stats"} else 1)
+    assert "no sessions yet" in printed.err.lower()
+    assert not home.exists()
+
+
+def test_the_store_can_be_named(filled: Palaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert listed(filled("list", "--store", str(tmp_path / "place/palaver.db"), "--json")) == [HOLIDAY, ROOM, SHELF]
+    assert listed(filled("list", "--store", f"sqlite:///{tmp_path}/place/palaver.db", "--json"))
+    assert listed(filled("list", "--store", str(tmp_path / "nothing.db"), "--json")) == []
+    monkeypatch.setenv("PALAVER_STORE", str(tmp_path / "nothing.db"))
+    assert listed(filled("list", "--json")) == []
+
+
+# Looking
+
+
+def test_list_for_people(filled: Palaver) -> None:
+    heads, first, second, third = filled("list").splitlines()
+    assert re.split(r"  +", heads.strip()) == ["session", "title", "platform", "last active", "entries", "last said"]
+    assert re.split(r"  +", first.strip()) == [
+        HOLIDAY,
+        "Holiday",
+        "telegram",
+        "3 hours ago",
+        "8",
+        "Rügen it is. Which train?",
+    ]
+    assert "17 hours ago" in second
+    assert "2 days ago" in third
+
+
+def test_list_for_machines(filled: Palaver) -> None:
+    first = as_json(filled("list", "--json"))["sessions"][0]
+    assert first["id"] == HOLIDAY
+    assert first["last_active"] == "2026-03-29T09:00:00Z"
+    assert (first["state"], first["entries"], first["turns"], first["cost_micros"]) == ("open", 8, 3, 4200)
+    assert first["last_said"] == "Rügen it is. Which train?"
+
+
+def test_pages(filled: Palaver, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[str] = []
+    after: list[str] = []
+    while True:
+        page = as_json(filled("list", "--limit", "1", *after, "--json"))
+        seen += [session["id"] for session in page["sessions"]]
+        if page["after"] is None:
+            break
+        after = ["--after", page["after"]]
+    assert seen == [HOLIDAY, ROOM, SHELF]
+    assert main(["sessions", "list", "--limit", "2"]) == 0
+    assert re.search(r"--after \S+$", capsys.readouterr().err.strip())
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["--platform", "signal"], [SHELF]),
+        (["--profile", "main"], [HOLIDAY, ROOM, SHELF]),
+        (["--profile", "work"], []),
+        (["--open"], [HOLIDAY, ROOM]),
+        (["--ended"], [SHELF]),
+        (["--titled"], [HOLIDAY, SHELF]),
+        (["--title", "shelf"], [SHELF]),
+        (["--person", "discord:32"], [ROOM]),
+        (["--since", "1d"], [HOLIDAY, ROOM]),
+        (["--since", "2026-03-29"], [HOLIDAY]),
+        (["--until", "2026-03-28T18:54:00+01:00"], [SHELF]),
+        (["--since", "2026-03-28T00:00:00Z", "--until", "2026-03-29"], [ROOM]),
+    ],
+)
+def test_filters(filled: Palaver, args: list[str], expected: list[str]) -> None:
+    assert listed(filled("list", *args, "--json")) == expected
+
+
+@pytest.mark.parametrize("name", [HOLIDAY, HOLIDAY[:6], HOLIDAY.upper(), "Holiday", " Holiday\n"])
+def test_show_by_any_name(filled: Palaver, name: str) -> None:
+    assert as_json(filled("show", name, "--json"))["session"]["id"] == HOLIDAY
+
+
+def test_show_for_people(filled: Palaver) -> None:
+    printed = filled("show", "Holiday")
+    for expected in ("Holiday", HOLIDAY, "2026-03-25 09:00:00 UTC (4 days ago)", "8 in 3 turns", "Ann · 2026-03-25"):
+        assert expected in printed
+    assert 'calls trains with {"to":"Binz"}' in printed
+    assert "Mars" not in printed
+    everything = filled("show", "Holiday", "--all")
+    assert "Mars" in everything
+    assert "· hidden" in everything
+
+
+def test_show_for_machines(filled: Palaver) -> None:
+    found = as_json(filled("show", "Holiday", "--all", "--json"))["entries"]
+    assert [entry["seq"] for entry in found] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert found[2]["hidden_by"]
+    assert found[0]["sender"] == {"id": "7", "name": "Ann"}
+    assert found[5]["calls"] == [{"id": "c1", "name": "trains", "arguments": '{"to":"Binz"}'}]
+    assert "blob" not in found[0]
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["--limit", "2"], [7, 8]),
+        (["--limit", "0"], [1, 2, 5, 6, 7, 8]),
+        (["--after", "2"], [5, 6, 7, 8]),
+        (["--after", "2", "--limit", "1"], [5]),
+        (["--after", "99"], []),
+    ],
+)
+def test_show_a_part(filled: Palaver, args: list[str], expected: list[int]) -> None:
+    assert [entry["seq"] for entry in as_json(filled("show", "Holiday", *args, "--json"))["entries"]] == expected
+
+
+def test_search(filled: Palaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = filled("search", "train")
+    assert "Ann: Rügen it is. Which train?" in printed
+    assert "Cy: when does the night train leave?" in printed
+    assert f"Holiday · {HOLIDAY} · entry 5 · 3 hours ago" in printed
+    found = as_json(filled("search", "train", "--platform", "telegram", "--around", "1", "--json"))["hits"]
+    assert [hit["session"] for hit in found] == [HOLIDAY]
+    start, end = found[0]["marks"][0]
+    assert found[0]["snippet"][start:end] == "train"
+    assert len(found[0]["before"]) == len(found[0]["after"]) == 1
+    assert as_json(filled("search", "Mars", "--json")) == {"hits": []}
+    assert as_json(filled("search", "train", "--session", ROOM, "--role", "user", "--best", "--json"))["hits"]
+    assert as_json(filled("search", "train", "--since", "4h", "--json"))["hits"][0]["session"] == HOLIDAY
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[1;7mtrain\x1b[0m" in filled("search", "train")
+
+
+def test_roles_have_colours(filled: Palaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    printed = filled("show", "Holiday", "--all")
+    assert "\x1b[1;36mAnn" in printed
+    assert "\x1b[1;32massistant" in printed
+    assert "\x1b[2;9mAnn" in printed
+
+
+def test_stats(filled: Palaver) -> None:
+    found = as_json(filled("stats", "--json"))
+    assert found["total"] | {"sessions": 3, "open": 2, "ended": 1, "entries": 12, "turns": 5} == found["total"]
+    assert found["total"]["cost_micros"] == 5600
+    assert set(found["platforms"]) == {"discord", "signal", "telegram"}
+    assert [day["first"] for day in found["days"]] == ["2026-03-25", "2026-03-26", "2026-03-28"]
+    assert [week["first"] for week in found["weeks"]] == ["2026-03-23"]
+    assert found["database_bytes"] > 0
+    printed = filled("stats", "--by", "week", "--zone", "Asia/Tokyo")
+    assert "3 sessions, 2 open" in printed
+    assert "2026-03-23" in printed
+
+
+def test_rename(filled: Palaver) -> None:
+    assert filled("rename", SHELF, "Shelf\x1b[31m") == f"{SHELF} is now called Shelf[31m\n"
+    assert as_json(filled("rename", ROOM[:8], "Night train", "--json"))["session"]["title"] == "Night train"
+    assert listed(filled("list", "--title", "night", "--json")) == [ROOM]
+
+
+# Keeping
+
+
+def test_there_and_back(palaver: Palaver, store_url: str, tmp_path: Path) -> None:
+    """On both engines, and from each to the other."""
+    at = ("--store", store_url)
+    assert palaver("import", str(ARCHIVE), *at) == "3 imported\n"
+    assert palaver("import", str(ARCHIVE), *at) == "3 already there, unchanged\n"
+    assert palaver("export", "--all", *at) == ARCHIVE.read_text()
+    file = tmp_path / "archive.jsonl"
+    assert palaver("export", "--all", "-o", str(file), *at) == f"3 sessions in {file}\n"
+    assert file.read_bytes() == ARCHIVE.read_bytes()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert as_json(palaver("import", str(file), "--json"))["imported"] == 3
+    assert palaver("export", "--all") == ARCHIVE.read_text()
+    assert listed(palaver("list", *at, "--json")) == [HOLIDAY, ROOM, SHELF]
+    assert as_json(palaver("search", "shelf", *at, "--json"))["hits"][0]["session"] == SHELF
+    palaver("delete", SHELF, "--yes", *at)
+    assert as_json(palaver("search", "shelf", *at, "--json")) == {"hits": []}
+
+
+def test_export_some(filled: Palaver, tmp_path: Path) -> None:
+    assert filled("export", "Holiday", SHELF, "Holiday").count('\n{"session"') == 2
+    assert filled("export", "--platform", "discord").count('\n{"session"') == 1
+    assert filled("export", "--since", "1d").count('\n{"session"') == 2
+    page, text = tmp_path / "a.html", tmp_path / "a.md"
+    assert as_json(filled("export", "Holiday", "-o", str(page), "--json")) == {"sessions": 1, "file": str(page)}
+    filled("export", "Holiday", "-o", str(text))
+    assert page.read_text().startswith("<!doctype html>")
+    assert text.read_text().startswith("# Holiday\n")
+    assert "Mars" not in page.read_text() + text.read_text()
+    assert "Mars" in filled("export", "Holiday", "--format", "markdown", "--hidden")
+
+
+def test_a_file_is_not_overwritten_unasked(filled: Palaver, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "archive.jsonl"
+    file.write_text("precious")
+    assert "--force" in refusal(capsys, "export", "--all", "-o", str(file))
+    assert file.read_text() == "precious"
+    filled("export", "--all", "-o", str(file), "--force")
+    assert file.read_bytes() == ARCHIVE.read_bytes()
+    assert "cannot be used" in refusal(capsys, "export", "--all", "-o", str(tmp_path / "no/where.jsonl"))
+    refusal(capsys, "export", "no such session", "-o", str(tmp_path / "new.jsonl"), code=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["archive.jsonl", "place"]
+
+
+def test_import_from_standard_input(palaver: Palaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(ARCHIVE.read_bytes())))
+    assert palaver("import", "-") == "3 imported\n"
+
+
+def test_what_is_refused_is_named_and_the_rest_goes_on(
+    filled: Palaver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "changed.jsonl"
+    file.write_text(ARCHIVE.read_text().replace("oak shelf", "pine shelf").replace('"discord"', '"dis\\u0000cord"', 1))
+    assert main(["sessions", "import", str(file)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "1 already there, unchanged, 2 refused\n"
+    assert f"session {SHELF} was not imported: a session of that id is here with other content" in printed.err
+    assert "line 16: " in printed.err
+    assert filled("import", str(file), "--as-copy", code=1).startswith(
+        "1 already there, unchanged, 1 imported as a copy"
+    )
+    assert len(listed(filled("list", "--json"))) == 4
+    assert as_json(filled("import", str(file), "--json", code=1))["refused"] == 2
+
+
+def test_a_file_that_is_no_archive_makes_no_store(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.txt"
+    file.write_text("\x1b[31mhello")
+    sentence = refusal(capsys, "import", str(file))
+    assert "no archive" in sentence
+    assert "\x1b" not in sentence
+    refusal(capsys, "import", str(tmp_path / "nothing"))
+    refusal(capsys, "import", str(tmp_path))
+    assert not home.exists()
+
+
+# Removing
+
+
+def test_nothing_is_deleted_where_nobody_can_be_asked(filled: Palaver, capsys: pytest.CaptureFixture[str]) -> None:
+    for args in (["delete", "Holiday"], ["prune", "--keep", "0"]):
+        assert main(["sessions", *args]) == 2
+        assert "--yes" in capsys.readouterr().err
+        assert main(["sessions", *args, "--json"]) == 2
+        assert "--yes" in as_json(capsys.readouterr().out)["error"]
+    assert len(listed(filled("list", "--json"))) == 3
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "left"), [("y\n", 0, 2), ("yes\n", 0, 2), ("n\n", 1, 3), ("\n", 1, 3), ("", 1, 3)]
+)
+@pytest.mark.parametrize("args", [["delete", SHELF], ["prune", "--keep", "0"]], ids=lambda args: args[0])
+def test_somebody_is_asked(
+    filled: Palaver, monkeypatch: pytest.MonkeyPatch, *, args: list[str], reply: str, code: int, left: int
+) -> None:
+    monkeypatch.setattr(sys, "stdin", _Terminal(reply))
+    filled(*args, code=code)
+    assert len(listed(filled("list", "--json"))) == left
+
+
+def test_delete(filled: Palaver) -> None:
+    assert "Holiday is deleted, with 8 entries" in filled("delete", "Holiday", "--yes")
+    assert as_json(filled("delete", ROOM, SHELF, ROOM, "--yes", "--json"))["deleted"] == [
+        {"id": ROOM, "title": None, "entries": 2, "turns": 1},
+        {"id": SHELF, "title": "Kitchen shelf", "entries": 2, "turns": 1},
+    ]
+    assert listed(filled("list", "--json")) == []
+
+
+def test_prune(filled: Palaver) -> None:
+    found = as_json(filled("prune", "--older-than", "2d", "--dry-run", "--json"))
+    assert found["found"] == {"sessions": 1, "entries": 2}
+    assert found["sample"][0]["id"] == SHELF
+    assert found["deleted"]["sessions"] == 0
+    assert "1 session with 2 entries can go" in filled("prune", "--before", "2026-03-28", "--dry-run")
+    assert as_json(filled("prune", "--before", "2026-03-27", "--yes", "--json"))["deleted"]["sessions"] == 0
+    assert as_json(filled("prune", "--keep", "1", "--yes", "--json"))["deleted"]["sessions"] == 0
+    assert as_json(filled("prune", "--keep", "0", "--platform", "discord", "--yes", "--json"))["found"]["sessions"] == 0
+    assert "1 session deleted, with 2 entries" in filled("prune", "--older-than", "2d", "--yes")
+    assert listed(filled("list", "--json")) == [HOLIDAY, ROOM]
+
+
+def test_a_session_in_use_is_not_deleted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def speak() -> str:
+        async with await open_store(str(home / "palaver.db")) as store:
+            world = World(store)
+            await world.say("hello")
+            begun = await world.begin()
+            assert begun
+            return begun.turn.session
+
+    session = asyncio.run(speak())
+    assert main(["sessions", "import", str(ARCHIVE)]) == 0
+    assert main(["sessions", "delete", session, "Kitchen shelf", "--yes"]) == 1
+    printed = capsys.readouterr()
+    assert "in the middle of a turn" in printed.err
+    assert "Kitchen shelf is deleted" in printed.out
+    assert main(["sessions", "delete", session, "--yes", "--json"]) == 1
+    assert as_json(capsys.readouterr().out) == {"deleted": [], "busy": [session]}
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize(
+    ("args", "found", "allowed", "example"),
+    [
+        (["list", "--limit", "0"], "--limit", "--platform", "palaver sessions list"),
+        (["list", "--after", "x"], "'x'", "the cursor", "palaver sessions list"),
+        (["list", "--since", "soon"], "'soon'", "a date", "palaver sessions list"),
+        (["list", "--until", "2026-02-30"], "'2026-02-30'", "a date", "palaver sessions list"),
+        (["search", "x", "--role", "king"], "king", "--platform", "palaver sessions search"),
+        (["show"], "SESSION", "--all", "palaver sessions show"),
+        (["rename", HOLIDAY, "\u200b"], "visible", "1 to 100", "/title"),
+        (["export"], "'nothing'", "--all", "palaver sessions export"),
+        (["export", "--all", "Holiday"], "a choice", "--all", "palaver sessions export"),
+        (["export", "--all", "--format", "pdf"], "pdf", "--platform", "palaver sessions export"),
+        (["prune"], "'no limit'", "a date", "palaver sessions prune"),
+        (["prune", "--older-than", "old"], "'old'", "90d", "palaver sessions prune"),
+        (["stats", "--zone", "Berlin"], "'Berlin'", "IANA", "Europe"),
+        (["stats", "--by", "year"], "year", "--by", "palaver sessions stats"),
+        (["shwo"], "shwo", "list", "palaver sessions --help"),
+        ([], "Missing command", "list", "palaver sessions --help"),
+        (["show", "01km"], "'01km'", "longer prefix", HOLIDAY),
+    ],
+)
+def test_wrong_input_gets_one_sentence(
+    filled: Palaver, capsys: pytest.CaptureFixture[str], *, args: list[str], found: str, allowed: str, example: str
+) -> None:
+    assert filled
+    sentence = refusal(capsys, *args)
+    assert sentence.index(found) < sentence.index("; for example: ")
+    assert allowed in sentence
+    assert example in sentence.partition("; for example: ")[2]
+
+
+@pytest.mark.parametrize(
+    "name", ["nothing", "%", "_", "\ud800", "x" * 100_000, "\x1b[31m", "'; DROP TABLE sessions", "", " "]
+)
+def test_a_session_that_is_not_there(filled: Palaver, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert filled
+    sentence = refusal(capsys, "show", name, code=1)
+    assert "there is no session" in sentence
+    assert "\x1b" not in sentence
+    assert len(sentence) < 300
+
+
+def test_a_store_that_cannot_be_used_is_one_sentence(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home.mkdir()
+    file = home / "palaver.db"
+    file.write_bytes(b"this is no database" * 100)
+    refusal(capsys, "list", code=1)
+    assert main(["sessions", "list", "--json"]) == 1
+    assert "error" in as_json(capsys.readouterr().out)
+    file.unlink()
+    main(["sessions", "import", str(ARCHIVE)])
+    capsys.readouterr()
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE meta SET value = '999' WHERE name = 'schema'")
+    database.close()
+    assert "install a newer Palaver" in refusal(capsys, "list", code=1)
+    assert "mysql" in refusal(capsys, "list", "--store", "mysql://localhost/x")
+
+
+# What strangers wrote
+
+
+def test_nothing_hostile_reaches_the_terminal(home: Path, palaver: Palaver) -> None:
+    async def write() -> str:
+        async with await open_store(str(home / "palaver.db")) as store:
+            world = World(store)
+            source = dm("7", profile="pro\x1bfile", thread_id=HOSTILE)
+            await world.say(HOSTILE, source)
+            begun = await world.begin(source)
+            assert begun
+            call = ToolCall(HOSTILE, HOSTILE, HOSTILE)
+            said = [answer(f"needle {HOSTILE}", calls=(call,), sender=Sender(HOSTILE, Label(HOSTILE)))]
+            said.append(answer(HOSTILE, Role.USER, sender=Sender(HOSTILE, Label(HOSTILE))))
+            await store.transact(turns.settle(begun.turn, said, [], world.now))
+            await store.transact(sessions.rename(begun.turn.session, HOSTILE, OPERATOR))
+            return begun.turn.session
+
+    session = asyncio.run(write())
+    commands = (
+        ["list"],
+        ["show", session, "--all"],
+        ["search", "needle", "--around", "3"],
+        ["stats"],
+        ["export", session],
+        ["export", session, "--format", "markdown"],
+        ["export", session, "--format", "html"],
+        ["prune", "--keep", "0", "--dry-run"],
+    )
+    for command in commands:
+        assert not UNSEEN.search(palaver(*command)), command
+        if command[0] != "export":
+            printed = palaver(*command, "--json")
+            assert not UNSEEN.search(printed), command
+            assert as_json(printed)
+    assert as_json(palaver("list", "--json"))["sessions"][0]["last_said"].startswith("\x1b[31mred\x9b2J\u202e")
+    assert not UNSEEN.search(palaver("delete", session, "--yes"))
+
+
+def test_an_entry_of_a_megabyte_is_shown(home: Path, palaver: Palaver) -> None:
+    async def write() -> str:
+        async with await open_store(str(home / "palaver.db")) as store:
+            return (await World(store).exchange("ü" * 1_000_000)).turn.session
+
+    session = asyncio.run(write())
+    assert "ü" * 1_000_000 in palaver("show", session)
+    assert len(palaver("list")) < 1000
+
+
+def test_values_are_printed_clean_whoever_made_them(capsys: pytest.CaptureFixture[str], filled: Palaver) -> None:
+    found = asyncio.run(_holiday())
+    entry = answer(HOSTILE, Role.USER, sender=Sender(HOSTILE, Label(HOSTILE)))
+    print_entries([entry, entry._replace(hidden_by="1", observed=True)])
+    print_previews([Preview(session=found, last_said=HOSTILE)], NOW)
+    print_hits([Hit(session=found, entry=entry, snippet=HOSTILE, marks=((0, 3), (5, 8)), before=(entry,))], NOW)
+    assert not UNSEEN.search(capsys.readouterr().out)
+    assert filled
+
+
+async def _holiday() -> Any:
+    async with await open_store(chosen_url("")) as store:
+        return await store.read(sessions.find(HOLIDAY, OPERATOR))
+
+
+# Times
+
+
+@pytest.mark.parametrize(
+    ("distance", "words"),
+    [
+        (timedelta(), "just now"),
+        (timedelta(seconds=59), "just now"),
+        (timedelta(minutes=1), "1 minute ago"),
+        (timedelta(hours=3, minutes=59), "3 hours ago"),
+        (timedelta(days=1), "1 day ago"),
+        (timedelta(days=13), "1 week ago"),
+        (timedelta(days=31), "1 month ago"),
+        (timedelta(days=800), "2 years ago"),
+        (timedelta(days=-2, seconds=-1), "in 2 days"),
+    ],
+)
+def test_times_for_people(distance: timedelta, words: str) -> None:
+    assert when.ago(NOW - distance, NOW) == words
+
+
+# Help
+
+
+def test_help_shows_an_example_of_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sessions", "--help"]) == 0
+    commands = re.findall(r"^  ([a-z]+)  ", capsys.readouterr().out, re.MULTILINE)
+    assert commands == ["list", "show", "search", "rename", "export", "import", "delete", "prune", "stats"]
+    for command in commands:
+        assert main(["sessions", command, "--help"]) == 0
+        printed = capsys.readouterr().out
+        assert f"palaver sessions {command}" in printed.partition("Options:")[0].split("\n", 1)[1]
+        assert "--json" in printed
+        assert "--store" in printed
+
+
+def test_the_help_of_palaver_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from palaver.cli.main import main; main(['--help']);"
+        "print(sorted(name for name in sys.modules if name.partition('.')[0] in {'msgspec', 'asyncpg', 'sqlite3'}"
+        " or name.startswith(('palaver.stores', 'palaver.cli.sessions'))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "sessions" in done.stdout
+
+
+def test_whoever_stops_reading_gets_no_traceback(filled: Palaver) -> None:
+    assert filled
+    command = f"{sys.executable} -m palaver sessions show Holiday | true"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+    assert "Traceback" not in done.stderr
