@@ -130,11 +130,12 @@ _INSERTS = {
 
 @work
 def long_conversation(number: int, length: int) -> Steps[None]:
-    """Question, tool call, result, answer, over and over, about 500 bytes each."""
+    """Question, tool call, result, answer, over and over, about 500 bytes each; the last message has a turn running."""
     made = yield from sessions.create(key(number), source(number), NOON)
-    entries = [_said(seq, NOON + timedelta(minutes=seq)) for seq in range(length)]
+    entries = [_said(seq, NOON + timedelta(minutes=seq)) for seq in range(length - 1)]
     yield from transcript.append(made.number, 1, [prepare(entry) for entry in entries])
-    yield "UPDATE sessions SET next_seq = next_seq + ? WHERE no = ?", (length, made.number)
+    yield "UPDATE sessions SET next_seq = next_seq + ? WHERE no = ?", (len(entries), made.number)
+    yield from running(number)
 
 
 _WORDS = "a sentence of ordinary length that somebody might well have said. " * 6

@@ -2,15 +2,16 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 
 from bench.engines import Engine
 from bench.measure import Bare, Figure, at_most, median_of, ratio_at_most, side_by_side
-from bench.populate import NOON, RULE, key, person, source
+from bench.populate import NOON, RULE, key, person, running_turns, source
 from bench.raw import dicts_of
 from bench.workshop import Workshop
 from palaver.domain.session import Principal
+from palaver.domain.turn import Turn
 from palaver.domain.view import view
 from palaver.ports.store import Opened
 from palaver.ports.work import Work
@@ -29,21 +30,23 @@ _SHORT, _LONG = 200, 2000
 
 def load_200(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
     """Load and view of a whole conversation; and what one entry costs when it is ten times as long."""
-    yield from asyncio.run(_load(engine, engine.shared(workshop.long_conversations(_SHORT, _LONG))))
+    path = workshop.long_conversations(_SHORT, _LONG)
+    yield from asyncio.run(_load(engine, running_turns(path), engine.shared(path)))
 
 
-async def _load(engine: Engine, url: str) -> list[Figure]:
+async def _load(engine: Engine, turns: Sequence[Turn], url: str) -> list[Figure]:
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(await open_store(url))
         raw = await engine.raw(url)
         stack.push_async_callback(raw.close)
-        script = await raw.record(transcript.load(1))
+        short, long = map(transcript.load, turns)
+        script = await raw.record(short)
 
         async def ours(_: int) -> None:
-            view(await store.read(transcript.load(1)))
+            view(await store.read(short))
 
         async def longer(_: int) -> None:
-            view(await store.read(transcript.load(2)))
+            view(await store.read(long))
 
         async def theirs(_: int) -> None:
             dicts_of(await raw.replay(script))

@@ -141,6 +141,9 @@ class Victims:
         self._early = [line for line in said if line[0] != "started"]
         return next(line[1] for line in said if line[0] == "started")
 
+    def wait_until_open(self) -> None:
+        self._early = self._wait_for("opened", self._early)
+
     def kill(self, pid: int, after: float, *, once_open: bool) -> list[Row]:
         """Kill it so long after its start, or after it has opened the store; gives what it has said."""
         said = self._wait_for("opened", self._early) if once_open else self._early

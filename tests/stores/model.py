@@ -211,8 +211,7 @@ class Model:
         return [
             turn
             for turn in self.turns.values()
-            if turn.state is TurnState.RUNNING
-            and (turn.lease_until < self.now or (alone and turn.worker != worker))
+            if turn.state is TurnState.RUNNING and (turn.lease_until < self.now or (alone and turn.worker != worker))
         ]
 
     def take(self, turn: Work, worker: str, lease: timedelta) -> None:
@@ -342,7 +341,11 @@ class Model:
         talk = self.open_at(key)
         covered = {entry.seq: entry for entry in plan.covered}
         lines = [line for line in talk.shown if line.seq in covered] if talk else []
-        if talk is None or len(lines) < len(covered) or not all(each.is_the_same_as(covered[each.seq]) for each in lines):
+        if (
+            talk is None
+            or len(lines) < len(covered)
+            or not all(each.is_the_same_as(covered[each.seq]) for each in lines)
+        ):
             raise NothingToCompact("the conversation has changed")
         check_gain(plan, Entry(seq=0, role=Role.SUMMARY, at=self.now, text=summary))
         operation = self._record(OperationKind.COMPACTION, key, talk.id)

@@ -101,13 +101,13 @@ async def eventful(world: World) -> None:
     entries = await store.read(transcript.load_visible(begun.turn.session, OPERATOR))
     plan = plan_compaction(entries, keep_exchanges=1)
     await store.transact(transcript.compact(KEY, plan, "short", world.now, by="me"))
-    await store.transact(transcript.undo(KEY, 1, world.now, by="me"))
+    await store.transact(transcript.undo(KEY, 1, world.now, principal=OPERATOR))
     world.later(hours=1)
     await store.transact(moves.branch(KEY, ALICE, OPERATOR, world.now, by="me"))
     await world.exchange("in the branch")
     await store.transact(sessions.reset(KEY, ALICE, world.now, by="me"))
     await store.transact(sessions.switch(KEY, ALICE, begun.turn.session, OPERATOR, world.now, by="me"))
-    await store.transact(moves.back(KEY, world.now))
+    await store.transact(moves.back(KEY, world.now, principal=OPERATOR))
     await world.exchange("in a group", source=group("8"))
     await store.transact(sessions.create(key_of(dm("empty")), dm("empty"), world.now))
     await world.say("not answered yet", BOB)
@@ -165,10 +165,10 @@ async def test_an_imported_session_is_the_same_in_every_respect(world: World, ot
 async def test_what_was_undone_can_be_redone_after_the_import(world: World, other: Store) -> None:
     await world.exchange("one")
     session = (await world.exchange("two")).turn.session
-    await world.store.transact(transcript.undo(KEY, 1, world.now, by="me"))
+    await world.store.transact(transcript.undo(KEY, 1, world.now, principal=OPERATOR))
     await bring(other, await export(world.store))
     assert await World(other).texts(session) == ["one", "yes"]
-    await other.transact(moves.redo(KEY, world.now))
+    await other.transact(moves.redo(KEY, world.now, principal=OPERATOR))
     assert await World(other).texts(session) == ["one", "yes", "two", "yes"]
 
 
@@ -178,7 +178,7 @@ async def test_the_way_back_leads_to_the_session_before(world: World, other: Sto
     await world.store.transact(sessions.reset(KEY, ALICE, world.now, by="me"))
     await world.exchange("two")
     await bring(other, await export(world.store))
-    await other.transact(moves.back(KEY, world.now))
+    await other.transact(moves.back(KEY, world.now, principal=OPERATOR))
     found = await other.read(sessions.open_by_key(KEY))
     assert found
     assert found.id == first
@@ -210,7 +210,7 @@ async def test_one_of_several_remembers_the_session_before(world: World, other: 
     archive = b"".join([piece async for piece in write_archive(records, Form.JSONL)])
     await bring(other, archive)
     assert await export(other) == archive
-    assert await other.transact(moves.back(KEY, world.now))
+    assert await other.transact(moves.back(KEY, world.now, principal=OPERATOR))
     assert await other.read(violations()) == []
 
 
@@ -641,7 +641,7 @@ async def test_markdown_cannot_be_broken_out_of(world: World) -> None:
 async def test_what_is_hidden_is_left_out_or_marked(world: World, form: Form) -> None:
     await world.exchange("kept")
     await world.exchange("taken back")
-    await world.store.transact(transcript.undo(KEY, 1, world.now, by="me"))
+    await world.store.transact(transcript.undo(KEY, 1, world.now, principal=OPERATOR))
     plain = (await export(world.store, form)).decode()
     assert "kept" in plain
     assert "taken back" not in plain

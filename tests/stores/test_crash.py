@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -24,6 +25,7 @@ from tests.stores.conftest import fresh_database
 from tests.stores.crash_child import ANSWERS, REPLIES, TOKENS, Order, Victims
 from tests.stores.world import LEASE
 
+DRIVER: Any = asyncpg  # it has no types of its own
 KILLS = int(os.environ.get("PALAVER_KILLS", "40"))
 KILLS_PER_FILE = 20
 """Enough to go on with what many crashes have left, few enough that looking at all of it stays quick."""
@@ -86,8 +88,8 @@ def check_acknowledged(said: list[Row], found: dict[str, list[Row]]) -> None:
         match what, *facts:
             case "accepted", number, str(name):
                 assert names[number].endswith(":" + name.replace(" ", "%20"))
-            case "begun", turn, list(messages):
-                assert [in_turn[number] for number in messages] == [turn]
+            case "begun", turn, [number]:
+                assert in_turn[number] == turn
             case "appended", turn, seq:
                 assert (turn, seq) in entries
             case "settled", turn:
@@ -150,17 +152,17 @@ POSTGRES_KILLS = max(6, KILLS // 20)
 
 async def until_alone(url: str) -> None:
     """The server finishes what a killed client had sent: wait until nothing of it is left."""
-    connection = await asyncpg.connect(url)
+    connection = await DRIVER.connect(url)
     try:
         others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        while await connection.fetchval(others):
+        while await connection.fetchval(others):  # noqa: ASYNC110 - it is the server that changes
             await asyncio.sleep(0.01)
     finally:
         await connection.close()
 
 
 async def test_clients_of_a_postgres_server_killed_at_any_instant(postgres_server: str, victims: Victims) -> None:
-    chance, url = random.Random(), await fresh_database(postgres_server)
+    chance, url = random.Random(), await fresh_database(postgres_server)  # noqa: S311
     said: list[Row] = []
     for kill in range(POSTGRES_KILLS):
         order = Order(url=url, worker=f"w{kill}", exclusive=False, round=2 * kill)

@@ -6,7 +6,7 @@ from palaver.ports.work import Steps, Work, work
 from palaver.stores import moves, transcript
 from palaver.stores.invariants import INVARIANTS, violations
 from palaver.stores.store import Store
-from tests.stores.world import World, dm, key_of
+from tests.stores.world import OPERATOR, World, dm, key_of
 
 
 @work
@@ -22,9 +22,9 @@ async def busy_world(store: Store) -> World:
     world = World(store)
     await world.exchange("one")
     await world.exchange("two")
-    await store.transact(transcript.undo(key_of(dm()), 1, world.now, by="a"))
-    await store.transact(moves.back(key_of(dm()), world.now))
-    await store.transact(transcript.undo(key_of(dm()), 1, world.now, by="a"))
+    await store.transact(transcript.undo(key_of(dm()), 1, world.now, principal=OPERATOR))
+    await store.transact(moves.back(key_of(dm()), world.now, principal=OPERATOR))
+    await store.transact(transcript.undo(key_of(dm()), 1, world.now, principal=OPERATOR))
     await world.say("waiting")
     await world.exchange("other", source=dm("8"))
     return world

@@ -80,12 +80,12 @@ async def test_newest_first_with_the_last_thing_a_person_said(world: World) -> N
 async def test_a_preview_shows_nothing_hidden_and_nothing_overheard(world: World) -> None:
     await world.exchange("kept")
     await world.exchange("taken back")
-    await world.store.transact(transcript.undo(key_of(ALICE), 1, world.now, by="me"))
+    await world.store.transact(transcript.undo(key_of(ALICE), 1, world.now, principal=OPERATOR))
     await world.say("go on")
     begun = await world.begin()
     assert begun
     await world.store.transact(turns.append_to_turn(begun.turn, [answer("psst", observed=True)]))
-    await world.store.transact(transcript.undo(key_of(ALICE), 1, world.now, by="me"))
+    await world.store.transact(transcript.undo(key_of(ALICE), 1, world.now, principal=OPERATOR))
     assert [preview.last_said for preview in (await page(world.store)).previews] == ["kept"]
 
 

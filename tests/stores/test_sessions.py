@@ -89,14 +89,14 @@ async def test_reset_and_back(world: World) -> None:
     fresh = await world.store.transact(sessions.reset(key, ALICE, world.now, by="alice", title="Fresh"))
     assert fresh.title == "Fresh"
     assert await world.texts(fresh.id) == []
-    undone = await world.store.transact(moves.back(key, world.now))
+    undone = await world.store.transact(moves.back(key, world.now, principal=OPERATOR))
     assert undone
     assert (undone.kind, undone.session) == (OperationKind.RESET, begun.turn.session)
     current = await world.store.read(sessions.open_by_key(key))
     assert current
     assert current.id == begun.turn.session
     assert await snapshot(world, current.id) == before
-    assert await world.store.transact(moves.back(key, world.now)) is None
+    assert await world.store.transact(moves.back(key, world.now, principal=OPERATOR)) is None
 
 
 async def test_undo_clamps_says_what_it_took_and_comes_back(world: World) -> None:
@@ -104,20 +104,20 @@ async def test_undo_clamps_says_what_it_took_and_comes_back(world: World) -> Non
     await world.exchange("two", "answer two")
     key, session = key_of(ALICE), begun.turn.session
     before = await snapshot(world, session)
-    undone = await world.store.transact(transcript.undo(key, 1, world.now, by="alice"))
+    undone = await world.store.transact(transcript.undo(key, 1, world.now, principal=OPERATOR))
     assert undone
     assert [entry.text for entry in undone.entries] == ["two", "answer two"]
     assert await world.texts(session) == ["one", "answer one"]
     audit = await world.store.read(transcript.load_all(session, OPERATOR))
     assert [bool(entry.hidden_by) for entry in audit] == [False, False, True, True]
-    await world.store.transact(moves.redo(key, world.now))
+    await world.store.transact(moves.redo(key, world.now, principal=OPERATOR))
     assert await snapshot(world, session) == before
-    undone = await world.store.transact(transcript.undo(key, 99, world.now, by="alice"))
+    undone = await world.store.transact(transcript.undo(key, 99, world.now, principal=OPERATOR))
     assert undone
     assert len(undone.entries) == 4
     assert await world.texts(session) == []
-    assert await world.store.transact(transcript.undo(key, 1, world.now, by="alice")) is None
-    await world.store.transact(moves.back(key, world.now))
+    assert await world.store.transact(transcript.undo(key, 1, world.now, principal=OPERATOR)) is None
+    await world.store.transact(moves.back(key, world.now, principal=OPERATOR))
     assert await snapshot(world, session) == before
 
 
@@ -126,12 +126,12 @@ async def test_two_undos_come_back_one_by_one(world: World) -> None:
         await world.exchange(text)
     begun = await world.exchange("three")
     key, session = key_of(ALICE), begun.turn.session
-    await world.store.transact(transcript.undo(key, 1, world.now, by="a"))
-    await world.store.transact(transcript.undo(key, 1, world.now, by="a"))
+    await world.store.transact(transcript.undo(key, 1, world.now, principal=OPERATOR))
+    await world.store.transact(transcript.undo(key, 1, world.now, principal=OPERATOR))
     assert await world.texts(session) == ["one", "yes"]
-    await world.store.transact(moves.back(key, world.now))
+    await world.store.transact(moves.back(key, world.now, principal=OPERATOR))
     assert await world.texts(session) == ["one", "yes", "two", "yes"]
-    await world.store.transact(moves.back(key, world.now))
+    await world.store.transact(moves.back(key, world.now, principal=OPERATOR))
     assert await world.texts(session) == ["one", "yes", "two", "yes", "three", "yes"]
 
 
@@ -149,7 +149,7 @@ async def test_compaction_and_back(world: World) -> None:
     assert "question 4" in repr(shown)
     with pytest.raises(NothingToCompact, match="changed"):
         await world.store.transact(transcript.compact(key, plan, "again", world.now, by="agent"))
-    undone = await world.store.transact(moves.back(key, world.now))
+    undone = await world.store.transact(moves.back(key, world.now, principal=OPERATOR))
     assert undone
     assert undone.kind is OperationKind.COMPACTION
     assert await snapshot(world, session) == before
@@ -180,7 +180,7 @@ async def test_switch_to_an_older_session_and_back(world: World) -> None:
     assert left.end_reason is EndReason.SWITCHED
     again = await world.store.transact(sessions.switch(key, ALICE, first.turn.session, me, world.now, by="alice"))
     assert again.id == resumed.id
-    undone = await world.store.transact(moves.back(key, world.now))
+    undone = await world.store.transact(moves.back(key, world.now, principal=OPERATOR))
     assert undone
     assert undone.session == second.id
     assert await world.texts(second.id) == ["second topic", "yes"]
@@ -194,7 +194,7 @@ async def test_resume_from_another_platform_moves_the_session_and_back_returns_i
     assert moved.key == key_of(web)
     on_web = await world.exchange("from the web", source=web)
     assert on_web.turn.session == begun.turn.session
-    await world.store.transact(moves.back(key_of(web), world.now))
+    await world.store.transact(moves.back(key_of(web), world.now, principal=OPERATOR))
     home = await world.store.read(sessions.open_by_key(key_of(ALICE)))
     assert home
     assert home.id == begun.turn.session
@@ -296,11 +296,11 @@ async def test_branches_go_on_independently(world: World) -> None:
     await world.exchange("three", "answer three")
     assert await world.texts(child.id) == ["one", "answer one", "three", "answer three"]
     assert await world.texts(begun.turn.session) == ["one", "answer one", "two", "answer two"]
-    await world.store.transact(transcript.undo(key, 1, world.now, by="alice"))
-    undone = await world.store.transact(moves.back(key, world.now))
+    await world.store.transact(transcript.undo(key, 1, world.now, principal=OPERATOR))
+    undone = await world.store.transact(moves.back(key, world.now, principal=OPERATOR))
     assert undone
     assert undone.kind is OperationKind.UNDO
-    undone = await world.store.transact(moves.back(key, world.now))
+    undone = await world.store.transact(moves.back(key, world.now, principal=OPERATOR))
     assert undone
     assert (undone.kind, undone.session) == (OperationKind.BRANCH, begun.turn.session)
 
@@ -348,4 +348,4 @@ async def test_a_session_does_not_change_hands_in_the_middle_of_a_turn(world: Wo
     await world.say("on the web", web)
     assert await world.begin(web)
     with pytest.raises(SessionBusy):
-        await world.store.transact(moves.back(key_of(web), world.now))
+        await world.store.transact(moves.back(key_of(web), world.now, principal=OPERATOR))

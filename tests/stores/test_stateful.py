@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
@@ -412,13 +412,13 @@ class Moving(StoreMachine):
 
     @rule(place=places, turns_=st.sampled_from((1, 1, 2, 9)))
     def undo(self, place: str, turns_: int) -> None:
-        undone = self.do(transcript.undo(KEYS[place], turns_, self.model.now, by="somebody"))
+        undone = self.do(transcript.undo(KEYS[place], turns_, self.model.now, principal=OPERATOR))
         hidden = [entry.text for entry in undone.entries] if undone else []
         assert hidden == self.model.undo(KEYS[place], turns_)
 
     @rule(place=places, only_undo=seldom)
     def back(self, place: str, only_undo: bool) -> None:
-        step = (moves.redo if only_undo else moves.back)(KEYS[place], self.model.now)
+        step = (moves.redo if only_undo else moves.back)(KEYS[place], self.model.now, principal=PEOPLE[place])
         try:
             expected = self.model.back(KEYS[place], *((OperationKind.UNDO,) if only_undo else OperationKind))
         except SessionBusy:
@@ -473,7 +473,7 @@ async def test_whoever_returns_to_an_old_conversation_stays_there(world: World) 
     old = await world.exchange("old topic", rules=IDLE_HOUR)
     world.later(hours=5)
     assert (await world.exchange("new topic", rules=IDLE_HOUR)).opened.opening is Opening.RESET
-    await world.store.transact(moves.back(key, world.now))
+    await world.store.transact(moves.back(key, world.now, principal=OPERATOR))
     assert (await world.exchange("where were we", rules=IDLE_HOUR)).turn.session == old.turn.session
     await world.store.transact(sessions.reset(key, PLACES["alice"], world.now, by="alice"))
     world.later(hours=5)
@@ -491,7 +491,7 @@ async def test_undo_after_a_compaction_leaves_the_summary(world: World) -> None:
     entries = await world.store.read(transcript.load_visible(begun.turn.session, OPERATOR))
     plan = plan_compaction(entries, keep_exchanges=1)
     await world.store.transact(transcript.compact(KEYS["alice"], plan, "in short", world.now, by="agent"))
-    await world.store.transact(transcript.undo(KEYS["alice"], 1, world.now, by="alice"))
+    await world.store.transact(transcript.undo(KEYS["alice"], 1, world.now, principal=OPERATOR))
     assert await world.texts(begun.turn.session) == ["in short"]
 
 
@@ -538,9 +538,9 @@ async def test_going_back_here_ends_nothing_elsewhere(world: World) -> None:
     first = (await world.exchange("first")).turn.session
     await world.store.transact(sessions.reset(KEYS["alice"], PLACES["alice"], world.now, by="alice"))
     await carry(world, first, "alice a")
-    await world.store.transact(moves.back(KEYS["alice"], world.now))
+    await world.store.transact(moves.back(KEYS["alice"], world.now, principal=OPERATOR))
     assert await open_at(world, "alice") == first
-    await world.store.transact(moves.back(KEYS["alice a"], world.now))
+    await world.store.transact(moves.back(KEYS["alice a"], world.now, principal=OPERATOR))
     assert await open_at(world, "alice") == first
     assert await open_at(world, "alice a") is None
 
@@ -550,7 +550,7 @@ async def test_a_session_that_comes_home_is_found_there(world: World) -> None:
     await carry(world, first, "alice a")
     second = (await world.exchange("second")).turn.session
     await carry(world, second, "alice b")
-    await world.store.transact(moves.back(KEYS["alice a"], world.now))
+    await world.store.transact(moves.back(KEYS["alice a"], world.now, principal=OPERATOR))
     assert await open_at(world, "alice") == first
     assert await world.store.read(violations()) == []
     await world.store.transact(sessions.end((await begun_in(world)).number, EndReason.HANDED_OFF, world.now))
@@ -569,8 +569,8 @@ async def test_back_twice_where_a_conversation_was_carried_away(world: World) ->
     await carry(world, second.id, "alice a")
     third = (await world.exchange("third", source=PLACES["alice b"])).turn.session
     await carry(world, third, "alice")
-    await world.store.transact(moves.back(KEYS["alice"], world.now))
-    await world.store.transact(moves.back(KEYS["alice"], world.now))
+    await world.store.transact(moves.back(KEYS["alice"], world.now, principal=OPERATOR))
+    await world.store.transact(moves.back(KEYS["alice"], world.now, principal=OPERATOR))
     assert await open_at(world, "alice") == first
     assert await world.store.read(violations()) == []
 
@@ -582,12 +582,12 @@ async def test_going_back_takes_no_session_out_of_a_turn_elsewhere(world: World)
     await world.say("question", PLACES["alice a"])
     assert await world.begin(PLACES["alice a"])
     with pytest.raises(SessionBusy):
-        await world.store.transact(moves.back(KEYS["alice"], world.now))
+        await world.store.transact(moves.back(KEYS["alice"], world.now, principal=OPERATOR))
     assert await open_at(world, "alice a") == first
 
 
 @contextmanager
-def opened(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Store]]:
+def opened(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Generator[tuple[asyncio.Runner, Store]]:
     """One store for all examples, emptied before each: to make one takes longer than an example."""
     with asyncio.Runner() as runner:
         url = str(tmp_path / "palaver.db")
@@ -600,7 +600,7 @@ def opened(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
             runner.run(store.close())
 
 
-EXAMPLES = {
+EXAMPLES: dict[tuple[str, type[StoreMachine]], int] = {
     ("sqlite", Turning): 15,
     ("sqlite", Moving): 30,
     ("sqlite", Everything): 15,
@@ -624,4 +624,5 @@ def test_the_store_does_what_the_model_does(
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     with opened(engine, tmp_path, request) as (runner, store):
-        run_state_machine_as_test(lambda: machine(runner.run, store), settings=wanted)
+        machines: Any = lambda: machine(runner.run, store)  # noqa: E731 - it is called like a class
+        run_state_machine_as_test(machines, settings=wanted)

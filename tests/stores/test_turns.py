@@ -23,7 +23,7 @@ def world(store: Store) -> World:
 
 
 async def state_of(world: World, number: int | None) -> InboxState:
-    row = await world.store.read(turns.inbox_row(number or 0))
+    row = await world.store.read(turns.inbox_row(number or 0, OPERATOR))
     assert row
     return row.state
 
@@ -126,7 +126,7 @@ async def test_a_failed_turn_fails_its_messages_and_the_queue_goes_on(world: Wor
     begun = await world.begin()
     assert begun
     await world.store.transact(turns.settle(begun.turn, [], [], NOON, error="provider down"))
-    row = await world.store.read(turns.inbox_row(number or 0))
+    row = await world.store.read(turns.inbox_row(number or 0, OPERATOR))
     assert row
     assert (row.state, row.reason) == (InboxState.FAILED, "provider down")
     await world.say("again")

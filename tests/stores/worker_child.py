@@ -11,6 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from itertools import count
+from typing import Any
 
 from palaver.domain.compaction import plan_compaction
 from palaver.domain.errors import NotFound, NothingToCompact, SessionBusy, StaleFence
@@ -28,7 +29,8 @@ ME = Principal.speaking(PLACES[0])
 # What a worker may be told when it is too late or there is nothing to do.
 REFUSALS = (StaleFence, SessionBusy, NothingToCompact, NotFound)
 SHARED_IDS = 40
-Record = tuple[object, ...]
+Record = tuple[Any, ...]
+Action = Callable[[], Awaitable[None]]
 
 
 class Worker:
@@ -41,7 +43,7 @@ class Worker:
         self.claimed: list[Delivery] = []
         self.words = count(1)
         # Most steps move a turn on; the others get in its way.
-        self.actions: list[Callable[[], Awaitable[None]]] = [
+        self.actions: list[Action] = [
             *[self.accept] * 5,
             *[self.begin] * 6,
             *[self.append] * 5,
@@ -167,10 +169,12 @@ class Worker:
 
     async def undo(self) -> None:
         place = self.chance.choice(PLACES)
-        await self.store.transact(transcript.undo(key_of(place), self.chance.randrange(1, 3), self.now, by=self.name))
+        await self.store.transact(
+            transcript.undo(key_of(place), self.chance.randrange(1, 3), self.now, principal=OPERATOR)
+        )
 
     async def back(self) -> None:
-        await self.store.transact(moves.back(key_of(self.chance.choice(PLACES)), self.now))
+        await self.store.transact(moves.back(key_of(self.chance.choice(PLACES)), self.now, principal=OPERATOR))
 
     async def some_session(self) -> str:
         """A session of any of the three places."""

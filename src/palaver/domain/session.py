@@ -32,6 +32,11 @@ class Principal:
     identities: frozenset[str] = frozenset()
     sees_all: bool = False
 
+    @property
+    def name(self) -> str:
+        """Who it was, for the record of operations."""
+        return "operator" if self.sees_all else min(self.identities, default="nobody")
+
     @classmethod
     def operator(cls) -> "Principal":
         """Whoever holds the database itself."""

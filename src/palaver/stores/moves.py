@@ -20,23 +20,26 @@ _HIDING = frozenset({OperationKind.UNDO, OperationKind.COMPACTION})
 
 
 @work
-def back(key: SessionKey, now: datetime) -> Steps[Undone | None]:
+def back(key: SessionKey, now: datetime, *, principal: Principal) -> Steps[Undone | None]:
     """Take back the last operation of this conversation that still stands, whatever it was."""
-    return (yield from _take_back(key, now, *OperationKind))
+    return (yield from _take_back(key, now, principal, *OperationKind))
 
 
 @work
-def redo(key: SessionKey, now: datetime) -> Steps[Undone | None]:
+def redo(key: SessionKey, now: datetime, *, principal: Principal) -> Steps[Undone | None]:
     """Bring back what the last undo took."""
-    return (yield from _take_back(key, now, OperationKind.UNDO))
+    return (yield from _take_back(key, now, principal, OperationKind.UNDO))
 
 
-def _take_back(key: SessionKey, now: datetime, *kinds: OperationKind) -> Steps[Undone | None]:
+def _take_back(
+    key: SessionKey, now: datetime, principal: Principal, *kinds: OperationKind
+) -> Steps[Undone | None]:
     yield Lock(key.text)
     found = yield from operations.newest(key, *kinds)
     if found is None:
         return None
     number, session_number, kind, details = found
+    yield from get_visible((yield from get(session_number)).id, principal)
     yield from operations.mark_undone(number, now)
     if kind in _HIDING:
         return (yield from _show(OperationKind(kind), number, session_number, from_json(details)))

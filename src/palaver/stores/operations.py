@@ -28,7 +28,7 @@ def newest(key: SessionKey, *kinds: OperationKind) -> Steps[tuple[int, int, str,
     marks = ", ".join("?" * len(kinds))
     rows = yield (
         "SELECT no, session_no, kind, details FROM operations"
-        f" WHERE key = ? AND undone_at IS NULL AND kind IN ({marks}) ORDER BY no DESC LIMIT 1",
+        f" WHERE key = ? AND undone_at IS NULL AND kind IN ({marks}) ORDER BY at DESC, no DESC LIMIT 1",
         (key.text, *(kind.value for kind in kinds)),
     )
     return (rows[0][0], rows[0][1], rows[0][2], rows[0][3]) if rows else None

@@ -126,6 +126,8 @@ class SqliteDatabase:
         return self._wakeups.listen(topic)
 
     async def close(self) -> None:
+        if not self._writer.is_alive():
+            return
         self._jobs.put(_Stop())
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._writer.join)

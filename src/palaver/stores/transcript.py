@@ -8,6 +8,7 @@ from palaver.domain.errors import NothingToCompact
 from palaver.domain.key import SessionKey
 from palaver.domain.session import Principal, Session
 from palaver.domain.transcript import Entry, Role
+from palaver.domain.turn import Turn
 from palaver.ports.store import OperationKind, Undone
 from palaver.ports.work import Lock, Notify, Steps, Value, work
 from palaver.stores import operations
@@ -32,8 +33,12 @@ JOURNAL = "journal"
 
 
 @work
-def load(session_number: int) -> Steps[list[Entry]]:
-    """What the view is made of: everything not hidden. For the conversation itself, inside a turn."""
+def load(turn: Turn) -> Steps[list[Entry]]:
+    """What the view of a turn is made of: everything not hidden in the session that the turn holds."""
+    return (yield from _shown(turn.session_number))
+
+
+def _shown(session_number: int) -> Steps[list[Entry]]:
     rows = yield (
         "SELECT body FROM entries WHERE id >= ? AND id < ? AND hidden_by IS NULL ORDER BY id",
         (session_number * SEQS, (session_number + 1) * SEQS),
@@ -44,7 +49,7 @@ def load(session_number: int) -> Steps[list[Entry]]:
 @work
 def load_visible(session: str, principal: Principal) -> Steps[list[Entry]]:
     found = yield from get_visible(session, principal)
-    return (yield from load(found.number))
+    return (yield from _shown(found.number))
 
 
 @work
@@ -84,18 +89,18 @@ def journal(kind: str, session_number: int, first_seq: int, last_seq: int) -> St
 
 
 @work
-def undo(key: SessionKey, count: int, now: datetime, *, by: str) -> Steps[Undone | None]:
+def undo(key: SessionKey, count: int, now: datetime, *, principal: Principal) -> Steps[Undone | None]:
     """Hide the last `count` turns in which a person spoke, and everything since; more than there are means all."""
     yield Lock(key.text)
     session = yield from open_by_key(key)
     if session is None:
         return None
-    entries = yield from load(session.number)
+    entries = yield from load_visible(session.id, principal)
     first = _first_of_last_turns(entries, count)
     if first is None:
         return None
     hidden = tuple(entry for entry in entries if entry.seq >= first)
-    yield from _hide(OperationKind.UNDO, key, session, hidden, now, by=by)
+    yield from _hide(OperationKind.UNDO, key, session, hidden, now, by=principal.name)
     return Undone(kind=OperationKind.UNDO, session=session.id, entries=hidden)
 
 
@@ -131,7 +136,7 @@ def compact(key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, 
     """Put a summary in the place of the planned entries, if they are all still there and something is gained."""
     yield Lock(key.text)
     session = yield from open_by_key(key)
-    shown = (yield from load(session.number)) if session else []
+    shown = (yield from _shown(session.number)) if session else []
     covered = {entry.seq for entry in plan.covered}
     if session is None or not covered <= {entry.seq for entry in shown}:
         raise NothingToCompact("the conversation has changed since the summary was asked for")

@@ -8,7 +8,7 @@ from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import InboxState, TurnState, advance
 from palaver.domain.reset import extends_idle_time
-from palaver.domain.session import identity_of
+from palaver.domain.session import Principal, identity_of
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Role, Sender
 from palaver.domain.turn import Inbound, Outbound, Received, Turn, Usage
@@ -72,9 +72,16 @@ def accept(inbound: Inbound, key: SessionKey, now: datetime, *, refused: str | N
 
 
 @work
-def inbox_row(number: int) -> Steps[Received | None]:
+def inbox_row(number: int, principal: Principal) -> Steps[Received | None]:
+    """A message and what became of it, for whoever sent it or holds the database."""
     rows = yield f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no = ?", (number,)
-    return received_of(rows[0]) if rows else None
+    received = received_of(rows[0]) if rows and rows[0][_BODY] else None
+    if received and (principal.sees_all or identity_of(received.inbound.source) in principal.identities):
+        return received
+    return None
+
+
+_BODY = 6  # of INBOX_COLUMNS; what was erased has none
 
 
 @work

@@ -31,7 +31,7 @@ CREATE TABLE sessions (
 ) @strict;
 CREATE UNIQUE INDEX one_open_session_per_key ON sessions (key) WHERE ended IS NULL;
 CREATE UNIQUE INDEX title_unique_per_owner ON sessions (owner, title) WHERE title IS NOT NULL;
-CREATE INDEX sessions_by_activity ON sessions (last_active);
+CREATE INDEX sessions_by_activity ON sessions (last_active, no);
 
 -- Who took part in a session, and so may read it.
 CREATE TABLE participants (
@@ -132,7 +132,8 @@ CREATE TABLE operations (
   details TEXT NOT NULL DEFAULT '{}',
   undone_at @int
 ) @strict;
-CREATE INDEX operations_by_key ON operations (key, no);
+CREATE INDEX operations_by_key ON operations (key, at, no);
+CREATE INDEX operations_by_session ON operations (session_no);
 
 CREATE TABLE people (
   id TEXT PRIMARY KEY,

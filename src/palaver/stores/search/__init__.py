@@ -15,4 +15,6 @@ async def open_search(database: Database) -> Search:
         return IndexSearch(database, SqliteIndex(database))
     from palaver.stores.search.postgres_index import PostgresIndex  # noqa: PLC0415 - an extra
 
-    return IndexSearch(database, PostgresIndex(database))
+    index = PostgresIndex(database)
+    await index.open()
+    return IndexSearch(database, index)

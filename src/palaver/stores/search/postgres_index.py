@@ -6,8 +6,8 @@ remembered one by one until the running ones have ended: nothing that is committ
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import asyncpg
 
@@ -27,6 +27,8 @@ from palaver.stores.sessions import Filter
 
 __all__ = ["PostgresIndex"]
 
+T = TypeVar("T")
+
 _LOCK = Lock("search index")
 _NOTES = 256
 _WINDOW = 2_000
@@ -41,7 +43,6 @@ _SCHEMA = (
     "CREATE INDEX search_documents_by_term ON search_documents USING gin (terms)",
     "CREATE TABLE search_ahead (pos BIGINT PRIMARY KEY, xid XID8 NOT NULL, done BIGINT NOT NULL)",
     "CREATE TABLE search_mark (format TEXT NOT NULL, xid XID8 NOT NULL, pos BIGINT NOT NULL, version BIGINT NOT NULL)",
-    "CREATE INDEX IF NOT EXISTS journal_by_xid ON journal (xid, pos)",
     # Rows that came with a dump carry the ids of another server; here they are as old as their arrival.
     "UPDATE journal SET xid = pg_current_xact_id() WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())",
 )
@@ -79,6 +80,9 @@ class PostgresIndex:
         self._complete = 0
         self._one_at_a_time = asyncio.Lock()
 
+    async def open(self) -> None:
+        await self._database.transact(_make(only_if_broken=True))
+
     async def catch_up(self, *, tidy: bool) -> int:
         """What was removed leaves the disk with the next vacuum, as it does everywhere in PostgreSQL."""
         del tidy
@@ -93,7 +97,7 @@ class PostgresIndex:
                 if not read.noted and not read.forgettable:
                     return entries
                 documents = await asyncio.to_thread(_documents_of, read.progress)
-                if await self._database.transact(_write(read, documents)):
+                if await self._whole(self._database.transact(_write(read, documents))):
                     entries += sum(len(change.entries) for change in read.progress.changes)
 
     async def _unread(self) -> _Read | None:
@@ -105,16 +109,18 @@ class PostgresIndex:
 
     async def candidates(self, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool) -> list[Candidate]:
         complete = self._complete
-        try:
-            found = await self._database.read(_candidates(wanted, after, limit, bodies=bodies))
-            # Looked at afterwards: whatever was thrown away meanwhile was empty to whoever read on.
-            table = await self._database.read(_table())
-        except _BROKEN as error:
-            await self._database.transact(_make())
-            raise IndexLost(str(error)) from error
-        if table != complete:
+        found = await self._whole(self._database.read(_candidates(wanted, after, limit, bodies=bodies)))
+        # Looked at afterwards: whatever was thrown away meanwhile was empty to whoever read on.
+        if await self._whole(self._database.read(_table())) != complete:
             raise IndexLost("the tables were replaced")
         return found
+
+    async def _whole(self, step: Awaitable[T]) -> T:
+        try:
+            return await step
+        except _BROKEN as error:
+            await self.clear()
+            raise IndexLost(str(error)) from error
 
     async def clear(self) -> None:
         await self._database.transact(_make())
@@ -150,14 +156,22 @@ def _make(*, only_if_broken: bool = False) -> Steps[None]:
     for statement in _SCHEMA:
         yield statement, ()
     yield "INSERT INTO search_mark VALUES (?, '0', 0, 0)", (FORMAT,)
+    # Asked for first: even to find that it is there, it would wait for everybody who writes, and they for it.
+    if not (yield from _exists("journal_by_xid")):
+        yield "CREATE INDEX journal_by_xid ON journal (xid, pos)", ()
 
 
 def _is_sound() -> Steps[bool]:
     for table in _TABLES:
-        if (yield "SELECT to_regclass(?)::text", (table,)) == [(None,)]:
+        if not (yield from _exists(table)):
             return False
     rows = yield _STATE, ()
     return bool(rows) and rows[0][0] == FORMAT and not rows[0][7]
+
+
+def _exists(name: str) -> Steps[bool]:
+    rows = yield "SELECT to_regclass(?) IS NOT NULL", (name,)
+    return rows[0][0]
 
 
 @work
