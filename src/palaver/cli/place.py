@@ -39,6 +39,5 @@ def store_url(option: str, environment: Mapping[str, str] = os.environ) -> str:
 
 def store_file(url: str) -> Path | None:
     """The file of a SQLite store; None for a store that is no file."""
-    if url.lower().startswith("sqlite:///"):
-        return Path(unquote(url[len("sqlite:///") :])).expanduser()
-    return None if "://" in url else Path(url).expanduser()
+    text = unquote(url[len("sqlite:///") :]) if url.lower().startswith("sqlite:///") else url
+    return None if "://" in text else Path(text).expanduser()

@@ -73,6 +73,7 @@ class _Classes(dict[int, str]):
 
 
 _classes = _Classes()
+_CHUNK = re.compile(r"\S+")
 _WORD = re.compile("[uld][uldm]*(?:t[uld][uldm]*){0,7}|c[cm]*")
 _TIED = re.compile("[uldm]+")
 _PART = re.compile("u[um]*(?![lm])|u?m*l[lm]*|d[dm]*")
@@ -107,12 +108,19 @@ class _Piece(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """One stretch of text between spaces or punctuation."""
+    """A stretch of text without spaces or punctuation, taken apart."""
 
     line: str
     pieces: tuple[_Piece, ...]
     """In the order of `line`."""
     wholes: tuple[_Piece, ...] = ()
+
+
+class _Stretch(NamedTuple):
+    line: str
+    wholes: tuple[str, ...]
+    start: int
+    end: int
 
 
 class Line(NamedTuple):
@@ -121,33 +129,40 @@ class Line(NamedTuple):
     text: str
     """` word word run `: phrases are looked up in it."""
     wholes: list[str]
-    stretches: list[tuple[str, Span]]
-    """The parts of the line, each with its place in the original."""
 
 
 def cut(text: str) -> Line:
-    spans = [found.span() for found in _WORD.finditer(text.translate(_classes))]
-    words = [_words_of(text[start:end]) for start, end in spans]
-    stretches = [(line, span) for (line, _), span in zip(words, spans, strict=True) if line]
-    wholes = [whole for _, wholes in words if wholes for whole in wholes]
-    return Line(f" {' '.join([line for line, _ in stretches])} ", wholes, stretches)
+    chunks = [_known(chunk) if len(chunk) <= _LONGEST else _chunk(chunk) for chunk in text.split()]
+    wholes = [whole for _, wholes, _ in chunks if wholes for whole in wholes]
+    return Line(f" {' '.join([line for line, _, _ in chunks if line])} ", wholes)
 
 
-def _words_of(raw: str) -> tuple[str, tuple[str, ...]]:
-    return _words_again(raw) if len(raw) <= _LONGEST else _words(raw)
+def _stretches(text: str) -> list[_Stretch]:
+    """The same, with the place of everything."""
+    return [
+        _Stretch(each.line, each.wholes, found.start() + each.start, found.start() + each.end)
+        for found in _CHUNK.finditer(text)
+        for each in (_known(found[0]) if len(found[0]) <= _LONGEST else _chunk(found[0]))[2]
+    ]
+
+
+def _chunk(chunk: str) -> tuple[str, tuple[str, ...], tuple[_Stretch, ...]]:
+    spans = [found.span() for found in _WORD.finditer(chunk.translate(_classes))]
+    stretches = [_Stretch(*_words(chunk[start:end]), start, end) for start, end in spans]
+    kept = tuple(each for each in stretches if each.line)
+    return " ".join(each.line for each in kept), tuple(whole for each in kept for whole in each.wholes), kept
+
+
+_known = lru_cache(maxsize=32768)(_chunk)
+"""The same chunks come again and again."""
 
 
 def _words(raw: str) -> tuple[str, tuple[str, ...]]:
     classes = raw.translate(_classes)
-    if classes[0] == _RUN:
-        plain = raw.translate(_plain_runs)
-        if len(plain) == len(raw):
-            return plain, ()
+    if classes[0] == _RUN and len(plain := raw.translate(_plain_runs)) == len(raw):
+        return plain, ()
     found = _pieces(raw, classes)
     return found.line, tuple(whole.text for whole in found.wholes)
-
-
-_words_again = lru_cache(maxsize=32768)(_words)
 
 
 class _PlainRuns(dict[int, str]):
@@ -197,6 +212,9 @@ def _whole(parts: list[_Piece]) -> list[_Piece]:
 
 
 def _pieces_of_run(raw: str, classes: str) -> _Cut:
+    plain = raw.translate(_plain_runs)
+    if len(plain) == len(raw):
+        return _Cut(plain, tuple(_Piece(char, at, at + 1) for at, char in enumerate(plain)))
     pieces: list[_Piece] = []
     line: list[str] = []
     for unit in _UNIT.finditer(classes):
@@ -300,58 +318,58 @@ class _Seen:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._line = cut(text)
-        lengths = (len(line) + 1 for line, _ in self._line.stretches)
-        self._begins = list(accumulate(lengths, initial=1))
-        self._stretches: dict[int, tuple[list[int], list[Span]]] = {}
+        self._stretches = _stretches(text)
+        self._line = f" {' '.join([each.line for each in self._stretches])} "
+        self._begins = list(accumulate((len(each.line) + 1 for each in self._stretches), initial=1))
+        self._opened: dict[int, tuple[list[int], list[Span]]] = {}
 
     def places_of(self, clause: Clause) -> list[Span]:
         spans = self._spans_of(clause.needle)
         single = clause.whole or (clause.words[0] if len(clause.words) == 1 else "")
         if clause.whole:
             spans += self._spans_of(Clause((single,), clause.prefix).needle)
-        if single and any(_fits(whole, single, clause) for whole in self._line.wholes):
-            spans += self._wholes_of(single, clause)
-        return spans
+        return [*spans, *(self._wholes_of(single, clause) if single else ())]
 
     def _spans_of(self, needle: str) -> list[Span]:
         """The first places of it; a snippet shows no more."""
         spans: list[Span] = []
-        at = self._line.text.find(needle)
+        at = self._line.find(needle)
         while at >= 0 and len(spans) < _MOST_MARKS:
             spans += self._pieces_between(at, at + len(needle))
-            at = self._line.text.find(needle, at + 1)
+            at = self._line.find(needle, at + 1)
         return spans
 
     def _pieces_between(self, first: int, last: int) -> Iterator[Span]:
         """Where the pieces come from that lie in this part of the line."""
         index = max(bisect_right(self._begins, first) - 1, 0)
-        while index < len(self._line.stretches) and self._begins[index] < last:
-            starts, spans = self._opened(index)
+        while index < len(self._stretches) and self._begins[index] < last:
+            starts, spans = self._open(index)
             yield from spans[bisect_left(starts, first) : bisect_left(starts, last)]
             index += 1
 
-    def _opened(self, index: int) -> tuple[list[int], list[Span]]:
+    def _open(self, index: int) -> tuple[list[int], list[Span]]:
         """The pieces of one stretch: where each begins in the line, and its span in the original."""
-        if index not in self._stretches:
-            _, (start, end) = self._line.stretches[index]
-            raw = self._text[start:end]
-            found = _pieces(raw, raw.translate(_classes))
+        if index not in self._opened:
+            stretch, begin = self._stretches[index], self._begins[index]
+            raw = self._text[stretch.start : stretch.end]
             starts: list[int] = []
             at = 0
-            for piece in found.pieces:
-                at = found.line.index(piece.text, at)
-                starts.append(self._begins[index] + at)
+            pieces = _pieces(raw, raw.translate(_classes)).pieces
+            for piece in pieces:
+                at = stretch.line.index(piece.text, at)
+                starts.append(begin + at)
                 at += len(piece.text)
-            self._stretches[index] = starts, [(start + piece.start, start + piece.end) for piece in found.pieces]
-        return self._stretches[index]
+            spans = [(stretch.start + piece.start, stretch.start + piece.end) for piece in pieces]
+            self._opened[index] = starts, spans
+        return self._opened[index]
 
     def _wholes_of(self, wanted: str, clause: Clause) -> Iterator[Span]:
-        for _, (start, end) in self._line.stretches:
-            raw = self._text[start:end]
-            if any(_fits(whole, wanted, clause) for whole in _words_of(raw)[1]):
-                found = _pieces(raw, raw.translate(_classes)).wholes
-                yield from ((start + w.start, start + w.end) for w in found if _fits(w.text, wanted, clause))
+        for stretch in self._stretches:
+            if stretch.wholes and any(_fits(whole, wanted, clause) for whole in stretch.wholes):
+                raw = self._text[stretch.start : stretch.end]
+                for whole in _pieces(raw, raw.translate(_classes)).wholes:
+                    if _fits(whole.text, wanted, clause):
+                        yield stretch.start + whole.start, stretch.start + whole.end
 
 
 def _fits(term: str, wanted: str, clause: Clause) -> bool:
@@ -383,10 +401,10 @@ def parse_query(text: str) -> Query:
 
 
 def _clause(asked: str) -> Clause | None:
-    line = cut(asked)
-    words = tuple(line.text.split())
+    stretches = _stretches(asked)
+    words = tuple(word for each in stretches for word in each.line.split())
     if not words:
         return None
-    _, (_, end) = line.stretches[-1]
-    whole = "".join(words) if len(line.stretches) == 1 and "".join(words) in line.wholes else ""
+    end = stretches[-1].end
+    whole = "".join(words) if len(stretches) == 1 and "".join(words) in stretches[0].wholes else ""
     return Clause(words[:_LONGEST], asked[end : end + 1] == "*" and not _is_run(words[-1]), whole)

@@ -31,9 +31,7 @@ def redo(key: SessionKey, now: datetime, *, principal: Principal) -> Steps[Undon
     return (yield from _take_back(key, now, principal, OperationKind.UNDO))
 
 
-def _take_back(
-    key: SessionKey, now: datetime, principal: Principal, *kinds: OperationKind
-) -> Steps[Undone | None]:
+def _take_back(key: SessionKey, now: datetime, principal: Principal, *kinds: OperationKind) -> Steps[Undone | None]:
     yield Lock(key.text)
     found = yield from operations.newest(key, *kinds)
     if found is None:

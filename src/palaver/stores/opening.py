@@ -1,12 +1,12 @@
 """Opening a store: from a URL to a database with an up-to-date schema, and the index beside it."""
 
-import re
+import os
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from palaver.domain.errors import StoreError, UnknownStore
+from palaver.domain.errors import NewerSchema, StoreError, UnknownStore
 from palaver.ports.store import Database
 from palaver.stores.ownership import FileOwnership, refuse_network_disk
 from palaver.stores.schema import POSTGRES, SQLITE, known_migrations, migrate_step, pending
@@ -14,7 +14,7 @@ from palaver.stores.search import open_search
 from palaver.stores.sqlite import SqliteDatabase, connect
 from palaver.stores.store import Store
 
-__all__ = ["back_up", "open_store"]
+__all__ = ["back_up", "open_store", "sqlite_path"]
 
 _SQLITE_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
 _POSTGRES_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta'"
@@ -25,36 +25,52 @@ async def open_store(url: str, *, exclusive: bool = False) -> Store:
 
     A gateway opens it exclusively: a SQLite file belongs to one gateway. Commands read and write beside it.
     """
-    scheme = urlsplit(url).scheme.lower() if "://" in url else "sqlite"
+    scheme = url.partition("://")[0].lower() if "://" in url else "sqlite"
     if scheme in {"postgresql", "postgres"}:
         return await _open_postgres(url)
-    if scheme == "sqlite" and url.strip():
-        return await _open_sqlite(_path(url), exclusive=exclusive)
+    path = sqlite_path(url) if scheme == "sqlite" else None
+    if path is not None:
+        return await _open_sqlite(path.resolve(), exclusive=exclusive)
     raise UnknownStore(
         "Unknown store",
-        found=re.sub(r"//[^@/]*@", "//…@", url),
+        found=f"{scheme}://…" if "://" in url else url,
         allowed="sqlite:///path, a path, or postgresql://user@host/database",
         example="sqlite:///palaver.db",
     )
 
 
-def _path(url: str) -> Path:
-    """After `sqlite:///` comes the path; a fourth slash begins an absolute one."""
-    return Path(unquote(url[len("sqlite:///") :]) if url.startswith("sqlite:///") else url).expanduser().absolute()
+def sqlite_path(url: str) -> Path | None:
+    """After `sqlite:///` comes the path; a fourth slash begins an absolute one. None where there is no path."""
+    text = unquote(url[len("sqlite:///") :]) if url.lower().startswith("sqlite:///") else url
+    return Path(text).expanduser() if text.strip() and "://" not in text else None
 
 
 async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    refuse_network_disk(path.parent)
     ownership = FileOwnership(path)
-    if exclusive:
-        ownership.take()
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        refuse_network_disk(path.parent)
+        _refuse_foreign_file(path)
+        if exclusive:
+            ownership.take()
         database = SqliteDatabase(path, ownership)
-    except sqlite3.Error as error:
+    except (OSError, sqlite3.Error) as error:
         ownership.release()
         raise StoreError(f"the database {path} cannot be opened: {error}") from error
     return await _ready(database, _SQLITE_TABLE, SQLITE)
+
+
+def _refuse_foreign_file(path: Path) -> None:
+    """Look before anything is written: a file of somebody else's stays as it is."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    db = connect(path, read_only=True)
+    try:
+        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    finally:
+        db.close()
+    if tables and "meta" not in tables:
+        raise StoreError(f"{path} is a database of another program: choose another file")
 
 
 async def _open_postgres(url: str) -> Store:
@@ -88,16 +104,27 @@ async def _migrate(database: Database, version_table: str, words: Mapping[str, s
     if missing and missing[0].number > 1 and isinstance(database, SqliteDatabase):
         back_up(database.path, missing[0].number - 1)
     for migration in missing:
-        await database.transact(migrate_step(migration, words, waiting))
+        try:
+            await database.transact(migrate_step(migration, words, waiting))
+        except NewerSchema:
+            raise
+        except StoreError as error:
+            raise StoreError(f"migration {migration.name} failed, nothing was changed: {error}") from error
 
 
-def back_up(path: Path, version: int) -> Path:
+def back_up(path: Path, version: int) -> None:
     """A copy of the whole database as it is, beside it: `palaver.db.schema-3`."""
     copy = path.with_name(f"{path.name}.schema-{version}")
-    source, target = connect(path, read_only=True), sqlite3.connect(copy)
+    unfinished = path.with_name(f"{copy.name}.{os.getpid()}")
+    source, target = connect(path, read_only=True), sqlite3.connect(unfinished)
     try:
         source.backup(target)
+        # Somebody else may have migrated meanwhile: then theirs is the backup, and this is none.
+        found = target.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
     finally:
         source.close()
         target.close()
-    return copy
+    if found == (str(version),):
+        unfinished.replace(copy)
+    else:
+        unfinished.unlink()

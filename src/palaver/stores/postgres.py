@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from palaver.domain.errors import StoreUnavailable
+from palaver.domain.errors import StoreError, StoreUnavailable
 from palaver.ports.work import Lock, Notify, Row, Statement, Steps, Work
 from palaver.stores.wakeups import Wakeups
 
@@ -75,6 +75,7 @@ class PostgresDatabase:
         self._connections = connections
         self._wakeups = Wakeups()
         self._pool: Any = None
+        self._closed = False
         self._listener: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -96,6 +97,9 @@ class PostgresDatabase:
         return self._wakeups.listen(topic)
 
     async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         if self._listener:
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
@@ -106,6 +110,8 @@ class PostgresDatabase:
         """Try again what certainly did not happen; say so when that is not known."""
         pause = _FIRST_PAUSE
         for attempt in range(_TRIES):
+            if self._closed:
+                raise StoreError("the store is closed")
             try:
                 async with self._transaction(read_only=read_only) as connection:
                     return await _drive(connection, iter(work))
@@ -114,6 +120,8 @@ class PostgresDatabase:
                     raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
+            except asyncpg.PostgresError as error:
+                raise StoreError(f"the database refused: {error}") from error
         raise AssertionError
 
     @asynccontextmanager

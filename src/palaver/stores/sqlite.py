@@ -80,6 +80,8 @@ class _Job(Generic[T]):
         woken: set[str] = set()
         try:
             self.result = drive(db, iter(self.work), woken)
+        except sqlite3.Error as error:
+            self.error = StoreError(f"the database refused: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it is belongs to the caller, not to this thread
             self.error = error
         return None if self.error or self.future.cancelled() else woken
@@ -112,22 +114,26 @@ class SqliteDatabase:
         self._checkpoints = ThreadPoolExecutor(1, thread_name_prefix="palaver-checkpoint")
         self._db = connect(path)
         self._batches = 0
+        self._closed = False
         self._writer.start()
 
     async def transact(self, work: Work[T]) -> T:
+        self._refuse_when_closed()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.put(_Job(work, future))  # pyright: ignore[reportArgumentType]
         return await future
 
     async def read(self, work: Work[T]) -> T:
+        self._refuse_when_closed()
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         return self._wakeups.listen(topic)
 
     async def close(self) -> None:
-        if not self._writer.is_alive():
+        if self._closed:
             return
+        self._closed = True
         self._jobs.put(_Stop())
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._writer.join)
@@ -139,6 +145,10 @@ class SqliteDatabase:
         self._db.close()
         self._ownership.release()
 
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise StoreError("the store is closed")
+
     # Readers
 
     def _read(self, work: Work[T]) -> T:
@@ -146,6 +156,8 @@ class SqliteDatabase:
         db.execute("BEGIN")
         try:
             return drive(db, iter(work), set())
+        except sqlite3.Error as error:
+            raise StoreError(f"the database cannot be read: {error}") from error
         finally:
             db.execute("ROLLBACK")
 

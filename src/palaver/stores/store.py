@@ -29,6 +29,7 @@ class Store:
     def __init__(self, database: Database, search: Search) -> None:
         self.database = database
         self.search = search
+        self._closed = False
 
     async def transact(self, work: Work[T]) -> T:
         return await self.database.transact(work)
@@ -40,6 +41,9 @@ class Store:
         return self.database.listen(topic)
 
     async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         await self.search.close()
         await self.database.close()
 

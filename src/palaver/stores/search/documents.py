@@ -50,7 +50,7 @@ def documents_of(entry_id: int, entry: Entry, session: int, platform: str) -> It
         tags.append(_hashed("p", f"{platform}:{encode_id(entry.sender.id)}"))
     for page, (start, end) in enumerate(pages(entry.text)):
         line = cut(entry.text[start:end])
-        if line.stretches:
+        if not line.text.isspace():
             extras = "|".join((*dict.fromkeys(line.wholes), *tags))
             yield Document(entry_id, page, micros(entry.at), f"{line.text}|{extras}|")
 

@@ -19,15 +19,14 @@ def snippet_of(text: str, marks: Sequence[Span]) -> tuple[str, tuple[Span, ...]]
     first = marks[0][0] if marks else 0
     start = _edge(text, max(first - _BEFORE, 0), first, 1)
     end = _edge(text, min(start + _LENGTH, len(text)), first, -1)
-    line = _Line(_ELLIPSIS if start > 0 else "")
-    for index in range(start, end):
-        line.take(index, text[index])
+    opening, closing = _ELLIPSIS if start > 0 else "", _ELLIPSIS if end < len(text) else ""
+    line, places = _folded(text[start:end])
     shown = tuple(
-        (line.places[low], line.places[high - 1] + 1)
+        (len(opening) + places[low - start], len(opening) + places[high - start - 1] + 1)
         for low, high in ((max(low, start), min(high, end)) for low, high in marks)
-        if low < high and line.places[low] <= line.places[high - 1]
+        if low < high
     )
-    return line.text + (_ELLIPSIS if end < len(text) else ""), shown
+    return f"{opening}{line}{closing}", shown
 
 
 def _edge(text: str, index: int, keep: int, step: int) -> int:
@@ -42,18 +41,16 @@ def _edge(text: str, index: int, keep: int, step: int) -> int:
     return index
 
 
-class _Line:
-    """A line as it grows: white space is folded, what cannot be seen is left out."""
-
-    def __init__(self, opening: str) -> None:
-        self.text = opening
-        self.places: dict[int, int] = {}
-        self._opening = opening
-
-    def take(self, index: int, char: str) -> None:
-        if char.isspace():
-            char = " " if self.text != self._opening and not self.text.endswith(" ") else ""
-        else:
-            char = one_line(char, 2)
-        self.places[index] = len(self.text) if char else max(len(self.text) - 1, 0)
-        self.text += char
+def _folded(text: str) -> tuple[str, Sequence[int]]:
+    """In one line without what cannot be seen; and for each character, where it is now."""
+    if one_line(text, len(text) + 1) == text:
+        return text, range(len(text))
+    line: list[str] = []
+    places: list[int] = []
+    for char in text:
+        shown = one_line(char, 2)
+        if not shown and char.isspace() and line and line[-1] != " ":
+            shown = " "
+        places.append(len(line) if shown else max(len(line) - 1, 0))
+        line += shown
+    return "".join(line), places

@@ -19,7 +19,7 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE documents (id INTEGER PRIMARY KEY, entry INTEGER, page INTEGER, at INTEGER, body TEXT);
 CREATE UNIQUE INDEX documents_by_entry ON documents (entry, page);
 CREATE VIRTUAL TABLE terms USING fts5 (
-  body, content='', columnsize=0, detail=none, prefix='1 2 3', tokenize="ascii tokenchars '_'"
+  body, content='', columnsize=0, detail=none, prefix='1 2 3 4', tokenize="ascii tokenchars '_'"
 );
 """
 # Not the file's fault: somebody else holds it, or the disk is full or closed to us.
