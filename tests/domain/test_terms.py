@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.domain.errors import BadArgument
-from palaver.domain.terms import Clause, cut, index_terms, pages, parse_query
+from palaver.domain.query import Clause, parse_query
+from palaver.domain.terms import cut, index_terms, pages
 
 ANY = st.text(st.characters(), max_size=200)
 MIXED = st.text(

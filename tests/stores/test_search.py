@@ -8,9 +8,10 @@ import pytest
 
 from palaver.domain.compaction import plan_compaction
 from palaver.domain.errors import BadArgument, NotFound
+from palaver.domain.query import Clause, parse_query
 from palaver.domain.session import Principal, identity_of
 from palaver.domain.source import Source
-from palaver.domain.terms import Clause, cut, pages, parse_query
+from palaver.domain.terms import cut, pages
 from palaver.domain.transcript import Entry, Role
 from palaver.ports.search import Order, SearchFilter
 from palaver.stores import moves, removal, sessions, transcript, turns

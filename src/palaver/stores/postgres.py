@@ -2,8 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -30,6 +29,7 @@ _YIELDED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _LOST = (
     OSError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
@@ -76,6 +76,9 @@ class PostgresDatabase:
         self._wakeups = Wakeups()
         self._pool: Any = None
         self._closed = False
+        self._busy = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._listener: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -88,10 +91,10 @@ class PostgresDatabase:
         self._listener = asyncio.create_task(self._listen(), name="palaver-listener")
 
     async def transact(self, work: Work[T]) -> T:
-        return await self._until_answered(work, read_only=False)
+        return await self._run_work(work, read_only=False)
 
     async def read(self, work: Work[T]) -> T:
-        return await self._until_answered(work, read_only=True)
+        return await self._run_work(work, read_only=True)
 
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         return self._wakeups.listen(topic)
@@ -103,18 +106,29 @@ class PostgresDatabase:
         if self._listener:
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
+        await self._idle.wait()
         if self._pool:
             await self._pool.close()
+
+    async def _run_work(self, work: Work[T], *, read_only: bool) -> T:
+        """Closing waits for what has begun and refuses what comes later."""
+        if self._closed:
+            raise StoreError("the store is closed")
+        self._busy += 1
+        self._idle.clear()
+        try:
+            return await self._until_answered(work, read_only=read_only)
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
 
     async def _until_answered(self, work: Work[T], *, read_only: bool) -> T:
         """Try again what certainly did not happen; say so when that is not known."""
         pause = _FIRST_PAUSE
         for attempt in range(_TRIES):
-            if self._closed:
-                raise StoreError("the store is closed")
             try:
-                async with self._transaction(read_only=read_only) as connection:
-                    return await _drive(connection, iter(work))
+                return await self._attempt(work, read_only=read_only)
             except (*_YIELDED, *_LOST) as error:
                 if attempt == _TRIES - 1:
                     raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
@@ -124,20 +138,17 @@ class PostgresDatabase:
                 raise StoreError(f"the database refused: {error}") from error
         raise AssertionError
 
-    @asynccontextmanager
-    async def _transaction(self, *, read_only: bool) -> AsyncGenerator[Connection]:
-        async with self._pool.acquire() as connection:
-            transaction = connection.transaction(
-                readonly=read_only, isolation="repeatable_read" if read_only else "read_committed"
-            )
-            await transaction.start()
-            try:
-                yield connection
-            except BaseException:
-                if not connection.is_closed():
-                    await transaction.rollback()
-                raise
-            await _commit(transaction)
+    async def _attempt(self, work: Work[T], *, read_only: bool) -> T:
+        connection: Connection = await self._pool.acquire()
+        try:
+            return await _in_transaction(connection, work, read_only=read_only)
+        finally:
+            await self._give_back(connection)
+
+    async def _give_back(self, connection: Connection) -> None:
+        """What is done is done: a connection that breaks on its way back must not make it look undone."""
+        with suppress(*_LOST):
+            await self._pool.release(connection)
 
     async def _listen(self) -> None:
         """Keep one connection listening; after each reconnect everybody looks again, so nothing is missed."""
@@ -168,6 +179,21 @@ class PostgresDatabase:
                     await connection.execute("SELECT 1", timeout=5)
         finally:
             connection.terminate()
+
+
+async def _in_transaction(connection: Connection, work: Work[T], *, read_only: bool) -> T:
+    isolation = "repeatable_read" if read_only else "read_committed"
+    transaction = connection.transaction(readonly=read_only, isolation=isolation)
+    await transaction.start()
+    try:
+        result = await _drive(connection, iter(work))
+    except BaseException:
+        # Whatever ended the work stays the reason, also when the connection breaks while it is taken back.
+        with suppress(*_LOST):
+            await transaction.rollback()
+        raise
+    await _commit(transaction)
+    return result
 
 
 async def _commit(transaction: Connection) -> None:

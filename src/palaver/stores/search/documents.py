@@ -10,7 +10,8 @@ from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from palaver.domain.ids import encode_id
-from palaver.domain.terms import VERSION, Clause, Query, cut, index_terms, pages
+from palaver.domain.query import Clause, Query
+from palaver.domain.terms import VERSION, cut, index_terms, pages
 from palaver.domain.transcript import Entry
 from palaver.ports.search import SearchFilter
 from palaver.stores.records import micros

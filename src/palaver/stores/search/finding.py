@@ -3,11 +3,14 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 from palaver.domain.errors import StoreError
-from palaver.domain.session import Principal
-from palaver.domain.terms import Query, pages, parse_query
+from palaver.domain.query import Query, parse_query
+from palaver.domain.session import Principal, Session
+from palaver.domain.terms import pages
+from palaver.domain.transcript import Entry
 from palaver.ports.search import Hit, Order, SearchFilter
 from palaver.ports.store import Database
 from palaver.stores.search.documents import Candidate, Index, IndexLost, Wanted, want
@@ -20,7 +23,8 @@ __all__ = ["IndexSearch"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_RANKED = 400
+_RANKED = 200
+_SPARE = 8
 _TRIES = 4
 _LARGEST_CHUNK = 1000
 _QUIET = 1.0
@@ -72,56 +76,65 @@ class IndexSearch:
         if scope == [] or limit < 1:
             return []
         wanted = want(asked, narrowed, scope)
+        found: dict[int, _Found] = {}
         if order is Order.BEST:
-            found = best_of(asked, await self._newest(wanted, principal, max(_RANKED, limit), bodies=True))[:limit]
+            confined = principal.sees_all or scope is not None
+            async for pool in self._pools(wanted, None if confined else principal, max(_RANKED, limit + _SPARE)):
+                await self._load(found, best_of(asked, pool), principal, limit)
+                if len(found) >= limit:
+                    break
         else:
-            found = await self._newest(wanted, principal, limit, bodies=False)
-        return await self._hits(asked, found, principal, neighbours)
+            async for chunk in self._chunks(wanted, limit + _SPARE, bodies=False):
+                await self._load(found, chunk, principal, limit)
+                if len(found) >= limit:
+                    break
+        hits = await asyncio.to_thread(_hits, asked, list(found.values())[:limit])
+        return [await self._surrounded(hit, neighbours) for hit in hits] if neighbours > 0 else hits
 
-    async def _newest(self, wanted: Wanted, principal: Principal, limit: int, *, bodies: bool) -> list[Candidate]:
-        """An entry once, however many of its pages fit."""
-        found: dict[int, Candidate] = {}
-        async for candidate in self._visible(wanted, principal, limit, bodies=bodies):
-            found.setdefault(candidate.entry, candidate)
-            if len(found) == limit:
-                break
-        return list(found.values())
-
-    async def _visible(
-        self, wanted: Wanted, principal: Principal, limit: int, *, bodies: bool
-    ) -> AsyncIterator[Candidate]:
-        size = limit + 8
+    async def _chunks(self, wanted: Wanted, size: int, *, bodies: bool) -> AsyncIterator[list[Candidate]]:
+        """All that the index has, newest first."""
         last: Candidate | None = None
         while True:
             chunk = await self._index.candidates(wanted, last, size, bodies=bodies)
-            visible = await self._database.read(findable([each.entry for each in chunk], principal))
-            for candidate in chunk:
-                if candidate.entry in visible:
-                    yield candidate
+            if chunk:
+                yield chunk
             if len(chunk) < size:
                 return
             last = chunk[-1]
-            size = min(size * 2, _LARGEST_CHUNK)
+            size = min(size * 2, max(size, _LARGEST_CHUNK))
 
-    async def _hits(self, query: Query, found: Sequence[Candidate], principal: Principal, neighbours: int) -> list[Hit]:
-        loaded = await self._database.read(load([each.entry for each in found], principal))
-        hits: list[Hit] = []
-        for candidate in found:
-            if candidate.entry not in loaded:
-                continue
-            session, entry = loaded[candidate.entry]
-            start, end = pages(entry.text)[candidate.page]
-            page = entry.text[start:end]
-            snippet, marks = snippet_of(page, query.marks(page))
-            hit = Hit(session=session, entry=entry, snippet=snippet, marks=marks)
-            hits.append(await self._surrounded(hit, candidate.entry, neighbours) if neighbours > 0 else hit)
-        return hits
+    async def _pools(self, wanted: Wanted, principal: Principal | None, size: int) -> AsyncIterator[list[Candidate]]:
+        """As many as are ranked at once; where few of them may be seen by this principal, only those."""
+        pool: list[Candidate] = []
+        async for chunk in self._chunks(wanted, size, bodies=True):
+            pool += chunk if principal is None else await self._visible(chunk, principal)
+            if len(pool) >= size:
+                yield pool
+                pool = []
+        if pool:
+            yield pool
 
-    async def _surrounded(self, hit: Hit, entry: int, count: int) -> Hit:
-        before, after = await self._database.read(neighbours_of(entry, count))
-        return Hit(
-            session=hit.session, entry=hit.entry, snippet=hit.snippet, marks=hit.marks, before=before, after=after
-        )
+    async def _visible(self, chunk: Sequence[Candidate], principal: Principal) -> list[Candidate]:
+        seen = await self._database.read(findable([each.entry for each in chunk], principal))
+        return [each for each in chunk if each.entry in seen]
+
+    async def _load(
+        self, found: dict[int, "_Found"], candidates: Sequence[Candidate], principal: Principal, limit: int
+    ) -> None:
+        """Add those that may be seen; an entry once, however many of its pages fit."""
+        step = limit + _SPARE
+        for start in range(0, len(candidates), step):
+            some = [each for each in candidates[start : start + step] if each.entry not in found]
+            loaded = await self._database.read(load([each.entry for each in some], principal))
+            for candidate in some:
+                if candidate.entry in loaded:
+                    found.setdefault(candidate.entry, _Found(candidate, *loaded[candidate.entry]))
+            if len(found) >= limit:
+                return
+
+    async def _surrounded(self, hit: Hit, count: int) -> Hit:
+        before, after = await self._database.read(neighbours_of(hit.session.number, hit.entry.seq, count))
+        return replace(hit, before=before, after=after)
 
     async def _follow(self) -> None:
         """Index what was written once it is quiet, or after a while if it never is."""
@@ -133,6 +146,23 @@ class IndexSearch:
                     await self.catch_up()
                 except StoreError as error:
                     _log.warning("The search index could not be filled: %s", error, extra={"action": "search.fill"})
+
+
+class _Found(NamedTuple):
+    candidate: Candidate
+    session: Session
+    entry: Entry
+
+
+def _hits(query: Query, found: Sequence[_Found]) -> list[Hit]:
+    return [_hit(query, each) for each in found]
+
+
+def _hit(query: Query, found: _Found) -> Hit:
+    text = found.entry.text
+    start, end = pages(text)[found.candidate.page]
+    snippet, marks = snippet_of(text[start:end], query.marks(text[start:end]))
+    return Hit(session=found.session, entry=found.entry, snippet=snippet, marks=marks)
 
 
 async def _healed(step: Callable[[], Awaitable[T]]) -> T:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import asyncpg
 
+from palaver.domain.errors import StoreError
 from palaver.ports.store import Database
 from palaver.ports.work import Lock, Steps, Value, work
 from palaver.stores.search.documents import (
@@ -104,7 +105,9 @@ class PostgresIndex:
         """None if there are no tables, or not such that they could be used."""
         try:
             return await self._database.read(_unread())
-        except _BROKEN:
+        except (IndexLost, StoreError) as error:
+            if not _is_broken(error):
+                raise
             return None
 
     async def candidates(self, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool) -> list[Candidate]:
@@ -118,7 +121,9 @@ class PostgresIndex:
     async def _whole(self, step: Awaitable[T]) -> T:
         try:
             return await step
-        except _BROKEN as error:
+        except (IndexLost, StoreError) as error:
+            if not _is_broken(error):
+                raise
             await self.clear()
             raise IndexLost(str(error)) from error
 
@@ -130,12 +135,17 @@ class PostgresIndex:
 
 
 _BROKEN = (
-    IndexLost,
     asyncpg.UndefinedTableError,
     asyncpg.UndefinedColumnError,
     asyncpg.DataCorruptedError,
     asyncpg.IndexCorruptedError,
 )
+
+
+def _is_broken(error: Exception) -> bool:
+    return isinstance(error, IndexLost) or isinstance(error.__cause__, _BROKEN)
+
+
 _STATE = (
     "SELECT m.format, m.xid::text, m.pos, m.version, pg_snapshot_xmin(pg_current_snapshot())::text,"
     " 'search_documents'::regclass::oid::bigint,"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import log
 
-from palaver.domain.terms import Clause, Query
+from palaver.domain.query import Clause, Query
 from palaver.stores.search.documents import Candidate
 
 __all__ = ["best_of"]

@@ -175,15 +175,15 @@ def load(entries: Sequence[int], principal: Principal) -> Steps[dict[int, tuple[
 
 
 @work
-def neighbours_of(entry: int, count: int) -> Steps[tuple[tuple[Entry, ...], tuple[Entry, ...]]]:
+def neighbours_of(session: int, seq: int, count: int) -> Steps[tuple[tuple[Entry, ...], tuple[Entry, ...]]]:
     """The shown entries around one that may be seen."""
-    session = entry // SEQS * SEQS
+    first, entry = session * SEQS, session * SEQS + seq
     before = yield (
         f"SELECT e.body FROM entries e WHERE e.id >= ? AND e.id < ? AND {_SHOWN} ORDER BY e.id DESC LIMIT ?",
-        (session, entry, count),
+        (first, entry, count),
     )
     after = yield (
         f"SELECT e.body FROM entries e WHERE e.id > ? AND e.id < ? AND {_SHOWN} ORDER BY e.id LIMIT ?",
-        (entry, session + SEQS, count),
+        (entry, first + SEQS, count),
     )
     return tuple(entries_of(row[0] for row in reversed(before))), tuple(entries_of(row[0] for row in after))
