@@ -384,13 +384,12 @@ async def test_a_slower_opener_does_not_overwrite_the_backup(
     know(GOOD)
     back_up, calls = opening.back_up, iter(range(10))
 
-    def back_up_late(path: Path, version: int) -> Path:
-        if next(calls) == 0:
-            return back_up(path, version)
+    def back_up_late(path: Path, version: int) -> None:
         with closing(sqlite3.connect(path)) as db:
-            while db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone() == ("1",):
+            late = next(calls) > 0
+            while late and db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone() == ("1",):
                 pass
-        return back_up(path, version)
+        back_up(path, version)
 
     monkeypatch.setattr(opening, "back_up", back_up_late)
     await asyncio.gather(open_and_close(url), open_and_close(url))

@@ -36,6 +36,7 @@ from palaver.stores.records import (
     entries_of,
     received_of,
     session_of,
+    source_of,
     turn_of,
 )
 from palaver.stores.store import Store
@@ -573,6 +574,21 @@ async def test_back_twice_where_a_conversation_was_carried_away(world: World) ->
     await world.store.transact(moves.back(KEYS["alice"], world.now, principal=OPERATOR))
     assert await open_at(world, "alice") == first
     assert await world.store.read(violations()) == []
+
+
+@work
+def address_of(place: str) -> Steps[Source]:
+    rows = yield "SELECT address FROM routes WHERE key = ?", (KEYS[place].text,)
+    return source_of(rows[0][0])
+
+
+async def test_answers_go_where_the_conversation_is_now(world: World) -> None:
+    first = (await world.exchange("first")).turn.session
+    await carry(world, first, "alice a")
+    await world.store.transact(sessions.reset(KEYS["alice a"], PLACES["alice a"], world.now, by="alice"))
+    await world.store.transact(moves.back(KEYS["alice a"], world.now, principal=PEOPLE["alice"]))
+    assert await open_at(world, "alice a") == first
+    assert await world.store.read(address_of("alice a")) == PLACES["alice a"]
 
 
 async def test_going_back_takes_no_session_out_of_a_turn_elsewhere(world: World) -> None:

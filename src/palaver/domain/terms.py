@@ -6,7 +6,6 @@ each word, each character and each pair of neighbours in a run, and the wholes: 
 """
 
 import re
-import string
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
@@ -45,6 +44,7 @@ _OVERLAP = 400
 # t ties words together, c stands for itself in a run; a space is everything else.
 _UPPER, _LETTER, _DIGIT, _MARK, _TIE, _RUN, _NOTHING = "uldmtc "
 _TIES = frozenset("_.-'\u2019")
+_PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 _SPACELESS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa60-\uaa7f"
     "\u1100-\u115f\u3130-\u318f\ua960-\ua97f\uac00-\ud7a3\uffa0-\uffdc"  # Hangul
@@ -159,7 +159,7 @@ def cut_chunk(chunk: str) -> Chunk:
 
 
 def _cut_anew(chunk: str) -> Chunk:
-    bare = chunk.strip(string.punctuation)
+    bare = chunk.strip(_PUNCTUATION)
     if bare.isascii() and bare.isalpha() and len(bare) <= LONGEST and (bare[1:].islower() or len(bare) == 1):
         start = chunk.index(bare)
         return Chunk(bare.lower(), (), ((start, start + len(bare)),))
@@ -252,14 +252,12 @@ def _pieces_of_run(raw: str, classes: str) -> Cut:
     return Cut(" ".join("".join(line).split()), tuple(pieces))
 
 
-def index_terms(line: str) -> Iterator[str]:
+def index_terms(line: str) -> list[str]:
     """The terms of a `Line.text`: words, and the characters and pairs of runs."""
-    for word in line.split():
-        if is_run(word):
-            yield from word
-            yield from pairs_of(word)
-        else:
-            yield word
+    words = line.split()
+    if line.isascii():
+        return words
+    return [term for word in words for term in ((*word, *pairs_of(word)) if is_run(word) else (word,))]
 
 
 def pairs_of(run: str) -> Iterator[str]:

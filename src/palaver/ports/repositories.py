@@ -69,9 +69,7 @@ class Transcripts(Protocol):
         """The audit: hidden entries too, each with the operation that hides it."""
         ...
 
-    def undo(
-        self, key: SessionKey, count: int, now: datetime, *, principal: Principal
-    ) -> Work[Undone | None]: ...
+    def undo(self, key: SessionKey, count: int, now: datetime, *, principal: Principal) -> Work[Undone | None]: ...
 
     def compact(
         self, key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, *, by: str

@@ -8,10 +8,10 @@ from palaver.domain.lifecycle import EndReason
 from palaver.domain.session import Principal, Session
 from palaver.domain.source import Source
 from palaver.ports.store import OperationKind, Undone
-from palaver.ports.work import Lock, Steps, work
+from palaver.ports.work import Lock, Steps, Value, work
 from palaver.stores import operations
-from palaver.stores.records import entries_of, from_json, micros
-from palaver.stores.sessions import create, end, get, get_visible, open_by_key, refuse_busy
+from palaver.stores.records import entries_of, from_json, micros, source_text
+from palaver.stores.sessions import create, end, get, get_visible, open_by_key, refuse_busy, reopen
 from palaver.stores.transcript import SEQS, journal
 
 __all__ = ["back", "branch", "redo"]
@@ -68,36 +68,55 @@ def _show(kind: OperationKind, operation: int, session_number: int, details: dic
 def _return(
     kind: OperationKind, key: SessionKey, session_number: int, details: dict[str, Any], now: datetime
 ) -> Steps[Undone | None]:
-    """Go back to the session that was left; the one that was moved here goes where it came from."""
+    """Go back to the session that was left; the one that was brought here goes where it came from."""
+    left = yield from _left(details.get("before"), key)
     current = yield from open_by_key(key)
     if current is not None:
         yield from end(current.number, EndReason.SWITCHED, now)
     if kind is OperationKind.SWITCH and details["key"] != key.text:
-        yield from _send_home(session_number, details, now)
-    before = details.get("before")
-    if before is None:
-        yield "DELETE FROM routes WHERE key = ?", (key.text,)
+        yield from _send_home(session_number, key, details, now)
+    if left is None:
         return Undone(kind=kind, session=(yield from get(session_number)).id)
-    yield "UPDATE sessions SET ended = NULL, end_reason = NULL, key = ? WHERE no = ?", (key.text, before)
-    yield "UPDATE routes SET session_no = ? WHERE key = ?", (before, key.text)
-    return Undone(kind=kind, session=(yield from get(before)).id)
+    yield from reopen(left.number, key, now)
+    yield from _lead(key, left)
+    return Undone(kind=kind, session=left.id)
 
 
-def _send_home(session_number: int, details: dict[str, Any], now: datetime) -> Steps[None]:
+def _left(number: int | None, key: SessionKey) -> Steps[Session | None]:
+    """The session that was left; if it is somewhere else now, it must not be in the middle of a turn there."""
+    if number is None:
+        return None
+    left = yield from get(number)
+    if left.key != key:
+        yield Lock(left.key.text)
+        yield from refuse_busy((yield from get(number)))
+    return left
+
+
+def _send_home(session_number: int, key: SessionKey, details: dict[str, Any], now: datetime) -> Steps[None]:
     """Give a session back to the key it was taken from, open as it was unless something else is open there."""
-    home: str = details["key"]
-    yield Lock(home)
-    yield from refuse_busy((yield from get(session_number)))
+    moved = yield from get(session_number)
+    if moved.key != key:
+        return  # it has moved on since
+    home = SessionKey.parse(details["key"])
+    yield Lock(home.text)
+    yield from refuse_busy(moved)
     yield (
         "UPDATE sessions SET key = ?, ended = ?, end_reason = ? WHERE no = ?",
-        (home, micros(now), details.get("reason", EndReason.SWITCHED.value), session_number),
+        (home.text, micros(now), details.get("reason", EndReason.SWITCHED.value), session_number),
     )
-    if details["was_open"]:
-        yield (
-            "UPDATE sessions SET ended = NULL, end_reason = NULL WHERE no = ?"
-            " AND NOT EXISTS (SELECT 1 FROM sessions o WHERE o.key = ? AND o.ended IS NULL)",
-            (session_number, home),
-        )
+    if details["was_open"] and (yield from open_by_key(home)) is None:
+        yield from reopen(session_number, home, now)
+        yield from _lead(home, moved)
+
+
+def _lead(key: SessionKey, session: Session) -> Steps[None]:
+    """The route of the key leads to the session; where answers go stays as it was."""
+    yield (
+        "INSERT INTO routes (key, session_no, address) VALUES (?, ?, ?)"
+        " ON CONFLICT (key) DO UPDATE SET session_no = excluded.session_no",
+        (key.text, session.number, source_text(session.origin)),
+    )
 
 
 @work
@@ -121,20 +140,23 @@ def branch(
     if current is not None:
         yield from end(current.number, EndReason.SWITCHED, now)
     child = yield from create(key, source, now, title=title or parent.title, parent=parent.id)
-    rows = yield "SELECT next_seq FROM sessions WHERE no = ?", (parent.number,)
-    last = rows[0][0] - 1 if at_seq is None else min(at_seq, rows[0][0] - 1)
-    yield from _copy(parent.number, child.number, last)
+    yield from _copy(parent.number, child.number, at_seq)
     yield from operations.record(
         OperationKind.BRANCH, key, child.number, now, by, {"before": current and current.number, "key": key.text}
     )
     return (yield from get(child.number))
 
 
-def _copy(parent: int, child: int, last_seq: int) -> Steps[None]:
+def _copy(parent: int, child: int, at_seq: int | None) -> Steps[None]:
     """What is copied is not journalled, so that a search finds it once, where it was said."""
-    yield (
-        "INSERT INTO entries (id, role, turn_no, observed, body)"
-        " SELECT id + ?, role, turn_no, observed, body FROM entries WHERE id >= ? AND id <= ? AND hidden_by IS NULL",
-        ((child - parent) * SEQS, parent * SEQS, parent * SEQS + last_seq),
+    rows = yield (
+        "SELECT id, role, turn_no, observed, body FROM entries WHERE id >= ? AND id < ? AND hidden_by IS NULL"
+        " ORDER BY id",
+        (parent * SEQS, (parent + 1) * SEQS),
     )
-    yield "UPDATE sessions SET next_seq = ?, parent_seq = ? WHERE no = ?", (last_seq + 1, last_seq, child)
+    entries = entries_of(row[4] for row in rows)
+    kept = [index for index, entry in enumerate(entries) if at_seq is None or entry.position <= at_seq]
+    copies: list[tuple[Value, ...]] = [(rows[index][0] + (child - parent) * SEQS, *rows[index][1:]) for index in kept]
+    last = max((entries[index].seq for index in kept), default=0)
+    yield "INSERT INTO entries (id, role, turn_no, observed, body) VALUES (?, ?, ?, ?, ?)", copies
+    yield "UPDATE sessions SET next_seq = ?, parent_seq = ? WHERE no = ?", (last + 1, last, child)

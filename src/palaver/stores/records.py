@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import fields as dataclass_fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -56,7 +56,10 @@ def instant(microseconds: int) -> datetime:
 
 def json_text(value: object) -> str:
     """ASCII only, so that neither NUL nor half a surrogate can stop a database from taking it."""
-    return json.dumps(value, separators=(",", ":"))
+    return _compact.encode(value)
+
+
+_compact = json.JSONEncoder(separators=(",", ":"))
 
 
 def from_json(text: str | bytes) -> Any:  # noqa: ANN401 - whoever wrote it knows its shape
@@ -265,7 +268,8 @@ DELIVERY_COLUMNS = "id, body, state, attempts, due, receipt, error, may_be_dupli
 
 
 def outbound_body(outbound: Outbound) -> bytes:
-    return json_text({name: value for name, value in asdict(outbound).items() if value is not None}).encode()
+    fields = ((field.name, getattr(outbound, field.name)) for field in dataclass_fields(outbound))
+    return json_text({name: value for name, value in fields if value is not None}).encode()
 
 
 def delivery_of(row: Row) -> Delivery:

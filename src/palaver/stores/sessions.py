@@ -30,6 +30,7 @@ __all__ = [
     "open_session",
     "refuse_busy",
     "rename",
+    "reopen",
     "reset",
     "set_override",
     "switch",
@@ -97,7 +98,7 @@ def _reopen_or_create(key: SessionKey, source: Source, now: datetime) -> Steps[O
     if routed is None or routed.end_reason in _FRESH:
         created = yield from create(key, source, now)
         return Opened(session=created, opening=Opening.CREATED)
-    yield from _reopen(routed.number, key)
+    yield from reopen(routed.number, key, now)
     yield from join(routed.number, source)
     return Opened(session=(yield from get(routed.number)), opening=Opening.REOPENED)
 
@@ -156,8 +157,13 @@ def end(number: int, reason: EndReason, now: datetime) -> Steps[None]:
     )
 
 
-def _reopen(number: int, key: SessionKey) -> Steps[None]:
-    yield "UPDATE sessions SET ended = NULL, end_reason = NULL, key = ? WHERE no = ?", (key.text, number)
+@work
+def reopen(number: int, key: SessionKey, now: datetime) -> Steps[None]:
+    """Somebody returns to a session: that is human activity, or the next message would find it idle."""
+    yield (
+        "UPDATE sessions SET ended = NULL, end_reason = NULL, key = ?, last_human = ?, last_active = ? WHERE no = ?",
+        (key.text, micros(now), micros(now), number),
+    )
 
 
 def _start_fresh(
@@ -203,7 +209,7 @@ def switch(
     yield from refuse_busy(wanted)
     if current is not None:
         yield from end(current.number, EndReason.SWITCHED, now)
-    yield from _reopen(wanted.number, key)
+    yield from reopen(wanted.number, key, now)
     yield from _route(key, wanted.number, source)
     details = {"before": current and current.number, "key": wanted.key.text, "was_open": wanted.ended is None}
     if wanted.end_reason:

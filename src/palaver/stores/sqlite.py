@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from palaver.domain.errors import StoreError
-from palaver.ports.work import Lock, Notify, Row, Statement, Steps, Work
+from palaver.ports.work import Notify, Row, Statement, Steps, Work
 from palaver.stores.ownership import FileOwnership
 from palaver.stores.wakeups import Wakeups
 
@@ -47,16 +47,14 @@ def drive(db: sqlite3.Connection, steps: Steps[T], notified: set[str]) -> T:
         while True:
             if isinstance(statement, Notify):
                 notified.add(statement.topic)
-                statement = steps.send([])
-            else:
-                statement = steps.send(_run(db, statement))
+            statement = steps.send(_run(db, statement))
     except StopIteration as finished:
         return finished.value
 
 
 def _run(db: sqlite3.Connection, statement: Statement) -> list[Row]:
-    if isinstance(statement, Lock | Notify):
-        return []  # the writer is alone; wake-ups wait for the commit
+    if not isinstance(statement, tuple):
+        return []  # a lock: the writer is alone; a wake-up: it waits for the commit
     sql, values = statement
     if isinstance(values, list):
         db.executemany(sql, values)

@@ -99,7 +99,7 @@ def undo(key: SessionKey, count: int, now: datetime, *, principal: Principal) ->
     first = _first_of_last_turns(entries, count)
     if first is None:
         return None
-    hidden = tuple(entry for entry in entries if entry.seq >= first)
+    hidden = tuple(entry for entry in entries if entry.position >= first)
     yield from _hide(OperationKind.UNDO, key, session, hidden, now, by=principal.name)
     return Undone(kind=OperationKind.UNDO, session=session.id, entries=hidden)
 
@@ -127,7 +127,8 @@ def _hide(
     operation = yield from operations.record(kind, key, session.number, now, by, details)
     ids: list[tuple[Value, ...]] = [(operation, session.number * SEQS + entry.seq) for entry in hidden]
     yield "UPDATE entries SET hidden_by = ? WHERE id = ? AND hidden_by IS NULL", ids
-    yield from journal("hide", session.number, hidden[0].seq, max(entry.seq for entry in hidden))
+    seqs = [entry.seq for entry in hidden]
+    yield from journal("hide", session.number, min(seqs), max(seqs))
     return operation
 
 
@@ -137,13 +138,11 @@ def compact(key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, 
     yield Lock(key.text)
     session = yield from open_by_key(key)
     shown = (yield from _shown(session.number)) if session else []
-    covered = {entry.seq for entry in plan.covered}
-    if session is None or not covered <= {entry.seq for entry in shown}:
+    if session is None or not set(plan.covered) <= set(shown):
         raise NothingToCompact("the conversation has changed since the summary was asked for")
     rows = yield "UPDATE sessions SET next_seq = next_seq + 1 WHERE no = ? RETURNING next_seq", (session.number,)
     entry = Entry(seq=rows[0][0] - 1, role=Role.SUMMARY, at=now, text=summary, covers=plan.covers)
     check_gain(plan, entry)
     yield from append(session.number, entry.seq, [prepare(entry)])
-    hidden = [each for each in shown if each.seq in covered]
-    yield from _hide(OperationKind.COMPACTION, key, session, hidden, now, by=by, summary=entry.seq)
+    yield from _hide(OperationKind.COMPACTION, key, session, plan.covered, now, by=by, summary=entry.seq)
     return entry

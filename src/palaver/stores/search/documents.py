@@ -56,11 +56,10 @@ def documents_of(entry_id: int, entry: Entry, session: int, platform: str) -> It
             yield Document(entry_id, page, micros(entry.at), f"{line.text}|{extras}|")
 
 
-def terms_of(body: str) -> Iterator[str]:
-    """Every term of a document."""
+def terms_of(body: str) -> list[str]:
+    """Every term of a document, as often as it comes."""
     line, _, extras = body.partition("|")
-    yield from index_terms(line)
-    yield from filter(None, extras.split("|"))
+    return [*index_terms(line), *extras[:-1].split("|")]
 
 
 def _tag(kind: str, value: str) -> str:
@@ -75,7 +74,7 @@ def _hashed(kind: str, value: str) -> str:
 
 
 class Need(NamedTuple):
-    """Fulfilled by all terms of one of the options; and if there are needles, by one of them in the body."""
+    """Fulfilled by all terms of one of the options; if there are needles, one of them in the body decides."""
 
     options: tuple[tuple[str, ...], ...]
     prefix: bool = False
@@ -112,11 +111,12 @@ def want(query: Query, narrowed: SearchFilter, sessions: Sequence[int] | None) -
 
 
 def _need(clause: Clause) -> Need:
-    if not clause.whole:
-        return Need((clause.terms,), clause.prefix, (clause.phrase,) if clause.phrase else ())
-    word = (" ", "|") if not clause.prefix else ("", "")
-    needles = (clause.needle, f" {clause.whole}{word[0]}", f"|{clause.whole}{word[1]}")
-    return Need((clause.terms, (clause.whole,)), clause.prefix, needles)
+    single = clause.whole or (clause.words[0] if clause.prefix and len(clause.words) == 1 else "")
+    ends = ("", "") if clause.prefix else (" ", "|")
+    singles = (f" {single}{ends[0]}", f"|{single}{ends[1]}") if single else ()
+    needles = dict.fromkeys((*((clause.phrase,) if clause.phrase else ()), *singles))
+    options = (clause.terms, (clause.whole,)) if clause.whole else (clause.terms,)
+    return Need(options, clause.prefix, tuple(needles))
 
 
 class Candidate(NamedTuple):

@@ -24,6 +24,7 @@ __all__ = ["IndexSearch"]
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _RANKED = 200
+_RANKED_PHRASES = 64  # each is looked up in the text itself
 _SPARE = 8
 _TRIES = 4
 _LARGEST_CHUNK = 1000
@@ -79,7 +80,8 @@ class IndexSearch:
         found: dict[int, _Found] = {}
         if order is Order.BEST:
             confined = principal.sees_all or scope is not None
-            async for pool in self._pools(wanted, None if confined else principal, max(_RANKED, limit + _SPARE)):
+            size = _RANKED_PHRASES if any(need.needles for need in wanted.needs) else _RANKED
+            async for pool in self._pools(wanted, None if confined else principal, max(size, limit + _SPARE)):
                 await self._load(found, best_of(asked, pool), principal, limit)
                 if len(found) >= limit:
                     break

@@ -1,12 +1,13 @@
 """The file of a SQLite search index. It can be lost or spoiled at any time; then it begins anew by itself."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from palaver.domain.errors import StoreUnavailable
-from palaver.stores.search.documents import FORMAT, Candidate, Document, IndexLost, Need, Wanted, terms_of
+from palaver.stores.search.documents import FORMAT, Candidate, Document, IndexLost, Wanted, terms_of
+from palaver.stores.search.sqlite_lookup import MICROS, PER_SECOND, find_candidates
 from palaver.stores.search.truth import Change
 
 __all__ = ["Batch", "IndexFile", "Mark"]
@@ -19,7 +20,7 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE documents (id INTEGER PRIMARY KEY, entry INTEGER, page INTEGER, at INTEGER, body TEXT);
 CREATE UNIQUE INDEX documents_by_entry ON documents (entry, page);
 CREATE VIRTUAL TABLE terms USING fts5 (
-  body, content='', columnsize=0, detail=none, prefix='1 2 3 4', tokenize="ascii tokenchars '_'"
+  body, content='', columnsize=0, detail=none, tokenize="ascii tokenchars '_'"
 );
 """
 # Not the file's fault: somebody else holds it, or the disk is full or closed to us.
@@ -27,11 +28,7 @@ _PASSING = frozenset({
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT,
 })  # fmt: skip
-_BEGINNING = 16_384
 _STEP = 2_000
-# 64 documents to the second: the number of a document says when it was.
-_PER_SECOND = 64
-_MICROS = 1_000_000
 
 
 class Mark(NamedTuple):
@@ -155,12 +152,12 @@ class IndexFile:
 
     def _place(self, db: sqlite3.Connection, at: int) -> int:
         """A free number in its second, or in the next that has one: so documents stand in the order of their times."""
-        wanted = second = at // _MICROS
+        wanted = second = at // MICROS
         while True:
             second = self._full.get(second, second)
-            end = (second + 1) * _PER_SECOND
+            end = (second + 1) * PER_SECOND
             last = db.execute("SELECT max(id) FROM documents WHERE id < ?", (end,)).fetchone()[0]
-            number = second * _PER_SECOND if last is None else max(second * _PER_SECOND, last + 1)
+            number = second * PER_SECOND if last is None else max(second * PER_SECOND, last + 1)
             if number < end:
                 break
             self._full[second] = second + 1
@@ -203,7 +200,7 @@ class IndexFile:
         def read(db: sqlite3.Connection) -> list[Candidate]:
             if self.generation != of:
                 raise IndexLost("the file was replaced")
-            return _candidates(db, wanted, after, limit, bodies=bodies)
+            return find_candidates(db, wanted, after, limit, bodies=bodies, late=_get(db, "late", 0))
 
         return self._use(read)
 
@@ -237,49 +234,3 @@ def _set(db: sqlite3.Connection, name: str, value: str | int) -> None:
 
 def _mark_of(db: sqlite3.Connection) -> Mark:
     return Mark(_get(db, "pos", 0), _get(db, "seq", 0), _get(db, "note", ""))
-
-
-def _candidates(
-    db: sqlite3.Connection, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool
-) -> list[Candidate]:
-    sql = (
-        f"SELECT t.rowid, d.entry, d.page, d.at{f', substr(d.body, 1, {_BEGINNING})' if bodies else ''}"
-        " FROM terms t LEFT JOIN documents d ON d.id = t.rowid WHERE t.terms MATCH ?"
-    )
-    values: list[str | int] = [_match(wanted)]
-    for condition, value in _conditions(db, wanted, after):
-        sql += f" AND {condition}"
-        values += value
-    rows = db.execute(f"{sql} ORDER BY t.rowid DESC LIMIT ?", (*values, limit)).fetchall()
-    if any(row[1] is None for row in rows):
-        raise sqlite3.DatabaseError("the terms and the documents do not fit together")
-    return [Candidate(*row) for row in rows]
-
-
-def _conditions(
-    db: sqlite3.Connection, wanted: Wanted, after: Candidate | None
-) -> Iterator[tuple[str, Sequence[str | int]]]:
-    if after is not None:
-        yield "t.rowid < ?", (after.number,)
-    if wanted.since is not None:
-        yield "t.rowid >= ? AND d.at >= ?", (wanted.since // _MICROS * _PER_SECOND, wanted.since)
-    if wanted.until is not None:
-        last = wanted.until // _MICROS + 1 + _get(db, "late", 0)
-        yield "t.rowid < ? AND d.at < ?", (last * _PER_SECOND, wanted.until)
-    for need in wanted.needs:
-        if need.needles:
-            yield f"({' OR '.join(['instr(d.body, ?)'] * len(need.needles))})", need.needles
-
-
-def _match(wanted: Wanted) -> str:
-    tags = [" OR ".join(map(_quoted, group)) for group in wanted.tags]
-    return " AND ".join(f"({part})" for part in (*map(_option, wanted.needs), *tags))
-
-
-def _option(need: Need) -> str:
-    star = " *" if need.prefix else ""
-    return " OR ".join(f"({' AND '.join(map(_quoted, terms))}{star})" for terms in need.options)
-
-
-def _quoted(term: str) -> str:
-    return f'"{term}"'
