@@ -310,13 +310,12 @@ class Model:
             current.reason = EndReason.SWITCHED
         child = self.create(key, source, session, parent.title)
         child.parent = parent.id
-        last = parent.next_seq - 1 if at_seq is None else min(at_seq, parent.next_seq - 1)
         child.lines = [
             Line(line.seq, line.role, line.text, line.turn, line.observed, line.covers)
             for line in parent.shown
-            if line.position <= last
+            if at_seq is None or line.position <= at_seq
         ]
-        child.next_seq = max([last, *(line.seq for line in child.lines)]) + 1
+        child.next_seq = max((line.seq for line in child.lines), default=0) + 1
         self._record(OperationKind.BRANCH, key, session, before=current and current.id)
 
     # What can be taken back
@@ -402,8 +401,7 @@ class Model:
         is_free = self.open_at(home) is None
         moved.key, moved.reason = home, operation.reason or EndReason.SWITCHED
         if operation.reason is None and is_free:
-            moved.reason = None
-            self.routes[home] = moved.id
+            self._go_on(moved, home)
 
     # Outbox
 

@@ -486,6 +486,19 @@ async def test_whoever_returns_to_an_old_conversation_stays_there(world: World) 
     assert (await world.exchange("still here", rules=IDLE_HOUR)).opened.opening is Opening.REUSED
 
 
+async def test_a_schedule_that_reopens_a_conversation_is_no_human_activity(world: World) -> None:
+    begun = await world.exchange("hello")
+    await world.store.transact(sessions.end(begun.opened.session.number, EndReason.HANDED_OFF, world.now))
+    world.later(minutes=50)
+    await world.say("it is ten to one", cause=Cause.SCHEDULE)
+    again = await world.begin(rules=IDLE_HOUR)
+    assert again
+    assert again.opened.opening is Opening.REOPENED
+    await world.store.transact(turns.settle(again.turn, [], [], world.now))
+    world.later(minutes=20)
+    assert (await world.exchange("hello again", rules=IDLE_HOUR)).opened.opening is Opening.RESET
+
+
 async def test_undo_after_a_compaction_leaves_the_summary(world: World) -> None:
     for text in ("one", "two", "three"):
         begun = await world.exchange(f"{text} ...................", "a long answer ...................")
