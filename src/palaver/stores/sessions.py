@@ -68,7 +68,7 @@ def open_session(
     yield Lock(key.text)
     current = yield from open_by_key(key)
     if current is None:
-        return (yield from _reopen_or_create(key, source, now))
+        return (yield from _reopen_or_create(key, source, now, human=human))
     decision = decide_reset(
         rule.policy,
         Activity(last_human=current.last_human, processes=rule.processes),
@@ -77,8 +77,7 @@ def open_session(
         rule.process_limit,
     )
     if decision.reason is None:
-        touched = "last_human = ?, last_active = ?" if human else "last_active = ?"
-        yield f"UPDATE sessions SET {touched} WHERE no = ?", (*(micros(now),) * (1 + human), current.number)
+        yield from _touch(current.number, now, human=human)
         yield from join(current.number, source)
         return Opened(session=current, opening=Opening.REUSED)
     fresh = yield from _start_fresh(key, source, now, current, _REASONS[decision.reason], by="reset policy")
@@ -88,7 +87,7 @@ def open_session(
 _REASONS = {ResetReason.IDLE: EndReason.IDLE, ResetReason.DAILY: EndReason.DAILY}
 
 
-def _reopen_or_create(key: SessionKey, source: Source, now: datetime) -> Steps[Opened]:
+def _reopen_or_create(key: SessionKey, source: Source, now: datetime, *, human: bool) -> Steps[Opened]:
     rows = yield (
         f"SELECT {SESSION_COLUMNS} FROM routes r JOIN sessions s ON s.no = r.session_no"
         " WHERE r.key = ? AND s.key = ? AND s.ended IS NOT NULL",
@@ -98,7 +97,7 @@ def _reopen_or_create(key: SessionKey, source: Source, now: datetime) -> Steps[O
     if routed is None or routed.end_reason in _FRESH:
         created = yield from create(key, source, now)
         return Opened(session=created, opening=Opening.CREATED)
-    yield from reopen(routed.number, key, now)
+    yield from reopen(routed.number, key, now, human=human)
     yield from join(routed.number, source)
     return Opened(session=(yield from get(routed.number)), opening=Opening.REOPENED)
 
@@ -158,12 +157,15 @@ def end(number: int, reason: EndReason, now: datetime) -> Steps[None]:
 
 
 @work
-def reopen(number: int, key: SessionKey, now: datetime) -> Steps[None]:
+def reopen(number: int, key: SessionKey, now: datetime, *, human: bool = True) -> Steps[None]:
     """Somebody returns to a session: that is human activity, or the next message would find it idle."""
-    yield (
-        "UPDATE sessions SET ended = NULL, end_reason = NULL, key = ?, last_human = ?, last_active = ? WHERE no = ?",
-        (key.text, micros(now), micros(now), number),
-    )
+    yield "UPDATE sessions SET ended = NULL, end_reason = NULL, key = ? WHERE no = ?", (key.text, number)
+    yield from _touch(number, now, human=human)
+
+
+def _touch(number: int, now: datetime, *, human: bool) -> Steps[None]:
+    touched = "last_human = ?, last_active = ?" if human else "last_active = ?"
+    yield f"UPDATE sessions SET {touched} WHERE no = ?", (*(micros(now),) * (1 + human), number)
 
 
 def _start_fresh(
