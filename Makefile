@@ -18,11 +18,12 @@ run: $(VENV)/.run ## a short tour: how Palaver decides
 test: $(VENV)/.dev ## all tests
 	@$(BIN)/python -m pytest -n $(WORKERS)
 
-check: $(VENV)/.dev ## format, lint, types, imports
+check: $(VENV)/.dev ## format, lint, types, imports, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/project
 
 bench: $(VENV)/.dev ## measure, side by side with the bare operation
 	@$(BIN)/python -m bench
@@ -43,6 +44,6 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.run
+$(VENV)/.dev: $(VENV)/.run requirements-dev.txt
 	$(PIP) install -c constraints.txt -r requirements-dev.txt
 	@touch $@

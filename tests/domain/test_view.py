@@ -17,6 +17,7 @@ from palaver.domain.view import INTERRUPTED, Message, repair, view
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 hostile_text = st.one_of(
     st.text(max_size=30),
@@ -25,7 +26,9 @@ hostile_text = st.one_of(
 )
 call_ids = st.sampled_from(["", "a", "b", "call_0", "call 0", "call_0_2", "ü", "x" * 80])
 arguments = st.one_of(
-    st.sampled_from(["{}", '{"q": 1}', "", "[]", "{", "NaN", '{"a": NaN}', "[" * 5000, '{"a": "\ud800"}']),
+    st.sampled_from(
+        ["{}", '{"q": 1}', "", "[]", "{", "NaN", '{"a": NaN}', "[" * 5000, '{"a": "\ud800"}', '{"a": "\\ud800"}']
+    ),
     st.text(max_size=8),
 )
 calls = st.lists(
@@ -45,6 +48,8 @@ drawn_fields = st.fixed_dictionaries(
         "minutes": st.integers(-5000, 5000),
         "calls": calls.map(tuple),
         "answers": st.none() | call_ids,
+        "reasoning": hostile_text,
+        "blob": st.binary(max_size=3),
         "sender": st.none() | st.builds(Sender, name=st.none() | hostile_text.map(Label)),
         "observed": st.booleans(),
         "hidden_by": st.sampled_from([None, None, "op1"]),
@@ -78,13 +83,14 @@ def _alternation_faults(messages: Sequence[Message]) -> list[str]:
 def _content_faults(messages: Sequence[Message]) -> list[str]:
     faults: list[str] = []
     for message in messages:
-        if not message.text.strip() and not message.calls:
+        if not message.text.strip() and (message.text or not message.calls):
             faults.append("an empty message")
         for text in (message.text, message.reasoning, *(call.arguments for call in message.calls)):
             text.encode()
         for call in message.calls:
-            if not NAME.fullmatch(call.id) or not NAME.fullmatch(call.name):
+            if not ID.fullmatch(call.id) or not NAME.fullmatch(call.name):
                 faults.append(f"call {call.id!r} {call.name!r}")
+            json.dumps(json.loads(call.arguments), ensure_ascii=False).encode()
             if not isinstance(json.loads(call.arguments, parse_constant=lambda c: 1 / 0), dict):
                 faults.append("arguments are no object")
     ids = [call.id for message in messages for call in message.calls]
@@ -220,3 +226,25 @@ def test_a_summary_stands_where_what_it_covers_stood() -> None:
 
 def test_message_ids_ride_on_the_message_when_asked_for() -> None:
     assert view([say(1, "hi", message_id="m\n1")], message_ids=True)[0].text == '⟦message id "m 1"⟧ hi'
+
+
+def test_reasoning_in_front_of_a_call_stays_with_it() -> None:
+    call = ToolCall("c1", "search")
+    log = [
+        say(1, "go"),
+        say(2, "", Role.ASSISTANT, reasoning="hm", blob=b"\x01"),
+        say(3, " \n", Role.ASSISTANT, calls=(call,), blob=b"\x02"),
+        say(4, "found", Role.TOOL, answers="c1"),
+    ]
+    assert view(log)[1] == Message(Role.ASSISTANT, "", (call,), "", "hm", (b"\x01", b"\x02"))
+    assert [message.role for message in view(log[:2])] == [Role.USER]
+
+
+def test_gaps_are_marked_behind_a_summary_too() -> None:
+    log = [
+        say(1, "old", hidden_by="op1"),
+        say(3, "hi"),
+        say(4, "back", at=NOON + timedelta(days=3)),
+        say(5, "they talked", Role.SUMMARY, covers=(1, 1), at=NOON + timedelta(days=4)),
+    ]
+    assert "⟦3 days later⟧ back" in view(log)[0].text

@@ -35,7 +35,8 @@ class CompactionPlan:
 
     @property
     def covers(self) -> tuple[int, int]:
-        return self.covered[0].position, self.covered[-1].position
+        first = self.covered[0]
+        return first.covers[0] if first.covers else first.seq, self.covered[-1].position
 
     @property
     def tokens(self) -> int:

@@ -131,11 +131,13 @@ def derive_key(source: Source, scope: Scope, speaker: Speaker = NOBODY) -> Sessi
 def _sharing(source: Source, scope: Scope, speaker: Speaker) -> Sharing:
     if source.chat_kind == DM:
         return _direct_sharing(source, scope.dm, speaker)
-    if not source.participant:
-        return Sharing.UNNAMED
     if source.thread_id or source.chat_kind == THREAD:
-        return Sharing.THREAD_MEMBER if scope.thread is ThreadScope.PER_USER else Sharing.THREAD
-    return Sharing.MEMBER if scope.group is GroupScope.PER_USER else Sharing.GROUP
+        if scope.thread is ThreadScope.SHARED:
+            return Sharing.THREAD
+        return Sharing.THREAD_MEMBER if source.participant else Sharing.UNNAMED
+    if scope.group is GroupScope.SHARED:
+        return Sharing.GROUP
+    return Sharing.MEMBER if source.participant else Sharing.UNNAMED
 
 
 def _direct_sharing(source: Source, scope: DmScope, speaker: Speaker) -> Sharing:

@@ -54,7 +54,7 @@ def visible(entries: Iterable[Entry]) -> list[Entry]:
 def render(entries: Sequence[Entry], *, shared: bool, message_ids: bool = False) -> list[Message]:
     """Each entry as a message. Whatever the gateway adds stands in marks that no other text can contain."""
     messages: list[Message] = []
-    latest = entries[0].at if entries else None
+    latest = next((entry.at for entry in entries if entry.role is not Role.SUMMARY), None)
     for entry in entries:
         if entry.role is _ASSISTANT:
             blobs = (entry.blob,) if entry.blob else ()
@@ -95,13 +95,22 @@ def _said(entry: Entry, *, shared: bool, message_ids: bool) -> str:
 
 def repair(messages: Iterable[Message]) -> tuple[Message, ...]:
     """A sequence every provider accepts. Valid sequences come out as they went in."""
-    repaired: list[Message] = []
-    for role, neighbours in groupby(_paired(messages), key=_ROLE):
-        group = list(neighbours)
-        repaired += group if role is _TOOL or len(group) == 1 else [_joined(group)]
+    repaired = _alternating(_paired(messages))
+    # Reasoning that no words or calls came with has nobody to stand beside.
+    spoken = [message for message in repaired if message.text or message.calls]
+    if len(spoken) < len(repaired):
+        repaired = _alternating(spoken)
     if repaired and repaired[0].role is _ASSISTANT:
         repaired.insert(0, Message(_USER, BEGINNING))
     return tuple(repaired)
+
+
+def _alternating(messages: Iterable[Message]) -> list[Message]:
+    alternating: list[Message] = []
+    for role, neighbours in groupby(messages, key=_ROLE):
+        group = list(neighbours)
+        alternating += group if role is _TOOL or len(group) == 1 else [_joined(group)]
+    return alternating
 
 
 def _joined(group: Sequence[Message]) -> Message:
@@ -131,7 +140,7 @@ def _paired(messages: Iterable[Message]) -> list[Message]:
             _expect_results(message.calls, len(paired) + 1, owed)
             paired.append(_valid(message) if calls == message.calls else _valid(message)._replace(calls=calls))
             paired += [Message(_TOOL, INTERRUPTED, (), call.id) for call in calls]
-        elif message.text.strip():
+        elif message.text.strip() or message.blobs or message.reasoning:
             paired.append(_valid(message))
     return paired
 
@@ -145,9 +154,10 @@ def _expect_results(calls: tuple[ToolCall, ...], first_place: int, owed: dict[st
 
 
 def _valid(message: Message) -> Message:
-    if message.text.isascii() and message.reasoning.isascii():
+    if message.text.isascii() and message.reasoning.isascii() and (not message.text or message.text.strip()):
         return message
-    return message._replace(text=_encodable(message.text), reasoning=_encodable(message.reasoning))
+    text = _encodable(message.text) if message.text.strip() else ""
+    return message._replace(text=text, reasoning=_encodable(message.reasoning))
 
 
 def _encodable(text: str) -> str:
@@ -155,9 +165,11 @@ def _encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_LIMIT = 64
+_ID_LIMIT = 40
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{_NAME_LIMIT}}}")
+_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{_ID_LIMIT}}}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def _valid_calls(calls: tuple[ToolCall, ...], taken: dict[str, int]) -> tuple[ToolCall, ...]:
@@ -166,7 +178,7 @@ def _valid_calls(calls: tuple[ToolCall, ...], taken: dict[str, int]) -> tuple[To
 
 def _is_valid(call: ToolCall, taken: dict[str, int]) -> bool:
     """Nearly every call is; then its id counts as taken."""
-    if call.id in taken or not (_NAME.fullmatch(call.id) and _NAME.fullmatch(call.name)):
+    if call.id in taken or not (_ID.fullmatch(call.id) and _NAME.fullmatch(call.name)):
         return False
     if not _is_json_object(call.arguments):
         return False
@@ -180,7 +192,7 @@ def _repaired_call(call: ToolCall, taken: dict[str, int]) -> ToolCall:
     if not _is_json_object(arguments):
         arguments = json.dumps({"malformed_arguments": _encodable(arguments)})
     return ToolCall(
-        id=_unique(_NOT_IN_NAMES.sub("_", call.id)[:_NAME_LIMIT] or "call", taken),
+        id=_unique(_NOT_IN_NAMES.sub("_", call.id)[:_ID_LIMIT] or "call", taken),
         name=_NOT_IN_NAMES.sub("_", call.name)[:_NAME_LIMIT] or "unknown_tool",
         arguments=arguments,
     )
@@ -192,7 +204,7 @@ def _unique(identity: str, taken: dict[str, int]) -> str:
     while unique in taken:
         taken[identity] += 1
         suffix = f"_{taken[identity]}"
-        unique = identity[: _NAME_LIMIT - len(suffix)] + suffix
+        unique = identity[: _ID_LIMIT - len(suffix)] + suffix
     taken[unique] = 1
     return unique
 
@@ -208,6 +220,9 @@ def _is_json_object(text: str) -> bool:
     if text == "{}":
         return True
     try:
-        return isinstance(_STRICT_JSON.decode(text), dict) and text == _encodable(text)
+        decoded = _STRICT_JSON.decode(text)
+        if "\\u" in text or not text.isascii():
+            json.dumps(decoded, ensure_ascii=False).encode()
+        return isinstance(decoded, dict)
     except (ValueError, RecursionError):
         return False

@@ -112,9 +112,8 @@ class PostgresIndex:
 
     async def candidates(self, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool) -> list[Candidate]:
         complete = self._complete
-        found = await self._whole(self._database.read(_candidates(wanted, after, limit, bodies=bodies)))
-        # Looked at afterwards: whatever was thrown away meanwhile was empty to whoever read on.
-        if await self._whole(self._database.read(_table())) != complete:
+        table, found = await self._whole(self._database.read(_candidates(wanted, after, limit, bodies=bodies)))
+        if table != complete:
             raise IndexLost("the tables were replaced")
         return found
 
@@ -148,7 +147,7 @@ def _is_broken(error: Exception) -> bool:
 
 _STATE = (
     "SELECT m.format, m.xid::text, m.pos, m.version, pg_snapshot_xmin(pg_current_snapshot())::text,"
-    " 'search_documents'::regclass::oid::bigint,"
+    " to_regclass('search_documents')::oid::bigint,"
     " EXISTS (SELECT 1 FROM search_ahead a WHERE a.xid < pg_snapshot_xmin(pg_current_snapshot())),"
     " m.xid > pg_snapshot_xmax(pg_current_snapshot())"
     " OR EXISTS (SELECT 1 FROM journal j WHERE j.xid >= pg_snapshot_xmax(pg_current_snapshot()))"
@@ -181,12 +180,6 @@ def _is_sound() -> Steps[bool]:
 
 def _exists(name: str) -> Steps[bool]:
     rows = yield "SELECT to_regclass(?) IS NOT NULL", (name,)
-    return rows[0][0]
-
-
-@work
-def _table() -> Steps[int]:
-    rows = yield "SELECT 'search_documents'::regclass::oid::bigint", ()
     return rows[0][0]
 
 
@@ -257,7 +250,9 @@ def _move_on(read: _Read) -> Steps[None]:
 
 
 @work
-def _candidates(wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool) -> Steps[list[Candidate]]:
+def _candidates(
+    wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool
+) -> Steps[tuple[int, list[Candidate]]]:
     """First the newest documents one by one, where a common word is found at once; then whatever the index has."""
     bounds, needles = _all_of(_bounds(wanted, after)), _all_of(_needles(wanted))
     columns = f"id, entry, page, at{f', left(body, {_BEGINNING})' if bodies else ''}"
@@ -275,7 +270,9 @@ def _candidates(wanted: Wanted, after: Candidate | None, limit: int, *, bodies: 
             " (SELECT id FROM found ORDER BY at DESC, id DESC LIMIT ?) ORDER BY at DESC, id DESC",
             (match, *bounds.values, *needles.values, limit),
         )
-    return [Candidate(*row) for row in rows]
+    # Asked for last: now that it was read, it cannot be replaced before we are done.
+    table = yield "SELECT to_regclass('search_documents')::oid::bigint", ()
+    return table[0][0], [Candidate(*row) for row in rows]
 
 
 def _all_of(parts: Iterator[Filter]) -> Filter:
