@@ -128,6 +128,8 @@ def test_schedule_json_gives_the_next_five(capsys: pytest.CaptureFixture[str]) -
         (["explain", "reset", "--last-active", "2026-01-01T00:00Z", "--at-hour", "24"], "'24'", "0 to 23", "4"),
         (["explain", "reset", "--last-active", "2026-01-01T00:00Z", "--at-hour", "x"], "'x'", "whole", "explain reset"),
         (["explain", "reset", "--last-active", "2026-01-01T00:00Z", "--zone", "Berlin"], "'Berlin'", "IANA", "Europe"),
+        (["explain", "reset", "--policy", "both", "--last-active", "9999-12-31T23:59Z"], "9999", "9980", "+02:00"),
+        (["explain", "schedule", "30m", "--now", "9999-12-31T23:59Z"], "9999", "9980", "+02:00"),
         (["explain", "target", "telegarm:1"], "'telegarm:1'", "<platform>", "telegram:-100:42"),
         (["explain", "target", "telegram:"], "'telegram:'", "telegram:<chat>", "telegram:123"),
         (["explain", "schedule", "often"], "'often'", "every 2h", "* * MON-FRI"),

@@ -1,5 +1,3 @@
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -214,10 +212,8 @@ def test_any_text_is_a_target_that_can_be_written_or_is_refused(text: str) -> No
     ],
     ids=lambda junk: str(junk)[:12].encode("ascii", "replace").decode(),
 )
-def test_a_megabyte_of_junk_is_read_fast(junk: str) -> None:
-    start = time.perf_counter()
+def test_a_megabyte_of_junk_is_read(junk: str) -> None:
     try:
         parse(junk)
     except MalformedTarget as error:
         assert len(str(error)) < 1000  # noqa: PT017
-    assert time.perf_counter() - start < 3

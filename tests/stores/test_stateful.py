@@ -589,6 +589,21 @@ async def test_back_twice_where_a_conversation_was_carried_away(world: World) ->
     assert await world.store.read(violations()) == []
 
 
+async def test_back_to_where_nothing_was_open_starts_fresh(world: World) -> None:
+    """Neither a branch nor a resumed session that was taken back comes again with the next message."""
+    first = (await world.exchange("first")).turn.session
+    source, me = PLACES["alice a"], PEOPLE["alice a"]
+    step = moves.branch(KEYS["alice a"], source, me, world.now, by="alice", from_session=first)
+    child = await world.store.transact(step)
+    await world.store.transact(moves.back(KEYS["alice a"], world.now, principal=me))
+    second = await world.exchange("second", source=source)
+    assert (second.opened.opening, second.turn.session != child.id) == (Opening.CREATED, True)
+    await world.store.transact(sessions.end(second.opened.session.number, EndReason.EXPIRED, world.now))
+    await carry(world, second.turn.session, "alice a")
+    await world.store.transact(moves.back(KEYS["alice a"], world.now, principal=me))
+    assert (await world.exchange("third", source=source)).opened.opening is Opening.CREATED
+
+
 @work
 def address_of(place: str) -> Steps[Source]:
     rows = yield "SELECT address FROM routes WHERE key = ?", (KEYS[place].text,)

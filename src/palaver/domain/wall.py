@@ -18,7 +18,9 @@ _TIME = re.compile(
     re.ASCII,
 )
 _LONGEST = 64
-_ALLOWED_TIME = "a date, a time and an offset or Z (ISO 8601), years 1 to 9999"
+# Schedules and resets reach ten years ahead, and the calendar ends with 9999.
+_FIRST_YEAR, _LAST_YEAR = 2, 9980
+_ALLOWED_TIME = "a date, a time and an offset or Z (ISO 8601), years 2 to 9980"
 _EXAMPLE_TIME = "2026-03-29T09:30:00+02:00"
 
 
@@ -112,6 +114,8 @@ def _instant(text: str, zone: ZoneInfo | None) -> datetime:
         moment = datetime.fromisoformat(text.strip().upper())
     except ValueError as error:
         raise _malformed("There is no date and time", text) from error
+    if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
+        raise _malformed("Out of range is the time", text)
     return utc(moment) if zone is None else first_instant(moment, zone)
 
 
