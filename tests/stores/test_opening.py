@@ -678,3 +678,14 @@ def test_a_loop_that_ends_with_an_open_store_leaves_the_file_sound(tmp_path: Pat
     assert asyncio.run(names(url)) == ["kept"]
     with closing(sqlite3.connect(url)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+async def test_what_is_stored_is_nobody_elses_business(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "palaver.db"
+    async with await open_store(str(path)) as store:
+        await World(store).exchange("secret")
+        await store.search.catch_up()
+        assert (tmp_path / "new").stat().st_mode & 0o077 == 0
+        assert [
+            file.name for file in path.parent.iterdir() if file.suffix != ".lock" and file.stat().st_mode & 0o077
+        ] == []

@@ -48,7 +48,7 @@ def sqlite_path(url: str) -> Path | None:
 async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
     ownership = FileOwnership(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_network_disk(path.parent)
         _refuse_foreign_file(path)
         if exclusive:

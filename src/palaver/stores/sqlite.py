@@ -28,6 +28,8 @@ _CHECKPOINT_EVERY = 64
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection in our one way: transactions by hand, durable, checkpoints off the commit path."""
     name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    if not read_only and not path.exists():
+        path.touch(mode=0o600)  # conversations are nobody else's business; -wal and -shm follow the file
     uri = f"file:{name}?mode={'ro' if read_only else 'rwc'}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=512)
     db.execute("PRAGMA busy_timeout = 10000")

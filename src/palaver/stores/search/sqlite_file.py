@@ -92,6 +92,8 @@ class IndexFile:
         self.close()
         self.generation += 1
         self._full.clear()
+        if not self._path.exists():
+            self._path.touch(mode=0o600)
         self._db = db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         db.execute("PRAGMA busy_timeout = 20000")
         db.execute("PRAGMA journal_mode = WAL")
