@@ -1,15 +1,16 @@
 """`palaver doctor`: is everything well, and if not, how to mend it."""
 
-import asyncio
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
+from palaver.cli.asking import ask
 from palaver.cli.output import print_json, print_line, print_verdict
-from palaver.cli.place import StoreOption, store_url
+from palaver.cli.place import StoreOption
 from palaver.stores.health import Check, check_store
-from palaver.stores.opening import open_store
+from palaver.stores.store import Store
 
 __all__ = ["EXAMPLES", "app", "doctor"]
 
@@ -25,27 +26,27 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
     help=f"Check the database, the promises, the disk, the clock and the search index.\n\n{EXAMPLES['doctor']}"
 )
 def doctor(*, store: StoreOption = "", rebuild_search: Rebuild = False, json: Json = False) -> None:
-    checks = asyncio.run(_examine(store_url(store), rebuild=rebuild_search, quiet=json))
+    async def examine(opened: Store) -> list[Check]:
+        return [check async for check in _examined(opened, rebuild=rebuild_search)]
+
+    checks = ask(store, examine, absent=[])
     well = all(check.ok for check in checks)
     if json:
         print_json({"ok": well, "checks": [_fields(check) for check in checks]})
-    elif well:
-        print_line("All is well.")
+    else:
+        for check in checks:
+            print_verdict(check.name, check.found, mend="" if check.ok else check.mend, ok=check.ok)
+        print_line("All is well." if well else "Something needs mending.")
     if not well:
         raise typer.Exit(1)
 
 
-async def _examine(url: str, *, rebuild: bool, quiet: bool) -> list[Check]:
-    checks: list[Check] = []
-    async with await open_store(url) as store:
-        if rebuild:
-            count = await store.search.rebuild()
-            checks.append(Check(name="search index", ok=True, found=f"made anew from {count} entries"))
-        checks += [check async for check in check_store(store, datetime.now(UTC))]
-    if not quiet:
-        for check in checks:
-            print_verdict(check.name, check.found, mend="" if check.ok else check.mend, ok=check.ok)
-    return checks
+async def _examined(store: Store, *, rebuild: bool) -> AsyncIterator[Check]:
+    if rebuild:
+        count = await store.search.rebuild()
+        yield Check(name="search index", ok=True, found=f"made anew from {count} entries")
+    async for check in check_store(store, datetime.now(UTC)):
+        yield check
 
 
 def _fields(check: Check) -> dict[str, object]:

@@ -1,0 +1,47 @@
+"""`palaver doctor`: says that all is well, finds what is not, makes nothing."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from palaver.cli.main import main
+
+EXAMPLE = str(Path(__file__).parents[2] / "docs/examples/sessions.jsonl")
+
+
+@pytest.fixture
+def store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    path = str(tmp_path / "palaver.db")
+    assert main(["sessions", "import", EXAMPLE, "--store", path]) == 0
+    capsys.readouterr()
+    return path
+
+
+def test_all_is_well(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--store", store]) == 0
+    printed = capsys.readouterr().out
+    assert "All is well." in printed
+    assert "P1" in printed
+    assert main(["doctor", "--store", store, "--rebuild-search", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ok"] is True
+    assert found["checks"][0]["found"].startswith("made anew from ")
+
+
+def test_what_is_broken_is_named_with_a_way_to_mend_it(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(sqlite3.connect(store)) as db:
+        db.execute("UPDATE routes SET session_no = 99")
+        db.commit()
+    assert main(["doctor", "--store", store, "--json"]) == 1
+    broken = [check for check in json.loads(capsys.readouterr().out)["checks"] if not check["ok"]]
+    assert any("every route leads to a session" in check["name"] for check in broken)
+    assert all(check["mend"] for check in broken)
+
+
+def test_looking_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--store", str(tmp_path / "none.db")]) == 0
+    assert "No sessions yet" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
