@@ -57,6 +57,8 @@ class Server:
             subprocess.run(command, check=True, stdout=output, stderr=output, user=self._server.system_user)
 
     def close(self) -> None:
+        """The package knows only the process it has started itself, not the one after a restart."""
+        self._control("stop", "-m", "immediate")
         self._server.cleanup()
 
 

@@ -76,6 +76,8 @@ def _return(
     if kind is OperationKind.SWITCH and details["key"] != key.text:
         yield from _send_home(session_number, key, details, now)
     if left is None:
+        # Nothing was open here: what was taken back must not come again with the next message.
+        yield "DELETE FROM routes WHERE key = ?", (key.text,)
         return Undone(kind=kind, session=(yield from get(session_number)).id)
     yield from reopen(left.number, key, now)
     yield from _lead(key, left)
