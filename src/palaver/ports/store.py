@@ -25,7 +25,7 @@ class Database(Protocol):
     """Drives work. What `transact` returned is durable; what it raised left no trace."""
 
     async def transact(self, work: Work[T]) -> T:
-        """Run the work as one transaction: whole or not at all. Cancelled while its commit is under way, it may have been."""
+        """Run the work as one transaction, whole or not at all. Once it commits, a cancellation comes too late."""
         ...
 
     async def read(self, work: Work[T]) -> T:
