@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -15,7 +16,7 @@ from palaver.ports.work import Notify, Row, Statement, Steps, Work
 from palaver.stores.ownership import FileOwnership
 from palaver.stores.wakeups import Wakeups
 
-__all__ = ["SqliteDatabase", "connect", "drive"]
+__all__ = ["SqliteDatabase", "connect", "drive", "use_write_ahead_log"]
 
 T = TypeVar("T")
 
@@ -36,10 +37,25 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     db.execute("PRAGMA temp_store = MEMORY")
     if not read_only:
         db.execute("PRAGMA page_size = 2048")
-        db.execute("PRAGMA journal_mode = WAL")
+        use_write_ahead_log(db)
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA wal_autocheckpoint = 0")
     return db
+
+
+def use_write_ahead_log(db: sqlite3.Connection) -> None:
+    """Two who open a new file at once get in each other's way here, and SQLite does not wait by itself."""
+    for _ in range(_PATIENCE):
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            time.sleep(0.02)
+        else:
+            return
+    db.execute("PRAGMA journal_mode = WAL")
+
+
+_PATIENCE = 100
 
 
 def drive(db: sqlite3.Connection, steps: Steps[T], notified: set[str]) -> T:

@@ -9,6 +9,7 @@ from palaver.domain.errors import StoreUnavailable
 from palaver.stores.search.documents import FORMAT, Candidate, Document, IndexLost, Wanted, terms_of
 from palaver.stores.search.sqlite_lookup import MICROS, PER_SECOND, find_candidates
 from palaver.stores.search.truth import Change
+from palaver.stores.sqlite import use_write_ahead_log
 
 __all__ = ["Batch", "IndexFile", "Mark"]
 
@@ -96,7 +97,7 @@ class IndexFile:
             self._path.touch(mode=0o600)
         self._db = db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         db.execute("PRAGMA busy_timeout = 20000")
-        db.execute("PRAGMA journal_mode = WAL")
+        use_write_ahead_log(db)
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA secure_delete = ON")
         db.execute("PRAGMA temp_store = MEMORY")
