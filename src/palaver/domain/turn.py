@@ -21,6 +21,8 @@ class Inbound:
     labels: Labels = NO_LABELS
     cause: Cause = Cause.HUMAN
     observed: bool = False
+    burst: str | None = None
+    """What the platform calls several messages that were sent as one: an album."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +73,8 @@ class Outbound:
     account: str | None = None
     thread_id: str | None = None
     reply_to: str | None = None
+    edits: str | None = None
+    """The receipt of a draft that this text takes the place of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,119 @@
+"""The adapter: one account of ours on one chat platform. It knows nothing of sessions.
+
+An adapter turns payloads into `Inbound` and `Outbound` into payloads. What it can do beyond that, it shows by having
+the methods of a capability: `Typing`, `Editing`.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from palaver.domain.errors import PalaverError
+from palaver.domain.platform import Platform
+from palaver.domain.source import Trust
+from palaver.domain.turn import Inbound, Outbound
+
+__all__ = [
+    "Adapter",
+    "Editing",
+    "Inlet",
+    "Limits",
+    "PlatformBusy",
+    "PlatformDown",
+    "PlatformError",
+    "SendRefused",
+    "SendUnclear",
+    "TargetAway",
+    "TargetGone",
+    "Typing",
+]
+
+
+class PlatformError(PalaverError):
+    """A platform did not do what it was asked. The words are for the log, never for a chat."""
+
+
+class PlatformDown(PlatformError):
+    """There is no connection; nothing was sent. The adapter is started again after a while."""
+
+
+class PlatformBusy(PlatformError):
+    """Nothing was sent; it may be tried again after that many seconds."""
+
+    def __init__(self, after: float) -> None:
+        super().__init__(f"the platform asks to wait {after:g} s")
+        self.after = after
+
+
+class TargetAway(PlatformBusy):
+    """Nobody is there now; whoever comes back gets it. Waiting for them is no failed attempt."""
+
+
+class SendRefused(PlatformError):
+    """Nothing was sent, and trying again would not help."""
+
+
+class TargetGone(SendRefused):
+    """The chat does not exist any more, or we may not write there."""
+
+
+class SendUnclear(PlatformError):
+    """The connection was lost while sending: nobody knows whether it arrived."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What a platform puts up with."""
+
+    text: int = 4000
+    """The longest message, in characters."""
+    interval: float = 0.0
+    """Seconds between two messages to one chat."""
+    repeats_safely: bool = False
+    """It knows an idempotency key again, so sending twice under one key shows one message."""
+
+
+class Inlet(Protocol):
+    """What an adapter is handed while it runs: where messages go, and a place to remember how far it has read."""
+
+    async def receive(self, inbound: Inbound, trust: Trust) -> None:
+        """Returns when the message is safe; only then may the platform be told so. It raises if it is not."""
+        ...
+
+    async def position(self) -> str | None:
+        """How far the stream of the platform was read, as `keep_position` was told last, in any process."""
+        ...
+
+    async def keep_position(self, position: str) -> None: ...
+
+
+class Adapter(Protocol):
+    @property
+    def platform(self) -> Platform: ...
+    @property
+    def account(self) -> str | None: ...
+    @property
+    def limits(self) -> Limits: ...
+
+    async def run(self, inlet: Inlet) -> None:
+        """Connect and hand over messages until cancelled. Raises PlatformError when the connection is lost."""
+        ...
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        """Send one message and give the platform's id of it. Raises one of the errors above."""
+        ...
+
+
+@runtime_checkable
+class Typing(Protocol):
+    """Platforms that can show that somebody is writing."""
+
+    async def typing(self, outbound: Outbound) -> None: ...
+
+
+@runtime_checkable
+class Editing(Protocol):
+    """Platforms on which a sent message can change. Editing twice to the same text does no harm."""
+
+    async def edit(self, receipt: str, outbound: Outbound) -> None:
+        """Raises SendRefused where the message cannot be changed any more."""
+        ...

@@ -1,0 +1,119 @@
+"""The agent: answers a turn with a stream of events."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from palaver.domain.session import ModelOverride
+from palaver.domain.transcript import ToolCall
+from palaver.domain.turn import Usage
+from palaver.domain.view import Message
+
+__all__ = [
+    "Agent",
+    "ApprovalNeeded",
+    "Event",
+    "Failure",
+    "FailureKind",
+    "Final",
+    "Request",
+    "TextDelta",
+    "ToolCalled",
+    "ToolReturned",
+    "UsageReport",
+    "nothing_meanwhile",
+]
+
+
+async def nothing_meanwhile() -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """Everything an agent is given to answer one turn. There is no other way for it to learn about the turn."""
+
+    session: str
+    turn: int
+    attempt: int
+    section: str
+    """The context section of the system prompt: the same bytes while the facts are the same."""
+    messages: tuple[Message, ...]
+    override: ModelOverride | None = None
+    approvals: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    """What a person said to calls that needed approval, by the id of the call."""
+    meanwhile: Callable[[], Awaitable[tuple[str, ...]]] = nothing_meanwhile
+    """To be asked after tools have run: what was said to the agent since. It is in the transcript then."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A little more of the answer, to be shown while it grows."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolCalled:
+    """The agent is about to use tools. It is written down before they run."""
+
+    calls: tuple[ToolCall, ...]
+    text: str = ""
+    reasoning: str = ""
+    blob: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolReturned:
+    call: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """What was used since the last report."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApprovalNeeded:
+    """The turn cannot go on until a person allows the call. Ends the stream; the turn is parked."""
+
+    call: ToolCall
+    question: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Final:
+    """The whole answer. The last event of a turn that went well."""
+
+    text: str
+    reasoning: str = ""
+    blob: bytes = b""
+
+
+class FailureKind(StrEnum):
+    TRANSIENT = "transient"
+    """Trying again may help."""
+    OVERFLOW = "overflow"
+    """The conversation is too long for the model."""
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """The turn went wrong. The detail is for the log, never for the chat."""
+
+    kind: FailureKind
+    detail: str
+
+
+Event = TextDelta | ToolCalled | ToolReturned | UsageReport | ApprovalNeeded | Final | Failure
+
+
+class Agent(Protocol):
+    def answer(self, request: Request) -> AsyncIterator[Event]:
+        """Stream events; the last is Final, Failure or ApprovalNeeded. Cancelled, it stops at once."""
+        ...
