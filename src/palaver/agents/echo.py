@@ -1,0 +1,136 @@
+"""The echo agent: works offline, says back what it heard, and can be told to be slow, to fail, to use a tool."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from palaver.domain.marks import CLOSE, OPEN, mark
+from palaver.domain.transcript import Role, ToolCall
+from palaver.domain.turn import Usage
+from palaver.domain.view import Message
+from palaver.ports.agent import (
+    ApprovalNeeded,
+    Event,
+    Failure,
+    FailureKind,
+    Final,
+    Request,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+    UsageReport,
+)
+
+__all__ = ["EchoAgent"]
+
+_CHARACTERS_PER_TOKEN = 4
+_SUMMARY_END = mark("end of summary")
+_COUNTED_ORDER = re.compile(r"(!slow|!busy)(?:\s+([0-9]{1,6}))?(?:\s+(.*))?", re.DOTALL)
+_ORDER = re.compile(r"(!tool|!approve|!hang|!overflow|!fail)(?:\s+(.*))?", re.DOTALL)
+_NOTE = re.compile(f"{OPEN}note: [^{CLOSE}]*{CLOSE}")
+_NOT_SAID_TO_ME = re.compile(
+    f"{OPEN}overheard[^{CLOSE}]*{CLOSE}.*?{OPEN}end of overheard{CLOSE}"
+    f"|{OPEN}summary of[^{CLOSE}]*{CLOSE}.*?{_SUMMARY_END}"
+    f"|{OPEN}[^{CLOSE}]*{CLOSE}",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EchoAgent:
+    """Deterministic: the same request gets the same answer. The first word of a message may be an order.
+
+    `!tool words`       uses a tool that gives the words back
+    `!approve words`    asks for permission to do the same
+    `!slow N words`     takes N seconds; N is 1 where it is left out
+    `!hang`             never answers
+    `!busy N words`     fails the first N attempts in a way that may pass
+    `!overflow words`   finds the conversation too long until there is a summary in it
+    `!fail words`       fails for good
+    """
+
+    delay: float = 0.0
+    """Seconds before the answer; when streaming, before each word; with a tool, also while it works."""
+    streams: bool = False
+
+    async def answer(self, request: Request) -> AsyncGenerator[Event]:
+        heard = _heard(request.messages)
+        text = f"You said: {heard.words}" if heard.words else "I am listening."
+        async for event in self._obey(heard, request):
+            yield event
+            if isinstance(event, Failure | ApprovalNeeded):
+                return
+            if isinstance(event, ToolReturned):
+                for words in await request.meanwhile():
+                    text += f"\nMeanwhile you said: {words}"
+        async for event in self._speak(text):
+            yield event
+        yield UsageReport(Usage(model="echo", input_tokens=_tokens(heard.words), output_tokens=_tokens(text)))
+        yield Final(text=text)
+
+    async def _obey(self, heard: "_Heard", request: Request) -> AsyncGenerator[Event]:
+        # The same id in every attempt, so that what a person said to the call is found again.
+        call = ToolCall(id=f"echo_{request.turn}", name="echo")
+        match heard.order:
+            case "!approve" if call.id not in request.approvals:
+                yield ApprovalNeeded(call=call, question=f"May I use the echo tool for: {heard.words}")
+            case "!tool" | "!approve":
+                yield ToolCalled(calls=(call,))
+                yield await self._use(call, heard.words, allowed=request.approvals.get(call.id, True))
+            case "!slow":
+                await asyncio.sleep(heard.times)
+            case "!hang":
+                await asyncio.Event().wait()
+            case "!busy" if request.attempt <= heard.times:
+                yield Failure(kind=FailureKind.TRANSIENT, detail=f"asked to be busy in attempt {request.attempt}")
+            case "!overflow" if not any(_SUMMARY_END in message.text for message in request.messages):
+                yield Failure(kind=FailureKind.OVERFLOW, detail="asked to find the conversation too long")
+            case "!fail":
+                yield Failure(kind=FailureKind.FATAL, detail="asked to fail")
+            case _:
+                pass
+
+    async def _use(self, call: ToolCall, words: str, *, allowed: bool) -> ToolReturned:
+        if allowed:
+            await asyncio.sleep(self.delay)
+        return ToolReturned(call=call.id, text=words if allowed else "not allowed")
+
+    async def _speak(self, text: str) -> AsyncGenerator[Event]:
+        """The words one by one; together they are the text."""
+        if not self.streams:
+            await asyncio.sleep(self.delay)
+            return
+        for word in re.findall(r"\S+\s*", text):
+            await asyncio.sleep(self.delay)
+            yield TextDelta(word)
+
+
+class _Heard(NamedTuple):
+    words: str
+    order: str = ""
+    times: int = 1
+
+
+def _heard(messages: Sequence[Message]) -> _Heard:
+    """What a person said last, without the words of the gateway in it."""
+    said = (words for message in reversed(messages) if message.role is Role.USER if (words := _spoken(message.text)))
+    text = next(said, "")
+    # What nobody has answered yet stands before it; an order counts only where it was said last.
+    last = text.rpartition("\n\n")[2]
+    if found := _COUNTED_ORDER.fullmatch(last):
+        return _Heard(found[3] or "", found[1], int(found[2] or 1))
+    if found := _ORDER.fullmatch(last):
+        return _Heard(found[2] or "", found[1])
+    return _Heard(text)
+
+
+def _spoken(text: str) -> str:
+    """What follows the last note of the gateway, or else came before it."""
+    parts = (_NOT_SAID_TO_ME.sub("", part).strip() for part in reversed(_NOTE.split(text)))
+    return next((part for part in parts if part), "")
+
+
+def _tokens(text: str) -> int:
+    return len(text) // _CHARACTERS_PER_TOKEN

@@ -1,0 +1,160 @@
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from palaver.agents.echo import EchoAgent
+from palaver.domain.marks import mark, note_mark
+from palaver.domain.transcript import Role, ToolCall
+from palaver.domain.view import Message
+from palaver.ports.agent import (
+    Agent,
+    ApprovalNeeded,
+    Event,
+    Failure,
+    FailureKind,
+    Final,
+    Request,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+    UsageReport,
+)
+
+ECHO: Agent = EchoAgent()
+
+
+def request(
+    *texts: str, attempt: int = 1, approvals: Mapping[str, bool] | None = None, meanwhile: tuple[str, ...] = ()
+) -> Request:
+    async def said_meanwhile() -> tuple[str, ...]:
+        return meanwhile
+
+    return Request(
+        session="s",
+        turn=7,
+        attempt=attempt,
+        section="",
+        messages=tuple(Message(Role.USER, text) for text in texts),
+        approvals=approvals or {},
+        meanwhile=said_meanwhile,
+    )
+
+
+async def events(asked: Request, agent: Agent = ECHO) -> list[Event]:
+    return [event async for event in agent.answer(asked)]
+
+
+async def final(asked: Request, agent: Agent = ECHO) -> str:
+    last = (await events(asked, agent))[-1]
+    assert isinstance(last, Final)
+    return last.text
+
+
+async def failure(asked: Request) -> FailureKind:
+    (only,) = await events(asked)
+    assert isinstance(only, Failure)
+    return only.kind
+
+
+async def test_it_says_back_what_it_heard_last() -> None:
+    assert await final(request("first", "hello there")) == "You said: hello there"
+
+
+async def test_it_always_answers_something() -> None:
+    assert await final(request()) == "I am listening."
+
+
+async def test_it_reports_usage() -> None:
+    usage = next(event.usage for event in await events(request("12345678")) if isinstance(event, UsageReport))
+    assert (usage.model, usage.input_tokens, usage.output_tokens) == ("echo", 2, len("You said: 12345678") // 4)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{mark('from ann')} hello",
+        f"{mark('3 days later')} {mark('from ann')} hello",
+        f"{note_mark('fresh')}\n\nhello",
+        f"hello\n\n{note_mark('restarted')}",
+        f"!fail before\n\n{note_mark('it failed')}\n\nhello",
+        f"{mark('overheard, not said to you, from bob')} lunch? {mark('end of overheard')}\n\nhello",
+        f"{mark('summary of the earlier conversation')}\nmuch\n{mark('end of summary')}\n\nhello",
+    ],
+)
+async def test_words_of_the_gateway_are_not_said_back(text: str) -> None:
+    assert await final(request(text)) == "You said: hello"
+
+
+async def test_a_note_alone_is_not_what_was_said() -> None:
+    assert await final(request("hello", note_mark("restarted"))) == "You said: hello"
+
+
+async def test_streamed_words_are_the_answer() -> None:
+    streamed = await events(request("a b\n\nc"), EchoAgent(streams=True))
+    deltas = [event.text for event in streamed if isinstance(event, TextDelta)]
+    assert len(deltas) == 5
+    assert "".join(deltas) == "You said: a b\n\nc"
+    assert streamed[-1] == Final(text="You said: a b\n\nc")
+
+
+async def test_without_streaming_nothing_is_shown_before_the_end() -> None:
+    assert not [event for event in await events(request("a b")) if isinstance(event, TextDelta)]
+
+
+async def test_a_tool_is_called_before_it_returns_and_what_was_said_meanwhile_is_mentioned() -> None:
+    called, returned, _, last = await events(request("!tool 5 apples", meanwhile=("and pears", "please")))
+    assert called == ToolCalled(calls=(ToolCall("echo_7", "echo"),))
+    assert returned == ToolReturned(call="echo_7", text="5 apples")
+    assert last == Final(text="You said: 5 apples\nMeanwhile you said: and pears\nMeanwhile you said: please")
+
+
+async def test_without_tools_nobody_is_asked_what_was_said_meanwhile() -> None:
+    assert await final(request("hi", meanwhile=("more",))) == "You said: hi"
+
+
+async def test_approval_is_asked_for_once_under_an_id_that_stays() -> None:
+    (needed,) = await events(request("!approve it"))
+    assert isinstance(needed, ApprovalNeeded)
+    assert "it" in needed.question
+    for allowed, result in ((True, "it"), (False, "not allowed")):
+        resumed = await events(request("!approve it", attempt=2, approvals={needed.call.id: allowed}))
+        assert resumed[:2] == [ToolCalled(calls=(needed.call,)), ToolReturned(call=needed.call.id, text=result)]
+        assert isinstance(resumed[-1], Final)
+
+
+async def test_failures_on_order() -> None:
+    assert await failure(request("!fail now")) is FailureKind.FATAL
+    assert await failure(request("!overflow now")) is FailureKind.OVERFLOW
+    assert await failure(request("!busy now")) is FailureKind.TRANSIENT
+
+
+async def test_busy_passes_after_as_many_attempts_as_asked_for() -> None:
+    assert await failure(request("!busy 2 now", attempt=2)) is FailureKind.TRANSIENT
+    assert await final(request("!busy 2 now", attempt=3)) == "You said: now"
+    assert await final(request("!busy now", attempt=2)) == "You said: now"
+
+
+async def test_overflow_passes_once_there_is_a_summary() -> None:
+    summary = f"{mark('summary of the earlier conversation')}\nmuch\n{mark('end of summary')}"
+    assert await final(request(summary, "!overflow now")) == "You said: now"
+
+
+async def test_only_what_was_said_last_is_an_order() -> None:
+    assert await final(request("!fail\n\nhello")) == "You said: !fail\n\nhello"
+    assert await final(request("!toolbox")) == "You said: !toolbox"
+    assert await failure(request("hello\n\n!fail")) is FailureKind.FATAL
+
+
+@pytest.mark.parametrize(("text", "agent"), [("!hang", EchoAgent()), ("!slow 9 x", ECHO), ("x", EchoAgent(delay=9))])
+async def test_it_can_be_slow_and_stops_at_once_when_cancelled(text: str, agent: Agent) -> None:
+    answering = asyncio.create_task(events(request(text), agent))
+    done, _ = await asyncio.wait({answering}, timeout=0.01)
+    assert not done
+    answering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answering
+
+
+async def test_slow_answers_in_the_end() -> None:
+    assert await final(request("!slow 0 x")) == "You said: x"
