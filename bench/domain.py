@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from bench.measure import Figure, compare
 from palaver.domain.key import derive_key
 from palaver.domain.label import Label
+from palaver.domain.naming import Naming
 from palaver.domain.prompt import HomeChannel, Situation, context_section
 from palaver.domain.scope import Scope
 from palaver.domain.source import GROUP, Labels, Source
@@ -51,8 +52,8 @@ def _conversation(entries: int) -> list[Entry]:
 
 
 def view_200() -> Iterator[Figure]:
-    log = _conversation(200)
-    yield compare("domain.view_200", lambda: view(log), "a list copy", lambda: list(log), limit=1e-3, calls=20)
+    log, naming = _conversation(200), Naming(platform=PLATFORMS["telegram"])
+    yield compare("domain.view_200", lambda: view(log, naming), "a list copy", lambda: list(log), limit=1e-3, calls=20)
 
 
 def section() -> Iterator[Figure]:

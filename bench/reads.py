@@ -10,9 +10,11 @@ from bench.measure import Bare, Figure, at_most, median_of, ratio_at_most, side_
 from bench.populate import NOON, RULE, key, person, running_turns, source
 from bench.raw import dicts_of
 from bench.workshop import Workshop
+from palaver.domain.naming import Naming
 from palaver.domain.session import Principal
 from palaver.domain.turn import Turn
 from palaver.domain.view import view
+from palaver.platforms.catalog import PLATFORMS
 from palaver.ports.store import Opened
 from palaver.ports.work import Work
 from palaver.stores import listing, sessions, transcript
@@ -23,6 +25,7 @@ __all__ = ["FEW", "MANY", "list_100k", "load_200", "route_growth"]
 
 MANY, FEW = 100_000, 100
 _SHORT, _LONG = 200, 2000
+_NAMING = Naming(platform=PLATFORMS["telegram"])
 
 
 # Loading
@@ -43,10 +46,10 @@ async def _load(engine: Engine, turns: Sequence[Turn], url: str) -> list[Figure]
         script = await raw.record(short)
 
         async def ours(_: int) -> None:
-            view(await store.read(short))
+            view(await store.read(short), _NAMING)
 
         async def longer(_: int) -> None:
-            view(await store.read(long))
+            view(await store.read(long), _NAMING)
 
         async def theirs(_: int) -> None:
             dicts_of(await raw.replay(script))

@@ -49,6 +49,11 @@ def test_ids_are_hidden_where_the_agent_needs_none() -> None:
     }
 
 
+def test_people_are_mentioned_by_id_where_ids_are_not_hidden() -> None:
+    assert {name for name, platform in PLATFORMS.items() if platform.mentions_by_id} == {"discord"}
+    assert not any(platform.mentions_by_id and platform.hides_ids for platform in PLATFORMS.values())
+
+
 def test_nobody_reads_notices_on_an_api_or_a_webhook() -> None:
     assert {name for name, platform in PLATFORMS.items() if not platform.for_people} == {"api", "webhook"}
 

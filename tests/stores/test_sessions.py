@@ -7,16 +7,19 @@ import pytest
 from palaver.domain.compaction import plan_compaction
 from palaver.domain.errors import BadArgument, EmptyTitle, NotFound, NothingToCompact, SessionBusy
 from palaver.domain.lifecycle import EndReason
+from palaver.domain.naming import Naming
 from palaver.domain.reset import Cause, ResetReason
 from palaver.domain.scope import GroupScope, Scope
 from palaver.domain.session import ModelOverride, Principal
 from palaver.domain.view import view
+from palaver.platforms.catalog import PLATFORMS
 from palaver.ports.store import Opening, OperationKind
 from palaver.stores import moves, sessions, transcript, turns
 from palaver.stores.store import Store
 from tests.stores.world import IDLE_HOUR, NEVER, NOON, OPERATOR, World, answer, dm, group, key_of, rules
 
 ALICE, BOB = dm("7"), dm("8")
+NAMING = Naming(platform=PLATFORMS[ALICE.platform])
 
 
 @pytest.fixture
@@ -25,7 +28,7 @@ def world(store: Store) -> World:
 
 
 async def snapshot(world: World, session: str) -> bytes:
-    return repr(view(await world.store.read(transcript.load_visible(session, OPERATOR)))).encode()
+    return repr(view(await world.store.read(transcript.load_visible(session, OPERATOR)), NAMING)).encode()
 
 
 async def test_ids_sort_by_time(world: World) -> None:
@@ -143,7 +146,7 @@ async def test_compaction_and_back(world: World) -> None:
     before = await snapshot(world, session)
     plan = plan_compaction(await world.store.read(transcript.load_visible(session, OPERATOR)), keep_exchanges=2)
     await world.store.transact(transcript.compact(key, plan, "they talked", world.now, by="agent"))
-    shown = view(await world.store.read(transcript.load_visible(session, OPERATOR)))
+    shown = view(await world.store.read(transcript.load_visible(session, OPERATOR)), NAMING)
     assert "they talked" in shown[0].text
     assert "question 0" not in repr(shown)
     assert "question 4" in repr(shown)

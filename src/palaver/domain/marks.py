@@ -3,7 +3,7 @@
 from palaver.domain.label import Label
 from palaver.domain.text import one_line
 
-__all__ = ["CLOSE", "OPEN", "from_mark", "gap_mark", "mark", "note_mark", "without_marks"]
+__all__ = ["CLOSE", "OPEN", "gap_mark", "mark", "note_mark", "quote", "without_marks"]
 
 OPEN = "⟦"
 CLOSE = "⟧"
@@ -19,8 +19,9 @@ def without_marks(text: str) -> str:
     return text if text.isascii() else text.replace(OPEN, "[[").replace(CLOSE, "]]")
 
 
-def from_mark(words: str, name: Label | None) -> str:
-    return mark(f"{words} {without_marks((name or Label('somebody')).quoted())}")
+def quote(label: Label) -> str:
+    """A stranger's words in quotes, as they may stand inside a mark."""
+    return without_marks(label.quoted())
 
 
 def note_mark(text: str) -> str:

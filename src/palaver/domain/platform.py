@@ -33,6 +33,8 @@ class Platform:
     """How to call the only place there is, where a platform has just one (`CLI terminal`)."""
     hides_ids: bool = False
     """The agent needs no raw ids here, so redaction may replace them."""
+    mentions_by_id: bool = False
+    """Whoever mentions a person writes their id, so the agent is told it with every name."""
     has_threads: bool = False
     extra_kinds: tuple[str, ...] = ()
     """Kinds of chat it has besides the usual ones."""

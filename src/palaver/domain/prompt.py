@@ -1,11 +1,11 @@
 """The context section: what the agent is told about its situation, byte for byte the same while the facts are."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from palaver.domain.label import Label
-from palaver.domain.marks import CLOSE, OPEN, without_marks
+from palaver.domain.marks import CLOSE, OPEN, quote
+from palaver.domain.naming import Naming
 from palaver.domain.platform import Platform
 from palaver.domain.pseudonym import Pseudonyms
 from palaver.domain.source import DM, NO_LABELS, Labels, Source
@@ -44,7 +44,7 @@ def context_section(situation: Situation, pseudonyms: Pseudonyms | None = None) 
     lines = [
         "## Where you are",
         PREAMBLE,
-        *_place(situation, pseudonyms),
+        *_place(situation, Naming(platform=situation.platform, pseudonyms=pseudonyms)),
         *_surroundings(situation, pseudonyms),
     ]
     if note := situation.platform.note_for(situation.tools):
@@ -52,26 +52,34 @@ def context_section(situation: Situation, pseudonyms: Pseudonyms | None = None) 
     return "\n".join(lines) + "\n"
 
 
-def _place(situation: Situation, pseudonyms: Pseudonyms | None) -> Iterator[str]:
+def _place(situation: Situation, naming: Naming) -> Iterator[str]:
     source, platform, labels = situation.source, situation.platform, situation.labels
+    ids = _ids(situation)
     yield f"- Platform: {platform.title}"
     if platform.place:
         yield f"- Place: {platform.place}"
-    if source.chat_kind != DM:
-        yield f"- Chat: {_quoted(source.chat_kind)} {_named(labels.chat, 'chat', source.chat, platform, pseudonyms)}"
+    if source.chat_kind != DM or (source.chat and not naming.hides_ids):
+        yield f"- Chat: {quote(Label(source.chat_kind))} {naming.full('chat', source.chat, labels.chat, ids)}"
     for title, kind, identity in (
         ("Server", "server", source.scope_id),
         ("Parent channel", "chat", source.parent_chat_id),
         ("Thread", "thread", source.thread_id),
     ):
         if identity:
-            yield f"- {title}: {_named(None, kind, identity, platform, pseudonyms)}"
-    if labels.topic:
-        yield f"- Topic: {_safe(labels.topic)}"
+            yield f"- {title}: {naming.full(kind, identity, None)}"
+    if topic := naming.name(labels.topic, ids):
+        yield f"- Topic: {topic}"
     if situation.shared:
         yield "- People: several people share this conversation; each message says who sent it"
     else:
-        yield f"- Person: {_named(labels.user, 'user', source.participant, platform, pseudonyms)}"
+        yield f"- Person: {naming.full('user', source.participant, labels.user, ids)}"
+
+
+def _ids(situation: Situation) -> tuple[str | None, ...]:
+    """What no name here may give away. Who speaks in a shared conversation changes, and the section must not."""
+    source = situation.source
+    place = (source.chat_id, source.chat_id_alt, source.parent_chat_id)
+    return place if situation.shared else (*place, source.user_id, source.user_id_alt)
 
 
 def _surroundings(situation: Situation, pseudonyms: Pseudonyms | None) -> Iterator[str]:
@@ -80,44 +88,11 @@ def _surroundings(situation: Situation, pseudonyms: Pseudonyms | None) -> Iterat
         yield f"- Connected platforms: {', '.join(connected)}"
     homes = sorted(situation.homes, key=lambda home: (home.platform.name, home.chat_id))
     for home in homes:
-        yield (
-            f"- Home channel of {home.platform.name}: "
-            f"{_named(home.name, 'chat', home.chat_id, home.platform, pseudonyms)}"
-        )
+        naming = Naming(platform=home.platform, pseudonyms=pseudonyms)
+        yield f"- Home channel of {home.platform.name}: {naming.full('chat', home.chat_id, home.name)}"
     targets = [
         "`origin` (here)",
         "`local` (a file)",
         *(f"`{home.platform.name}` (its home channel)" for home in homes),
     ]
     yield f"- Scheduled output can go to: {', '.join(targets)}, or `platform:chat[:thread]`"
-
-
-def _named(
-    name: Label | None, kind: str, identity: str | None, platform: Platform, pseudonyms: Pseudonyms | None
-) -> str:
-    """A name and an id, each in quotes it cannot end; where ids are hidden, a name that betrays one is hidden too."""
-    if identity is None:
-        return _safe(name) if name else "unknown"
-    if pseudonyms is None or not platform.hides_ids:
-        shown = _quoted(identity)
-    else:
-        shown = pseudonyms.of(kind, platform.name, identity)
-        name = None if name and _betrays(name, identity) else name
-    return f"{_safe(name)} (id {shown})" if name else f"id {shown}"
-
-
-def _betrays(name: Label, identity: str) -> bool:
-    """A phone number is often both id and display name, written a little differently."""
-    text, digits = name.plain(), re.sub(r"\D", "", name.plain())
-    return identity in text or (len(digits) >= _SHORTEST_NUMBER and digits in re.sub(r"\D", "", identity))
-
-
-_SHORTEST_NUMBER = 5
-
-
-def _safe(label: Label) -> str:
-    return without_marks(label.quoted())
-
-
-def _quoted(identity: str) -> str:
-    return _safe(Label(identity))

@@ -10,15 +10,17 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple, NoReturn
 
 from palaver.domain.label import Label
-from palaver.domain.marks import from_mark, gap_mark, mark, note_mark, without_marks
-from palaver.domain.transcript import Entry, Role, ToolCall
+from palaver.domain.marks import gap_mark, mark, note_mark, quote, without_marks
+from palaver.domain.naming import Naming
+from palaver.domain.transcript import Entry, Role, Sender, ToolCall
 
 __all__ = ["LONG_GAP", "Message", "render", "repair", "view", "visible"]
 
@@ -42,8 +44,11 @@ class Message(NamedTuple):
     blobs: tuple[bytes, ...] = ()
 
 
-def view(entries: Iterable[Entry], *, shared: bool = False, message_ids: bool = False) -> tuple[Message, ...]:
-    return repair(render(visible(entries), shared=shared, message_ids=message_ids))
+def view(
+    entries: Iterable[Entry], naming: Naming, *, shared: bool = False, message_ids: bool = False
+) -> tuple[Message, ...]:
+    """What the model is shown; message ids, when asked for, only where ids are not hidden."""
+    return repair(render(visible(entries), naming, shared=shared, message_ids=message_ids))
 
 
 def visible(entries: Iterable[Entry]) -> list[Entry]:
@@ -51,9 +56,11 @@ def visible(entries: Iterable[Entry]) -> list[Entry]:
     return sorted((entry for entry in entries if entry.hidden_by is None), key=_POSITION)
 
 
-def render(entries: Sequence[Entry], *, shared: bool, message_ids: bool = False) -> list[Message]:
+def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_ids: bool) -> list[Message]:
     """Each entry as a message. Whatever the gateway adds stands in marks that no other text can contain."""
     messages: list[Message] = []
+    who = cache(naming.sender)
+    message_ids = message_ids and not naming.hides_ids
     latest = next((entry.at for entry in entries if entry.role is not Role.SUMMARY), None)
     for entry in entries:
         if entry.role is _ASSISTANT:
@@ -61,7 +68,7 @@ def render(entries: Sequence[Entry], *, shared: bool, message_ids: bool = False)
             messages.append(Message(_ASSISTANT, entry.text, entry.calls, "", entry.reasoning, blobs))
         elif entry.role is _TOOL:
             messages.append(Message(_TOOL, without_marks(entry.text), (), entry.answers or ""))
-        elif text := _said(entry, shared=shared, message_ids=message_ids):
+        elif text := _said(entry, who, shared=shared, message_ids=message_ids):
             messages.append(Message(_USER, _after_gap(entry, latest) + text))
         if latest and entry.role is not Role.SUMMARY:
             latest = max(latest, entry.at)
@@ -75,7 +82,7 @@ def _after_gap(entry: Entry, latest: datetime | None) -> str:
     return gap_mark((entry.at - latest).total_seconds()) + " "
 
 
-def _said(entry: Entry, *, shared: bool, message_ids: bool) -> str:
+def _said(entry: Entry, who: Callable[[Sender | None], str], *, shared: bool, message_ids: bool) -> str:
     """What stands on the user's side of the conversation, though not only users put it there."""
     if entry.role is Role.NOTE:
         return note_mark(entry.text)
@@ -84,12 +91,11 @@ def _said(entry: Entry, *, shared: bool, message_ids: bool) -> str:
         return ""
     if entry.role is Role.SUMMARY:
         return f"{mark('summary of the earlier conversation')}\n{text}\n{mark('end of summary')}"
-    name = entry.sender.name if entry.sender else None
     if entry.observed:
-        return f"{from_mark('overheard, not said to you, from', name)} {text} {mark('end of overheard')}"
-    facts = from_mark("from", name) + " " if shared else ""
+        return f"{mark(f'overheard, not said to you, from {who(entry.sender)}')} {text} {mark('end of overheard')}"
+    facts = mark(f"from {who(entry.sender)}") + " " if shared else ""
     if message_ids and entry.message_id:
-        facts += from_mark("message id", Label(entry.message_id)) + " "
+        facts += mark(f"message id {quote(Label(entry.message_id))}") + " "
     return facts + text
 
 

@@ -15,7 +15,7 @@ _SLACK = Note(
     ),
 )
 _DISCORD = Note(
-    text="You can act here with the Discord tools; they take the server, channel and thread ids given above.",
+    text="You can act here with the Discord tools; they take the ids given above.",
     needs=frozenset({"discord"}),
     otherwise=(
         "You cannot read other channels, manage the server or look up members: you only see what is sent to you. "
@@ -43,7 +43,13 @@ _ALL = (
     Platform(name="api", title="HTTP API", for_people=False),
     Platform(name="webhook", title="Webhook", for_people=False),
     Platform(name="telegram", title="Telegram", hides_ids=True, has_threads=True),
-    Platform(name="discord", title="Discord", has_threads=True, notes=(_DISCORD, _DISCORD_MENTIONS)),
+    Platform(
+        name="discord",
+        title="Discord",
+        mentions_by_id=True,
+        has_threads=True,
+        notes=(_DISCORD, _DISCORD_MENTIONS),
+    ),
     Platform(name="slack", title="Slack", has_threads=True, notes=(_SLACK,)),
     Platform(name="whatsapp", title="WhatsApp", hides_ids=True),
     Platform(name="signal", title="Signal", hides_ids=True),
