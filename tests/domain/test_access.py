@@ -19,6 +19,7 @@ grants = st.builds(
     basis=st.sampled_from(Basis),
     platform=st.sampled_from(("telegram", "discord")),
     account=some_id,
+    scope_id=some_id,
     chat_id=some_id,
     user_id=some_id,
 )
@@ -68,6 +69,7 @@ def test_strangers_are_never_allowed(source: Source, trust: Trust, table: list[G
     assert grant.user_id is None or grant.user_id in {source.user_id, source.user_id_alt}
     assert grant.chat_id is None or grant.chat_id in {source.chat_id, source.parent_chat_id}
     assert grant.account is None or grant.account == source.account
+    assert grant.scope_id is None or grant.scope_id == source.scope_id
 
 
 @THOROUGH
@@ -154,10 +156,20 @@ def test_a_grant_for_a_chat_holds_in_its_threads() -> None:
     assert decide_access(replace(thread, parent_chat_id=None), NO_TRUST, [here]).verdict is Verdict.REFUSE
 
 
+def test_a_grant_on_one_server_means_nothing_on_another() -> None:
+    alice = Source(platform="irc", chat_id="alice", user_id="alice", scope_id="one")
+    here, everywhere = (Grant(platform="irc", user_id="alice", scope_id=server) for server in ("one", None))
+    for server, verdict in (("one", Verdict.ALLOW), ("two", Verdict.PAIR), (None, Verdict.PAIR)):
+        source = replace(alice, scope_id=server)
+        assert decide_access(source, NO_TRUST, [here]).verdict is verdict
+        assert decide_access(source, NO_TRUST, [everywhere]).verdict is Verdict.ALLOW
+
+
 def test_a_grant_for_an_id_needs_its_platform() -> None:
-    known = Grant(platform="telegram", account="7", chat_id="7", user_id="7")
-    for part in ("account", "chat_id", "user_id"):
-        alone = {name: None for name in ("account", "chat_id", "user_id") if name != part}
+    known = Grant(platform="telegram", account="7", scope_id="7", chat_id="7", user_id="7")
+    parts = ("account", "scope_id", "chat_id", "user_id")
+    for part in parts:
+        alone = {name: None for name in parts if name != part}
         with pytest.raises(BadArgument, match="needs its platform"):
             replace(known, platform=None, **alone)
 

@@ -3,16 +3,24 @@ from typing import Any
 
 import pytest
 
-from palaver.domain.layers import Found, Layers
+from palaver.domain.layers import Chat, Found, Layers
 from palaver.domain.source import Source
 
 SOURCE = Source(
-    platform="discord", chat_kind="thread", chat_id="t1", thread_id="t1", parent_chat_id="c1", profile="work"
+    platform="discord",
+    chat_kind="thread",
+    chat_id="t1",
+    thread_id="t1",
+    parent_chat_id="c1",
+    scope_id="g1",
+    profile="work",
 )
 # Strongest first: where it is set, what `Found.layer` calls it.
 ORDER: tuple[tuple[Mapping[str, Any], str], ...] = (
-    ({"chats": {("discord", "t1"): "thread's own"}}, "chat discord:t1"),
-    ({"chats": {("discord", "c1"): "parent's"}}, "chat discord:c1"),
+    ({"chats": {Chat("discord", "t1", "g1"): "thread's own on this server"}}, "chat discord:t1 on g1"),
+    ({"chats": {Chat("discord", "t1"): "thread's own"}}, "chat discord:t1"),
+    ({"chats": {Chat("discord", "c1", "g1"): "parent's on this server"}}, "chat discord:c1 on g1"),
+    ({"chats": {Chat("discord", "c1"): "parent's"}}, "chat discord:c1"),
     ({"platforms": {"discord": "platform's"}}, "platform discord"),
     ({"kinds": {"thread": "kind's"}}, "kind thread"),
     ({"profiles": {"work": "profile's"}}, "profile work"),
@@ -35,11 +43,19 @@ def test_the_narrowest_setting_wins(strongest: int) -> None:
 
 
 def test_the_value_comes_from_the_layer_that_is_named() -> None:
-    assert layers(ORDER[1][0], ORDER[3][0]).find(SOURCE) == Found("parent's", "chat discord:c1")
+    assert layers(ORDER[3][0], ORDER[5][0]).find(SOURCE) == Found("parent's", "chat discord:c1")
 
 
 def test_a_chat_of_another_platform_has_nothing_to_say() -> None:
-    assert Layers(default=1, chats={("telegram", "t1"): 2}).find(SOURCE) == Found(1, "default")
+    assert Layers(default=1, chats={Chat("telegram", "t1"): 2}).find(SOURCE) == Found(1, "default")
+
+
+def test_a_chat_of_another_server_has_nothing_to_say() -> None:
+    settings = Layers(default=1, chats={Chat("irc", "#dev", "one"): 2})
+    on_one, on_two, nowhere = (
+        Source(platform="irc", chat_kind="channel", chat_id="#dev", scope_id=server) for server in ("one", "two", None)
+    )
+    assert [settings.find(source).value for source in (on_one, on_two, nowhere)] == [2, 1, 1]
 
 
 def test_a_false_or_missing_value_is_a_value() -> None:
@@ -51,4 +67,4 @@ def test_a_false_or_missing_value_is_a_value() -> None:
 
 def test_a_source_without_chat_finds_no_chat_setting() -> None:
     nowhere = Source(platform="telegram")
-    assert Layers(default=1, chats={("telegram", ""): 2}).find(nowhere).value == 1
+    assert Layers(default=1, chats={Chat("telegram", ""): 2}).find(nowhere).value == 1

@@ -55,6 +55,7 @@ async def test_aliases_lead_to_one_id_and_can_be_corrected(store: Store) -> None
         Grant(),
         Grant(effect=Effect.BLOCK, platform="telegram", user_id="6:6"),
         Grant(role=AccessRole.OWNER, platform="matrix", user_id="@ann:hs", chat_id="!r:hs", account="b"),
+        Grant(platform="irc", scope_id="irc.example.org:6697", user_id="alice"),
         Grant(basis=Basis.PLATFORM_ROLE, role=AccessRole.ADMIN, platform="discord"),
     ],
 )

@@ -46,13 +46,15 @@ class Grant:
     basis: Basis = Basis.IDENTITY
     platform: str | None = None
     account: str | None = None
+    scope_id: str | None = None
+    """Where chat and user ids mean something only on their server, a grant without it holds on every one."""
     chat_id: str | None = None
     user_id: str | None = None
 
     def __post_init__(self) -> None:
-        if self.platform is None and (self.account or self.chat_id or self.user_id):
+        if self.platform is None and (self.account or self.scope_id or self.chat_id or self.user_id):
             raise BadArgument(
-                "A grant for one account, chat or user needs its platform, not",
+                "A grant for one account, server, chat or user needs its platform, not",
                 found="every platform",
                 allowed="the platform that the id belongs to",
                 example="platform: telegram, user_id: 7",
@@ -62,6 +64,7 @@ class Grant:
         return (
             self.platform in {None, source.platform}
             and self.account in {None, source.account}
+            and self.scope_id in {None, source.scope_id}
             and self.chat_id in {None, source.chat, source.parent_chat_id}
             and self.user_id in {None, source.user_id, source.user_id_alt}
             and _shows(self.basis, trust)

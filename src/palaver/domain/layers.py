@@ -1,14 +1,25 @@
 """Layered settings: one value found by chat, then platform, then chat kind, then profile, then default."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from palaver.domain.source import Source
 
-__all__ = ["Found", "Layers"]
+__all__ = ["Chat", "Found", "Layers"]
 
 T = TypeVar("T")
+
+
+class Chat(NamedTuple):
+    """A chat that has a setting of its own; without `scope_id`, the chat of that id on every server."""
+
+    platform: str
+    chat_id: str
+    scope_id: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.platform}:{self.chat_id}" + (f" on {self.scope_id}" if self.scope_id else "")
 
 
 class Found(NamedTuple, Generic[T]):
@@ -20,16 +31,16 @@ class Found(NamedTuple, Generic[T]):
 @dataclass(frozen=True, kw_only=True)
 class Layers(Generic[T]):
     default: T
-    chats: Mapping[tuple[str, str], T] = field(default_factory=dict[tuple[str, str], T])
+    chats: Mapping[Chat, T] = field(default_factory=dict[Chat, T])
     platforms: Mapping[str, T] = field(default_factory=dict[str, T])
     kinds: Mapping[str, T] = field(default_factory=dict[str, T])
     profiles: Mapping[str, T] = field(default_factory=dict[str, T])
 
     def find(self, source: Source) -> Found[T]:
         """A chat's setting also holds in its threads, unless the thread has its own."""
-        for chat in (source.chat, source.parent_chat_id):
-            if chat is not None and (source.platform, chat) in self.chats:
-                return Found(self.chats[source.platform, chat], f"chat {source.platform}:{chat}")
+        for chat in _chats(source):
+            if chat in self.chats:
+                return Found(self.chats[chat], f"chat {chat}")
         named = (
             ("platform", self.platforms, source.platform),
             ("kind", self.kinds, source.chat_kind),
@@ -39,3 +50,11 @@ class Layers(Generic[T]):
             if name in values:
                 return Found(values[name], f"{layer} {name}")
         return Found(self.default, "default")
+
+
+def _chats(source: Source) -> Iterator[Chat]:
+    """Under which names settings for this place may stand, the narrowest first."""
+    for chat_id in (source.chat, source.parent_chat_id):
+        if chat_id is not None:
+            yield Chat(source.platform, chat_id, source.scope_id)
+            yield Chat(source.platform, chat_id)

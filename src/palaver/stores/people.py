@@ -101,14 +101,15 @@ def aliases(platform: str) -> Steps[Mapping[str, str]]:
 @work
 def add_grant(grant: Grant, now: datetime, *, by: str) -> Steps[int]:
     rows = yield (
-        "INSERT INTO grants (effect, role, basis, platform, account, chat_id, user_id, created, by_whom)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no",
+        "INSERT INTO grants (effect, role, basis, platform, account, scope_id, chat_id, user_id, created, by_whom)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no",
         (
             grant.effect.value,
             grant.role.name.lower(),
             grant.basis.value,
             grant.platform,
             grant.account and encode_id(grant.account),
+            grant.scope_id and encode_id(grant.scope_id),
             grant.chat_id and encode_id(grant.chat_id),
             grant.user_id and encode_id(grant.user_id),
             micros(now),
@@ -127,18 +128,20 @@ def remove_grant(number: int) -> Steps[bool]:
 @work
 def grants() -> Steps[dict[int, Grant]]:
     """Every grant under its number."""
-    rows = yield "SELECT no, effect, role, basis, platform, account, chat_id, user_id FROM grants ORDER BY no", ()
+    columns = "no, effect, role, basis, platform, account, scope_id, chat_id, user_id"
+    rows = yield f"SELECT {columns} FROM grants ORDER BY no", ()
     return {row[0]: _grant(row) for row in rows}
 
 
 def _grant(row: Row) -> Grant:
-    _, effect, role, basis, platform, account, chat, user = row
+    _, effect, role, basis, platform, account, scope, chat, user = row
     return Grant(
         effect=Effect(effect),
         role=AccessRole[role.upper()],
         basis=Basis(basis),
         platform=platform,
         account=account and decode_id(account),
+        scope_id=scope and decode_id(scope),
         chat_id=chat and decode_id(chat),
         user_id=user and decode_id(user),
     )

@@ -163,6 +163,7 @@ CREATE TABLE grants (
   basis TEXT NOT NULL,
   platform TEXT,
   account TEXT,
+  scope_id TEXT,
   chat_id TEXT,
   user_id TEXT,
   created @int NOT NULL,
