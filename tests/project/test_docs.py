@@ -1,5 +1,6 @@
-"""The documentation is executed: commands print what the page says, links lead somewhere."""
+"""The documentation is executed: commands and Python print what the page says, links lead somewhere."""
 
+import doctest
 import re
 import shlex
 from datetime import UTC, datetime
@@ -13,8 +14,9 @@ from palaver.cli.main import main
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PYTHON = re.compile(r"^(`{3,})pycon\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
-LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\[[^\]]+\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
 def page_id(page: Path) -> str:
@@ -29,6 +31,12 @@ def shown_commands(page: Path) -> list[tuple[str, str]]:
             command, _, output = part.partition("\n")
             found.append((command, output))
     return found
+
+
+def shown_python(page: Path) -> list[doctest.Example]:
+    """The statements of a page in order, each with the output that is promised."""
+    text = "\n".join(block for _, block in PYTHON.findall(page.read_text()))
+    return doctest.DocTestParser().get_examples(text, page_id(page))
 
 
 def without_padding(text: str) -> str:
@@ -55,9 +63,25 @@ def test_commands_print_what_the_page_says(page: Path, capsys: pytest.CaptureFix
         assert without_padding(printed.out + printed.err) == without_padding(promised), command
 
 
-def test_the_pages_show_commands() -> None:
-    pages = {page_id(page) for page in PAGES if shown_commands(page)}
-    assert {"README.md", "docs/conversations.md", "docs/sessions.md", "docs/targets-and-schedules.md"} <= pages
+@pytest.mark.parametrize("page", [page for page in PAGES if shown_python(page)], ids=page_id)
+def test_python_prints_what_the_page_says(page: Path) -> None:
+    """Names given in one block are known in the next, as in one sitting."""
+    sitting = doctest.DocTest(shown_python(page), {}, page_id(page), str(page), 0, None)
+    complaints: list[str] = []
+    doctest.DocTestRunner(verbose=False).run(sitting, out=complaints.append)
+    assert not complaints, "".join(complaints)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_no_page_shows_python_that_is_not_run(page: Path) -> None:
+    assert not re.search(r"^`{3,}py|^>>> ", PYTHON.sub("", page.read_text()), re.MULTILINE)
+
+
+def test_the_pages_show_commands_and_python() -> None:
+    commands = {page_id(page) for page in PAGES if shown_commands(page)}
+    assert {"README.md", "docs/conversations.md", "docs/sessions.md", "docs/targets-and-schedules.md"} <= commands
+    python = {page_id(page) for page in PAGES if shown_python(page)}
+    assert {"docs/access.md", "docs/conversations.md", "docs/messages.md", "docs/privacy.md"} <= python
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -67,10 +91,18 @@ def test_make_targets_in_pages_exist(page: Path) -> None:
     assert named <= targets
 
 
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as a link names them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_links_lead_somewhere(page: Path) -> None:
-    for link in LINK.findall(page.read_text()):
-        assert re.match(r"https?://", link) or (page.parent / link).exists(), f"{page_id(page)} links to {link}"
+    for path, anchor in LINK.findall(page.read_text()):
+        target = page.parent / path if path else page
+        assert target.exists(), f"{page_id(page)} links to {path}"
+        assert not anchor or anchor in anchors(target), f"{page_id(page)} links to {path}#{anchor}"
 
 
 def test_the_readme_begins_with_the_two_commands() -> None:
