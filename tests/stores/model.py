@@ -113,6 +113,7 @@ class Send:
     number: int
     text: str
     due: datetime
+    created: datetime
     state: OutboxState = OutboxState.DUE
     attempts: int = 0
     worker: str | None = None
@@ -205,7 +206,7 @@ class Model:
         self.turns[turn.number].state = TurnState.FAILED if failed else TurnState.DONE
         for ordinal, text in enumerate(replies):
             number = turn.number * 1024 + ordinal
-            self.outbox[number] = Send(number, text, self.now)
+            self.outbox[number] = Send(number, text, self.now, self.now)
 
     def lapsed(self, worker: str, *, alone: bool) -> list[Work]:
         return [
@@ -412,7 +413,15 @@ class Model:
             send.attempts += 1
 
     def due(self) -> list[Send]:
-        return [send for send in self.outbox.values() if send.state is OutboxState.DUE and send.due <= self.now]
+        """Everything goes to one chat here: what is owed longest, if its time has come and nobody is at it."""
+        owed = [send for send in self.outbox.values() if send.state in {OutboxState.DUE, OutboxState.CLAIMED}]
+        first = min(owed, key=lambda send: (send.created, send.number), default=None)
+        return [first] if first and first.state is OutboxState.DUE and first.due <= self.now else []
+
+    def lose(self, send: Send) -> None:
+        """Nobody knows whether it arrived."""
+        send.state = OutboxState.UNCLEAR if send.may_be_duplicate else OutboxState.DUE
+        send.due, send.worker, send.may_be_duplicate = self.now, None, True
 
     def holds_send(self, delivery: Delivery, worker: str) -> bool:
         send = self.outbox[delivery.number]

@@ -1,6 +1,7 @@
 """Everything owed is claimed once and settled with a receipt."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -29,14 +30,45 @@ async def test_a_notice_is_owed_once_and_comes_out_as_it_went_in(world: World) -
     assert first is not None
     assert await world.store.transact(outbox.owe(NOTICE, "reset:1", NOON)) is None
     assert await world.store.transact(outbox.owe(NOTICE, "reset:2", NOON)) != first
-    claimed = await claim(world)
-    assert [each.outbound for each in claimed] == [NOTICE, NOTICE]
-    assert [each.turn for each in claimed] == [None, None]
+    (claimed,) = await claim(world)
+    assert (claimed.outbound, claimed.turn) == (NOTICE, None)
+
+
+def to_chat(chat: str, text: str = "a notice") -> Outbound:
+    return replace(NOTICE, chat_id=chat, text=text)
+
+
+async def test_within_a_chat_one_send_after_the_other_in_the_order_they_were_owed(world: World) -> None:
+    for number, text in enumerate(("first", "second", "third")):
+        await world.store.transact(outbox.owe(to_chat("7", text), text, NOON + timedelta(seconds=number)))
+    await world.store.transact(outbox.owe(to_chat("8", "elsewhere"), "elsewhere", NOON))
+    world.later(minutes=1)
+    assert [each.outbound.text for each in await claim(world)] == ["elsewhere", "first"]
+    assert await claim(world) == []
+
+
+async def test_a_send_that_waits_for_its_next_try_is_not_overtaken_in_its_chat(world: World) -> None:
+    await world.store.transact(outbox.owe(to_chat("7", "first"), "first", NOON))
+    (first,) = await claim(world)
+    await world.store.transact(outbox.owe(to_chat("7", "second"), "second", NOON + timedelta(seconds=1)))
+    retry = NOON + timedelta(hours=1)
+    await world.store.transact(outbox.settle_send(first, "w1", OutboxState.DUE, error="rate limit", due=retry))
+    world.later(minutes=1)
+    assert await claim(world) == []
+    world.later(hours=1)
+    assert [each.outbound.text for each in await claim(world)] == ["first"]
+
+
+async def test_a_worker_claims_only_for_the_accounts_it_serves(world: World) -> None:
+    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    assert await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=["telegram:other"])) == []
+    assert await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=[])) == []
+    assert len(await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=["telegram:b", "web:"]))) == 1
 
 
 async def test_many_claimers_get_each_send_once(world: World) -> None:
     for number in range(40):
-        await world.store.transact(outbox.owe(NOTICE, f"n{number}", NOON))
+        await world.store.transact(outbox.owe(to_chat(str(number)), f"n{number}", NOON))
     claims = await asyncio.gather(
         *(world.store.transact(outbox.claim(f"w{n}", NOON, LEASE, limit=5)) for n in range(12))
     )
@@ -65,20 +97,45 @@ async def test_delivered_due_again_and_dead(world: World) -> None:
         await world.store.transact(outbox.settle_send(again, "w1", OutboxState.DEAD))
 
 
-async def test_a_claim_whose_owner_is_gone_is_unclear_and_sent_again_marked(world: World) -> None:
+async def reclaim(world: World, worker: str, *, safe: bool) -> list[Delivery]:
+    return await world.store.transact(outbox.reclaim_sends(worker, world.now, safe=lambda _: safe))
+
+
+async def test_a_claim_whose_owner_is_gone_is_sent_once_more_marked(world: World) -> None:
     await world.store.transact(outbox.owe(NOTICE, "n", NOON))
     (sent,) = await claim(world)
-    assert await world.store.transact(outbox.reclaim_sends("w2", world.now)) == []
+    assert await reclaim(world, "w2", safe=False) == []
     world.later(seconds=61)
-    (unclear,) = await world.store.transact(outbox.reclaim_sends("w2", world.now))
-    assert unclear.state is OutboxState.UNCLEAR
-    assert await claim(world, "w2") == []
+    assert [each.number for each in await reclaim(world, "w2", safe=False)] == [sent.number]
     with pytest.raises(StaleFence):
         await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DELIVERED, receipt="late"))
-    assert await world.store.transact(outbox.resolve(unclear.number, OutboxState.DUE, world.now))
     (marked,) = await claim(world, "w2")
     assert marked.may_be_duplicate
-    assert not await world.store.transact(outbox.resolve(unclear.number, OutboxState.DUE, world.now))
+
+
+async def test_unclear_twice_is_left_to_a_person_and_holds_nothing_up(world: World) -> None:
+    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    await world.store.transact(outbox.owe(NOTICE, "next", NOON + timedelta(seconds=1)))
+    for _ in range(2):
+        (sent,) = await claim(world)
+        await world.store.transact(outbox.unclear(sent, "w1", world.now, safe=False, error="cut"))
+    found = await world.store.read(outbox.get_delivery(sent.number))
+    assert found
+    assert (found.state, found.error) == (OutboxState.UNCLEAR, "cut")
+    world.later(seconds=1)
+    (following,) = await claim(world)
+    assert following.number != sent.number
+    assert await world.store.transact(outbox.resolve(sent.number, OutboxState.DELIVERED, world.now, receipt="p1"))
+    assert not await world.store.transact(outbox.resolve(sent.number, OutboxState.DUE, world.now))
+
+
+async def test_where_sending_twice_shows_once_it_is_sent_again_unmarked(world: World) -> None:
+    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    for _ in range(3):
+        (sent,) = await claim(world)
+        assert not sent.may_be_duplicate
+        world.later(seconds=61)
+        assert len(await reclaim(world, "w2", safe=True)) == 1
 
 
 async def test_a_reply_is_owed_once_per_turn_and_ordinal(world: World) -> None:

@@ -172,7 +172,7 @@ class StoreMachine(RuleBasedStateMachine):
     def finish(self, turn: Turn, lines: int, replies: int, *, failed: bool) -> None:
         texts = [self.word("answered") for _ in range(lines)]
         owed = [self.word("reply") for _ in range(replies)]
-        out = [Outbound(platform="telegram", chat_id="7", text=text) for text in owed]
+        out = [Outbound(platform="web", chat_id="7", text=text) for text in owed]
         usage, error = Usage(input_tokens=3), "it broke" if failed else None
         step = turns.settle(turn, [answer(text) for text in texts], out, self.model.now, usage=usage, error=error)
         if not self.model.holds(turn):
@@ -292,7 +292,7 @@ class Turning(StoreMachine):
         assert (number is None) == (f"n{name}" in self.model.notices)
         self.model.notices.add(f"n{name}")
         if number is not None:
-            self.model.outbox[number] = Send(number, text, self.model.now)
+            self.model.outbox[number] = Send(number, text, self.model.now, self.model.now)
 
     @rule(worker=workers, limit=st.integers(1, 3))
     def claim(self, worker: str, limit: int) -> None:
@@ -315,20 +315,26 @@ class Turning(StoreMachine):
     def settle_send(self, pick: int, state: OutboxState, pause: int | None) -> None:
         delivery, worker = self.claimed[-1 - pick % len(self.claimed)]
         due = None if pause is None else self.model.now + timedelta(seconds=pause)
-        step = outbox.settle_send(delivery, worker, state, due=due)
+        if state is OutboxState.UNCLEAR:
+            step = outbox.unclear(delivery, worker, self.model.now, safe=False, error="cut")
+        else:
+            step = outbox.settle_send(delivery, worker, state, due=due)
         if not self.model.holds_send(delivery, worker):
             return self.refused(StaleFence, step)
         send = self.model.outbox[delivery.number]
-        send.state, send.due, send.worker = state, due or send.due, None
+        if state is OutboxState.UNCLEAR:
+            self.model.lose(send)
+        else:
+            send.state, send.due, send.worker = state, due or send.due, None
         return self.do(step)
 
     @rule(worker=workers, alone=st.booleans())
     def reclaim_sends(self, worker: str, alone: bool) -> None:
-        found = self.do(outbox.reclaim_sends(worker, self.model.now, alone=alone))
+        found = self.do(outbox.reclaim_sends(worker, self.model.now, safe=lambda _: False, alone=alone))
         lapsed = self.model.lapsed_sends(worker, alone=alone)
         assert {each.number for each in found} == {send.number for send in lapsed}
         for send in lapsed:
-            send.state, send.worker = OutboxState.UNCLEAR, None
+            self.model.lose(send)
 
     @precondition(lambda self: bool(self.model.outbox))
     @rule(pick=picks, state=st.sampled_from((OutboxState.DELIVERED, OutboxState.DUE)))
@@ -337,7 +343,7 @@ class Turning(StoreMachine):
         resolved = self.do(outbox.resolve(send.number, state, self.model.now))
         assert resolved == (send.state is OutboxState.UNCLEAR)
         if resolved:
-            send.state, send.due, send.may_be_duplicate = state, self.model.now, True
+            send.state, send.due = state, self.model.now
 
 
 class Moving(StoreMachine):

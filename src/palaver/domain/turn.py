@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
 from palaver.domain.reset import Cause
 from palaver.domain.source import NO_LABELS, Labels, Source
 
-__all__ = ["Delivery", "Inbound", "Outbound", "Received", "Turn", "Usage"]
+__all__ = ["Delivery", "Inbound", "Outbound", "Received", "Turn", "Usage", "account_text", "after_unclear"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,3 +92,18 @@ class Delivery:
     receipt: str | None = None
     error: str | None = None
     may_be_duplicate: bool = False
+
+
+def account_text(platform: str, account: str | None) -> str:
+    """One account of ours on a platform: `telegram:helper_bot`."""
+    return f"{platform}:{encode_id(account or '')}"
+
+
+def after_unclear(delivery: Delivery, *, safe: bool) -> tuple[OutboxState, bool]:
+    """What becomes of a send that may have arrived, and whether it carries the mark that says so.
+
+    Where sending twice shows once it is simply sent again; else once more, marked; then it is left to a person.
+    """
+    if safe:
+        return OutboxState.DUE, delivery.may_be_duplicate
+    return (OutboxState.UNCLEAR if delivery.may_be_duplicate else OutboxState.DUE), True

@@ -3,7 +3,7 @@
 `transact` takes any work, alone or joined with other work by `yield from`; `read` takes what only looks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -144,11 +144,13 @@ class Turns(Protocol):
 
 
 class Outbox(Protocol):
-    """Everything owed: claimed once, settled with a receipt."""
+    """Everything owed: sent one after the other within a chat, claimed once, settled with a receipt."""
 
     def owe(self, outbound: Outbound, dedup: str, now: datetime) -> Work[int | None]: ...
 
-    def claim(self, worker: str, now: datetime, lease: timedelta, *, limit: int = 32) -> Work[list[Delivery]]: ...
+    def claim(
+        self, worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str] | None = None, limit: int = 32
+    ) -> Work[list[Delivery]]: ...
 
     def settle_send(
         self,
@@ -161,7 +163,11 @@ class Outbox(Protocol):
         due: datetime | None = None,
     ) -> Work[None]: ...
 
-    def reclaim_sends(self, worker: str, now: datetime, *, alone: bool = False) -> Work[list[Delivery]]: ...
+    def unclear(self, delivery: Delivery, worker: str, now: datetime, *, safe: bool, error: str) -> Work[None]: ...
+
+    def reclaim_sends(
+        self, worker: str, now: datetime, *, safe: Callable[[Outbound], bool], alone: bool = False
+    ) -> Work[list[Delivery]]: ...
 
     def resolve(self, number: int, state: OutboxState, now: datetime, *, receipt: str | None = None) -> Work[bool]: ...
 

@@ -1,30 +1,49 @@
-"""The outbox in the store: everything owed, claimed once, settled with a receipt."""
+"""The outbox in the store: everything owed, sent one after the other within a chat, settled with a receipt."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 from palaver.domain.errors import StaleFence
-from palaver.domain.lifecycle import OutboxState
-from palaver.domain.turn import Delivery, Outbound
-from palaver.ports.work import Lock, Notify, Steps, Value, work
+from palaver.domain.ids import encode_id
+from palaver.domain.lifecycle import OutboxState, advance
+from palaver.domain.turn import Delivery, Outbound, account_text, after_unclear
+from palaver.ports.work import Lock, Notify, Row, Steps, Value, work
 from palaver.stores.records import DELIVERY_COLUMNS, delivery_of, micros, outbound_body
 
-__all__ = ["OUTBOX", "claim", "owe", "owe_replies", "reclaim_sends", "resolve", "settle_send"]
+__all__ = [
+    "OUTBOX",
+    "claim",
+    "get_delivery",
+    "owe",
+    "owe_replies",
+    "reclaim_sends",
+    "resolve",
+    "settle_send",
+    "unclear",
+]
 
 OUTBOX = "outbox"
 REPLIES = 1024
 """Reply ids are turn number * REPLIES + ordinal."""
 
 
+def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
+    moment = micros(now)
+    account = account_text(outbound.platform, outbound.account)
+    return account, encode_id(outbound.chat_id), moment, moment, outbound_body(outbound)
+
+
 @work
 def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Steps[None]:
     """The replies of a turn, each owed once: the same turn and ordinal cannot be written twice."""
-    moment = micros(now)
     rows: list[tuple[Value, ...]] = [
-        (turn * REPLIES + ordinal, moment, moment, outbound_body(reply)) for ordinal, reply in enumerate(replies)
+        (turn * REPLIES + ordinal, *_row(reply, now)) for ordinal, reply in enumerate(replies)
     ]
     if rows:
-        yield "INSERT INTO outbox (id, state, due, created, body) VALUES (?, 'due', ?, ?, ?)", rows
+        yield (
+            "INSERT INTO outbox (id, account, chat, state, due, created, body) VALUES (?, ?, ?, 'due', ?, ?, ?)",
+            rows,
+        )
         yield Notify(OUTBOX)
 
 
@@ -32,27 +51,32 @@ def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Steps[
 def owe(outbound: Outbound, dedup: str, now: datetime) -> Steps[int | None]:
     """Something no turn owes: a notice, a scheduled output. None if it is owed already under that name."""
     yield Lock("numbers below zero in the outbox")
-    moment = micros(now)
     rows = yield (
-        "INSERT INTO outbox (id, dedup, state, due, created, body)"
-        " SELECT coalesce(min(id), 0) - 1, ?, 'due', ?, ?, ? FROM outbox WHERE id < 0"
+        "INSERT INTO outbox (id, dedup, account, chat, state, due, created, body)"
+        " SELECT coalesce(min(id), 0) - 1, ?, ?, ?, 'due', ?, ?, ? FROM outbox WHERE id < 0"
         " ON CONFLICT (dedup) WHERE dedup IS NOT NULL DO NOTHING RETURNING id",
-        (dedup, moment, moment, outbound_body(outbound)),
+        (dedup, *_row(outbound, now)),
     )
     yield Notify(OUTBOX)
     return rows[0][0] if rows else None
 
 
 @work
-def claim(worker: str, now: datetime, lease: timedelta, *, limit: int = 32) -> Steps[list[Delivery]]:
-    """Take due sends for this worker; nobody else gets them."""
+def claim(
+    worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str] | None = None, limit: int = 32
+) -> Steps[list[Delivery]]:
+    """Take due sends for this worker; nobody else gets them. In each chat only the one that is owed longest."""
+    names = sorted(accounts or ())
+    served = f"AND o.account IN ({', '.join('?' * len(names))})" if accounts is not None else ""
     rows = yield (
         "UPDATE outbox SET state = 'claimed', attempts = attempts + 1, worker = ?, claim_until = ? WHERE id IN ("
-        " SELECT id FROM outbox WHERE state = 'due' AND due <= ? ORDER BY due LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/"
-        f") RETURNING {DELIVERY_COLUMNS}",
-        (worker, micros(now + lease), micros(now), limit),
+        f" SELECT id FROM outbox o WHERE o.state = 'due' AND o.due <= ? {served} AND NOT EXISTS ("
+        "  SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat AND e.state IN ('due', 'claimed')"
+        "  AND (e.created, e.id) < (o.created, o.id))"
+        f" ORDER BY o.due, o.id LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING {DELIVERY_COLUMNS}",
+        (worker, micros(now + lease), micros(now), *names, limit),
     )
-    return sorted((delivery_of(row) for row in rows), key=lambda delivery: (delivery.due, delivery.number))
+    return sorted(map(delivery_of, rows), key=lambda delivery: (delivery.due, delivery.number))
 
 
 @work
@@ -65,34 +89,77 @@ def settle_send(
     error: str | None = None,
     due: datetime | None = None,
 ) -> Steps[None]:
-    """Record what became of a claimed send: delivered, due again, dead, or unclear."""
+    """Record what became of a claimed send: delivered, due again, or dead."""
+    yield from _settle(delivery, worker, state, receipt, error, due, marked=delivery.may_be_duplicate)
+
+
+@work
+def unclear(delivery: Delivery, worker: str, now: datetime, *, safe: bool, error: str) -> Steps[None]:
+    """Nobody knows whether it arrived: `after_unclear` says what is done about it."""
+    state, marked = after_unclear(delivery, safe=safe)
+    yield from _settle(delivery, worker, state, None, error, now, marked=marked)
+
+
+def _settle(
+    delivery: Delivery,
+    worker: str,
+    state: OutboxState,
+    receipt: str | None,
+    error: str | None,
+    due: datetime | None,
+    *,
+    marked: bool,
+) -> Steps[None]:
+    advance(OutboxState.CLAIMED, state)
     rows = yield (
-        "UPDATE outbox SET state = ?, receipt = ?, error = ?, due = coalesce(?, due), claim_until = NULL, worker = NULL"
+        "UPDATE outbox SET state = ?, receipt = ?, error = ?, due = coalesce(?, due), may_be_duplicate = ?,"
+        " claim_until = NULL, worker = NULL"
         " WHERE id = ? AND worker = ? AND attempts = ? AND state = 'claimed' RETURNING id",
-        (state.value, receipt, error, due and micros(due), delivery.number, worker, delivery.attempts),
+        (
+            state.value,
+            receipt,
+            error,
+            due and micros(due),
+            int(marked),
+            delivery.number,
+            worker,
+            delivery.attempts,
+        ),
     )
     if not rows:
         raise StaleFence("delivery", delivery.number, delivery.attempts)
 
 
 @work
-def reclaim_sends(worker: str, now: datetime, *, alone: bool = False) -> Steps[list[Delivery]]:
-    """Claims whose owner is gone: nobody knows whether they were sent."""
-    rows = yield (
-        "UPDATE outbox SET state = 'unclear', worker = NULL, claim_until = NULL WHERE id IN ("
-        " SELECT id FROM outbox WHERE state = 'claimed' AND (claim_until < ? OR (? = 1 AND worker <> ?))"
-        f" /*pg FOR UPDATE SKIP LOCKED*/) RETURNING {DELIVERY_COLUMNS}",
+def reclaim_sends(
+    worker: str, now: datetime, *, safe: Callable[[Outbound], bool], alone: bool = False
+) -> Steps[list[Delivery]]:
+    """Claims whose owner is gone: nobody knows whether they were sent. Gives them as they were claimed."""
+    rows: list[Row] = yield (
+        f"SELECT {DELIVERY_COLUMNS}, worker FROM outbox WHERE state = 'claimed' AND (claim_until < ?"
+        " OR (? = 1 AND worker <> ?)) ORDER BY id /*pg FOR UPDATE SKIP LOCKED*/",
         (micros(now), int(alone), worker),
     )
-    return [delivery_of(row) for row in sorted(rows)]
+    lost = [(delivery_of(row[:-1]), row[-1]) for row in rows]
+    for delivery, owner in lost:
+        yield from unclear(delivery, owner, now, safe=safe(delivery.outbound), error="its sender disappeared")
+    if lost:
+        yield Notify(OUTBOX)
+    return [delivery for delivery, _ in lost]
+
+
+@work
+def get_delivery(number: int) -> Steps[Delivery | None]:
+    rows = yield f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id = ?", (number,)
+    return delivery_of(rows[0]) if rows else None
 
 
 @work
 def resolve(number: int, state: OutboxState, now: datetime, *, receipt: str | None = None) -> Steps[bool]:
-    """Settle an unclear send: it was delivered, or it is sent once more with a visible mark."""
+    """Settle a send that stayed unclear: somebody looked, and it was delivered, or is to be sent once more."""
+    advance(OutboxState.UNCLEAR, state)
     rows = yield (
-        "UPDATE outbox SET state = ?, receipt = ?, due = ?, may_be_duplicate = 1 WHERE id = ? AND state = 'unclear'"
-        " RETURNING id",
+        "UPDATE outbox SET state = ?, receipt = ?, due = ? WHERE id = ? AND state = 'unclear' RETURNING id",
         (state.value, receipt, micros(now), number),
     )
     yield Notify(OUTBOX)

@@ -27,11 +27,14 @@ CREATE TABLE sessions (
   output_tokens @int NOT NULL DEFAULT 0,
   cost_micros @int NOT NULL DEFAULT 0,
   override TEXT,
+  finalised @int,
+  finalise_tries @int NOT NULL DEFAULT 0,
   CHECK ((ended IS NULL) = (end_reason IS NULL))
 ) @strict;
 CREATE UNIQUE INDEX one_open_session_per_key ON sessions (key) WHERE ended IS NULL;
 CREATE UNIQUE INDEX title_unique_per_owner ON sessions (owner, title) WHERE title IS NOT NULL;
 CREATE INDEX sessions_by_activity ON sessions (last_active, no);
+CREATE INDEX sessions_to_finalise ON sessions (no) WHERE ended IS NOT NULL AND finalised IS NULL;
 
 -- Who took part in a session, and so may read it.
 CREATE TABLE participants (
@@ -95,6 +98,9 @@ CREATE TABLE turns (
   started @int NOT NULL,
   ended @int,
   error TEXT,
+  halted @int,
+  stop TEXT,
+  draft TEXT,
   identity TEXT,
   model TEXT,
   input_tokens @int NOT NULL DEFAULT 0,
@@ -104,9 +110,12 @@ CREATE TABLE turns (
 CREATE UNIQUE INDEX one_open_turn_per_key ON turns (key) WHERE state IN ('running', 'parked', 'interrupted');
 
 -- id = turn no * 1024 + ordinal for replies, so a reply is owed once; below zero for what no turn owes.
+-- What is owed to one chat is sent one after the other: account and chat say which.
 CREATE TABLE outbox (
   id @int PRIMARY KEY,
   dedup TEXT,
+  account TEXT NOT NULL,
+  chat TEXT NOT NULL,
   state TEXT NOT NULL,
   attempts @int NOT NULL DEFAULT 0,
   due @int NOT NULL,
@@ -119,7 +128,7 @@ CREATE TABLE outbox (
   body @blob NOT NULL
 ) @strict;
 CREATE INDEX outbox_due ON outbox (due) WHERE state = 'due';
-CREATE INDEX outbox_claimed ON outbox (claim_until) WHERE state = 'claimed';
+CREATE INDEX outbox_in_order ON outbox (account, chat, created, id) WHERE state IN ('due', 'claimed');
 CREATE UNIQUE INDEX outbox_owed_once ON outbox (dedup) WHERE dedup IS NOT NULL;
 
 CREATE TABLE operations (
@@ -223,4 +232,23 @@ CREATE TABLE accounts (
   lease_until @int NOT NULL,
   position TEXT,
   PRIMARY KEY (platform, account)
+) @strict;
+
+-- Where a platform's own output goes when nothing else is said.
+CREATE TABLE homes (
+  profile TEXT NOT NULL,
+  platform TEXT NOT NULL,
+  address TEXT NOT NULL,
+  set_at @int NOT NULL,
+  by_whom TEXT NOT NULL,
+  PRIMARY KEY (profile, platform)
+) @strict;
+
+-- Chats that are gone, or where we may not write any more; forgotten when a send succeeds.
+CREATE TABLE gone_chats (
+  account TEXT NOT NULL,
+  chat TEXT NOT NULL,
+  since @int NOT NULL,
+  error TEXT NOT NULL,
+  PRIMARY KEY (account, chat)
 ) @strict;
