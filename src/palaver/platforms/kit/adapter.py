@@ -1,0 +1,77 @@
+"""The adapter of the fake platform: what the smallest complete adapter looks like."""
+
+from palaver.domain.label import Label
+from palaver.domain.platform import Platform
+from palaver.domain.source import DM, Labels, Source, Trust
+from palaver.domain.turn import Inbound, Outbound
+from palaver.platforms.kit.link import Line, Link
+from palaver.platforms.kit.messages import Update
+from palaver.platforms.kit.world import BOT
+from palaver.ports.adapter import Inlet, Limits
+
+__all__ = ["FAKE", "FakeAdapter"]
+
+FAKE = Platform(name="fake", title="Fake platform", has_threads=True)
+
+
+class FakeAdapter:
+    """One account of ours in a world. Like every adapter it has `Typing` and `Editing` by having their methods."""
+
+    def __init__(
+        self, link: Link, account: str = BOT, *, platform: Platform = FAKE, limits: Limits | None = None
+    ) -> None:
+        self._link = link
+        self._account = account
+        self._platform = platform
+        self._limits = limits or Limits()
+
+    @property
+    def platform(self) -> Platform:
+        return self._platform
+
+    @property
+    def account(self) -> str:
+        return self._account
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    async def run(self, inlet: Inlet) -> None:
+        line = await self._link.open(self._account)
+        try:
+            while True:
+                await self._hand_over(line, inlet)
+        finally:
+            await line.close()
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        return await self._link.send(self._account, outbound, idempotency_key)
+
+    async def typing(self, outbound: Outbound) -> None:
+        await self._link.typing(self._account, outbound)
+
+    async def edit(self, receipt: str, outbound: Outbound) -> None:
+        await self._link.edit(self._account, receipt, outbound)
+
+    async def _hand_over(self, line: Line, inlet: Inlet) -> None:
+        update = await line.next()
+        if not update.message.earlier:  # There is no inbound form of an edit yet.
+            await inlet.receive(self._inbound(update), Trust(is_bot=update.person.is_bot))
+        # Only now is the message safe.
+        await line.acknowledge(update.number)
+
+    def _inbound(self, update: Update) -> Inbound:
+        message = update.message
+        source = Source(
+            platform=self._platform.name,
+            account=self._account,
+            chat_kind=update.kind,
+            chat_id=update.chat,
+            thread_id=message.thread,
+            user_id=update.person.id,
+            message_id=message.id,
+        )
+        title = None if update.kind == DM else Label(update.title)
+        labels = Labels(chat=title, user=Label(update.person.name))
+        return Inbound(source=source, text=message.text, at=message.at, labels=labels)

@@ -1,0 +1,16 @@
+"""The conformance suite, as an adapter author imports it. It needs pytest, and pytest-asyncio in its auto mode.
+
+class TestMine(AdapterConformance):
+    @pytest.fixture
+    async def rig(self) -> AsyncIterator[Rig]: ...
+"""
+
+import pytest
+
+# So that a failed check shows the values. It has to be said before the module is imported.
+pytest.register_assert_rewrite("palaver.platforms.kit.checks")
+
+from palaver.platforms.kit.checks import AdapterConformance  # noqa: E402
+from palaver.platforms.kit.rig import CannotHappen, Rig, Shown  # noqa: E402
+
+__all__ = ["AdapterConformance", "CannotHappen", "Rig", "Shown"]

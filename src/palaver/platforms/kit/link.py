@@ -1,0 +1,31 @@
+"""The link: how an adapter reaches the fake platform, in its own process or in another one."""
+
+from typing import Protocol
+
+from palaver.domain.turn import Outbound
+from palaver.platforms.kit.messages import Update
+
+__all__ = ["Line", "Link"]
+
+
+class Line(Protocol):
+    """One connection for updates."""
+
+    async def next(self) -> Update:
+        """Raises PlatformDown when the connection is lost."""
+        ...
+
+    async def acknowledge(self, number: int) -> None:
+        """Raises PlatformDown when the connection is lost; then the update may come again."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Link(Protocol):
+    """A `World` is one; `SocketLink` is one to a world in another process. They raise what adapters raise."""
+
+    async def open(self, account: str) -> Line: ...
+    async def send(self, account: str, outbound: Outbound, key: str) -> str: ...
+    async def edit(self, account: str, receipt: str, outbound: Outbound) -> None: ...
+    async def typing(self, account: str, outbound: Outbound) -> None: ...

@@ -1,0 +1,98 @@
+"""The mailbox of an account: updates stay with the platform until they are acknowledged."""
+
+import asyncio
+from collections import deque
+
+from palaver.platforms.kit.faults import Luck
+from palaver.platforms.kit.messages import Update
+from palaver.ports.adapter import PlatformDown
+
+__all__ = ["Mailbox", "MailboxLine"]
+
+
+class Mailbox:
+    def __init__(self, luck: Luck) -> None:
+        self.luck = luck
+        self.waiting: dict[int, Update] = {}
+        """What was not acknowledged yet."""
+        self._repeated: set[int] = set()
+        self._lines: set[MailboxLine] = set()
+
+    def put(self, update: Update) -> None:
+        """It comes on every line, and on every later one until it is acknowledged."""
+        self.waiting[update.number] = update
+        for line in self._lines:
+            line.put(update)
+
+    def open(self) -> "MailboxLine":
+        line = MailboxLine(self)
+        for update in self.waiting.values():
+            line.put(update)
+        self._lines.add(line)
+        return line
+
+    def acknowledge(self, number: int) -> None:
+        update = self.waiting.pop(number, None)
+        if update and number not in self._repeated and self.luck.strikes(self.luck.faults.duplicate):
+            self._repeated.add(number)
+            self.put(update)
+
+    def cut(self) -> None:
+        for line in tuple(self._lines):
+            line.cut()
+
+    def forget(self, line: "MailboxLine") -> None:
+        self._lines.discard(line)
+
+
+class MailboxLine:
+    """One connection for updates, until it is cut."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._queue: deque[Update] = deque()
+        self._news = asyncio.Event()
+        self._is_cut = False
+
+    def put(self, update: Update) -> None:
+        self._queue.append(update)
+        self._news.set()
+
+    async def next(self) -> Update:
+        """The next update, acknowledged or not the ones before. Raises PlatformDown when the line is cut."""
+        while True:
+            self._stay_up()
+            if update := self._pick():
+                return update
+            self._news.clear()
+            await self._news.wait()
+
+    async def acknowledge(self, number: int) -> None:
+        self._stay_up()
+        self._mailbox.acknowledge(number)
+        self._stay_up()
+
+    async def close(self) -> None:
+        self.cut()
+
+    def cut(self) -> None:
+        self._is_cut = True
+        self._mailbox.forget(self)
+        self._news.set()
+
+    def _stay_up(self) -> None:
+        luck = self._mailbox.luck
+        if not self._is_cut and luck.strikes(luck.faults.disconnect):
+            self.cut()
+        if self._is_cut:
+            raise PlatformDown("the connection was cut")
+
+    def _pick(self) -> Update | None:
+        """What another line has acknowledged in the meantime is left out."""
+        while self._queue:
+            place = self._mailbox.luck.pick(len(self._queue))
+            update = self._queue[place]
+            del self._queue[place]
+            if update.number in self._mailbox.waiting:
+                return update
+        return None

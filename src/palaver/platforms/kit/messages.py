@@ -1,0 +1,44 @@
+"""Messages of the fake platform: who said what, and how an account of ours is told of it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+__all__ = ["Message", "Person", "Update"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Person:
+    id: str
+    name: str
+    is_bot: bool = False
+    """Somebody else's bot."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """Something to be seen in a chat."""
+
+    id: str
+    """Unique in its chat only."""
+    author: str
+    """The id of a person, or one of our accounts."""
+    text: str
+    at: datetime
+    thread: str | None = None
+    reply_to: str | None = None
+    key: str | None = None
+    """The idempotency key it was sent under, where one of our accounts sent it."""
+    earlier: tuple[str, ...] = ()
+    """What it said before it was edited, oldest first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Update:
+    """What the platform tells an account: somebody said something, or changed what they had said."""
+
+    number: int
+    chat: str
+    kind: str
+    title: str
+    person: Person
+    message: Message

@@ -1,0 +1,95 @@
+"""The notebook: an inlet that writes down what an adapter hands over, and can refuse to."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from palaver.domain.errors import StoreUnavailable
+from palaver.domain.source import Trust
+from palaver.domain.turn import Inbound
+from palaver.ports.adapter import Adapter, Inlet, PlatformError
+
+__all__ = ["PATIENCE", "Notebook", "running"]
+
+PATIENCE = 10.0
+"""Seconds after which something that should happen counts as not happening."""
+_PAUSE = 0.01
+
+
+class Notebook:
+    """Like the real inlet it outlives the adapters that write into it."""
+
+    def __init__(self) -> None:
+        self.received: list[Inbound] = []
+        """What is safe, in order of arrival, repetitions included."""
+        self.trusts: list[Trust] = []
+        self.offered: list[Inbound] = []
+        """What was handed over, safe or not."""
+        self.refusals = 0
+        """How many of the next messages it fails to keep."""
+        self.writes = asyncio.Event()
+        """While it is cleared, messages are offered but do not get safe."""
+        self.writes.set()
+        self._position: str | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def texts(self) -> list[str]:
+        """What is safe, each message once."""
+        return list({inbound.source: inbound.text for inbound in self.received}.values())
+
+    async def receive(self, inbound: Inbound, trust: Trust) -> None:
+        self.offered.append(inbound)
+        self._look()
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreUnavailable("the notebook is full")
+        await self.writes.wait()
+        self.received.append(inbound)
+        self.trusts.append(trust)
+        self._look()
+
+    async def position(self) -> str | None:
+        return self._position
+
+    async def keep_position(self, position: str) -> None:
+        self._position = position
+
+    async def has(self, count: int) -> None:
+        """Wait until that many different messages are safe."""
+        await self._until(lambda: len(self.texts) >= count)
+
+    async def was_offered(self, count: int) -> None:
+        await self._until(lambda: len(self.offered) >= count)
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not is_so():
+                await self._changed.wait()
+
+    def _look(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+@asynccontextmanager
+async def running(adapter: Adapter, inlet: Inlet) -> AsyncGenerator[None]:
+    """The adapter runs, and is started again whenever it loses the connection, as the gateway would."""
+    task = asyncio.create_task(_keep_running(adapter, inlet))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
+
+
+async def _keep_running(adapter: Adapter, inlet: Inlet) -> None:
+    while True:
+        try:
+            await adapter.run(inlet)
+        except (PlatformError, StoreUnavailable):
+            await asyncio.sleep(_PAUSE)
+        else:
+            raise AssertionError("run() ended although nobody cancelled it")

@@ -1,0 +1,65 @@
+"""The rig: the other end of an adapter, as the conformance suite works it. Adapter authors write one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from palaver.domain.source import Source
+from palaver.ports.adapter import Adapter
+
+__all__ = ["CannotHappen", "Rig", "Shown"]
+
+
+class CannotHappen(Exception):
+    """Raised by a rig where a platform has no such thing. The check is skipped and shows the reason."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """A message of ours as a person sees it."""
+
+    chat_id: str
+    text: str
+    thread_id: str | None = None
+
+
+class Rig(Protocol):
+    """One chat with one person in it, on a counterpart that does what it is told."""
+
+    @property
+    def chat_id(self) -> str:
+        """The chat in which everything happens."""
+        ...
+
+    @property
+    def thread_id(self) -> str | None:
+        """A thread in the chat; None where the platform has no threads."""
+        ...
+
+    def adapter(self) -> Adapter:
+        """A new adapter of the account under test, not running yet. The suite asks for several, one after another."""
+        ...
+
+    async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None) -> Source:
+        """The person, under that display name, says something. Gives the source an adapter must make of it."""
+        ...
+
+    async def shown(self) -> Sequence[Shown]:
+        """What our account has sent so far, in order."""
+        ...
+
+    async def cut(self) -> None:
+        """Every connection breaks now; new ones can be made."""
+        ...
+
+    async def limit_rate(self) -> None:
+        """The next send is turned away with the demand to wait."""
+        ...
+
+    async def lose_send(self, *, shown: bool) -> None:
+        """During the next send the connection breaks, after or before the message is shown."""
+        ...
+
+    async def close_chat(self) -> None:
+        """From now on nobody can write into the chat."""
+        ...

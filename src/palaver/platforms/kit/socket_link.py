@@ -1,0 +1,88 @@
+"""The link to a world in another process, over a local socket."""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+from palaver.domain.turn import Outbound
+from palaver.platforms.kit.messages import Update
+from palaver.platforms.kit.wire import LONGEST_LINE, Answer, Edit, Open, Request, Send, Typing, read, write
+from palaver.ports.adapter import PlatformDown, SendUnclear
+
+__all__ = ["SocketLine", "SocketLink"]
+
+_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class SocketLink:
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+
+    async def open(self, account: str) -> "SocketLine":
+        reader, writer = await self._connect()
+        line = SocketLine(reader, writer)
+        await line.tell(Open(account))
+        return line
+
+    async def send(self, account: str, outbound: Outbound, key: str) -> str:
+        return await self._ask(Send(account, outbound, key))
+
+    async def edit(self, account: str, receipt: str, outbound: Outbound) -> None:
+        await self._ask(Edit(account, outbound, receipt))
+
+    async def typing(self, account: str, outbound: Outbound) -> None:
+        await self._ask(Typing(account, outbound))
+
+    async def _connect(self) -> _Streams:
+        try:
+            return await asyncio.open_unix_connection(self._path, limit=LONGEST_LINE)
+        except OSError as error:
+            raise PlatformDown(f"the platform does not answer: {error}") from None
+
+    async def _ask(self, request: Request) -> str:
+        reader, writer = await self._connect()
+        try:
+            await write(writer, request)
+            answer = await read(reader, Answer)
+        except OSError as error:
+            raise SendUnclear(f"the connection was lost while sending: {error}") from None
+        finally:
+            await _close(writer)
+        if answer is None:
+            raise SendUnclear("the connection was lost while sending")
+        return answer.result()
+
+
+class SocketLine:
+    """One connection for updates."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def next(self) -> Update:
+        try:
+            update = await read(self._reader, Update)
+        except OSError as error:
+            raise PlatformDown(f"the connection was cut: {error}") from None
+        if update is None:
+            raise PlatformDown("the connection was cut")
+        return update
+
+    async def acknowledge(self, number: int) -> None:
+        await self.tell(number)
+
+    async def tell(self, value: object) -> None:
+        try:
+            await write(self._writer, value)
+        except OSError as error:
+            raise PlatformDown(f"the connection was cut: {error}") from None
+
+    async def close(self) -> None:
+        await _close(self._writer)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()

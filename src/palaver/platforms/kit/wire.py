@@ -1,0 +1,108 @@
+"""The wire between a world and adapters in other processes: one JSON value per line over a local socket.
+
+A connection carries one request. `send`, `edit` and `typing` get one answer; the platform ends the connection without
+an answer where the sender is not to know what became of it:
+
+    → {"do": "send", "account": "bot", "key": "7.0", "outbound": {"platform": "fake", "chat_id": "c1", "text": "hi"}}
+    ← {"receipt": "12"}
+    → {"do": "edit", "account": "bot", "receipt": "12", "outbound": {…}}
+    ← {"error": "busy", "words": "…", "after": 1.5}
+
+The errors are `down`, `busy` and `away` (both with `after`), `refused` and `gone`. `open` gets updates for as long as
+the connection lasts, and takes the numbers of those that are safe:
+
+    → {"do": "open", "account": "bot"}
+    ← {"number": 1, "chat": "c1", "kind": "dm", "title": "alice", "person": {…}, "message": {…}}
+    → 1
+"""
+
+import asyncio
+import json
+from typing import TypeVar
+
+import msgspec
+
+from palaver.domain.turn import Outbound
+from palaver.ports.adapter import PlatformBusy, PlatformDown, PlatformError, SendRefused, TargetAway, TargetGone
+
+__all__ = ["LONGEST_LINE", "Answer", "Edit", "Open", "Request", "Send", "Typing", "read", "read_request", "write"]
+
+LONGEST_LINE = 1 << 24
+_T = TypeVar("_T")
+
+
+class Open(msgspec.Struct, frozen=True, tag_field="do", tag="open"):
+    account: str
+
+
+class Send(msgspec.Struct, frozen=True, tag_field="do", tag="send"):
+    account: str
+    outbound: Outbound
+    key: str
+
+
+class Edit(msgspec.Struct, frozen=True, tag_field="do", tag="edit"):
+    account: str
+    outbound: Outbound
+    receipt: str
+
+
+class Typing(msgspec.Struct, frozen=True, tag_field="do", tag="typing"):
+    account: str
+    outbound: Outbound
+
+
+Request = Open | Send | Edit | Typing
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    receipt: str = ""
+    error: str = ""
+    words: str = ""
+    after: float = 0.0
+
+    @classmethod
+    def of(cls, error: PlatformError) -> "Answer":
+        """An error as it is told; there is none for SendUnclear, which is told by silence."""
+        name = next(name for name, kind in _ERRORS.items() if isinstance(error, kind))
+        after = error.after if isinstance(error, PlatformBusy) else 0.0
+        return cls(error=name, words=str(error), after=after)
+
+    def result(self) -> str:
+        """The receipt, or the error raised again."""
+        if not self.error:
+            return self.receipt
+        kind = _ERRORS[self.error]
+        raise kind(self.after) if issubclass(kind, PlatformBusy) else kind(self.words)
+
+
+# The more special ones first.
+_ERRORS: dict[str, type[PlatformDown | PlatformBusy | SendRefused]] = {
+    "down": PlatformDown,
+    "away": TargetAway,
+    "busy": PlatformBusy,
+    "gone": TargetGone,
+    "refused": SendRefused,
+}
+
+
+async def write(writer: asyncio.StreamWriter, value: object) -> None:
+    # ASCII only: text that cannot be encoded gets across, too.
+    writer.write(json.dumps(msgspec.to_builtins(value)).encode() + b"\n")
+    await writer.drain()
+
+
+async def read(reader: asyncio.StreamReader, kind: type[_T]) -> _T | None:
+    """The next value, or None where the other side has ended the connection, be it in the middle of a line."""
+    value = await _value(reader)
+    return None if value is None else msgspec.convert(value, kind)
+
+
+async def read_request(reader: asyncio.StreamReader) -> Request | None:
+    value = await _value(reader)
+    return None if value is None else msgspec.convert(value, Request)
+
+
+async def _value(reader: asyncio.StreamReader) -> object:
+    line = await reader.readline()
+    return json.loads(line) if line.endswith(b"\n") else None

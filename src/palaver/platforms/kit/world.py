@@ -1,0 +1,194 @@
+"""The world: a chat platform in memory that one can speak into, listen to, and make go wrong.
+
+Time comes from the running event loop alone and chance from a seed, so that a test can own both.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+
+from palaver.domain.source import CHANNEL, DM, GROUP
+from palaver.domain.turn import Outbound
+from palaver.platforms.kit.chat import Chat
+from palaver.platforms.kit.faults import Faults, Luck, Mishap
+from palaver.platforms.kit.mailbox import Mailbox, MailboxLine
+from palaver.platforms.kit.messages import Message, Person, Update
+from palaver.ports.adapter import PlatformBusy, PlatformDown, SendRefused, SendUnclear, TargetAway, TargetGone
+from palaver.ports.clock import Clock
+
+__all__ = ["BOT", "LoopClock", "World"]
+
+BOT = "bot"
+"""The account of ours that chats have unless told otherwise."""
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+_A_MOMENT = 0.001  # A timer may ring that much early.
+
+
+class LoopClock:
+    """The time of day as the event loop counts it: it stands still, or flies, when the loop's time does."""
+
+    def __init__(self, start: datetime = _START) -> None:
+        self._start = start
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=asyncio.get_running_loop().time())
+
+
+class World:
+    """A `Link` of its own: an adapter in the same process is simply given the world."""
+
+    def __init__(
+        self,
+        *,
+        faults: Faults | None = None,
+        seed: int = 0,
+        longest: int = 4000,
+        interval: float = 0.0,
+        repeats_safely: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.luck = Luck(faults or Faults(), seed)
+        self.down = False
+        """Nobody can connect or send."""
+        self.chats: dict[str, Chat] = {}
+        self._longest = longest
+        self._interval = interval
+        self._repeats_safely = repeats_safely
+        self._clock = clock or LoopClock()
+        self._mailboxes: dict[str, Mailbox] = {}
+        self._cuts = 0
+        self._chat_numbers = count(1)
+        self._people_numbers = count(1)
+        self._update_numbers = count(1)
+
+    # For tests: people and chats
+
+    def person(self, name: str, *, is_bot: bool = False) -> Person:
+        return Person(id=f"p{next(self._people_numbers)}", name=name, is_bot=is_bot)
+
+    def dm(self, person: Person, *, account: str = BOT) -> Chat:
+        return self._chat(DM, person.name, (person,), (account,))
+
+    def group(self, title: str, *people: Person, accounts: Iterable[str] = (BOT,)) -> Chat:
+        return self._chat(GROUP, title, people, accounts)
+
+    def channel(self, title: str, *people: Person, accounts: Iterable[str] = (BOT,)) -> Chat:
+        return self._chat(CHANNEL, title, people, accounts)
+
+    # For tests: things that happen
+
+    def cut(self) -> None:
+        """Every connection breaks: for updates, and of sends that are under way."""
+        self._cuts += 1
+        for mailbox in self._mailboxes.values():
+            mailbox.cut()
+
+    def unacknowledged(self, account: str = BOT) -> list[Message]:
+        return [update.message for update in self._mailbox(account).waiting.values()]
+
+    # For adapters
+
+    async def open(self, account: str) -> MailboxLine:
+        if self.down:
+            raise PlatformDown("the platform does not answer")
+        return self._mailbox(account).open()
+
+    async def send(self, account: str, outbound: Outbound, key: str) -> str:
+        mishap = await self._under_way()
+        chat = self._place(account, outbound)
+        if self._repeats_safely and (known := self._known(chat, key)):
+            return known.id
+        self._accept_text(chat, outbound.text)
+        cuts = self._cuts
+        message = chat.show(account, outbound.text, thread=outbound.thread_id, reply_to=outbound.reply_to, key=key)
+        if mishap:
+            raise self.luck.error(mishap)
+        await self._take_time(cuts)
+        return message.id
+
+    async def edit(self, account: str, receipt: str, outbound: Outbound) -> None:
+        mishap = await self._under_way()
+        chat = self._place(account, outbound)
+        message = chat.find(receipt)
+        if not message or message.author != account:
+            raise SendRefused(f"there is no message {receipt} of {account} in chat {chat.id}")
+        self._accept_text(chat, outbound.text)
+        chat.change(receipt, outbound.text)
+        if mishap:
+            raise self.luck.error(mishap)
+
+    async def typing(self, account: str, outbound: Outbound) -> None:
+        if self.down:
+            raise PlatformDown("the platform does not answer")
+        self._place(account, outbound).typing.append((account, outbound.thread_id))
+
+    def _chat(self, kind: str, title: str, people: tuple[Person, ...], accounts: Iterable[str]) -> Chat:
+        chat = Chat(
+            id=f"c{next(self._chat_numbers)}",
+            kind=kind,
+            title=title,
+            people=people,
+            accounts=frozenset(accounts),
+            clock=self._clock,
+            tell=self._tell,
+        )
+        chat.interval = self._interval
+        self.chats[chat.id] = chat
+        return chat
+
+    def _mailbox(self, account: str) -> Mailbox:
+        return self._mailboxes.setdefault(account, Mailbox(self.luck))
+
+    def _tell(self, chat: Chat, person: Person, message: Message) -> None:
+        update = Update(
+            number=next(self._update_numbers),
+            chat=chat.id,
+            kind=chat.kind,
+            title=chat.title,
+            person=person,
+            message=message,
+        )
+        for account in sorted(chat.accounts):
+            self._deliver(self._mailbox(account), update)
+
+    def _deliver(self, mailbox: Mailbox, update: Update) -> None:
+        if delay := self.luck.delay():
+            asyncio.get_running_loop().call_later(delay, mailbox.put, update)
+        else:
+            mailbox.put(update)
+
+    async def _under_way(self) -> Mishap | None:
+        """What a send meets before it is shown; gives what will still go wrong afterwards."""
+        if self.down:
+            raise PlatformDown("the platform does not answer")
+        mishap = self.luck.mishap()
+        await self._take_time(self._cuts)
+        if mishap and mishap is not Mishap.LOST_AFTER:
+            raise self.luck.error(mishap)
+        return mishap
+
+    async def _take_time(self, cuts: int) -> None:
+        """Raises if everything was cut meanwhile: whoever waits for the answer does not get it."""
+        await asyncio.sleep(self.luck.delay())
+        if self._cuts != cuts:
+            raise SendUnclear("the connection was lost while sending")
+
+    def _place(self, account: str, outbound: Outbound) -> Chat:
+        chat = self.chats.get(outbound.chat_id)
+        if chat is None or chat.gone or account not in chat.accounts:
+            raise TargetGone(f"there is no chat {outbound.chat_id} in which {account} may write")
+        if chat.away:
+            raise TargetAway(self.luck.faults.busy_for)
+        return chat
+
+    def _known(self, chat: Chat, key: str) -> Message | None:
+        return next((message for message in chat.shown if message.key == key), None)
+
+    def _accept_text(self, chat: Chat, text: str) -> None:
+        if not text.strip() or len(text) > self._longest:
+            raise SendRefused(f"a message has 1 to {self._longest} characters, not {len(text)}")
+        now = asyncio.get_running_loop().time()
+        if chat.free_at - now > _A_MOMENT:
+            raise PlatformBusy(chat.free_at - now)
+        chat.free_at = now + chat.interval
