@@ -1,9 +1,9 @@
-"""Text from outside made fit for one line: no control, zero-width or bidi characters, bounded length."""
+"""Text from outside made fit for one line: without what cannot be seen, or with it written as numbers."""
 
 import re
 import unicodedata
 
-__all__ = ["one_line", "shown"]
+__all__ = ["one_line", "shown", "visible"]
 
 _PLAIN = re.compile(r"[ -~]*")
 _BREAKS = re.compile(r"[\n\r\t\v\f\x1c-\x1f\x85\u2028\u2029]+")
@@ -21,11 +21,27 @@ def one_line(text: str, limit: int) -> str:
     """Fold `text` into one visible line of at most `limit` characters."""
     if not _PLAIN.fullmatch(text):
         text = _BREAKS.sub(" ", text)
-        text = "".join(c for c in text if unicodedata.category(c) not in _UNSEEN and c not in _BLANK)
+        text = "".join(c for c in text if not _is_unseen(c))
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1].rstrip() + _ELLIPSIS
 
 
+def visible(text: str) -> str:
+    """`text` on one line, whatever cannot be seen in it written as its number: what differs looks different."""
+    if _PLAIN.fullmatch(text):
+        return text
+    return "".join(c.encode("unicode_escape").decode() if _is_unseen(c) or _is_odd_space(c) else c for c in text)
+
+
 def shown(text: str, limit: int = 80) -> str:
     """`text` in single quotes, safe to print into a terminal or a log line."""
-    return f"'{one_line(text, limit)}'"
+    line = visible(text[: limit + 1])
+    return f"'{line}'" if len(line) <= limit else f"'{line[: limit - 1]}{_ELLIPSIS}'"
+
+
+def _is_unseen(character: str) -> bool:
+    return unicodedata.category(character) in _UNSEEN or character in _BLANK
+
+
+def _is_odd_space(character: str) -> bool:
+    return character != " " and character.isspace()
