@@ -56,7 +56,10 @@ async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
         database = SqliteDatabase(path, ownership)
     except (OSError, sqlite3.Error) as error:
         ownership.release()
-        raise StoreError(f"the database {path} cannot be opened: {error}") from error
+        raise StoreError(
+            f"the database {path} cannot be opened: {error}; allowed: a file of Palaver's, or a new one where you may "
+            "write; for example: sqlite:///palaver.db"
+        ) from error
     return await _ready(database, _SQLITE_TABLE, SQLITE)
 
 

@@ -9,7 +9,7 @@ from typing import IO
 
 from palaver.domain.errors import StoreError, StoreInUse
 
-__all__ = ["FileOwnership", "refuse_network_disk"]
+__all__ = ["FileOwnership", "may_write", "refuse_network_disk"]
 
 # File systems on which several hosts may hold what looks like the same lock.
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ncpfs", "glusterfs", "lustre", "ceph"})
@@ -44,6 +44,10 @@ class FileOwnership:
         if self._file:
             self._file.close()
             self._file = None
+
+
+def may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=True)
 
 
 def refuse_network_disk(folder: Path, mounts: str | None = None) -> None:

@@ -6,14 +6,14 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from palaver.domain.errors import StoreError
 from palaver.ports.work import Notify, Row, Statement, Steps, Work
-from palaver.stores.ownership import FileOwnership
+from palaver.stores.ownership import FileOwnership, may_write
 from palaver.stores.wakeups import Wakeups
 
 __all__ = ["SqliteDatabase", "connect", "drive", "use_write_ahead_log"]
@@ -31,7 +31,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     if not read_only and not path.exists():
         path.touch(mode=0o600)  # conversations are nobody else's business; -wal and -shm follow the file
-    uri = f"file:{name}?mode={'ro' if read_only else 'rwc'}"
+    uri = f"file:{name}?mode={'ro' if read_only else 'rwc'}{'&immutable=1' if _stands_still(path) else ''}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=512)
     db.execute("PRAGMA busy_timeout = 10000")
     db.execute("PRAGMA temp_store = MEMORY")
@@ -41,6 +41,11 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA wal_autocheckpoint = 0")
     return db
+
+
+def _stands_still(path: Path) -> bool:
+    """What we may not write, and has no log beside it, is read as it is: SQLite could not make its own beside."""
+    return not (may_write(path) and may_write(path.parent)) and not path.with_name(path.name + "-wal").exists()
 
 
 def use_write_ahead_log(db: sqlite3.Connection) -> None:
@@ -157,7 +162,8 @@ class SqliteDatabase:
         await loop.run_in_executor(None, self._checkpoints.shutdown)
         for reader in self._open_readers:
             reader.close()
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        with suppress(sqlite3.OperationalError):  # of a file that may only be read
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._db.close()
         self._ownership.release()
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from palaver.domain.errors import StoreUnavailable
+from palaver.stores.ownership import may_write
 from palaver.stores.search.documents import FORMAT, Candidate, Document, IndexLost, Wanted, terms_of
 from palaver.stores.search.sqlite_lookup import MICROS, PER_SECOND, find_candidates
 from palaver.stores.search.truth import Change
@@ -93,9 +94,12 @@ class IndexFile:
         self.close()
         self.generation += 1
         self._full.clear()
-        if not self._path.exists():
+        if not self._path.exists() and may_write(self._path.parent):
             self._path.touch(mode=0o600)
-        self._db = db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        # Where nothing may be written, the index is made in memory for as long as it is open.
+        kept = may_write(self._path) and may_write(self._path.parent)
+        name = self._path if kept else ":memory:"
+        self._db = db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
         db.execute("PRAGMA busy_timeout = 20000")
         use_write_ahead_log(db)
         db.execute("PRAGMA synchronous = NORMAL")
