@@ -25,7 +25,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 @app.command(
     help=f"Check the database, the promises, the disk, the clock and the search index.\n\n{EXAMPLES['doctor']}"
 )
-def doctor(*, store: StoreOption = "", rebuild_search: Rebuild = False, json: Json = False) -> None:
+def doctor(*, store: StoreOption = None, rebuild_search: Rebuild = False, json: Json = False) -> None:
     async def examine(opened: Store) -> list[Check]:
         return [check async for check in _examined(opened, rebuild=rebuild_search)]
 

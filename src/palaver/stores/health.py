@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from palaver.ports.work import Steps, work
-from palaver.stores.invariants import INVARIANTS, violations
+from palaver.stores.invariants import INVARIANTS, PROMISES, violations
 from palaver.stores.records import instant, micros
 from palaver.stores.sqlite import SqliteDatabase
 from palaver.stores.store import Store
@@ -77,7 +77,7 @@ async def _promises(store: Store) -> list[Check]:
     broken = {violation.invariant: violation for violation in await store.read(violations())}
     return [
         Check(
-            name=f"{invariant.promise}: {invariant.sentence}",
+            name=f"{invariant.promise}, {PROMISES[invariant.promise]}: {invariant.sentence}",
             ok=invariant not in broken,
             found="holds"
             if invariant not in broken

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from palaver.ports.work import Steps, work
 
-__all__ = ["INVARIANTS", "Invariant", "Violation", "violations"]
+__all__ = ["INVARIANTS", "PROMISES", "Invariant", "Violation", "violations"]
 
 
 class Invariant(NamedTuple):
@@ -20,6 +20,12 @@ class Violation(NamedTuple):
     examples: tuple[str, ...]
 
 
+PROMISES = {
+    "P1": "nothing accepted is lost",
+    "P2": "nothing is done twice",
+    "P3": "nobody sees another's conversation",
+    "P4": "nothing is irreversible",
+}
 INVARIANTS = (
     Invariant(
         "P1",
