@@ -70,6 +70,27 @@ def test_key_for_people_shows_the_rules(capsys: pytest.CaptureFixture[str]) -> N
     assert "group scope per-user: each participant has their own" in printed
 
 
+def test_platforms_have_no_case(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain(capsys, "key", "--platform", "Telegram", "--chat", "1")
+    assert found["key"] == "agent:main:telegram:dm:1"
+    assert explain(capsys, "target", "Telegram:1")["targets"][0]["platform"] == "telegram"
+
+
+def test_ids_that_differ_look_different(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "key", "--platform", "telegram", "--chat", "a\u200bb\u00a0"]) == 0
+    assert r" a\u200bb\xa0 " in capsys.readouterr().out
+    assert main(["explain", "target", "telegram:a\u200bb"]) == 0
+    assert r"chat a\u200bb on telegram" in capsys.readouterr().out
+
+
+def test_a_present_before_the_last_word_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    times = ("--last-active", "2026-03-29T09:00Z", "--now", "2026-03-28T09:00Z")
+    assert main(["explain", "reset", "--policy", "idle", *times]) == 0
+    assert "2026-03-28T09:00:00Z, is before --last-active" in capsys.readouterr().err
+    assert main(["explain", "reset", "--policy", "idle", *times[:2], "--now", times[1], "--at-hour", " 4 "]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_reset_json(capsys: pytest.CaptureFixture[str]) -> None:
     night = ("--zone", "Europe/Berlin", "--last-active", "2026-03-29T01:30:00+01:00")
     policy = ("--policy", "both", "--idle-minutes", "1440", "--at-hour", "4")
@@ -130,6 +151,22 @@ def test_schedule_json_gives_the_next_five(capsys: pytest.CaptureFixture[str]) -
         (["explain", "reset", "--last-active", "2026-01-01T00:00Z", "--zone", "Berlin"], "'Berlin'", "IANA", "Europe"),
         (["explain", "reset", "--policy", "both", "--last-active", "9999-12-31T23:59Z"], "9999", "9980", "+02:00"),
         (["explain", "schedule", "30m", "--now", "9999-12-31T23:59Z"], "9999", "9980", "+02:00"),
+        (
+            ["explain", "reset", "--last-active", "2026-01-01T00:00Z", "--idle-minutes", "5000000000"],
+            "'5000000000'",
+            "1 to 5256000;",
+            "1440",
+        ),
+        (
+            ["explain", "key", "--platform", "telegram", "--kind", "group", "--user", "7"],
+            "A group has a chat id",
+            "any text",
+            "palaver explain key",
+        ),
+        (["explain", "schedule", "-5m"], "'-5m'", "every 2h", "* * MON-FRI"),
+        (["explain", "target", "-100"], "'-100'", "<platform>", "telegram:-100:42"),
+        (["tour", "--json1"], "--json1", "allowed: nothing but --help;", "palaver --help"),
+        (["explain", "key", "--platform", "tele\u200bgram"], r"'tele\u200bgram'", "telegram,", "palaver explain key"),
         (["explain", "target", "telegarm:1"], "'telegarm:1'", "<platform>", "telegram:-100:42"),
         (["explain", "target", "telegram:"], "'telegram:'", "telegram:<chat>", "telegram:123"),
         (["explain", "schedule", "often"], "'often'", "every 2h", "* * MON-FRI"),

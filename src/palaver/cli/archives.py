@@ -45,7 +45,7 @@ def export_sessions(
         bool, typer.Option("--hidden", help="Hidden entries too, marked; JSONL has them always.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
-    store: StoreOption = "",
+    store: StoreOption = None,
     json: Json = False,
 ) -> None:
     wanted = ListFilter(
@@ -56,7 +56,7 @@ def export_sessions(
         until=moment("--until", until, EXAMPLES["export"]),
     )
     _refuse_unclear(names or [], wanted, everything=everything)
-    chosen = form or _SUFFIXES.get(Path(output).suffix.lower(), Form.JSONL)
+    chosen = form or _form_of(output)
 
     async def export(opened: Store) -> int:
         ids = [(await find(opened, name)).id for name in names or []]
@@ -74,6 +74,18 @@ def export_sessions(
     count = ask(store, export)
     if output:
         _report_export(count, output, as_json=json)
+
+
+def _form_of(output: str) -> Form:
+    suffix = Path(output).suffix.lower()
+    if output and suffix not in _SUFFIXES:
+        raise BadArgument(
+            "The end of a file name tells the format, and cannot be",
+            found=suffix,
+            allowed=f"{', '.join(_SUFFIXES)}, or any with --format",
+            example=EXAMPLES["export"],
+        )
+    return _SUFFIXES[suffix] if output else Form.JSONL
 
 
 def _refuse_unclear(names: Sequence[str], wanted: ListFilter, *, everything: bool) -> None:
@@ -153,7 +165,7 @@ def import_archive(
     file: Annotated[str, typer.Argument(help="A JSONL file of an export; - for standard input.", show_default=False)],
     *,
     as_copy: Annotated[bool, typer.Option("--as-copy", help="Beside a session of the same id, not refused.")] = False,
-    store: StoreOption = "",
+    store: StoreOption = None,
     json: Json = False,
 ) -> None:
     report = _ImportReport(as_json=json)

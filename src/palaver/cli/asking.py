@@ -7,12 +7,12 @@ from typing import Annotated, TypeVar
 import typer
 
 from palaver.cli.output import print_note
-from palaver.cli.place import store_file, store_url
-from palaver.domain.errors import StoreError
+from palaver.cli.place import store_url
+from palaver.domain.errors import NotFound, StoreError
 from palaver.domain.session import Principal, Session
 from palaver.domain.text import one_line
 from palaver.stores import sessions
-from palaver.stores.opening import open_store
+from palaver.stores.opening import open_store, sqlite_path
 from palaver.stores.store import Store
 
 __all__ = [
@@ -45,11 +45,18 @@ EXAMPLES = {
     "stats": "palaver sessions stats --by week",
 }
 
+
+def _lower(name: str) -> str:
+    return name.lower()
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="Id, beginning of an id, or title.", show_default=False)]
 Names = Annotated[list[str], typer.Argument(metavar="SESSION...", help="Ids, beginnings of ids, or titles.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=500, help="How many at most.")]
-Platform = Annotated[str, typer.Option("--platform", help="Only from this platform.", show_default=False)]
+Platform = Annotated[
+    str, typer.Option("--platform", help="Only from this platform.", show_default=False, callback=_lower)
+]
 Profile = Annotated[str, typer.Option("--profile", help="Only of this profile.", show_default=False)]
 Person = Annotated[str, typer.Option("--person", help="Only with this person: telegram:7.", show_default=False)]
 Since = Annotated[str, typer.Option("--since", help="Only from then on: a date, a time, or 7d.", show_default=False)]
@@ -66,12 +73,25 @@ def help_of(name: str, line: str) -> str:
     return f"{line}\n\n{EXAMPLES[name]}"
 
 
-def ask(option: str, do: Callable[[Store], Awaitable[T]], absent: T | None = None, *, make: bool = False) -> T:
-    """Open the store and do something with it. A file that is not there is not made by looking for it."""
+def ask(
+    option: str | None,
+    do: Callable[[Store], Awaitable[T]],
+    absent: T | None = None,
+    *,
+    nothing: str = "",
+    make: bool = False,
+) -> T:
+    """Open the store and do something with it. A file that is not there is not made by looking for it.
+
+    `absent` is the answer of a store that is not there; where one that is there gives it too, `nothing` is said.
+    """
     url = store_url(option)
-    file = store_file(url)
+    file = sqlite_path(url)
     if make or file is None or file.exists():
-        return asyncio.run(_with_store(url, do))
+        found = asyncio.run(_with_store(url, do))
+        if nothing and found == absent:
+            print_note(nothing)
+        return found
     if absent is None:
         raise StoreError(f"there are no sessions yet: {file} is made by the first conversation or by an import")
     print_note(f"No sessions yet: {file} is made by the first conversation or by an import.")
@@ -85,4 +105,8 @@ async def _with_store(url: str, do: Callable[[Store], Awaitable[T]]) -> T:
 
 async def find(store: Store, name: str) -> Session:
     """Titles are kept as one clean line, so what is asked for is made one too."""
-    return await store.read(sessions.find(one_line(name, _LONGEST_NAME), OPERATOR))
+    try:
+        return await store.read(sessions.find(one_line(name, _LONGEST_NAME), OPERATOR))
+    except NotFound as error:
+        error.add_note("allowed: an id, the beginning of an id, or a title; for example: palaver sessions list")
+        raise

@@ -1,13 +1,11 @@
 """`palaver explain`: why this key, this reset, this target, this schedule."""
 
-import re
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
-from palaver.cli.output import print_facts, print_heading, print_json, print_rows
+from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
 from palaver.domain.errors import BadArgument, UnknownPlatform
 from palaver.domain.key import Explanation, Speaker, explain_key
 from palaver.domain.platform import Platform
@@ -16,8 +14,7 @@ from palaver.domain.schedule import parse_schedule, upcoming
 from palaver.domain.scope import DmScope, GroupScope, Scope, ThreadScope
 from palaver.domain.source import DM, MAIN, USUAL_KINDS, Source
 from palaver.domain.target import All, Home, Local, Origin, Place, Target, parse_targets
-from palaver.domain.text import one_line
-from palaver.domain.wall import parse_instant, zone
+from palaver.domain.wall import instant_text, parse_instant, zone
 from palaver.platforms.catalog import PLATFORMS
 
 __all__ = ["EXAMPLES", "app", "key", "reset", "schedule", "target"]
@@ -35,31 +32,16 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,9}")
-Choice = TypeVar("Choice", bound=StrEnum)
-
-
-def _choice(option: str, text: str, choices: type[Choice], command: str) -> Choice:
-    try:
-        return choices(text)
-    except ValueError as error:
-        raise BadArgument(
-            f"{option} cannot be", found=text, allowed=", ".join(choices), example=EXAMPLES[command]
-        ) from error
-
-
-def _whole_number(option: str, text: str) -> int:
-    if not _WHOLE_NUMBER.fullmatch(text):
-        raise BadArgument(f"{option} cannot be", found=text, allowed="a whole number", example=EXAMPLES["reset"])
-    return int(text)
+# An argument may begin with a minus: then it is wrong for its own reason, not as an option.
+_MINUS = {"ignore_unknown_options": True}
 
 
 def _platform(name: str) -> Platform:
-    if name not in PLATFORMS:
+    if name.strip().lower() not in PLATFORMS:
         raise UnknownPlatform(
             "Unknown platform", found=name, allowed=", ".join(sorted(PLATFORMS)), example=EXAMPLES["key"]
         )
-    return PLATFORMS[name]
+    return PLATFORMS[name.strip().lower()]
 
 
 def _kind(name: str, platform: Platform) -> str:
@@ -67,6 +49,14 @@ def _kind(name: str, platform: Platform) -> str:
     if name not in kinds:
         raise BadArgument("--kind cannot be", found=name, allowed=", ".join(kinds), example=EXAMPLES["key"])
     return name
+
+
+def _chat(chat: str, kind: str) -> str:
+    if not chat and kind != DM:
+        raise BadArgument(
+            f"A {kind} has a chat id, --chat cannot be", found=chat, allowed="any text", example=EXAMPLES["key"]
+        )
+    return chat
 
 
 @app.command(help=f"Which conversation a message belongs to, and the rule behind each part.\n\n{EXAMPLES['key']}")
@@ -82,15 +72,16 @@ def key(
     profile: Annotated[str, typer.Option(help="Which profile serves it.")] = MAIN,
     person: Annotated[str, typer.Option(help="The linked person behind the user, for --dm-scope per-person.")] = "",
     owner: Annotated[bool, typer.Option(help="Whether the user is the owner, for --dm-scope shared.")] = True,
-    dm_scope: Annotated[str, typer.Option(help="per-chat, per-person or shared.")] = DmScope.PER_CHAT,
-    group_scope: Annotated[str, typer.Option(help="per-user or shared.")] = GroupScope.PER_USER,
-    thread_scope: Annotated[str, typer.Option(help="shared or per-user.")] = ThreadScope.SHARED,
+    dm_scope: Annotated[DmScope, typer.Option(help="Which direct chats are one conversation.")] = DmScope.PER_CHAT,
+    group_scope: Annotated[GroupScope, typer.Option(help="Who shares a group.")] = GroupScope.PER_USER,
+    thread_scope: Annotated[ThreadScope, typer.Option(help="Who shares a thread.")] = ThreadScope.SHARED,
     json: Json = False,
 ) -> None:
+    known = _platform(platform)
     source = Source(
-        platform=platform,
-        chat_kind=_kind(kind, _platform(platform)),
-        chat_id=chat,
+        platform=known.name,
+        chat_kind=_kind(kind, known),
+        chat_id=_chat(chat, kind),
         thread_id=thread,
         user_id=user,
         user_id_alt=user_alt,
@@ -98,11 +89,7 @@ def key(
         account=account,
         profile=profile,
     )
-    scope = Scope(
-        dm=_choice("--dm-scope", dm_scope, DmScope, "key"),
-        group=_choice("--group-scope", group_scope, GroupScope, "key"),
-        thread=_choice("--thread-scope", thread_scope, ThreadScope, "key"),
-    )
+    scope = Scope(dm=dm_scope, group=group_scope, thread=thread_scope)
     _print_key(explain_key(source, scope, Speaker(person or None, owner)), as_json=json)
 
 
@@ -112,31 +99,25 @@ def _print_key(explanation: Explanation, *, as_json: bool) -> None:
         print_json({"key": found.text, "parts": [part._asdict() for part in parts], "shared": found.shared})
         return
     print_heading(found.text)
-    print_rows(("part", "value", "rule"), [(part.name, one_line(part.value, 60), part.rule) for part in parts])
+    print_rows(("part", "value", "rule"), [(part.name, part.value, part.rule) for part in parts])
     print_facts([("shared", f"{'yes' if found.shared else 'no'} ({sharing.value})")])
 
 
 @app.command(help=f"Whether a conversation starts fresh, and when it next would.\n\n{EXAMPLES['reset']}")
 def reset(
     last_active: Annotated[str, typer.Option(help="When a person last spoke: ISO 8601 with an offset.")],
-    policy: Annotated[str, typer.Option(help="never, idle, daily or both.")] = ResetMode.NEVER,
-    idle_minutes: Annotated[str, typer.Option(help="Minutes without a person speaking.")] = "1440",
-    at_hour: Annotated[str, typer.Option(help="Local hour of the daily reset.")] = "4",
+    policy: Annotated[ResetMode, typer.Option(help="What ends a conversation.")] = ResetMode.NEVER,
+    idle_minutes: Annotated[int, typer.Option(help="Minutes without a person speaking.")] = 1440,
+    at_hour: Annotated[int, typer.Option(help="Local hour of the daily reset.")] = 4,
     zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone.")] = "UTC",
     now: Annotated[str, typer.Option(help="ISO 8601 with an offset; the present if not given.")] = "",
     json: Json = False,
 ) -> None:
-    mode = _choice("--policy", policy, ResetMode, "reset")
-    decision = decide_reset(
-        ResetPolicy(
-            mode=mode,
-            idle_minutes=_whole_number("--idle-minutes", idle_minutes),
-            at_hour=_whole_number("--at-hour", at_hour),
-        ),
-        Activity(last_human=parse_instant(last_active)),
-        _instant_or_now(now),
-        zone(zone_name),
-    )
+    rules = ResetPolicy(mode=policy, idle_minutes=idle_minutes, at_hour=at_hour)
+    spoken, present = parse_instant(last_active), _instant_or_now(now)
+    if present < spoken:
+        print_note(f"The present, {instant_text(present)}, is before --last-active: no time has passed yet.")
+    decision = decide_reset(rules, Activity(last_human=spoken), present, zone(zone_name))
     _print_reset(decision, zone_name, as_json=json)
 
 
@@ -149,7 +130,7 @@ def _print_reset(decision: ResetDecision, zone_name: str, *, as_json: bool) -> N
     print_facts([("boundary crossed", boundary or "none"), ("next boundary", following or "never")])
 
 
-@app.command(help=f"Where a delivery target leads.\n\n{EXAMPLES['target']}")
+@app.command(context_settings=_MINUS, help=f"Where a delivery target leads.\n\n{EXAMPLES['target']}")
 def target(
     text: Annotated[str, typer.Argument(help="origin, local, all, platform, platform:chat[:thread], or a list.")],
     json: Json = False,
@@ -182,11 +163,11 @@ def _target_words(target: Target) -> str:
         case Home(platform):
             return f"the home channel of {platform}"
         case Place(platform=platform, chat=chat, thread=thread):
-            place = f"chat {one_line(chat, 60)} on {platform}"
-            return f"{place}, thread {one_line(thread, 60)}" if thread else place
+            place = f"chat {chat} on {platform}"
+            return f"{place}, thread {thread}" if thread else place
 
 
-@app.command(help=f"When a schedule fires: its next five times.\n\n{EXAMPLES['schedule']}")
+@app.command(context_settings=_MINUS, help=f"When a schedule fires: its next five times.\n\n{EXAMPLES['schedule']}")
 def schedule(
     text: Annotated[str, typer.Argument(help="30m, 2h (once), every 2h, five-field cron, or an ISO time.")],
     zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone.")] = "UTC",

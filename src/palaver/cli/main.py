@@ -1,8 +1,11 @@
 """The `palaver` command: its groups, its version, and how it speaks of mistakes."""
 
+import io
+import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, TextIO
 
 import typer
 import typer.main
@@ -11,7 +14,7 @@ from palaver import __version__
 from palaver.cli.lazy import Later
 from palaver.cli.output import complain
 from palaver.cli.tour import tour
-from palaver.domain.errors import InvalidInput, PalaverError
+from palaver.domain.errors import BadArgument, InvalidInput, PalaverError
 
 __all__ = ["app", "main", "palaver", "run", "take_tour"]
 
@@ -45,7 +48,28 @@ def take_tour() -> None:
 
 
 def run() -> None:
-    sys.exit(main(sys.argv[1:]))
+    """The process around a command: whatever becomes of its output, there is no traceback."""
+    sys.stdout, sys.stderr = _patient(sys.stdout), _patient(sys.stderr)
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except OSError as error:
+        code = 1
+        if not isinstance(error, BrokenPipeError):
+            complain(f"the system refused: {error.strerror or error}", as_json=False)
+        # What could not be written is tried once more at the end: into nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def _patient(stream: TextIO | None) -> TextIO:
+    """A stream that writes as numbers what its encoding does not have; one that is closed swallows everything."""
+    if stream is None:
+        return Path(os.devnull).open("w", encoding="utf-8")
+    text: object = stream
+    if isinstance(text, io.TextIOWrapper):
+        text.reconfigure(errors="backslashreplace")
+    return stream
 
 
 def main(args: Sequence[str]) -> int:
@@ -58,7 +82,7 @@ def main(args: Sequence[str]) -> int:
     except typer.TyperException as error:
         complain(_sentence(error, args), as_json=as_json)
     except PalaverError as error:
-        complain(str(error), as_json=as_json)
+        complain("; ".join([str(error), *getattr(error, "__notes__", [])]), as_json=as_json)
         return 1
     return 2
 
@@ -71,23 +95,41 @@ def _command() -> Any:  # noqa: ANN401 - the types are not ours
 
 def _sentence(error: typer.TyperException, args: Sequence[str]) -> str:
     """What was found, what is allowed, and an example, like our own errors."""
-    found = " ".join(error.format_message().split()).removesuffix(".")
-    allowed = ", ".join(_allowed(getattr(error, "ctx", None)))
-    return f"{found}; allowed: {allowed}; for example: {_example(args)}"
+    refused: Any = error.__cause__
+    if hasattr(refused, "errors"):
+        param: Any = getattr(error, "param", None)
+        found = str(refused.errors()[0]["input"])
+        return str(
+            BadArgument(f"{param.opts[0]} cannot be", found=found, allowed=_values(param), example=_example(args))
+        )
+    problem = " ".join(error.format_message().split()).removesuffix(".")
+    allowed = _allowed(getattr(error, "ctx", None))
+    return f"{problem}; allowed: {allowed}; for example: {_example(args)}"
+
+
+def _values(param: Any) -> str:  # noqa: ANN401 - the types are not ours
+    """What an option takes: its choices, or else numbers."""
+    choices = param.type_descriptor.choices
+    if choices:
+        return ", ".join(choices)
+    if param.min is None:
+        return "a whole number"
+    return f"a whole number from {param.min} {'on' if param.max is None else f'to {param.max}'}"
 
 
 def _example(args: Sequence[str]) -> str:
     """An example of the command that was called, or else the help of its group."""
     group = next((word for word in args if word in _GROUPS), None)
     if group is None:
-        return "palaver explain --help"
+        return "palaver --help"
     examples: Mapping[str, str] = _GROUPS[group].load().EXAMPLES
     return next((examples[word] for word in args if word in examples), f"palaver {group} --help")
 
 
-def _allowed(context: typer.Context | None) -> list[str]:
+def _allowed(context: typer.Context | None) -> str:
     """The commands, or else the options and arguments, of the command that was called."""
     if context is None:
-        return ["see palaver --help"]
+        return "what the help of the command shows"
     commands: Mapping[str, object] = getattr(context.command, "commands", {})
-    return sorted(commands) or [param.opts[0] for param in context.command.params]
+    options = [param.opts[0] for param in context.command.params]
+    return ", ".join(sorted(commands) or options) or "nothing but --help"

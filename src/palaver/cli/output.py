@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from palaver.domain.text import visible
+
 __all__ = [
     "Progress",
     "complain",
@@ -32,7 +34,8 @@ _UNPRINTABLE = re.compile(
 
 
 def print_json(value: Mapping[str, object]) -> None:
-    text = json.dumps(value, ensure_ascii=False, indent=2)
+    speaks_all = (sys.stdout.encoding or "").lower().startswith("utf")
+    text = json.dumps(value, ensure_ascii=not speaks_all, indent=2)
     print(_UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
@@ -58,8 +61,8 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     """Names and values, aligned."""
     table = Table.grid(padding=(0, 2))
     for name, value in facts:
-        table.add_row(Text(name, style="dim"), Text(value))
-    _console().print(table)
+        table.add_row(Text(name, style="dim"), Text(visible(value)))
+    _print_table(table)
 
 
 def print_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -67,8 +70,8 @@ def print_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
-    _console().print(table)
+        table.add_row(*(Text(visible(value)) for value in row))
+    _print_table(table)
 
 
 def print_list(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> None:
@@ -79,8 +82,8 @@ def print_list(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Non
             title, style=style, no_wrap=True, overflow="ellipsis", min_width=len(title) if position else 26
         )
     for row in rows:
-        table.add_row(*map(Text, row))
-    _console().print(table)
+        table.add_row(*(Text(visible(value)) for value in row))
+    _print_table(table)
 
 
 def print_verdict(name: str, found: str, *, ok: bool, mend: str = "") -> None:
@@ -124,6 +127,14 @@ def complain(sentence: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"error": sentence})
     Console(stderr=True, highlight=False).print(Text(f"palaver: {sentence}"), soft_wrap=True)
+
+
+def _print_table(table: Table) -> None:
+    """Without the spaces that fill up the last column."""
+    console = _console()
+    with console.capture() as printed:
+        console.print(table)
+    print(*(line.rstrip() for line in printed.get().split("\n")), sep="\n", end="")
 
 
 def _console() -> Console:

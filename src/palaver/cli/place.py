@@ -5,14 +5,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import unquote
 
 import typer
 
-__all__ = ["StoreOption", "data_directory", "store_file", "store_url"]
+__all__ = ["StoreOption", "data_directory", "store_url"]
 
 StoreOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--store",
         metavar="URL",
@@ -33,11 +32,7 @@ def data_directory(environment: Mapping[str, str] = os.environ, platform: str = 
     return Path(environment.get("XDG_DATA_HOME") or Path("~/.local/share").expanduser()) / "palaver"
 
 
-def store_url(option: str, environment: Mapping[str, str] = os.environ) -> str:
-    return option or environment.get("PALAVER_STORE") or str(data_directory(environment) / "palaver.db")
-
-
-def store_file(url: str) -> Path | None:
-    """The file of a SQLite store; None for a store that is no file."""
-    text = unquote(url[len("sqlite:///") :]) if url.lower().startswith("sqlite:///") else url
-    return None if "://" in text else Path(text).expanduser()
+def store_url(option: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    if option is not None:
+        return option
+    return environment.get("PALAVER_STORE") or str(data_directory(environment) / "palaver.db")

@@ -1,9 +1,10 @@
 """`palaver sessions delete`, `prune` and `stats`: what there is, and less of it."""
 
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
+from zoneinfo import ZoneInfo
 
 import typer
 
@@ -26,7 +27,7 @@ from palaver.cli.transcripts import name_of, session_fields
 from palaver.cli.when import ago, iso, moment, span
 from palaver.domain.errors import BadArgument, SessionBusy
 from palaver.domain.session import Session
-from palaver.domain.wall import zone
+from palaver.domain.wall import clock, first_instant, zone
 from palaver.stores import listing, removal
 from palaver.stores.listing import Period, Stats, Totals
 from palaver.stores.removal import Pruned, PruneRule, Removed, Survey
@@ -49,7 +50,7 @@ def _agreed(question: str, command: str, *, yes: bool) -> bool:
     return confirmed(question)
 
 
-def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = "", json: Json = False) -> None:
+def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None, json: Json = False) -> None:
     async def look(opened: Store) -> list[Session]:
         found = [await find(opened, name) for name in names]
         return list({session.id: session for session in found}.values())
@@ -110,12 +111,14 @@ def prune_sessions(
         str, typer.Option("--before", help="Ended before then: a date or a time.", show_default=False)
     ] = "",
     older_than: Annotated[str, typer.Option("--older-than", help="Ended so long ago: 90d.", show_default=False)] = "",
-    keep: Annotated[int | None, typer.Option("--keep", min=0, help="Keep so many of the newest.")] = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", min=0, max=1_000_000_000, help="Keep so many of the newest.")
+    ] = None,
     platform: Platform = "",
     profile: Profile = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
     yes: Yes = False,
-    store: StoreOption = "",
+    store: StoreOption = None,
     json: Json = False,
 ) -> None:
     rule = PruneRule(
@@ -194,15 +197,22 @@ class _Span(StrEnum):
     WEEK = "week"
 
 
+_USUAL = {_Span.DAY: "30d", _Span.WEEK: "12w"}
+
+
 def show_stats(
     *,
     by: Annotated[_Span, typer.Option("--by", help="Days or weeks in which sessions were started.")] = _Span.DAY,
-    since: Annotated[str, typer.Option("--since", help="Days from then on: a date, or 30d.")] = "30d",
+    since: Annotated[
+        str, typer.Option("--since", help="From the day or week of then on; else 30d or 12w.", show_default=False)
+    ] = "",
     zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone of the days.")] = "UTC",
-    store: StoreOption = "",
+    store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    start, where = moment("--since", since, EXAMPLES["stats"]), zone(zone_name)
+    where = zone(zone_name)
+    since_then = moment("--since", since or _USUAL[by], EXAMPLES["stats"])
+    start = since_then and _whole(by, since_then, where)
     empty = Stats(total=Totals(), platforms={}, days=(), weeks=(), database_bytes=0)
     found = ask(store, lambda opened: opened.read(listing.stats(OPERATOR, zone=where, since=start)), empty)
     if json:
@@ -214,6 +224,12 @@ def show_stats(
         _print_table("platform", [(name, totals) for name, totals in found.platforms.items()])
     if periods:
         _print_table(f"{by.value} of start", [(str(period.first), period.totals) for period in periods])
+
+
+def _whole(by: _Span, start: datetime, where: ZoneInfo) -> datetime:
+    """When the day or the week of `start` begins there, so that the first in the table is a whole one."""
+    day = clock(start, where).replace(hour=0, minute=0, second=0, microsecond=0)
+    return first_instant(day - timedelta(days=day.weekday() if by is _Span.WEEK else 0), where)
 
 
 def _print_totals(found: Stats) -> None:

@@ -35,6 +35,7 @@ from palaver.cli.transcripts import (
     session_fields,
 )
 from palaver.cli.when import moment
+from palaver.domain.errors import BadArgument
 from palaver.domain.lifecycle import SessionState
 from palaver.domain.session import Session
 from palaver.domain.transcript import Entry, Role
@@ -54,22 +55,22 @@ def list_newest(
     platform: Platform = "",
     profile: Profile = "",
     person: Person = "",
-    still_open: Annotated[bool | None, typer.Option("--open/--ended", help="Only open, or only ended ones.")] = None,
+    still_open: Annotated[bool, typer.Option("--open", help="Only open ones.")] = False,
+    ended: Annotated[bool, typer.Option("--ended", help="Only ended ones.")] = False,
     titled: Annotated[bool, typer.Option("--titled", help="Only those with a title.")] = False,
     title: Annotated[str, typer.Option("--title", help="Only those with this text in the title.")] = "",
     since: Since = "",
     until: Until = "",
     limit: Limit = 20,
     after: Annotated[str, typer.Option("--after", help="Where the page before ended.", show_default=False)] = "",
-    store: StoreOption = "",
+    store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    states = {True: SessionState.OPEN, False: SessionState.ENDED}
     wanted = ListFilter(
         platform=platform or None,
         profile=profile or None,
         person=person or None,
-        state=None if still_open is None else states[still_open],
+        state=_state(still_open=still_open, ended=ended),
         titled=titled,
         title=title or None,
         since=moment("--since", since, EXAMPLES["list"]),
@@ -79,8 +80,19 @@ def list_newest(
         store,
         lambda opened: opened.read(listing.list_sessions(OPERATOR, wanted=wanted, after=after or None, limit=limit)),
         Page(previews=(), after=None),
+        nothing="There are no such sessions.",
     )
     _print_page(page, as_json=json)
+
+
+def _state(*, still_open: bool, ended: bool) -> SessionState | None:
+    if still_open and ended:
+        raise BadArgument(
+            "A session cannot be", found="--open --ended", allowed="one of them, or none", example=EXAMPLES["list"]
+        )
+    if still_open:
+        return SessionState.OPEN
+    return SessionState.ENDED if ended else None
 
 
 def _print_page(page: Page, *, as_json: bool) -> None:
@@ -100,7 +112,7 @@ def show_session(
     hidden: Annotated[bool, typer.Option("--all", help="Hidden entries too: what was undone or summarised.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=0, help="The newest so many; 0 for all.")] = 100,
     after: Annotated[int, typer.Option("--after", min=0, help="Only what comes behind this entry.")] = 0,
-    store: StoreOption = "",
+    store: StoreOption = None,
     json: Json = False,
 ) -> None:
     async def load(opened: Store) -> tuple[Session, list[Entry]]:
@@ -133,7 +145,7 @@ def search_words(
     best: Annotated[bool, typer.Option("--best", help="The best first, instead of the newest.")] = False,
     around: Annotated[int, typer.Option(min=0, max=20, help="So many entries before and after.")] = 0,
     limit: Limit = 20,
-    store: StoreOption = "",
+    store: StoreOption = None,
     json: Json = False,
 ) -> None:
     wanted = SearchFilter(
@@ -150,13 +162,11 @@ def search_words(
         order = Order.BEST if best else Order.NEWEST
         return await opened.search.find(query, OPERATOR, filter=narrowed, order=order, limit=limit, neighbours=around)
 
-    hits = ask(store, search, [])
+    hits = ask(store, search, [], nothing="Nothing was found.")
     if json:
         print_json({"hits": [hit_fields(hit) for hit in hits]})
         return
     print_hits(hits, when.now())
-    if not hits:
-        print_note("Nothing was found.")
 
 
 @app.command("rename", help=help_of("rename", "Give a session a title; one that is taken gets the next number."))
@@ -164,7 +174,7 @@ def rename_session(
     session: Name,
     title: Annotated[str, typer.Argument(help="At most 100 characters.", show_default=False)],
     *,
-    store: StoreOption = "",
+    store: StoreOption = None,
     json: Json = False,
 ) -> None:
     async def rename(opened: Store) -> Session:
