@@ -343,7 +343,7 @@ MARKS = ["=", ": ", '"', "'", " ", "\n", "@", "[", "]", ".", "\\", "$", "x", "[r
 SCRAPS = st.sampled_from([*NAMES, *FORMS, *MARKS, "a1b2c3d4", "swordfish", "AK" + "IA" + "A" * 16])
 
 
-@settings(max_examples=200)
+@settings(max_examples=500)
 @given(st.lists(SCRAPS, max_size=20).map("".join))
 def test_what_is_redacted_needs_no_more_redaction(text: str) -> None:
     redacted = redact(text)

@@ -54,7 +54,7 @@ _FLAG_VALUE = (
     rf"(?:[ =]{_QUOTED}|={_LITERAL}({_BARE}{{3,}}+)| {_NOT_A_WORD}{_LITERAL}({_BARE}{{4,}}+)"
     rf"| {_LITERAL}({_BARE}{{4,}}+)(?= -))"
 )
-_ARGUMENT = rf"""(?:["']((?!\$)[^\r\n"']{{1,128}}+)["']|{_LITERAL}([^\s"'`|;&<>]{{1,128}}+))"""
+_ARGUMENT = rf"""(?:["']((?!\$)[^\r\n"']{{1,128}}+)["']|{_LITERAL}((?:(?![|;&<>]){_LOOSE}){{1,128}}+))"""
 
 _SCHEME = r"(?:basic|bearer|bot|digest|token|apikey)"
 _AUTHORIZATION = r"""\bauthorization["']?\]?[ \t]?[:=][ \t]{0,4}["']?"""
@@ -168,7 +168,7 @@ _NAMED = (
         rf"""(?i:[?&][\w-]{{0,32}}(?:{_TYPED_NAME}|{_ISSUED_NAME}|sig|signature))=([^\s&#"'<>\[]{{8,}}+)""",
         *("?", "&"),
     ),
-    _kind("cookie", r"""(?i:\bcookie["']?:)[ \t]{0,4}["']?([^\s=;"'\[]{1,128}=[^\r\n"']++)""", "cookie"),
+    _kind("cookie", r"""(?i:\bcookie["']?:)[ \t]{0,4}["']?([^\s=;"'\[]{1,128}=[^\r\n"']++)""", "cookie", certain=True),
     _kind(
         "authorization",
         rf"(?i:\b(?:bearer|{_AUTHORIZATION}{_SCHEME}))[ \t]{{1,4}}{_NOT_A_CALL}{_NOT_A_WORD}({_CREDENTIAL})",
@@ -182,15 +182,21 @@ _NAMED = (
     ),
     _kind(
         "password",
-        r"""(?<!\S)(?:-u|--user)[ =]["']?(?P<user>[^\s:"']{1,128}):(?!\d+\b|(?P=user)\b)([^\s"']{1,256})""",
+        rf"""(?<!\S)(?:-u|--user)[ =]["']?(?P<user>[^\s:"']{{1,128}}):(?!\d+\b|(?P=user)\b)({_LOOSE}{{1,256}})""",
         *("-u", "--user"),
     ),
-    _kind("password", rf"(?:mysql|mariadb)[^\n|;&]{{0,200}}?\s-p{_ARGUMENT}", "mysql", "mariadb", certain=True),
+    _kind(
+        "password",
+        rf"(?:mysql|mariadb)(?:(?!\s-p\S)[^\n|;&]){{0,200}}\s-p{_ARGUMENT}",
+        "mysql",
+        "mariadb",
+        certain=True,
+    ),
     _kind("password", rf"sshpass[ \t]{{1,4}}-p[ \t]{{0,4}}{_ARGUMENT}", "sshpass", certain=True),
     _kind(
         "password",
         rf"(?:machine\s{{1,16}}\S{{1,128}}|default)(?:\s{{1,16}}(?:login|account)\s{{1,16}}\S{{1,128}}){{1,2}}"
-        rf"\s{{1,16}}password\s{{1,16}}{_LITERAL}(\S{{1,256}}+)",
+        rf"\s{{1,16}}password\s{{1,16}}{_LITERAL}({_LOOSE}{{1,256}}+)",
         *("machine", "default"),
         certain=True,
     ),
@@ -225,7 +231,7 @@ _NAMED = (
 
 _PLACEHOLDER = re.compile(
     r"""
-      \[redacted:.* | \$\w+ | \$[{(].* | \{.*\} | <.*> | %\w*%? | @\w+@ | (?-i:[A-Z]+(?:_[A-Z]+)+)
+      \[redacted:.* | \$\w+ | \$[{(].* | \{[^{}]*\} | <[^<>]*> | %\w*%? | @\w+@ | (?-i:[A-Z]+(?:_[A-Z]+)+)
     | x+ | \*+ | \.+ | …+ | •+ | -+ | _+ | \?+ | .*xxxx+.* | .*\.\.\.
     | (?:your|example|insert|replace|enter)[\W_].* | change[-_]?me | placeholder | redacted | hidden | masked
     | (?:my|your|user|db|access|auth|new|old)?[-_]?(?:pass(?:word|wd|phrase)?|pwd|(?:api)?[-_]?key|token|secret)
