@@ -13,7 +13,12 @@ tempting = st.sampled_from(
 )
 real_ids = st.one_of(ids.filter(bool), tempting)
 threads = st.one_of(st.none(), real_ids)
-places = st.builds(Place, platform=st.sampled_from(sorted(set(PLATFORMS) - {"matrix"})), chat=real_ids, thread=threads)
+with_threads = [name for name, platform in PLATFORMS.items() if platform.has_threads and name != "matrix"]
+without_threads = [name for name, platform in PLATFORMS.items() if not platform.has_threads and not platform.place]
+places = st.one_of(
+    st.builds(Place, platform=st.sampled_from(with_threads), chat=real_ids, thread=threads),
+    st.builds(Place, platform=st.sampled_from(without_threads), chat=real_ids),
+)
 rooms = st.builds(
     Place,
     platform=st.just("matrix"),
@@ -85,7 +90,7 @@ def test_distinct_places_have_distinct_texts(one: Place, other: Place) -> None:
         ("slack:C1:1712.34", place("slack", "C1", "1712.34")),
         ("irc:#palaver", place("irc", "#palaver")),
         ("email:a@b.example", place("email", "a@b.example")),
-        ("signal:a%3Ab:c%2Cd", place("signal", "a:b", "c,d")),
+        ("feishu:a%3Ab:c%2Cd", place("feishu", "a:b", "c,d")),
         ("signal:100%", place("signal", "100%")),
         ("telegram:origin", place("telegram", "origin")),
     ],
@@ -163,6 +168,19 @@ def test_several_targets_keep_their_order_and_each_comes_once() -> None:
 def test_a_bad_target_is_refused_when_it_is_set(text: str) -> None:
     with pytest.raises(MalformedTarget, match=r"allowed: .*for example: "):
         parse(text)
+
+
+@pytest.mark.parametrize("name", without_threads)
+def test_a_thread_is_refused_where_there_are_none(name: str) -> None:
+    assert parse(f"{name}:1") == (place(name, "1"),)
+    with pytest.raises(MalformedTarget, match=rf"{name}:1:2.*allowed: {name}:<chat>, for it has no threads"):
+        parse(f"{name}:1:2")
+
+
+def test_a_chat_is_refused_where_there_is_one_place() -> None:
+    assert parse("terminal") == (Home("terminal"),)
+    with pytest.raises(MalformedTarget, match=r"single place, not 'terminal:1'; allowed: terminal; .*: terminal$"):
+        parse("terminal:1")
 
 
 def test_white_space_around_an_id_is_no_part_of_it() -> None:

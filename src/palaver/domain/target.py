@@ -91,14 +91,18 @@ def _parse(word: str, platforms: Mapping[str, Platform]) -> Target:
 
 
 def _place(word: str, platform: Platform, text: str) -> Place:
+    name = platform.name
+    if platform.place:
+        raise MalformedTarget(f"{platform.title} is a single place, not", found=word, allowed=name, example=name)
     parts = ":".join(part.strip() for part in text.split(":"))
     found = re.fullmatch(rf"(?P<chat>{platform.chat_id_pattern})(?::(?P<thread>[^:]+))?", parts)
-    if not found:
+    if not found or (found["thread"] and not platform.has_threads):
+        form = f"{name}:<chat>[:<thread>]" if platform.has_threads else f"{name}:<chat>, for it has no threads,"
         raise MalformedTarget(
             "This target names no single chat:",
             found=word,
-            allowed=f"{platform.name}:<chat>[:<thread>] with colons and commas inside ids written %3A and %2C",
-            example=f"{platform.name}:{platform.example_chat}",
+            allowed=f"{form} with colons and commas inside ids written %3A and %2C",
+            example=f"{name}:{platform.example_chat}",
         )
     chat, thread = found["chat"], found["thread"]
-    return Place(platform=platform.name, chat=decode_id(chat), thread=decode_id(thread) if thread else None)
+    return Place(platform=name, chat=decode_id(chat), thread=decode_id(thread) if thread else None)
