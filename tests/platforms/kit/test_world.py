@@ -1,7 +1,9 @@
 """The fake platform keeps what it should keep, and breaks what it is told to break."""
 
 import asyncio
+import selectors
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -319,3 +321,35 @@ async def test_only_own_messages_can_be_edited() -> None:
     message = await chat.say(chat.people[0], "mine")
     with pytest.raises(SendRefused):
         await world.edit("bot", message.id, to(chat, "yours"))
+
+
+# Time
+
+
+class Jumping(selectors.SelectSelector):
+    """Nobody waits: where nothing happens, it is later at once."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready:
+            self.now += timeout or 0.0
+        return ready
+
+
+def test_time_is_the_time_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    selector = Jumping()
+    loop = asyncio.SelectorEventLoop(selector)
+    monkeypatch.setattr(loop, "time", lambda: selector.now)
+
+    async def wait_for_hours() -> float:
+        world = World(faults=Faults(delay=7200))
+        chat = dm(world)
+        started = await chat.say(chat.people[0], "hi")
+        await asyncio.wait_for((await world.open("bot")).next(), 7200)
+        await world.send("bot", to(chat), "1")
+        return (chat.shown[0].at - started.at).total_seconds()
+
+    with closing(loop):
+        assert 0 < loop.run_until_complete(wait_for_hours()) < 4 * 7200
