@@ -31,14 +31,28 @@ def working_logs(draw: st.DrawFn) -> list[Entry]:
     """Turns with tool calls whose results come at once, late or never; ids repeat from turn to turn."""
     log: list[Entry] = []
     late: list[str] = []
-    for _ in range(draw(st.integers(1, 8))):
-        log.append(entry(len(log), Role.USER))
+    for number in range(draw(st.integers(1, 8))):
+        turn = str(number + 1)
+        log.append(entry(len(log), Role.USER, turn=turn))
         for name in draw(st.lists(st.sampled_from("abc"), max_size=3)):
-            log.append(entry(len(log), Role.ASSISTANT, calls=(ToolCall(id=name, name="t"),)))
+            log.append(entry(len(log), Role.ASSISTANT, calls=(ToolCall(id=name, name="t"),), turn=turn))
             late.append(name)
             while late and draw(st.booleans()):
-                log.append(entry(len(log), Role.TOOL, answers=late.pop(0)))
+                log.append(entry(len(log), Role.TOOL, answers=late.pop(0), turn=turn))
+        if draw(st.booleans()):
+            log.append(entry(len(log), Role.USER))  # said while the turn runs
     return log
+
+
+def open_calls(log: Sequence[Entry]) -> list[int]:
+    """Calls of the latest turn that nothing behind them answers."""
+    latest = max(int(each.turn) for each in log if each.turn)
+    return [
+        each.seq
+        for each in log
+        for call in each.calls
+        if each.turn == str(latest) and call.id not in {later.answers for later in log[each.seq + 1 :]}
+    ]
 
 
 def split_calls(log: Sequence[Entry], covered: set[int]) -> list[tuple[int, int]]:
@@ -62,6 +76,29 @@ def test_no_call_is_parted_from_its_result(log: list[Entry], keep: int) -> None:
     assert covered == set(range(len(covered)))
     kept = [each for each in log if each.seq not in covered]
     assert sum(each.role is Role.USER for each in kept) >= keep
+
+
+@given(working_logs(), st.integers(0, 4))
+def test_no_open_call_is_covered(log: list[Entry], keep: int) -> None:
+    try:
+        plan = plan_compaction(log, keep_exchanges=keep)
+    except NothingToCompact:
+        return
+    last_of_each_id = {call.id: each.seq for each in log for call in each.calls}
+    still_open = {seq for seq in open_calls(log) if seq in last_of_each_id.values()}
+    assert not still_open & {each.seq for each in plan.covered}
+
+
+def test_a_call_is_covered_only_with_its_result() -> None:
+    log = [*chat(3), entry(6, Role.ASSISTANT, calls=(ToolCall(id="a", name="t"),), turn="3")]
+    assert plan_compaction(log, keep_exchanges=0).covers == (0, 5)
+    assert plan_compaction([*log, entry(7, Role.TOOL, answers="a")], keep_exchanges=0).covers == (0, 7)
+
+
+def test_a_call_that_an_earlier_turn_left_unanswered_holds_nothing_up() -> None:
+    log = [entry(0, Role.USER), entry(1, Role.ASSISTANT, calls=(ToolCall(id="a", name="t"),), turn="1")]
+    log += [entry(2, Role.USER, turn="2"), entry(3, Role.ASSISTANT, turn="2"), entry(4, Role.USER, turn="3")]
+    assert plan_compaction(log, keep_exchanges=1).covers == (0, 3)
 
 
 def test_the_most_recent_exchanges_are_kept() -> None:

@@ -46,7 +46,7 @@ class CompactionPlan:
 def plan_compaction(entries: Iterable[Entry], *, keep_exchanges: int = 2) -> CompactionPlan:
     """Everything visible before the last exchanges, so cut that no tool call is parted from its result."""
     shown = visible(entries)
-    cut = _before_open_calls(shown, _start_of_recent(shown, keep_exchanges))
+    cut = _parting_no_call(shown, _start_of_recent(shown, keep_exchanges))
     covered = tuple(shown[:cut])
     if all(entry.role is Role.SUMMARY for entry in covered):
         raise NothingToCompact("there is nothing to summarise before the most recent exchanges")
@@ -74,18 +74,24 @@ def _addresses(entry: Entry) -> bool:
     return entry.role is Role.USER and not entry.observed
 
 
-def _before_open_calls(shown: Sequence[Entry], cut: int) -> int:
-    """Move the cut up until no result behind it answers a call before it."""
-    for call_index, result_index in sorted(_answered_calls(shown), reverse=True):
+def _parting_no_call(shown: Sequence[Entry], cut: int) -> int:
+    """Move the cut up until no call before it has its result behind it, or still to come."""
+    for call_index, result_index in sorted(_calls(shown), reverse=True):
         if call_index < cut <= result_index:
             cut = call_index
     return cut
 
 
-def _answered_calls(shown: Sequence[Entry]) -> Iterator[tuple[int, int]]:
-    """Where each answered call and its result stand; an id used again belongs to the newer call."""
+def _calls(shown: Sequence[Entry]) -> Iterator[tuple[int, int]]:
+    """Where each call and its result stand, an open call's behind all; an id used again belongs to the newer call."""
     made: dict[str, int] = {}
+    unanswered: set[str] = set()
     for index, entry in enumerate(shown):
         made.update((call.id, index) for call in entry.calls)
+        unanswered.update(call.id for call in entry.calls)
         if entry.role is Role.TOOL and entry.answers in made:
+            unanswered.discard(entry.answers)
             yield made[entry.answers], index
+    # Only the latest turn can still run: what an earlier one left unanswered stays so, and holds nothing up.
+    latest = next((entry.turn for entry in reversed(shown) if entry.turn), None)
+    yield from ((made[call], len(shown)) for call in unanswered if shown[made[call]].turn == latest)
