@@ -9,16 +9,7 @@ from typing import TypeVar
 
 from palaver.domain.errors import IllegalTransition
 
-__all__ = [
-    "EndReason",
-    "InboxState",
-    "OutboxState",
-    "SessionState",
-    "TurnState",
-    "advance",
-    "is_final",
-    "next_states",
-]
+__all__ = ["EndReason", "InboxState", "OutboxState", "SessionState", "TurnState", "advance"]
 
 
 class SessionState(Enum):
@@ -83,16 +74,8 @@ _NEXT: Mapping[Enum, frozenset[Enum]] = {
 }
 
 
-def next_states(state: State) -> frozenset[State]:
-    return frozenset(following for following in _NEXT[state] if isinstance(following, type(state)))
-
-
 def advance(state: State, wanted: State) -> State:
     """`wanted`, if `state` may become it."""
     if wanted not in _NEXT[state]:
         raise IllegalTransition(state, wanted, frozenset(_NEXT[state]))
     return wanted
-
-
-def is_final(state: State) -> bool:
-    return not _NEXT[state]
