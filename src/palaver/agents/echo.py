@@ -2,8 +2,9 @@
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from palaver.domain.marks import CLOSE, OPEN, mark
@@ -40,13 +41,13 @@ _NOT_SAID_TO_ME = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EchoAgent:
-    """Deterministic: the same request gets the same answer. The first word of a message may be an order.
+    """Leaves nothing to chance. The first word of a message may be an order.
 
     `!tool words`       uses a tool that gives the words back
     `!approve words`    asks for permission to do the same
     `!slow N words`     takes N seconds; N is 1 where it is left out
     `!hang`             never answers
-    `!busy N words`     fails the first N attempts in a way that may pass
+    `!busy N words`     fails N times in a way that may pass
     `!overflow words`   finds the conversation too long until there is a summary in it
     `!fail words`       fails for good
     """
@@ -54,6 +55,8 @@ class EchoAgent:
     delay: float = 0.0
     """Seconds before the answer; when streaming, before each word; with a tool, also while it works."""
     streams: bool = False
+    _failed: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]], init=False, compare=False)
+    """How often a turn was told that the agent is busy; a turn does not count that itself."""
 
     async def answer(self, request: Request) -> AsyncGenerator[Event]:
         heard = _heard(request.messages)
@@ -83,8 +86,9 @@ class EchoAgent:
                 await asyncio.sleep(heard.times)
             case "!hang":
                 await asyncio.Event().wait()
-            case "!busy" if request.attempt <= heard.times:
-                yield Failure(kind=FailureKind.TRANSIENT, detail=f"asked to be busy in attempt {request.attempt}")
+            case "!busy" if self._failed[request.session, request.turn] < heard.times:
+                self._failed[request.session, request.turn] += 1
+                yield Failure(kind=FailureKind.TRANSIENT, detail="asked to be busy")
             case "!overflow" if not any(_SUMMARY_END in message.text for message in request.messages):
                 yield Failure(kind=FailureKind.OVERFLOW, detail="asked to find the conversation too long")
             case "!fail":
