@@ -19,8 +19,21 @@ def module_id(path: Path) -> str:
 
 
 def public_definitions(tree: ast.Module) -> set[str]:
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return {node.name for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")}
+    """Functions, classes and constants, but no type variables."""
+    return {name for node in tree.body for name in defined_names(node) if not name.startswith("_")}
+
+
+def defined_names(node: ast.stmt) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Assign() | ast.AnnAssign():
+            names = (
+                part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+            )
+            yield from (name for name in names if name.isupper() and len(name) > 1)
+        case _:
+            pass
 
 
 def declared_names(tree: ast.Module) -> list[str] | None:

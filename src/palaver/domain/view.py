@@ -22,16 +22,16 @@ from palaver.domain.marks import gap_mark, mark, note_mark, quote, without_marks
 from palaver.domain.naming import Naming
 from palaver.domain.transcript import Entry, Role, Sender, ToolCall
 
-__all__ = ["LONG_GAP", "Message", "render", "repair", "view", "visible"]
+__all__ = ["INTERRUPTED", "LONG_GAP", "Message", "render", "repair", "view", "visible"]
 
 LONG_GAP = timedelta(hours=6)
 INTERRUPTED = "(interrupted: no result was recorded, its effect is unknown)"
-NO_OUTPUT = "(no output)"
+_NO_OUTPUT = "(no output)"
 # Bound once: looking an enum member up costs more than comparing it, and this runs for every entry.
 _USER, _ASSISTANT, _TOOL = Role.USER, Role.ASSISTANT, Role.TOOL
 _ROLE = attrgetter("role")
 _POSITION = attrgetter("position")
-BEGINNING = note_mark("the conversation begins with something you said")
+_BEGINNING = note_mark("the conversation begins with something you said")
 
 
 class Message(NamedTuple):
@@ -107,7 +107,7 @@ def repair(messages: Iterable[Message]) -> tuple[Message, ...]:
     if len(spoken) < len(repaired):
         repaired = _alternating(spoken)
     if repaired and repaired[0].role is _ASSISTANT:
-        repaired.insert(0, Message(_USER, BEGINNING))
+        repaired.insert(0, Message(_USER, _BEGINNING))
     return tuple(repaired)
 
 
@@ -139,7 +139,7 @@ def _paired(messages: Iterable[Message]) -> list[Message]:
         if message.role is _TOOL:
             if places := owed.get(message.answers):
                 place = places.pop(0)
-                text = _encodable(message.text) if message.text.strip() else NO_OUTPUT
+                text = _encodable(message.text) if message.text.strip() else _NO_OUTPUT
                 paired[place] = Message(_TOOL, text, (), paired[place].answers)
         elif message.calls:
             calls = _valid_calls(message.calls, taken)

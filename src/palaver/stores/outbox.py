@@ -7,11 +7,13 @@ from palaver.domain.errors import StaleFence
 from palaver.domain.ids import encode_id
 from palaver.domain.lifecycle import OutboxState, advance
 from palaver.domain.turn import Delivery, Outbound, account_text, after_unclear
+from palaver.ports.store import OUTBOX
 from palaver.ports.work import Lock, Notify, Row, Steps, Value, work
 from palaver.stores.records import DELIVERY_COLUMNS, delivery_of, micros, outbound_body
 
 __all__ = [
     "OUTBOX",
+    "REPLIES",
     "claim",
     "get_delivery",
     "owe",
@@ -22,7 +24,6 @@ __all__ = [
     "unclear",
 ]
 
-OUTBOX = "outbox"
 REPLIES = 1024
 """Reply ids are turn number * REPLIES + ordinal."""
 

@@ -27,7 +27,7 @@ from palaver.ports.adapter import (
 
 __all__ = ["AdapterConformance"]
 
-HOSTILE = (
+_HOSTILE = (
     "quotes \" ' ` and \\ backslashes \\n",
     "two\nlines\r\nor\ttabs",
     "<b>bold</b> & <script>alert(1)</script> &amp;",
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 class AdapterConformance:
     """Inherit from it, give it a fixture `rig`, and pytest runs every check over your adapter."""
 
-    hostile: Sequence[str] = HOSTILE
+    hostile: Sequence[str] = _HOSTILE
     """Texts and names that must get through unharmed. Take out only what the platform itself forbids."""
 
     # Messages in
