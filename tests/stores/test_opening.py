@@ -600,6 +600,50 @@ async def test_a_cancelled_work_that_waits_or_runs_leaves_nothing(tmp_path: Path
         assert [row[0].rpartition(":")[2] for row in rows] == ["m1", "m3", "m5", "m7", "m9"]
 
 
+async def test_a_work_that_is_cancelled_while_it_waits_is_never_begun(tmp_path: Path) -> None:
+    begun: list[str] = []
+
+    @work
+    def note(text: str) -> Steps[None]:
+        begun.append(text)
+        yield from accept(text)
+
+    pause = Pause()
+    async with await open_store(str(tmp_path / "palaver.db")) as store:
+        running = asyncio.create_task(store.transact(pause.work))
+        await pause.until_reached()
+        waiting = [asyncio.create_task(store.transact(note(text))) for text in "abc"]
+        await asyncio.sleep(0)
+        waiting[1].cancel()
+        await asyncio.wait([waiting[1]])
+        pause.let_go.set()
+        await asyncio.gather(running, waiting[0], waiting[2])
+        assert begun == ["a", "c"]
+
+
+async def test_a_full_disk_leaves_nobody_waiting_and_nothing_halfway(tmp_path: Path) -> None:
+    """SQLite takes back the whole transaction by itself: whoever was in it is told, and the next one gets through."""
+
+    @work
+    def fill() -> Steps[None]:
+        pages = yield "PRAGMA page_count", ()
+        yield f"PRAGMA max_page_count = {pages[0][0] + 5}", ()
+        yield "INSERT INTO meta (name, value) VALUES ('large', ?)", ("x" * 100_000,)
+
+    pause, url = Pause(), str(tmp_path / "palaver.db")
+    async with await open_store(url) as store:
+        running = asyncio.create_task(store.transact(pause.work))
+        await pause.until_reached()
+        steps: list[Work[Any]] = [accept("a"), fill(), accept("b")]
+        together = asyncio.gather(*map(store.transact, steps), return_exceptions=True)
+        await asyncio.sleep(0)
+        pause.let_go.set()
+        await running
+        assert all(isinstance(each, StoreError) and "disk is full" in str(each) for each in await together)
+        await store.transact(accept("after"))
+    assert await names(url) == ["paused", "after"]
+
+
 async def test_the_failure_of_one_work_takes_back_nothing_of_the_others(tmp_path: Path) -> None:
     """All of them wait together and are committed together."""
 

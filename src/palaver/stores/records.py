@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields as dataclass_fields
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from palaver.domain.access import AccessRole
 from palaver.domain.key import SessionKey
 from palaver.domain.label import Label
 from palaver.domain.lifecycle import EndReason, InboxState, OutboxState, TurnState
@@ -15,7 +16,7 @@ from palaver.domain.redact import redact
 from palaver.domain.reset import Cause
 from palaver.domain.session import Counters, ModelOverride, Session
 from palaver.domain.source import Labels, Source
-from palaver.domain.transcript import Entry, Role, Sender, ToolCall
+from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn
 from palaver.ports.work import Row
 
@@ -62,6 +63,14 @@ def json_text(value: object) -> str:
 _compact = json.JSONEncoder(separators=(",", ":"))
 
 
+def _json_bytes(value: object) -> bytes:
+    """For a blob, as it is; only half a surrogate has to be escaped."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return json_text(value).encode()
+
+
 def from_json(text: str | bytes) -> Any:  # noqa: ANN401 - whoever wrote it knows its shape
     return json.loads(text)
 
@@ -70,6 +79,9 @@ def _label_out(value: object) -> object:
     if isinstance(value, Label):
         return _encodable(value.stored())
     raise NotImplementedError(type(value))
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_label_out)
 
 
 def _label_in(wanted: type, value: object) -> object:
@@ -93,12 +105,17 @@ def source_of(text: str) -> Source:
 # Entries
 
 
-def _encodable(text: str) -> str:
+def _encodable(value: object) -> object:
     """Half surrogates cannot be written anywhere; they become the replacement character."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case tuple():
+            return tuple(map(_encodable, cast("tuple[object, ...]", value)))
+        case _:
+            return value
 
 
-_entry_encoder = msgspec.json.Encoder(enc_hook=_label_out)
 _entries_decoder = msgspec.json.Decoder(list[Entry], dec_hook=_label_in)
 _REDACTED = frozenset({Role.TOOL, Role.NOTE, Role.SUMMARY})
 _DEFAULTS = tuple(Entry._field_defaults.values())
@@ -117,44 +134,30 @@ class Prepared(NamedTuple):
 
 def prepare(entry: Entry, turn: int | None = None) -> Prepared:
     """The one door through which entries are written: secrets in tool output stay outside."""
-    fields = (
-        entry.role,
-        entry.at,
-        _encodable(redact(entry.text) if entry.role in _REDACTED else entry.text),
-        entry.turn if turn is None else str(turn),
-        entry.sender and _encodable_sender(entry.sender),
-        entry.message_id and _encodable(entry.message_id),
-        tuple(map(_encodable_call, entry.calls)),
-        entry.answers and _encodable(entry.answers),
-        _encodable(entry.reasoning),
-        entry.blob,
-        entry.tokens,
-        entry.observed,
-        entry.covers,
-    )
-    return Prepared(entry.role.value, int(entry.observed), _entry_encoder.encode(_without_defaults(fields))[1:])
+    text = redact(entry.text) if entry.role in _REDACTED else entry.text
+    place = entry.turn if turn is None else str(turn)
+    values = _without_defaults((entry.role, entry.at, text, place, *entry[_AFTER_TURN:_HIDDEN_BY]))
+    try:
+        body = _encoder.encode(values)
+    except UnicodeEncodeError:
+        body = _encoder.encode(_encodable(values))
+    return Prepared(entry.role.value, int(entry.observed), body[1:])
 
 
-def _without_defaults(fields: tuple[object, ...]) -> tuple[object, ...]:
-    """A body ends with the last field that says something; `hidden_by` is a column and never in it."""
-    length = len(fields)
-    while length > _SHORTEST_BODY and fields[length - 1] == _DEFAULTS[length - _SHORTEST_BODY]:
+_AFTER_TURN = Entry._fields.index("turn") + 1
+_HIDDEN_BY = Entry._fields.index("hidden_by")
+"""A column, and never in a body."""
+
+
+def _without_defaults(values: tuple[object, ...]) -> tuple[object, ...]:
+    """A body ends with the last value that says something."""
+    length = len(values)
+    while length > _SHORTEST_BODY and values[length - 1] == _DEFAULTS[length - _SHORTEST_BODY]:
         length -= 1
-    return fields[:length]
+    return values[:length]
 
 
 _SHORTEST_BODY = 3  # role, time and text
-
-
-def _encodable_sender(sender: Sender) -> Sender:
-    return Sender(sender.id and _encodable(sender.id), sender.name)
-
-
-def _encodable_call(call: ToolCall) -> ToolCall:
-    texts = (call.id, call.name, call.arguments)
-    if all(map(str.isascii, texts)):
-        return call
-    return ToolCall(id=_encodable(call.id), name=_encodable(call.name), arguments=_encodable(call.arguments))
 
 
 def entries_of(bodies: Iterable[bytes]) -> list[Entry]:
@@ -202,8 +205,8 @@ INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, 
 """From `inbox i LEFT JOIN turns t ON t.no = i.turn_no`."""
 
 
-def inbound_body(inbound: Inbound) -> bytes:
-    return json_text(
+def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
+    return _json_bytes(
         {
             "source": inbound.source.to_json(),
             "labels": inbound.labels.to_json(),
@@ -211,8 +214,10 @@ def inbound_body(inbound: Inbound) -> bytes:
             "at": micros(inbound.at),
             "cause": inbound.cause,
             "observed": inbound.observed,
+            "burst": inbound.burst,
+            "role": role,
         }
-    ).encode()
+    )
 
 
 def inbound_of(body: bytes) -> Inbound:
@@ -224,11 +229,13 @@ def inbound_of(body: bytes) -> Inbound:
         at=instant(data["at"]),
         cause=Cause(data["cause"]),
         observed=data["observed"],
+        burst=data["burst"],
     )
 
 
 def received_of(row: Row) -> Received:
     no, key, state, received, turn, reason, body, turn_state, turn_error = row
+    role = from_json(body)["role"]
     return Received(
         number=no,
         key=SessionKey.parse(key),
@@ -237,18 +244,20 @@ def received_of(row: Row) -> Received:
         received=instant(received),
         turn=turn,
         reason=reason or turn_error,
+        role=AccessRole(role) if role else None,
     )
 
 
 _FATES = {TurnState.DONE.value: InboxState.DONE, TurnState.FAILED.value: InboxState.FAILED}
 
 TURN_COLUMNS = (
-    "t.no, t.key, s.id, t.state, t.attempt, t.fence, t.worker, t.lease_until, t.started, t.error, t.session_no"
+    "t.no, t.key, s.id, t.state, t.attempt, t.fence, t.worker, t.lease_until, t.started, t.error, t.session_no,"
+    " t.halted, t.draft"
 )
 
 
 def turn_of(row: Row) -> Turn:
-    no, key, session, state, attempt, fence, worker, lease, started, error, session_no = row
+    no, key, session, state, attempt, fence, worker, lease, started, error, session_no, halted, draft = row
     return Turn(
         number=no,
         key=SessionKey.parse(key),
@@ -261,25 +270,30 @@ def turn_of(row: Row) -> Turn:
         lease_until=instant(lease),
         started=instant(started),
         error=error,
+        halted=instant(halted) if halted is not None else None,
+        draft=draft,
     )
 
 
-DELIVERY_COLUMNS = "id, body, state, attempts, due, receipt, error, may_be_duplicate"
+DELIVERY_COLUMNS = "id, body, state, attempts, due, created, receipt, error, may_be_duplicate"
 
 
 def outbound_body(outbound: Outbound) -> bytes:
-    fields = ((field.name, getattr(outbound, field.name)) for field in dataclass_fields(outbound))
-    return json_text({name: value for name, value in fields if value is not None}).encode()
+    return _json_bytes({name: value for name in _OUTBOUND if (value := getattr(outbound, name)) is not None})
+
+
+_OUTBOUND = tuple(field.name for field in fields(Outbound))
 
 
 def delivery_of(row: Row) -> Delivery:
-    number, body, state, attempts, due, receipt, error, duplicate = row
+    number, body, state, attempts, due, created, receipt, error, duplicate = row
     return Delivery(
         number=number,
         outbound=Outbound(**from_json(body)),
         state=OutboxState(state),
         attempts=attempts,
         due=instant(due),
+        created=instant(created),
         turn=number // 1024 if number > 0 else None,
         ordinal=number % 1024 if number > 0 else 0,
         receipt=receipt,

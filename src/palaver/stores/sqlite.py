@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from palaver.domain.errors import StoreError
-from palaver.ports.work import Notify, Row, Statement, Steps, Work
+from palaver.ports.work import Notify, Row, Steps, Work
 from palaver.stores.ownership import FileOwnership, may_write
 from palaver.stores.wakeups import Wakeups
 
@@ -64,25 +64,22 @@ _PATIENCE = 100
 
 
 def drive(db: sqlite3.Connection, steps: Steps[T], notified: set[str]) -> T:
-    """Run every statement of the work on this connection."""
+    """Run every statement of the work on this connection. There are no locks to take: whoever writes is alone."""
     try:
         statement = next(steps)
         while True:
-            if isinstance(statement, Notify):
+            rows: list[Row] = []
+            if isinstance(statement, tuple):
+                sql, values = statement
+                if isinstance(values, list):
+                    db.executemany(sql, values)
+                else:
+                    rows = db.execute(sql, values).fetchall()
+            elif isinstance(statement, Notify):
                 notified.add(statement.topic)
-            statement = steps.send(_run(db, statement))
+            statement = steps.send(rows)
     except StopIteration as finished:
         return finished.value
-
-
-def _run(db: sqlite3.Connection, statement: Statement) -> list[Row]:
-    if not isinstance(statement, tuple):
-        return []  # a lock: the writer is alone; a wake-up: it waits for the commit
-    sql, values = statement
-    if isinstance(values, list):
-        db.executemany(sql, values)
-        return []
-    return db.execute(sql, values).fetchall()
 
 
 class _Job(Generic[T]):
@@ -96,16 +93,18 @@ class _Job(Generic[T]):
         self.error: Exception | None = None
         self.result: T | None = None
 
-    def run(self, db: sqlite3.Connection) -> set[str] | None:
-        """Who is to be woken; None if the work failed or nobody wants it any more."""
-        woken: set[str] = set()
+    def run(self, db: sqlite3.Connection, notified: set[str]) -> bool:
+        """Whether what it did may stay: it did not fail, and somebody still wants it."""
+        if self.future.cancelled():
+            return True
+        self.error = None
         try:
-            self.result = drive(db, iter(self.work), woken)
+            self.result = drive(db, iter(self.work), notified)
         except sqlite3.Error as error:
             self.error = StoreError(f"the database refused: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it is belongs to the caller, not to this thread
             self.error = error
-        return None if self.error or self.future.cancelled() else woken
+        return self.error is None and not self.future.cancelled()
 
     def settle(self) -> None:
         """On the loop's thread: hand the outcome over, unless nobody waits for it any more."""
@@ -195,9 +194,9 @@ class SqliteDatabase:
         stopping = False
         while not stopping:
             batch, stopping = self._take()
-            notified = self._commit(batch)
-            self._hand_over(batch, notified)
-            self._checkpoint_when_due()
+            if batch:
+                self._hand_over(batch, self._commit(batch))
+                self._checkpoint_when_due()
 
     def _take(self) -> tuple[list[_Job[object]], bool]:
         """Everything that waits, at least one piece of work."""
@@ -216,36 +215,33 @@ class SqliteDatabase:
     def _commit(self, batch: Sequence[_Job[object]]) -> set[str]:
         """All the work in one transaction; the failure of one piece takes back nothing but itself."""
         notified: set[str] = set()
-        if not batch:
-            return notified
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            for job in batch:
-                notified |= self._run_alone(job) if len(batch) == 1 else self._run_among_others(job)
-            if self._db.in_transaction:
-                self._db.execute("COMMIT")
+            if not all(job.run(self._db, notified) for job in batch):
+                self._start_over(batch, notified)
+            self._db.execute("COMMIT")
         except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
+            self._roll_back()
             for job in batch:
                 job.error = job.error or StoreError(f"the database could not commit: {error}")
         return notified
 
-    def _run_alone(self, job: _Job[object]) -> set[str]:
-        woken = job.run(self._db)
-        if woken is None and self._db.in_transaction:
-            self._db.execute("ROLLBACK")
-        return woken or set()
+    def _start_over(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
+        """Failures are rare: only after one does each piece of work get a savepoint, to be taken back by itself."""
+        self._roll_back()
+        self._db.execute("BEGIN IMMEDIATE")
+        for job in batch:
+            self._db.execute("SAVEPOINT work")
+            kept = job.run(self._db, notified)
+            if not self._db.in_transaction:  # a full disk takes everything back
+                raise sqlite3.OperationalError(f"the transaction was lost: {job.error}")
+            if not kept:
+                self._db.execute("ROLLBACK TO work")
+            self._db.execute("RELEASE work")
 
-    def _run_among_others(self, job: _Job[object]) -> set[str]:
-        self._db.execute("SAVEPOINT work")
-        woken = job.run(self._db)
-        if not self._db.in_transaction:
-            raise sqlite3.OperationalError(f"the transaction was lost: {job.error}")
-        if woken is None:
-            self._db.execute("ROLLBACK TO work")
-        self._db.execute("RELEASE work")
-        return woken or set()
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
 
     def _hand_over(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
         """Wake each loop once for the whole batch."""

@@ -30,6 +30,7 @@ __all__ = [
 SEQS = 1 << 24
 """Entry ids are session number * SEQS + seq."""
 JOURNAL = "journal"
+_READ_ON = Notify(JOURNAL)
 
 
 @work
@@ -67,11 +68,11 @@ def load_all(session: str, principal: Principal) -> Steps[list[Entry]]:
     ]
 
 
-@work
 def append(session_number: int, first_seq: int, entries: Sequence[Prepared], turn: int | None = None) -> Steps[None]:
     """Write entries behind the last one. The caller holds the session and moves its next seq on."""
+    start = session_number * SEQS
     rows: list[tuple[Value, ...]] = [
-        (session_number * SEQS + seq, entry.role, turn, entry.observed, entry.placed(seq))
+        (start + seq, entry.role, turn, entry.observed, entry.placed(seq))
         for seq, entry in enumerate(entries, first_seq)
     ]
     if rows:
@@ -79,13 +80,12 @@ def append(session_number: int, first_seq: int, entries: Sequence[Prepared], tur
         yield from journal("append", session_number, first_seq, first_seq + len(rows) - 1)
 
 
-@work
 def journal(kind: str, session_number: int, first_seq: int, last_seq: int) -> Steps[None]:
     yield (
         "INSERT INTO journal (session_no, kind, first_seq, last_seq) VALUES (?, ?, ?, ?)",
         (session_number, kind, first_seq, last_seq),
     )
-    yield Notify(JOURNAL)
+    yield _READ_ON
 
 
 @work
