@@ -259,6 +259,22 @@ def test_crons_on_strange_days(expression: str, zone: str, after: str, expected:
             "cron 0 9 * * 1-5 in Europe/Berlin: at 09:00 on Monday through Friday",
         ),
         ("*/5 * * * * IN Asia/Tokyo", "*/5 * * * * in Asia/Tokyo", None),
+        (
+            "0 9 13 * 5",
+            "0 9 13 * 5 in Europe/Berlin",
+            "cron 0 9 13 * 5 in Europe/Berlin: at 09:00 on the 13th day of month or on Friday",
+        ),
+        (
+            "0 9 1,8 2 1 in UTC",
+            "0 9 1,8 2 1 in UTC",
+            "cron 0 9 1,8 2 1 in UTC: at 09:00 on the first and the eighth day of month or on Monday in February",
+        ),
+        (
+            "0 9 */2 * 1",
+            "0 9 */2 * 1 in Europe/Berlin",
+            "cron 0 9 */2 * 1 in Europe/Berlin: at 09:00 on every second day of month if it's on Monday",
+        ),
+        ("0 9 1-31 * 1", "0 9 1-31 * 1 in Europe/Berlin", "cron 0 9 1-31 * 1 in Europe/Berlin: at 09:00 every day"),
     ],
 )
 def test_what_people_say_and_what_is_kept(said: str, text: str, description: str | None) -> None:
@@ -297,14 +313,16 @@ def test_only_the_text_of_a_schedule_is_read_from_a_store(text: str) -> None:
         ("1.5h", "Not a schedule"),
         ("30m 2h", "Not a schedule"),
         ("٣m", "Not a schedule"),
-        ("0m", "Not between 1s and 3650d"),
-        ("3651d", "Not between 1s and 3650d"),
-        ("99999999d", "Not between 1s and 3650d"),
-        ("every 0h", "Not between 1s and 3650d"),
+        ("0m", "Not 1s or more"),
+        ("3651d", "Too long, the longest is 3650d"),
+        ("99999999d", "Too long, the longest is 3650d"),
+        ("99999999999999h", "Too long, the longest is 3650d"),
+        (f"1{'0' * 400}s", "Too long, the longest is 3650d"),
+        ("every 0h", "Not 1s or more"),
         ("every -1h", "Not a length of time"),
         ("every", "Not a schedule"),
         ("every morning", "Not a length of time"),
-        ("every 999999999999999999999d", "Not a length of time"),
+        ("every 999999999999999999999d", "Too long, the longest is 3650d"),
         ("every 2h from now", "Not a date and time"),
         ("0 0 9 * * *", "Not a schedule"),
         ("0 9 * *", "Not a schedule"),
@@ -312,8 +330,11 @@ def test_only_the_text_of_a_schedule_is_read_from_a_store(text: str) -> None:
         ("0 24 * * *", "Bad hour field"),
         ("0 9 * * MOON", "Bad day-of-week field"),
         ("0 9 */0 * *", "Bad day-of-month field"),
-        ("0 0 30 2 *", "Bad day-of-month field"),
-        ("0 0 */31 2 2#5", "No day ever matches"),
+        ("0 9 32 2 *", "Bad day-of-month field"),
+        ("0 9 30 13 *", "Bad month field"),
+        ("0 0 30 2 *", "No such day ever comes: '0 0 30 2"),
+        ("0 0 31 4,6 *", "No such day ever comes"),
+        ("0 0 */31 2 2#5", "No such day ever comes"),
         ("2026-03-01T12:00:30.25Z", "Already past"),
         ("2020-01-01T00:00Z", "Already past"),
         ("2026-02-30T09:00", "There is no date"),
@@ -361,6 +382,12 @@ def test_schedules_end_with_the_calendar() -> None:
     last = datetime.max.replace(tzinfo=UTC)
     for schedule in (Every(interval=DAY, anchor=NOW), cron("0 9 * * *"), cron("0 * * * *"), Once(at=NOW)):
         assert schedule.next_after(last) is None
+
+
+@pytest.mark.parametrize("text", ["2h", "every 2h", "every 1d from 2026-01-01T00:00Z", "0 9 * * *"])
+def test_what_would_come_after_the_calendar_is_not_called_past(text: str) -> None:
+    with pytest.raises(MalformedSchedule, match="The calendar ends before"):
+        parse_schedule(text, BERLIN, datetime.max.replace(tzinfo=UTC))
 
 
 few_expressions = st.sampled_from(["30 2 * * *", "0 * * * *", "*/20 1,2 * * 1"])

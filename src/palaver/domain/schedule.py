@@ -29,7 +29,7 @@ MOST_COUNTED = 100
 """Missed occurrences are counted up to here; this number means so many or more."""
 
 _UNITS = {"days": "d", "hours": "h", "minutes": "m", "seconds": "s"}
-_COUNTS = r"\s*".join(rf"(?:(?P<{unit}>[0-9]{{1,8}})\s*{letter})?" for unit, letter in _UNITS.items())
+_COUNTS = r"\s*".join(rf"(?:(?P<{unit}>[0-9]++)\s*{letter})?" for unit, letter in _UNITS.items())
 _LENGTH = re.compile(f"(?=[0-9]){_COUNTS}", re.IGNORECASE)
 _EVERY = re.compile(r"every (?P<length>.+?)(?: from (?P<anchor>.+))?", re.IGNORECASE)
 _FIVE_FIELDS = re.compile(r"\S+(?: \S+){4}")
@@ -38,6 +38,9 @@ _DATED = re.compile(r"[0-9]{4}-.*")
 _LONGEST_TEXT = 500
 _SECOND, _DAY, _TEN_YEARS = timedelta(seconds=1), timedelta(days=1), timedelta(days=3650)
 _HOURS_OF_A_DAY = 24
+_BOTH = " and on "  # how cronsim joins the day of the month and the day of the week
+_NEVER = "No such day ever comes:"
+_END_OF_TIME = "The calendar ends before"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 
@@ -101,17 +104,37 @@ class Cron:
         try:
             first = next(self._times(_NAIVE_EPOCH), None)
         except CronSimError as error:
-            raise _malformed(f"{error} field in", self.expression) from error
+            problem = _NEVER if self._is_possible_in_any_month() else f"{error} field in"
+            raise _malformed(problem, self.expression) from error
         if first is None:
-            raise _malformed("No day ever matches", self.expression)
+            raise _malformed(_NEVER, self.expression)
 
     @property
     def text(self) -> str:
         return f"{self.expression} in {self.zone}"
 
     def describe(self) -> str:
-        meaning = self._times(_NAIVE_EPOCH).explain()
+        meaning = self._meaning()
         return f"cron {self.text}: {meaning[0].lower()}{meaning[1:]}"
+
+    def _meaning(self) -> str:
+        times = self._times(_NAIVE_EPOCH)
+        meaning = times.explain()
+        if times.day_and:
+            return meaning
+        # Either day is enough, and "and" does not say so; where it is not said, one of them is any day.
+        minute, hour, _, month, _ = self.expression.split()
+        any_day = CronSim(f"{minute} {hour} * {month} *", _NAIVE_EPOCH).explain()
+        return meaning.replace(_BOTH, " or on ") if _BOTH in meaning else any_day
+
+    def _is_possible_in_any_month(self) -> bool:
+        minute, hour, day, month, weekday = self.expression.split()
+        try:
+            CronSim(f"{minute} {hour} 1 {month} {weekday}", _NAIVE_EPOCH)
+            CronSim(f"{minute} {hour} {day} * {weekday}", _NAIVE_EPOCH)
+        except CronSimError:
+            return False
+        return True
 
     def next_after(self, moment: datetime) -> datetime | None:
         moment = wall.utc(moment)
@@ -155,7 +178,7 @@ def parse_schedule(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
     """What a person asked for at `now`, where the clocks show the time of `zone`."""
     schedule = _understood(text, zone, now)
     if schedule.next_after(now) is None:
-        raise _malformed("Already past is", text)
+        raise _malformed("Already past is" if isinstance(schedule, Once) else _END_OF_TIME, text)
     return schedule
 
 
@@ -175,7 +198,7 @@ def _understood(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
         anchor = _instant(every["anchor"], zone) if every["anchor"] else start
         return Every(interval=_length(every["length"]), anchor=anchor)
     if _LENGTH.fullmatch(said):
-        return Once(at=start + _length(said))
+        return Once(at=_later(start, said))
     if _DATED.fullmatch(said):
         return Once(at=_instant(said, zone))
     if cron := _CRON.fullmatch(said):
@@ -187,14 +210,26 @@ def _length(text: str) -> timedelta:
     shape = _LENGTH.fullmatch(text)
     if shape is None:
         raise _malformed("Not a length of time:", text)
-    length = timedelta(**{unit: int(count) for unit, count in shape.groupdict(default="0").items()})
+    try:
+        length = timedelta(**{unit: int(count) for unit, count in shape.groupdict(default="0").items()})
+    except OverflowError:
+        length = timedelta.max
     _check_length(length, found=text)
     return length
 
 
+def _later(start: datetime, length: str) -> datetime:
+    try:
+        return start + _length(length)
+    except OverflowError as error:
+        raise _malformed(_END_OF_TIME, length) from error
+
+
 def _check_length(length: timedelta, found: str) -> None:
-    if not _SECOND <= length <= _TEN_YEARS or length % _SECOND:
-        raise _malformed("Not between 1s and 3650d, in whole seconds:", found)
+    if length > _TEN_YEARS:
+        raise _malformed("Too long, the longest is 3650d:", found)
+    if length < _SECOND or length % _SECOND:
+        raise _malformed("Not 1s or more, in whole seconds:", found)
 
 
 def _counts(length: timedelta) -> list[tuple[str, int]]:
