@@ -138,7 +138,7 @@ SURROUNDINGS = st.text(alphabet=" \n\t.,;:()<>\"'é漢a0", max_size=20)
 
 
 @pytest.mark.parametrize("kind", TOKENS)
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_a_planted_token_never_survives(kind: str, data: st.DataObject) -> None:
     secret, before, after = data.draw(TOKENS[kind]), data.draw(SURROUNDINGS), data.draw(SURROUNDINGS)
@@ -149,7 +149,7 @@ def test_a_planted_token_never_survives(kind: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("form", ASSIGNED)
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_a_named_secret_never_survives(form: str, data: st.DataObject) -> None:
     secret, before, after = data.draw(ASSIGNED[form]), data.draw(SURROUNDINGS), data.draw(SURROUNDINGS)
@@ -271,6 +271,7 @@ OTHERS = ["the", "your", "is", "for", "see", "wiki", "it:", "=", "-", "`ls`", "g
 WORDS = st.sampled_from([*NOUNS, *OTHERS, "https://example.com/a?b=c"])
 
 
+@settings(deadline=None)
 @given(st.lists(WORDS).map(" ".join))
 def test_prose_about_secrets_stays(text: str) -> None:
     assert redact(text) == text
@@ -287,7 +288,7 @@ PEM = "-----BEGIN {0}PRIVATE KEY-----\n{1}-----END {0}PRIVATE KEY-----"
 
 @pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED "])
 @pytest.mark.parametrize("margin", ["", "  ", "+", "   12\t", "> "])
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(chars(64), min_size=1, max_size=5))
 def test_a_private_key_never_survives(kind: str, margin: str, lines: list[str]) -> None:
     key = PEM.format(kind, "".join(f"{margin}{line}\n" for line in lines))
@@ -343,7 +344,7 @@ MARKS = ["=", ": ", '"', "'", " ", "\n", "@", "[", "]", ".", "\\", "$", "x", "[r
 SCRAPS = st.sampled_from([*NAMES, *FORMS, *MARKS, "a1b2c3d4", "swordfish", "AK" + "IA" + "A" * 16])
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(st.lists(SCRAPS, max_size=20).map("".join))
 def test_what_is_redacted_needs_no_more_redaction(text: str) -> None:
     redacted = redact(text)
