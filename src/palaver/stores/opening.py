@@ -1,15 +1,19 @@
 """Opening a store: from a URL to a database with an up-to-date schema, and the index beside it."""
 
+import asyncio
 import os
 import sqlite3
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import unquote
 
-from palaver.domain.errors import NewerSchema, StoreError, UnknownStore
+from palaver.domain.errors import NewerSchema, StoreError, StoreInUse, UnknownStore
 from palaver.ports.store import Database
+from palaver.ports.work import Work
 from palaver.stores.ownership import FileOwnership, refuse_network_disk
-from palaver.stores.schema import POSTGRES, SQLITE, known_migrations, migrate_step, pending
+from palaver.stores.schema import POSTGRES, SQLITE, Migration, known_migrations, migrate_step, pending
 from palaver.stores.search import open_search
 from palaver.stores.sqlite import SqliteDatabase, connect
 from palaver.stores.store import Store
@@ -60,7 +64,7 @@ async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
             f"the database {path} cannot be opened: {error}; allowed: a file of Palaver's, or a new one where you may "
             "write; for example: sqlite:///palaver.db"
         ) from error
-    return await _ready(database, _SQLITE_TABLE, SQLITE)
+    return await _ready(database, _SQLITE_TABLE, SQLITE, ownership)
 
 
 def _refuse_foreign_file(path: Path) -> None:
@@ -91,20 +95,42 @@ async def _open_postgres(url: str) -> Store:
     return await _ready(database, _POSTGRES_TABLE, POSTGRES)
 
 
-async def _ready(database: Database, version_table: str, words: Mapping[str, str]) -> Store:
+async def _ready(
+    database: Database, version_table: str, words: Mapping[str, str], ownership: FileOwnership | None = None
+) -> Store:
     try:
-        await _migrate(database, version_table, words)
+        await _migrate(database, version_table, words, ownership)
         return Store(database, await open_search(database))
     except BaseException:
         await database.close()
         raise
 
 
-async def _migrate(database: Database, version_table: str, words: Mapping[str, str]) -> None:
-    """Bring the schema up to date; what another process has done meanwhile is not done twice."""
+async def _migrate(
+    database: Database, version_table: str, words: Mapping[str, str], ownership: FileOwnership | None
+) -> None:
+    """Bring the schema up to date, but never under the feet of a gateway that works with an older one."""
     waiting = pending(known_migrations(), version_table)
-    missing = await database.transact(waiting)
-    if missing and missing[0].number > 1 and isinstance(database, SqliteDatabase):
+    end = time.monotonic() + _PATIENCE
+    while missing := await database.transact(waiting):
+        try:
+            with ownership.keep_free() if ownership else nullcontext():
+                await _run(missing, database, words, waiting)
+        except StoreInUse as used:
+            # A gateway that is just starting brings it up to date itself.
+            if time.monotonic() > end:
+                raise StoreInUse(f"the schema of the database is older than this Palaver's, and {used}") from used
+            await asyncio.sleep(_PATIENCE / 20)
+
+
+_PATIENCE = 5.0
+
+
+async def _run(
+    missing: Sequence[Migration], database: Database, words: Mapping[str, str], waiting: Work[list[Migration]]
+) -> None:
+    """What another process has done meanwhile is not done twice."""
+    if missing[0].number > 1 and isinstance(database, SqliteDatabase):
         back_up(database.path, missing[0].number - 1)
     for migration in missing:
         try:

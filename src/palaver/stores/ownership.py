@@ -4,6 +4,8 @@ import fcntl
 import os
 import socket
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO
 
@@ -24,9 +26,25 @@ class FileOwnership:
         self._file: IO[str] | None = None
 
     def take(self) -> None:
-        file = self._path.open("a+")
+        file = self._lock(fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(f"pid {os.getpid()} on {socket.gethostname()}, {Path(sys.argv[0]).name}\n")
+        file.flush()
+        self._file = file
+
+    @contextmanager
+    def keep_free(self) -> Generator[None]:
+        """No gateway comes meanwhile; raises if there is one. Any number of commands may do so at once."""
+        with nullcontext() if self._file else self._lock(fcntl.LOCK_SH):
+            yield
+
+    def _lock(self, kind: int) -> IO[str]:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file = self._path.open("a+")
+        except OSError as error:
+            raise StoreError(f"nobody can say who owns the database: {error}") from error
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             owner = file.read().strip() or "another process"
@@ -35,10 +53,7 @@ class FileOwnership:
                 f"the database {self._path.with_suffix('')} belongs to a running gateway ({owner}): stop it first, "
                 "or use another data directory"
             ) from None
-        file.truncate(0)
-        file.write(f"pid {os.getpid()} on {socket.gethostname()}, {Path(sys.argv[0]).name}\n")
-        file.flush()
-        self._file = file
+        return file
 
     def release(self) -> None:
         if self._file:
