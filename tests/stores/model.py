@@ -17,7 +17,8 @@ from palaver.ports.store import Opening, OperationKind
 
 IDLE = timedelta(hours=1)
 """Of the one reset policy of the model, where there is one."""
-_FRESH = {EndReason.IDLE, EndReason.DAILY, EndReason.RESET, EndReason.SUSPENDED, EndReason.EXPIRED}
+_ENDED_BY_ITSELF = {EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED}
+_HIDING = {OperationKind.UNDO, OperationKind.COMPACTION}
 _OPEN = {TurnState.RUNNING, TurnState.PARKED, TurnState.INTERRUPTED}
 _FATES = {TurnState.DONE: InboxState.DONE, TurnState.FAILED: InboxState.FAILED}
 
@@ -212,7 +213,8 @@ class Model:
         return [
             turn
             for turn in self.turns.values()
-            if turn.state is TurnState.RUNNING and (turn.lease_until < self.now or (alone and turn.worker != worker))
+            if turn.state is TurnState.INTERRUPTED
+            or (turn.state is TurnState.RUNNING and (turn.lease_until < self.now or (alone and turn.worker != worker)))
         ]
 
     def take(self, turn: Work, worker: str, lease: timedelta) -> None:
@@ -227,22 +229,25 @@ class Model:
         assert len(found) <= 1
         return found[0] if found else None
 
+    def routed(self, key: SessionKey) -> Talk | None:
+        """Where the key leads: a session that is still here and was not given up."""
+        talk = self.talks.get(self.routes.get(key, ""))
+        return talk if talk and talk.key == key and talk.reason is not EndReason.RESET else None
+
     def open(self, key: SessionKey, source: Source, session: str, *, human: bool, idle_policy: bool) -> Opening:
         """Get or create; `session` is the id of the one that a reset or a creation has made."""
-        current = self.open_at(key)
-        routed = self.talks.get(self.routes.get(key, ""))
-        if current is not None and idle_policy and self.now - current.last_human >= IDLE:
+        current = self.routed(key)
+        if current is None:
+            self.create(key, source, session)
+            return Opening.CREATED
+        idle = idle_policy and self.now - current.last_human >= IDLE and not self.is_worked_on(current)
+        if current.reason in _ENDED_BY_ITSELF or (current.is_open and idle):
             self.start_fresh(key, source, session, EndReason.IDLE)
             return Opening.RESET
-        if current is not None:
-            self._enter(current, source, human=human)
-            return Opening.REUSED
-        if routed is not None and routed.key == key and routed.reason not in _FRESH:
-            routed.reason = None
-            self._enter(routed, source, human=human)
-            return Opening.REOPENED
-        self.create(key, source, session)
-        return Opening.CREATED
+        opening = Opening.REUSED if current.is_open else Opening.REOPENED
+        current.reason = None
+        self._enter(current, source, human=human)
+        return opening
 
     def _enter(self, talk: Talk, source: Source, *, human: bool) -> None:
         if human:
@@ -264,9 +269,9 @@ class Model:
     def start_fresh(
         self, key: SessionKey, source: Source, session: str, reason: EndReason, title: str | None = None
     ) -> None:
-        current = self.open_at(key)
+        current = self.routed(key)
         if current is not None:
-            current.reason = reason
+            current.reason = current.reason or reason
             self._record(OperationKind.RESET, key, session, before=current.id)
         self.create(key, source, session, title)
 
@@ -285,13 +290,14 @@ class Model:
         return made
 
     def switch(self, key: SessionKey, source: Source, target: str) -> None:
-        current, wanted = self.open_at(key), self.talks[target]
-        if current is wanted:
+        current, wanted = self.routed(key), self.talks[target]
+        if wanted.key == key and wanted.is_open:
             return
-        self._refuse_busy(wanted)
+        if wanted.key != key:
+            self._refuse_busy(wanted)
         if current is not None:
-            current.reason = EndReason.SWITCHED
-        before = current and current.id
+            current.reason = current.reason or EndReason.SWITCHED
+        before = current.id if current and current is not wanted else None
         self._record(OperationKind.SWITCH, key, target, before=before, home=wanted.key, reason=wanted.reason)
         self._go_on(wanted, key)
         self._enter(wanted, source, human=True)
@@ -306,18 +312,28 @@ class Model:
         self.routes[key] = talk.id
 
     def branch(self, key: SessionKey, source: Source, session: str, parent: Talk, at_seq: int | None) -> None:
-        current = self.open_at(key)
+        current = self.routed(key)
         if current is not None:
-            current.reason = EndReason.SWITCHED
+            current.reason = current.reason or EndReason.SWITCHED
         child = self.create(key, source, session, parent.title)
         child.parent = parent.id
         child.lines = [
             Line(line.seq, line.role, line.text, line.turn, line.observed, line.covers)
-            for line in parent.shown
-            if at_seq is None or line.position <= at_seq
+            for line in self._said_until(parent, at_seq)
         ]
         child.next_seq = max((line.seq for line in child.lines), default=0) + 1
         self._record(OperationKind.BRANCH, key, session, before=current and current.id)
+
+    def _said_until(self, talk: Talk, at_seq: int | None) -> list[Line]:
+        """What was shown then: what a later summary covers, and not the summary."""
+        reached = [line for line in talk.lines if at_seq is None or line.position <= at_seq]
+        summaries = {each.number: each.summary for each in self.operations if each.kind is OperationKind.COMPACTION}
+        seqs = {line.seq for line in reached}
+        return [
+            line
+            for line in reached
+            if line.hidden_by is None or (line.hidden_by in summaries and summaries[line.hidden_by] not in seqs)
+        ]
 
     # What can be taken back
 
@@ -357,11 +373,20 @@ class Model:
 
     def back(self, key: SessionKey, *kinds: OperationKind) -> tuple[OperationKind, str, list[str]] | None:
         """What was taken back, the session it leads to, the texts that came back."""
-        standing = [each for each in self.operations if each.stands and each.key == key and each.kind in kinds]
+        here = self.routed(key)
+        if here and here.reason in _ENDED_BY_ITSELF and OperationKind.RESET in kinds:
+            self._go_on(here, key)
+            return OperationKind.RESET, here.id, []
+        standing = [
+            each
+            for each in self.operations
+            if each.stands and each.kind in kinds
+            if (here and each.session == here.id if each.kind in _HIDING else each.key == key)
+        ]
         if not standing:
             return None
         operation = standing[-1]
-        if operation.kind in {OperationKind.UNDO, OperationKind.COMPACTION}:
+        if operation.kind in _HIDING:
             operation.stands = False
             return operation.kind, operation.session, self._show(operation)
         return operation.kind, self._return(operation), []
@@ -387,11 +412,10 @@ class Model:
         operation.stands = False
         current = self.open_at(key)
         if current is not None:
-            current.reason = EndReason.SWITCHED
-        if goes_home:
+            current.reason = EndReason.SWITCHED if left else EndReason.RESET
+        if operation.home and moved.key == key:
             self._send_home(moved, operation)
         if left is None:
-            self.routes.pop(key, None)
             return moved.id
         self._go_on(left, key)
         return left.id

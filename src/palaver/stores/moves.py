@@ -3,113 +3,137 @@
 from datetime import datetime
 from typing import Any
 
+from palaver.domain.errors import NotFound
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason
 from palaver.domain.session import Principal, Session
 from palaver.domain.source import Source
 from palaver.ports.store import OperationKind, Undone
-from palaver.ports.work import Lock, Steps, Value, work
+from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores import operations
-from palaver.stores.records import entries_of, from_json, micros, source_text
-from palaver.stores.sessions import create, end, get, get_visible, open_by_key, refuse_busy, reopen
+from palaver.stores.operations import Operation
+from palaver.stores.records import SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
+from palaver.stores.sessions import (
+    ENDED_BY_ITSELF,
+    create,
+    end,
+    get,
+    get_visible,
+    hold,
+    open_by_key,
+    refuse_busy,
+    reopen,
+    routed,
+    visible_to,
+)
 from palaver.stores.transcript import SEQS, journal
 
 __all__ = ["back", "branch", "redo"]
-
-_HIDING = frozenset({OperationKind.UNDO, OperationKind.COMPACTION})
 
 
 @work
 def back(key: SessionKey, now: datetime, *, principal: Principal) -> Steps[Undone | None]:
     """Take back the last operation of this conversation that still stands, whatever it was."""
-    return (yield from _take_back(key, now, principal, *OperationKind))
+    yield Lock(key.text)
+    here = yield from routed(key)
+    if here and here.end_reason in ENDED_BY_ITSELF:
+        yield from _refuse_strangers(key, principal, here.id)
+        return (yield from _go_on(OperationKind.RESET, here, key, now, principal))
+    return (yield from _take_back(key, here, now, principal, *OperationKind))
 
 
 @work
 def redo(key: SessionKey, now: datetime, *, principal: Principal) -> Steps[Undone | None]:
-    """Bring back what the last undo took."""
-    return (yield from _take_back(key, now, principal, OperationKind.UNDO))
-
-
-def _take_back(key: SessionKey, now: datetime, principal: Principal, *kinds: OperationKind) -> Steps[Undone | None]:
+    """Bring back what the last undo took, in the session that this conversation leads to."""
     yield Lock(key.text)
-    found = yield from operations.newest(key, *kinds)
-    if found is None:
+    return (yield from _take_back(key, (yield from routed(key)), now, principal, OperationKind.UNDO))
+
+
+def _take_back(
+    key: SessionKey, here: Session | None, now: datetime, principal: Principal, *kinds: OperationKind
+) -> Steps[Undone | None]:
+    operation = yield from operations.newest(key, here and here.number, *kinds)
+    if operation is None:
         return None
-    number, session_number, kind, details = found
-    yield from get_visible((yield from get(session_number)).id, principal)
-    yield from operations.mark_undone(number, now)
-    if kind in _HIDING:
-        return (yield from _show(OperationKind(kind), number, session_number, from_json(details)))
-    return (yield from _return(OperationKind(kind), key, session_number, from_json(details), now))
+    session = yield from get(operation.session_number)
+    yield from _refuse_strangers(key, principal, session.id, operation.details.get("before"))
+    yield from operations.mark_undone(operation.number, now)
+    if operation.kind in operations.HIDING:
+        return (yield from _show(operation, session))
+    return (yield from _return(operation, session, key, now, principal))
 
 
-def _show(kind: OperationKind, operation: int, session_number: int, details: dict[str, Any]) -> Steps[Undone]:
+def _refuse_strangers(key: SessionKey, principal: Principal, *sessions: str | None) -> Steps[None]:
+    """Whoever took part in the session that is left, or in the one that was, may go back."""
+    seen = visible_to(principal)
+    marks = ", ".join("?" * len(sessions))
+    rows = yield f"SELECT 1 FROM sessions s WHERE s.id IN ({marks}) AND {seen.sql}", (*sessions, *seen.values)
+    if not rows:
+        raise NotFound("conversation", key.text)
+
+
+def _show(operation: Operation, session: Session) -> Steps[Undone]:
     """Show what the operation hid; the summary that stood for it goes out of sight instead."""
+    first = session.number * SEQS
     rows = yield (
         "UPDATE entries SET hidden_by = NULL WHERE hidden_by = ? AND id >= ? AND id < ? RETURNING id, body",
-        (
-            operation,
-            session_number * SEQS,
-            (session_number + 1) * SEQS,
-        ),
+        (operation.number, first, first + SEQS),
     )
     entries = tuple(entries_of(row[1] for row in sorted(rows)))
     if entries:
-        yield from journal("show", session_number, entries[0].seq, entries[-1].seq)
-    if "summary" in details:
-        seq = details["summary"]
-        yield "UPDATE entries SET hidden_by = ? WHERE id = ?", (operation, session_number * SEQS + seq)
-        yield from journal("hide", session_number, seq, seq)
-    session = yield from get(session_number)
-    return Undone(kind=kind, session=session.id, entries=entries)
+        yield from journal("show", session.number, entries[0].seq, entries[-1].seq)
+    if operation.kind is OperationKind.COMPACTION:
+        seq = operation.details["summary"]
+        yield "UPDATE entries SET hidden_by = ? WHERE id = ?", (operation.number, first + seq)
+        yield from journal("hide", session.number, seq, seq)
+    return Undone(kind=operation.kind, session=session.id, entries=entries)
 
 
 def _return(
-    kind: OperationKind, key: SessionKey, session_number: int, details: dict[str, Any], now: datetime
-) -> Steps[Undone | None]:
+    operation: Operation, session: Session, key: SessionKey, now: datetime, principal: Principal
+) -> Steps[Undone]:
     """Go back to the session that was left; the one that was brought here goes where it came from."""
-    left = yield from _left(details.get("before"), key)
+    left = yield from _left(operation.details.get("before"))
     current = yield from open_by_key(key)
     if current is not None:
-        yield from end(current.number, EndReason.SWITCHED, now)
-    if kind is OperationKind.SWITCH and details["key"] != key.text:
-        yield from _send_home(session_number, key, details, now)
+        # Where nothing was before, what was taken back does not come again with the next message.
+        yield from end(current.number, EndReason.SWITCHED if left else EndReason.RESET, now)
+    if operation.kind is OperationKind.SWITCH and session.key == key:
+        yield from _send_home(session, operation.details, now)
     if left is None:
-        # Nothing was open here: what was taken back must not come again with the next message.
-        yield "DELETE FROM routes WHERE key = ?", (key.text,)
-        return Undone(kind=kind, session=(yield from get(session_number)).id)
+        return Undone(kind=operation.kind, session=session.id)
+    return (yield from _go_on(operation.kind, left, key, now, principal))
+
+
+def _left(before: str | None) -> Steps[Session | None]:
+    """The session that was left; None where there was none, or where an archive came without it."""
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ?", (before,)
+    return session_of(rows[0]) if rows else None
+
+
+def _go_on(kind: OperationKind, left: Session, key: SessionKey, now: datetime, principal: Principal) -> Steps[Undone]:
+    """Here again. Out of another place it is taken only for somebody who may see it, and never out of a turn."""
+    if left.key != key:
+        left = yield from hold(left, key, principal)
+        yield from refuse_busy(left)
     yield from reopen(left.number, key, now)
     yield from _lead(key, left)
     return Undone(kind=kind, session=left.id)
 
 
-def _left(number: int | None, key: SessionKey) -> Steps[Session | None]:
-    """The session that was left; if it is somewhere else now, it must not be in the middle of a turn there."""
-    if number is None:
-        return None
-    left = yield from get(number)
-    if left.key != key:
-        yield Lock(left.key.text)
-        yield from refuse_busy((yield from get(number)))
-    return left
-
-
-def _send_home(session_number: int, key: SessionKey, details: dict[str, Any], now: datetime) -> Steps[None]:
-    """Give a session back to the key it was taken from, open as it was unless something else is open there."""
-    moved = yield from get(session_number)
-    if moved.key != key:
-        return  # it has moved on since
-    home = SessionKey.parse(details["key"])
-    yield Lock(home.text)
-    yield from refuse_busy(moved)
+def _send_home(session: Session, details: dict[str, Any], now: datetime) -> Steps[None]:
+    """As it was, where it was; if something else is open there by now, it has ended."""
+    home, ended, reason = SessionKey.parse(details["key"]), details.get("ended"), details.get("reason")
+    if home != session.key:
+        yield Lock(home.text)
+        yield from refuse_busy(session)
     yield (
         "UPDATE sessions SET key = ?, ended = ?, end_reason = ? WHERE no = ?",
-        (home.text, micros(now), details.get("reason", EndReason.SWITCHED.value), session_number),
+        (home.text, ended or micros(now), reason or EndReason.SWITCHED.value, session.number),
     )
-    if details["was_open"] and (yield from open_by_key(home)) is None:
-        yield from reopen(session_number, home, now)
-        yield from _lead(home, moved)
+    if reason is None and (yield from open_by_key(home)) is None:
+        yield from reopen(session.number, home, now)
+        yield from _lead(home, session)
 
 
 def _lead(key: SessionKey, session: Session) -> Steps[None]:
@@ -135,7 +159,7 @@ def branch(
 ) -> Steps[Session]:
     """Go on from here, or from an earlier entry, in a new session that holds a copy of what came before."""
     yield Lock(key.text)
-    current = yield from open_by_key(key)
+    current = yield from routed(key)
     parent = (yield from get_visible(from_session, principal)) if from_session else current
     if parent is None:
         return (yield from create(key, source, now, title=title))
@@ -143,22 +167,32 @@ def branch(
         yield from end(current.number, EndReason.SWITCHED, now)
     child = yield from create(key, source, now, title=title or parent.title, parent=parent.id)
     yield from _copy(parent.number, child.number, at_seq)
-    yield from operations.record(
-        OperationKind.BRANCH, key, child.number, now, by, {"before": current and current.number, "key": key.text}
-    )
+    yield from operations.record(OperationKind.BRANCH, key, child.number, now, by, {"before": current and current.id})
     return (yield from get(child.number))
 
 
 def _copy(parent: int, child: int, at_seq: int | None) -> Steps[None]:
     """What is copied is not journalled, so that a search finds it once, where it was said."""
-    rows = yield (
-        "SELECT id, role, turn_no, observed, body FROM entries WHERE id >= ? AND id < ? AND hidden_by IS NULL"
-        " ORDER BY id",
+    rows: list[Row] = yield (
+        "SELECT e.id, e.role, e.turn_no, e.observed, e.body, o.details FROM entries e"
+        " LEFT JOIN operations o ON o.no = e.hidden_by AND o.kind = 'compaction'"
+        " WHERE e.id >= ? AND e.id < ? AND (e.hidden_by IS NULL OR o.no IS NOT NULL) ORDER BY e.id",
         (parent * SEQS, (parent + 1) * SEQS),
     )
     entries = entries_of(row[4] for row in rows)
-    kept = [index for index, entry in enumerate(entries) if at_seq is None or entry.position <= at_seq]
-    copies: list[tuple[Value, ...]] = [(rows[index][0] + (child - parent) * SEQS, *rows[index][1:]) for index in kept]
-    last = max((entries[index].seq for index in kept), default=0)
+    reached = {entry.seq for entry in entries if at_seq is None or entry.position <= at_seq}
+    # What a summary stands for is there only where the summary is not.
+    kept = [row for row in rows if row[0] % SEQS in reached and _summary(row) not in reached]
+    copies: list[tuple[Value, ...]] = [(row[0] + (child - parent) * SEQS, *row[1:5]) for row in kept]
+    last = max((row[0] % SEQS for row in kept), default=0)
     yield "INSERT INTO entries (id, role, turn_no, observed, body) VALUES (?, ?, ?, ?, ?)", copies
-    yield "UPDATE sessions SET next_seq = ?, parent_seq = ? WHERE no = ?", (last + 1, last, child)
+    yield (
+        "UPDATE sessions SET next_seq = ?, parent_seq = ?, override = (SELECT override FROM sessions WHERE no = ?)"
+        " WHERE no = ?",
+        (last + 1, last, parent, child),
+    )
+
+
+def _summary(row: Row) -> int | None:
+    """The seq of the summary that hides an entry."""
+    return from_json(row[5])["summary"] if row[5] else None

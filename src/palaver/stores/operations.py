@@ -1,14 +1,18 @@
 """Operations in the store: every move that can be taken back, and the taking back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any, NamedTuple
 
 from palaver.domain.key import SessionKey
 from palaver.ports.store import OperationKind
 from palaver.ports.work import Steps, work
-from palaver.stores.records import json_text, micros
+from palaver.stores.records import from_json, json_text, micros
 
-__all__ = ["mark_undone", "newest", "record"]
+__all__ = ["HIDING", "Operation", "mark_undone", "newest", "record"]
+
+HIDING = frozenset({OperationKind.UNDO, OperationKind.COMPACTION})
+"""What these hide goes with the session, wherever it is carried; every other operation belongs to the key."""
 
 
 @work
@@ -22,16 +26,31 @@ def record(
     return rows[0][0]
 
 
+class Operation(NamedTuple):
+    number: int
+    session_number: int
+    kind: OperationKind
+    details: dict[str, Any]
+
+
 @work
-def newest(key: SessionKey, *kinds: OperationKind) -> Steps[tuple[int, int, str, str] | None]:
-    """Number, session, kind and details of the last operation that still stands."""
-    marks = ", ".join("?" * len(kinds))
+def newest(key: SessionKey, session_number: int | None, *kinds: OperationKind) -> Steps[Operation | None]:
+    """The last operation that still stands, of the key or of the session it leads to."""
+    hidings, moves = ([kind.value for kind in kinds if (kind in HIDING) == hides] for hides in (True, False))
     rows = yield (
-        "SELECT no, session_no, kind, details FROM operations"
-        f" WHERE key = ? AND undone_at IS NULL AND kind IN ({marks}) ORDER BY at DESC, no DESC LIMIT 1",
-        (key.text, *(kind.value for kind in kinds)),
+        "SELECT no, session_no, kind, details FROM operations WHERE undone_at IS NULL"
+        f" AND ((key = ? AND kind IN ({_marks(moves)})) OR (session_no = ? AND kind IN ({_marks(hidings)})))"
+        " ORDER BY at DESC, no DESC LIMIT 1",
+        (key.text, *moves, session_number, *hidings),
     )
-    return (rows[0][0], rows[0][1], rows[0][2], rows[0][3]) if rows else None
+    if not rows:
+        return None
+    number, session, kind, details = rows[0]
+    return Operation(number, session, OperationKind(kind), from_json(details))
+
+
+def _marks(kinds: Sequence[str]) -> str:
+    return ", ".join("?" * len(kinds)) or "NULL"
 
 
 @work

@@ -8,22 +8,25 @@ from typing import NamedTuple
 from palaver.domain.errors import BadArgument, NotFound, SessionBusy
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason
-from palaver.domain.reset import Activity, ResetReason, decide_reset
+from palaver.domain.reset import Activity, decide_reset
 from palaver.domain.session import ModelOverride, Principal, Session, identity_of, owner_of
 from palaver.domain.source import Source
 from palaver.domain.title import clean_title, lineage, newest_of_lineage, next_in_lineage
 from palaver.ports.store import Opened, Opening, OperationKind, ResetRule
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores import operations
-from palaver.stores.records import SESSION_COLUMNS, json_text, micros, session_of, source_text
+from palaver.stores.records import SESSION_COLUMNS, instant, json_text, micros, session_of, source_text
 
 __all__ = [
+    "ENDED_BY_ITSELF",
     "Filter",
     "create",
+    "due",
     "end",
     "find",
     "get",
     "get_visible",
+    "hold",
     "join",
     "new_id",
     "open_by_key",
@@ -32,13 +35,14 @@ __all__ = [
     "rename",
     "reopen",
     "reset",
+    "routed",
     "set_override",
     "switch",
     "visible_to",
 ]
 
-# Ends after which the next message starts fresh instead of going on.
-_FRESH = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.RESET, EndReason.SUSPENDED, EndReason.EXPIRED})
+ENDED_BY_ITSELF = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED})
+"""Nobody asked for it: the next message starts fresh and is told so, and the way back leads here."""
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -51,6 +55,8 @@ def new_id(now: datetime) -> str:
 @work
 def get(number: int) -> Steps[Session]:
     rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.no = ?", (number,)
+    if not rows:
+        raise NotFound("session", str(number))
     return session_of(rows[0])
 
 
@@ -61,45 +67,57 @@ def open_by_key(key: SessionKey) -> Steps[Session | None]:
 
 
 @work
+def routed(key: SessionKey) -> Steps[Session | None]:
+    """The session this key leads to, open or ended; none if it is somewhere else now, or was given up."""
+    rows = yield (
+        f"SELECT {SESSION_COLUMNS} FROM routes r JOIN sessions s ON s.no = r.session_no AND s.key = r.key"
+        " WHERE r.key = ? AND (s.end_reason IS NULL OR s.end_reason <> ?)",
+        (key.text, EndReason.RESET.value),
+    )
+    return session_of(rows[0]) if rows else None
+
+
+@work
 def open_session(
     key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, human: bool = True
 ) -> Steps[Opened]:
     """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create."""
     yield Lock(key.text)
-    current = yield from open_by_key(key)
+    current = yield from routed(key)
     if current is None:
-        return (yield from _reopen_or_create(key, source, now, human=human))
-    decision = decide_reset(
-        rule.policy,
-        Activity(last_human=current.last_human, processes=rule.processes),
-        now,
-        rule.zone,
-        rule.process_limit,
-    )
-    if decision.reason is None:
-        yield from _touch(current.number, now, human=human)
-        yield from join(current.number, source)
-        return Opened(session=current, opening=Opening.REUSED)
-    fresh = yield from _start_fresh(key, source, now, current, _REASONS[decision.reason], by="reset policy")
-    return Opened(session=fresh, opening=Opening.RESET, reason=decision.reason, before=current.id)
-
-
-_REASONS = {ResetReason.IDLE: EndReason.IDLE, ResetReason.DAILY: EndReason.DAILY}
-
-
-def _reopen_or_create(key: SessionKey, source: Source, now: datetime, *, human: bool) -> Steps[Opened]:
-    rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM routes r JOIN sessions s ON s.no = r.session_no"
-        " WHERE r.key = ? AND s.key = ? AND s.ended IS NOT NULL",
-        (key.text, key.text),
-    )
-    routed = session_of(rows[0]) if rows else None
-    if routed is None or routed.end_reason in _FRESH:
+        is_first = yield from _is_first_contact(source)
         created = yield from create(key, source, now)
-        return Opened(session=created, opening=Opening.CREATED)
-    yield from reopen(routed.number, key, now, human=human)
-    yield from join(routed.number, source)
-    return Opened(session=(yield from get(routed.number)), opening=Opening.REOPENED)
+        return Opened(session=created, opening=Opening.CREATED, is_first_contact=is_first)
+    reason = (yield from due(current, now, rule)) if current.ended is None else current.end_reason
+    if reason and reason in ENDED_BY_ITSELF:
+        fresh = yield from _start_fresh(key, source, now, current, reason, by="reset policy")
+        spoken = current.counters.entries > 0
+        return Opened(session=fresh, opening=Opening.RESET, reason=reason, before=current.id, before_had_words=spoken)
+    yield from join(current.number, source)
+    if current.ended is None:
+        yield from _touch(current.number, now, human=human)
+        return Opened(session=current, opening=Opening.REUSED)
+    yield from reopen(current.number, key, now, human=human)
+    return Opened(session=(yield from get(current.number)), opening=Opening.REOPENED)
+
+
+def due(current: Session, now: datetime, rule: ResetRule) -> Steps[EndReason | None]:
+    """Why an open session is to be reset now. One in a turn is not, nor one with a young process."""
+    idle = decide_reset(rule.policy, Activity(last_human=current.last_human), now, rule.zone)
+    if idle.reason is None or (yield from _is_busy(current)):
+        return None
+    rows = yield "SELECT started FROM processes WHERE session_no = ? AND ended IS NULL", (current.number,)
+    activity = Activity(last_human=current.last_human, processes=[instant(row[0]) for row in rows])
+    decision = decide_reset(rule.policy, activity, now, rule.zone, rule.process_limit)
+    return None if decision.reason is None else EndReason(decision.reason.value)
+
+
+def _is_first_contact(source: Source) -> Steps[bool]:
+    """Whoever speaks has never taken part in a session."""
+    identity = identity_of(source)
+    if identity is None:
+        return False
+    return not (yield "SELECT 1 FROM participants WHERE identity = ? LIMIT 1", (identity,))
 
 
 @work
@@ -180,9 +198,7 @@ def _start_fresh(
 ) -> Steps[Session]:
     yield from end(current.number, reason, now)
     fresh = yield from create(key, source, now, title=title)
-    yield from operations.record(
-        OperationKind.RESET, key, fresh.number, now, by, {"before": current.number, "key": current.key.text}
-    )
+    yield from operations.record(OperationKind.RESET, key, fresh.number, now, by, {"before": current.id})
     return fresh
 
 
@@ -190,7 +206,7 @@ def _start_fresh(
 def reset(key: SessionKey, source: Source, now: datetime, *, by: str, title: str | None = None) -> Steps[Session]:
     """Start fresh because somebody asked for it."""
     yield Lock(key.text)
-    current = yield from open_by_key(key)
+    current = yield from routed(key)
     if current is None:
         return (yield from create(key, source, now, title=title))
     return (yield from _start_fresh(key, source, now, current, EndReason.RESET, by=by, title=title))
@@ -201,35 +217,52 @@ def switch(
     key: SessionKey, source: Source, target: str, principal: Principal, now: datetime, *, by: str
 ) -> Steps[Session]:
     """Leave the current session and go on in another, wherever it was: the route goes along."""
-    wanted = yield from find(target, principal)
-    for name in sorted({key.text, wanted.key.text}):
-        yield Lock(name)
-    wanted = yield from get(wanted.number)
-    current = yield from open_by_key(key)
-    if current is not None and current.number == wanted.number:
-        return current
-    yield from refuse_busy(wanted)
+    wanted = yield from hold((yield from find(target, principal)), key, principal)
+    current = yield from routed(key)
+    if wanted.key == key and wanted.ended is None:
+        return wanted
+    if wanted.key != key:
+        yield from refuse_busy(wanted)
     if current is not None:
         yield from end(current.number, EndReason.SWITCHED, now)
     yield from reopen(wanted.number, key, now)
     yield from _route(key, wanted.number, source)
-    details = {"before": current and current.number, "key": wanted.key.text, "was_open": wanted.ended is None}
-    if wanted.end_reason:
-        details["reason"] = wanted.end_reason.value
+    details = {
+        "before": current.id if current and current.number != wanted.number else None,
+        "key": wanted.key.text,
+        "ended": wanted.ended and micros(wanted.ended),
+        "reason": wanted.end_reason,
+    }
     yield from operations.record(OperationKind.SWITCH, key, wanted.number, now, by, details)
     yield from join(wanted.number, source)
     return (yield from get(wanted.number))
 
 
 @work
+def hold(wanted: Session, key: SessionKey, principal: Principal) -> Steps[Session]:
+    """The session as it is once nobody else can move it: while we waited it may have been carried on, or be gone."""
+    names = {key.text, wanted.key.text}
+    for name in sorted(names):
+        yield Lock(name)
+    while (wanted := (yield from get_visible(wanted.id, principal))).key.text not in names:
+        yield Lock(wanted.key.text)
+        names.add(wanted.key.text)
+    return wanted
+
+
+@work
 def refuse_busy(session: Session) -> Steps[None]:
     """A session does not change hands in the middle of a turn: two turns would write to it."""
+    if (yield from _is_busy(session)):
+        raise SessionBusy(session.id)
+
+
+def _is_busy(session: Session) -> Steps[bool]:
     rows = yield (
         "SELECT 1 FROM turns WHERE key = ? AND session_no = ? AND state IN ('running', 'parked', 'interrupted')",
         (session.key.text, session.number),
     )
-    if rows:
-        raise SessionBusy(session.id)
+    return bool(rows)
 
 
 # Finding
