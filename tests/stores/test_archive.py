@@ -193,7 +193,7 @@ async def test_the_way_back_to_a_session_that_comes_later_in_the_archive(world: 
     await bring(other, archive)
     assert await export(other) == archive
     there = await other.read(sessions.get_visible(second.id, OPERATOR))
-    assert {"before": there.number, "key": KEY.text, "was_open": False, "reason": "reset"} in await other.read(ways())
+    assert there.id in [details.get("before") for details in await other.read(ways())]
 
 
 @work
@@ -312,13 +312,14 @@ def records(draw: st.DrawFn) -> Record:
     source = draw(sources)
     key = derive_key(source, Scope())
     ended = draw(st.one_of(st.none(), instants))
+    needed = {"summary": 1, "key": key.text}
     operation = st.builds(
         ArchivedOperation,
         key=st.just(key.text),
         kind=st.sampled_from(("undo", "compaction", "reset", "switch")),
         at=instants,
         by=_plain,
-        details=st.dictionaries(ids, st.one_of(st.integers(), ids), max_size=2).map(lambda found: found | {"seq": 1}),
+        details=st.dictionaries(ids, st.one_of(st.integers(), ids), max_size=2).map(lambda found: found | needed),
         undone_at=st.one_of(st.none(), instants),
     )
     turn = st.builds(

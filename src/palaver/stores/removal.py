@@ -94,13 +94,8 @@ def _forbid_return(session: Session, now: datetime) -> Steps[None]:
     """No way back leads to what is gone: moves away from this session, wherever it was, no longer stand."""
     rows: list[Row] = yield "SELECT key, details FROM operations WHERE session_no = ?", (session.number,)
     keys = {session.key.text, *(row[0] for row in rows), *(from_json(row[1]).get("key") for row in rows)} - {None}
-    moves: list[tuple[Value, ...]] = [
-        (micros(now), key, f'{{"before":{session.number},%', f'{{"before":{session.number}}}') for key in sorted(keys)
-    ]
-    yield (
-        "UPDATE operations SET undone_at = ? WHERE key = ? AND undone_at IS NULL AND (details LIKE ? OR details = ?)",
-        moves,
-    )
+    moves: list[tuple[Value, ...]] = [(micros(now), key, f'%"before":"{session.id}"%') for key in sorted(keys)]
+    yield "UPDATE operations SET undone_at = ? WHERE key = ? AND undone_at IS NULL AND details LIKE ?", moves
 
 
 # By age

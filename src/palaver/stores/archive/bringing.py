@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from palaver.domain.errors import PalaverError
 from palaver.domain.lifecycle import EndReason
@@ -16,7 +15,7 @@ from palaver.ports.work import Lock, Steps, Value, work
 from palaver.stores.archive.collecting import collect
 from palaver.stores.archive.form import ArchivedOperation, ArchivedSession, ArchivedTurn, Record, lines
 from palaver.stores.archive.reading import Problem, read_archive
-from palaver.stores.records import entries_of, from_json, json_text, micros, prepare
+from palaver.stores.records import entries_of, json_text, micros, prepare
 from palaver.stores.sessions import rename
 from palaver.stores.transcript import SEQS, journal
 
@@ -53,7 +52,6 @@ async def import_sessions(
 ) -> AsyncIterator[Imported]:
     """For whoever holds the database itself. An id that is taken by other words is refused, or gets a new one."""
     renamed: dict[str, str] = {}
-    absent: dict[int, str] = {}
     for found in read_archive(archive):
         if isinstance(found, Problem):
             yield Imported(fate=Fate.REFUSED, line=found.line, session=found.session, notes=(found.sentence,))
@@ -65,10 +63,7 @@ async def import_sessions(
             imported = _refused(found.record.session.id, found.line, str(error))
         if imported.fate is Fate.COPIED and imported.session and imported.id:
             renamed[imported.session] = imported.id
-        absent |= arrival.absent
         yield imported
-    if absent:
-        await database.transact(_resolve(absent, renamed))
 
 
 def _refused(session: str, line: int, reason: str) -> Imported:
@@ -83,8 +78,6 @@ class _Arrival:
         self.session = record.session
         self.record = record
         self.renamed = renamed
-        self.absent: dict[int, str] = {}
-        """Operations that lead back to a session that is not here, yet."""
 
     def transcript(self) -> list[Entry]:
         """What the entries will be once they are written."""
@@ -104,7 +97,6 @@ class _Arrival:
 
 @work
 def _bring(arrival: _Arrival, line: int, *, as_copy: bool) -> Steps[Imported]:
-    arrival.absent.clear()
     archived = arrival.session.id
     id_, fate = archived, Fate.IMPORTED
     same = yield from _is_there(id_, arrival)
@@ -237,28 +229,18 @@ def _insert_turns(number: int, session: ArchivedSession) -> Steps[list[int]]:
 
 
 def _insert_operations(number: int, arrival: _Arrival) -> Steps[list[int]]:
-    rows: list[tuple[Value, ...]] = []
-    absent: list[str | None] = []
-    for operation in arrival.session.operations:
-        details, missing = yield from _details(operation, arrival.renamed)
+    def values(operation: ArchivedOperation) -> tuple[Value, ...]:
+        before = operation.details.get("before")
+        details = operation.details | ({"before": arrival.renamed.get(before, before)} if before else {})
         at, undone = micros(operation.at), _micros(operation.undone_at)
-        rows.append((operation.key, number, operation.kind, at, operation.by, json_text(details), undone))
-        absent.append(missing)
+        return (operation.key, number, operation.kind, at, operation.by, json_text(details), undone)
+
     columns = "key, session_no, kind, at, by_whom, details, undone_at"
-    numbers = yield from _insert_numbered("operations", columns, number, rows)
-    arrival.absent.update({own: missing for own, missing in zip(numbers, absent, strict=True) if missing})
-    return numbers
-
-
-def _details(operation: ArchivedOperation, renamed: Mapping[str, str]) -> Steps[tuple[dict[str, Any], str | None]]:
-    """The session before by its number here; one that is not here is remembered by its id."""
-    before = operation.details.get("before")
-    if before is None:
-        return operation.details, None
-    rows = yield "SELECT no FROM sessions WHERE id = ?", (renamed.get(str(before), str(before)),)
-    if rows:
-        return {"before": rows[0][0]} | operation.details | {"before": rows[0][0]}, None
-    return {"before": None} | operation.details | {"before": None, "before_id": str(before)}, str(before)
+    return (
+        yield from _insert_numbered(
+            "operations", columns, number, [values(each) for each in arrival.session.operations]
+        )
+    )
 
 
 def _insert_numbered(table: str, columns: str, session: int, rows: list[tuple[Value, ...]]) -> Steps[list[int]]:
@@ -289,16 +271,3 @@ def _insert_entries(number: int, arrival: _Arrival, turns: Sequence[int], operat
     first, last = (arrival.session.parent_seq or 0) + 1, arrival.session.next_seq - 1
     if first <= last:
         yield from journal("append", number, first, last)
-
-
-@work
-def _resolve(absent: Mapping[int, str], renamed: Mapping[str, str]) -> Steps[None]:
-    """Ways back to sessions that came later in the same archive."""
-    for operation, before in absent.items():
-        rows = yield "SELECT no FROM sessions WHERE id = ?", (renamed.get(before, before),)
-        found = yield "SELECT details FROM operations WHERE no = ?", (operation,)
-        if rows and found:
-            details: dict[str, Any] = from_json(found[0][0])
-            details.pop("before_id", None)
-            changed = json_text(details | {"before": rows[0][0]})
-            yield "UPDATE operations SET details = ? WHERE no = ?", (changed, operation)

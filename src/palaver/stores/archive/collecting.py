@@ -149,14 +149,13 @@ def _operations(rows: Sequence[Row], principal: Principal) -> Steps[list[Archive
 
 
 def _details(details: dict[str, Any], principal: Principal) -> Steps[dict[str, Any]]:
-    """The session before, by its id: also one that was named by an import and is not here."""
-    absent = details.pop("before_id", None)
-    before = details.get("before")
-    if before is None:
-        return details | {"before": absent} if absent else details
+    """The session before is told unless it is here and somebody else's."""
     seen = visible_to(principal)
-    rows = yield f"SELECT s.id FROM sessions s WHERE s.no = ? AND {seen.sql}", (before, *seen.values)
-    return details | {"before": rows[0][0] if rows else None}
+    hidden = yield (
+        f"SELECT 1 FROM sessions s WHERE s.id = ? AND NOT ({seen.sql})",
+        (details.get("before"), *seen.values),
+    )
+    return details | {"before": None} if hidden else details
 
 
 def _participants(number: int) -> Steps[list[str]]:

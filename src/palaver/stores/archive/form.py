@@ -68,7 +68,6 @@ class ArchivedOperation(_Line):
     at: _Moment
     by: str
     details: dict[str, Any] = {}
-    """As in the store, but `before` is the id of a session."""
     undone_at: _Moment | None = None
 
 

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import msgspec
 
@@ -16,6 +18,7 @@ from palaver.domain.title import clean_title
 from palaver.domain.transcript import Entry
 from palaver.ports.store import OperationKind
 from palaver.stores.archive.form import FORMAT, HEADER, VERSION, ArchivedSession, End, Record, decode_line
+from palaver.stores.records import micros
 
 __all__ = ["Problem", "Readable", "check_header", "read_archive"]
 
@@ -187,8 +190,31 @@ def _check_parts(session: ArchivedSession) -> None:
         _check_storable(turn.error or "")
     for operation in session.operations:
         SessionKey.parse(operation.key)
-        OperationKind(operation.kind)
+        _check_details(OperationKind(operation.kind), operation.details)
         _check_storable(operation.by)
+
+
+_FIRST_MICROSECOND = micros(datetime.min.replace(tzinfo=UTC))
+_LAST_MICROSECOND = micros(datetime.max.replace(tzinfo=UTC))
+
+
+class _Details(msgspec.Struct):
+    """What `moves` needs to take an operation back."""
+
+    before: str | None = None
+    summary: int | None = None
+    key: str = ""
+    ended: Annotated[int, msgspec.Meta(ge=_FIRST_MICROSECOND, le=_LAST_MICROSECOND)] | None = None
+    reason: EndReason | None = None
+
+
+def _check_details(kind: OperationKind, given: dict[str, Any]) -> None:
+    known = {name: given[name] for name in _Details.__struct_fields__ if name in given}
+    details = msgspec.convert(known, _Details)
+    if kind is OperationKind.COMPACTION and details.summary is None:
+        raise ValueError("a compaction has no summary")
+    if kind is OperationKind.SWITCH:
+        SessionKey.parse(details.key)
 
 
 def _check_source(source: dict[str, str]) -> None:
