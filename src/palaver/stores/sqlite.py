@@ -125,6 +125,7 @@ class SqliteDatabase:
     def __init__(self, path: Path, ownership: FileOwnership) -> None:
         self.path = path
         self._ownership = ownership
+        self._loop = asyncio.get_running_loop()
         self._wakeups = Wakeups()
         self._jobs: SimpleQueue[_Job[object] | _Stop] = SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="palaver-writer", daemon=True)
@@ -139,7 +140,7 @@ class SqliteDatabase:
 
     async def transact(self, work: Work[T]) -> T:
         self._refuse_when_closed()
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[T] = self._loop.create_future()
         self._jobs.put(_Job(work, future))  # pyright: ignore[reportArgumentType]
         return await future
 
@@ -244,12 +245,9 @@ class SqliteDatabase:
             self._db.execute("ROLLBACK")
 
     def _hand_over(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
-        """Wake each loop once for the whole batch."""
-        loops = {job.future.get_loop() for job in batch}
-        for loop in loops:
-            mine = [job for job in batch if job.future.get_loop() is loop]
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(self._settle, mine, notified)
+        """Wake the loop once for the whole batch."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._settle, batch, notified)
 
     def _settle(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
         for job in batch:
