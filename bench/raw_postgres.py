@@ -6,10 +6,7 @@ import asyncpg
 
 from bench.raw import Call, Script
 from palaver.ports.work import Lock, Notify, Row, Statement, Work
-from palaver.stores.postgres import (
-    _CHANNEL,  # pyright: ignore[reportPrivateUsage]
-    _dialect,  # pyright: ignore[reportPrivateUsage]
-)
+from palaver.stores.postgres import CHANNEL, LOCK, dialect
 
 __all__ = ["BarePool", "RawPostgres"]
 
@@ -58,10 +55,10 @@ class RawPostgres:
 def _in_postgres(statement: Statement) -> Call:
     """Locks and wake-ups are statements there."""
     if isinstance(statement, Lock):
-        return "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (statement.name,)
+        return LOCK, (statement.name,)
     if isinstance(statement, Notify):
-        return "SELECT pg_notify($1, $2)", (_CHANNEL, statement.topic)
-    return _dialect(statement[0]), statement[1]
+        return "SELECT pg_notify($1, $2)", (CHANNEL, statement.topic)
+    return dialect(statement[0]), statement[1]
 
 
 async def _run(connection: Any, call: Call) -> list[Row]:  # noqa: ANN401

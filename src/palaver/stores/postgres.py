@@ -1,25 +1,32 @@
 """PostgreSQL: a pool of connections that reconnects by itself, and one that listens for wake-ups."""
 
 import asyncio
+import random
 import re
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
+from itertools import count
 from typing import Any, TypeVar
 
 import asyncpg
 
 from palaver.domain.errors import StoreError, StoreUnavailable
 from palaver.ports.work import Lock, Notify, Row, Statement, Steps, Work
+from palaver.stores.values import storable
 from palaver.stores.wakeups import Wakeups
 
-__all__ = ["PostgresDatabase"]
+__all__ = ["CHANNEL", "LOCK", "PostgresDatabase", "dialect"]
 
 T = TypeVar("T")
 # asyncpg has no types of its own.
 Connection = Any
 _asyncpg: Any = asyncpg
 
-_CHANNEL = "palaver"
+CHANNEL = "palaver"
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
+_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
 _TRIES = 8
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -39,32 +46,38 @@ _LOST = (
 
 
 @lru_cache(maxsize=512)
-def _dialect(sql: str) -> str:
+def dialect(sql: str) -> str:
     """Our SQL in PostgreSQL's words: numbered values, and what only it understands taken out of comments."""
-    numbers = iter(range(1, 1000))
+    numbers = count(1)
     numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
     return re.sub(r"/\*pg (.*?)\*/", r"\1", numbered)
 
 
-async def _drive(connection: Connection, steps: Steps[T]) -> T:
+async def _drive(connection: Connection, steps: Steps[T], topics: set[str]) -> T:
     try:
         statement = next(steps)
         while True:
+            if isinstance(statement, Notify):
+                topics.add(statement.topic)
             statement = steps.send(await _run(connection, statement))
     except StopIteration as finished:
         return finished.value
 
 
 async def _run(connection: Connection, statement: Statement) -> list[Row]:
-    if isinstance(statement, Lock):
-        return await connection.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", statement.name)
     if isinstance(statement, Notify):
-        return await connection.fetch("SELECT pg_notify($1, $2)", _CHANNEL, statement.topic)
+        return []  # it goes with the commit
+    if isinstance(statement, Lock):
+        return await connection.fetch(LOCK, statement.name)
     sql, values = statement
     if isinstance(values, list):
-        await connection.executemany(_dialect(sql), values)
+        await connection.executemany(dialect(sql), [storable(row) for row in values])
         return []
-    return await connection.fetch(_dialect(sql), *values)
+    return await connection.fetch(dialect(sql), *storable(values))
+
+
+async def _keep(_: Connection) -> None:
+    """Work leaves nothing behind in a session, so there is nothing to clear before the next."""
 
 
 class PostgresDatabase:
@@ -84,7 +97,7 @@ class PostgresDatabase:
     async def open(self) -> None:
         try:
             self._pool = await _asyncpg.create_pool(
-                self._url, min_size=1, max_size=self._connections, command_timeout=60
+                self._url, min_size=1, max_size=self._connections, command_timeout=60, reset=_keep
             )
         except (*_LOST, asyncpg.PostgresError) as error:
             raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
@@ -131,8 +144,9 @@ class PostgresDatabase:
                 return await self._attempt(work, read_only=read_only)
             except (*_YIELDED, *_LOST) as error:
                 if attempt == _TRIES - 1:
-                    raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
-                await asyncio.sleep(pause)
+                    raise StoreUnavailable(_why(error)) from error
+                # Not all at the same moment, or those who were in each other's way meet again.
+                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
                 pause = min(pause * 2, _LONGEST_PAUSE)
             except asyncpg.PostgresError as error:
                 raise StoreError(f"the database refused: {error}") from error
@@ -170,7 +184,7 @@ class PostgresDatabase:
 
         connection.add_termination_listener(on_cut)
         try:
-            await connection.add_listener(_CHANNEL, on_notify)
+            await connection.add_listener(CHANNEL, on_notify)
             self._wakeups.wake_all()
             while not cut.is_set():
                 try:
@@ -181,24 +195,34 @@ class PostgresDatabase:
             connection.terminate()
 
 
+def _why(error: Exception) -> str:
+    if isinstance(error, _YIELDED):
+        return f"PostgreSQL gave way to others {_TRIES} times, and nothing was written: {error}"
+    return f"PostgreSQL does not answer: {error}"
+
+
 async def _in_transaction(connection: Connection, work: Work[T], *, read_only: bool) -> T:
-    isolation = "repeatable_read" if read_only else "read_committed"
-    transaction = connection.transaction(readonly=read_only, isolation=isolation)
-    await transaction.start()
+    topics: set[str] = set()
     try:
-        result = await _drive(connection, iter(work))
+        await connection.execute(_READ if read_only else _WRITE)
+        result = await _drive(connection, iter(work), topics)
+        await _commit(connection, topics)
     except BaseException:
         # Whatever ended the work stays the reason, also when the connection breaks while it is taken back.
         with suppress(*_LOST):
-            await transaction.rollback()
+            await connection.execute("ROLLBACK;")
         raise
-    await _commit(transaction)
     return result
 
 
-async def _commit(transaction: Connection) -> None:
+async def _commit(connection: Connection, topics: Iterable[str]) -> None:
     """A commit that got no answer may have happened: it is never tried again blindly."""
     try:
-        await transaction.commit()
+        await connection.execute("".join(map(_notify, topics)) + "COMMIT;")
     except _LOST as error:
         raise StoreUnavailable("PostgreSQL was lost during a commit: it is not known whether it happened") from error
+
+
+def _notify(topic: str) -> str:
+    quoted = topic.replace("'", "''")
+    return f"NOTIFY {CHANNEL}, '{quoted}'; "
