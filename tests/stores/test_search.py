@@ -126,6 +126,10 @@ async def test_an_empty_query_is_refused(store: Store, query: str) -> None:
         "((((((((((a",
         "a.b.c.d.e.f.g.h.i.j.k.l",
         "👍" * 500,
+        "".join(map(chr, range(0x4E00, 0x5500))),
+        " ".join(map(chr, range(0x4E00, 0x5500))),
+        ".".join(f"w{number}" for number in range(400)),
+        "\u0e48\u0e33 \u1160 \u3099",
     ],
 )
 async def test_any_query_is_answered(world: World, query: str) -> None:

@@ -3,6 +3,8 @@
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from palaver.domain.errors import NotFound
 from palaver.domain.query import Clause, parse_query
@@ -11,6 +13,7 @@ from palaver.domain.source import Source
 from palaver.domain.terms import cut, pages
 from palaver.ports.search import Order
 from palaver.stores import moves, sessions, transcript
+from palaver.stores.search.snippets import snippet_of
 from palaver.stores.store import Store
 from tests.stores.speech import tell, texts, topic
 from tests.stores.world import OPERATOR, World, dm, key_of
@@ -83,10 +86,12 @@ def _naive(query: str, text: str) -> bool:
 async def test_finds_exactly_what_a_plain_look_finds(world: World, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:  # the ways of large stores, in a small one
         monkeypatch.setattr("palaver.stores.search.sqlite_lookup._WINDOW", 7)
-        monkeypatch.setattr("palaver.stores.search.postgres_index._WINDOW", 7)
+        monkeypatch.setattr("palaver.stores.search.postgres_lookup._WINDOW", 7)
         monkeypatch.setattr("palaver.stores.search.truth._MOST_NAMED", 1)
         monkeypatch.setattr("palaver.stores.search.finding._SPARE", 1)
         monkeypatch.setattr("palaver.stores.search.finding._RANKED", 9)
+        monkeypatch.setattr("palaver.stores.search.finding._LOOKED", 12)
+        monkeypatch.setattr("palaver.stores.search.postgres_index._MANY", 1)
     chance = random.Random(seed)  # noqa: S311 - the same every time
     sources = [dm("1"), dm("2"), topic("1"), topic("2"), dm("1", platform="discord")]
     for step in range(50):
@@ -124,3 +129,16 @@ async def _seen_by(store: Store, principal: Principal) -> list[str]:
             continue
         found += [entry.text for entry in entries]
     return found
+
+
+@given(
+    st.text(st.sampled_from("a b\n\t中👍\u0301\u200d\x00ab🇩") | st.characters(), max_size=400), st.sampled_from("ab中")
+)
+def test_a_snippet_is_one_line_with_its_marks_inside(text: str, word: str) -> None:
+    marks = parse_query(word).marks(text)
+    snippet, shown = snippet_of(text, marks)
+    assert len(snippet) <= 170
+    assert len(snippet.splitlines()) <= 1
+    assert all(0 <= start < end <= len(snippet) for start, end in shown)
+    assert bool(shown) == bool(marks)
+    assert [span for span in shown if snippet[span[0] : span[1]].isspace()] == []

@@ -25,11 +25,12 @@ __all__ = [
     "Need",
     "Wanted",
     "documents_of",
+    "session_tag",
     "terms_of",
     "want",
 ]
 
-FORMAT = f"1/{VERSION}"
+FORMAT = f"2/{VERSION}"
 """An index in another format is thrown away."""
 
 
@@ -46,7 +47,7 @@ class Document(NamedTuple):
 def documents_of(entry_id: int, entry: Entry, session: int, platform: str) -> Iterator[Document]:
     if not entry.text:
         return
-    tags = [_tag("s", str(session)), _tag("r", entry.role.value), _hashed("m", platform)]
+    tags = [session_tag(session), _tag("r", entry.role.value), _hashed("m", platform)]
     if entry.sender and entry.sender.id:
         tags.append(_hashed("p", f"{platform}:{encode_id(entry.sender.id)}"))
     for page, (start, end) in enumerate(pages(entry.text)):
@@ -60,6 +61,10 @@ def terms_of(body: str) -> list[str]:
     """Every term of a document, as often as it comes."""
     line, _, extras = body.partition("|")
     return [*index_terms(line), *extras[:-1].split("|")]
+
+
+def session_tag(number: int) -> str:
+    return _tag("s", str(number))
 
 
 def _tag(kind: str, value: str) -> str:
@@ -83,28 +88,29 @@ class Need(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Every need and every group of tags must be met; of a group, one tag is enough."""
+    """Every need and every tag must be met."""
 
     needs: tuple[Need, ...]
-    tags: tuple[tuple[str, ...], ...]
+    tags: tuple[str, ...]
+    sessions: tuple[int, ...] | None
+    """In one of these, if it is confined to any."""
     since: int | None
     until: int | None
 
 
 def want(query: Query, narrowed: SearchFilter, sessions: Sequence[int] | None) -> Wanted:
     """`sessions` are those the search is confined to, if there are few enough to name them."""
-    tags: list[tuple[str, ...]] = []
-    if sessions is not None:
-        tags.append(tuple(_tag("s", str(number)) for number in sessions))
+    tags: list[str] = []
     if narrowed.role is not None:
-        tags.append((_tag("r", narrowed.role.value),))
+        tags.append(_tag("r", narrowed.role.value))
     if narrowed.platform is not None:
-        tags.append((_hashed("m", narrowed.platform),))
+        tags.append(_hashed("m", narrowed.platform))
     if narrowed.person is not None:
-        tags.append((_hashed("p", narrowed.person),))
+        tags.append(_hashed("p", narrowed.person))
     return Wanted(
         tuple(map(_need, query.clauses)),
         tuple(tags),
+        None if sessions is None else tuple(sessions),
         None if narrowed.since is None else micros(narrowed.since),
         None if narrowed.until is None else micros(narrowed.until),
     )

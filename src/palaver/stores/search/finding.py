@@ -25,6 +25,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _RANKED = 200
 _RANKED_PHRASES = 64  # each is looked up in the text itself
+_LOOKED = 1000
 _SPARE = 8
 _TRIES = 4
 _LARGEST_CHUNK = 1000
@@ -79,15 +80,14 @@ class IndexSearch:
         wanted = want(asked, narrowed, scope)
         found: dict[int, _Found] = {}
         if order is Order.BEST:
-            confined = principal.sees_all or scope is not None
-            size = _RANKED_PHRASES if any(need.needles for need in wanted.needs) else _RANKED
-            async for pool in self._pools(wanted, None if confined else principal, max(size, limit + _SPARE)):
-                await self._load(found, best_of(asked, pool), principal, limit)
+            confined = principal.sees_all or wanted.sessions is not None
+            async for pool in self._pools(wanted, None if confined else principal, limit + _SPARE):
+                await self._load(found, best_of(asked, pool), principal, limit, step=limit + _SPARE)
                 if len(found) >= limit:
                     break
         else:
             async for chunk in self._chunks(wanted, limit + _SPARE, bodies=False):
-                await self._load(found, chunk, principal, limit)
+                await self._load(found, chunk, principal, limit, step=_LARGEST_CHUNK)
                 if len(found) >= limit:
                     break
         hits = await asyncio.to_thread(_hits, asked, list(found.values())[:limit])
@@ -110,14 +110,17 @@ class IndexSearch:
             last = chunk[-1]
             size = min(size * 2, max(size, _LARGEST_CHUNK))
 
-    async def _pools(self, wanted: Wanted, principal: Principal | None, size: int) -> AsyncIterator[list[Candidate]]:
-        """As many as are ranked at once; where few of them may be seen by this principal, only those."""
+    async def _pools(self, wanted: Wanted, principal: Principal | None, least: int) -> AsyncIterator[list[Candidate]]:
+        """What is ranked together: the newest this principal may see; fewer where most is for others."""
+        size = max(least, _RANKED_PHRASES if any(need.needles for need in wanted.needs) else _RANKED)
         pool: list[Candidate] = []
+        looked = 0
         async for chunk in self._chunks(wanted, size, bodies=True):
             pool += chunk if principal is None else await self._visible(chunk, principal)
-            if len(pool) >= size:
+            looked += len(chunk)
+            if len(pool) >= (size if looked < _LOOKED else least):
                 yield pool
-                pool = []
+                pool, looked = [], 0
         if pool:
             yield pool
 
@@ -126,10 +129,15 @@ class IndexSearch:
         return [each for each in chunk if each.entry in seen]
 
     async def _load(
-        self, found: dict[int, "_Found"], candidates: Sequence[Candidate], principal: Principal, limit: int
+        self,
+        found: dict[int, "_Found"],
+        candidates: Sequence[Candidate],
+        principal: Principal,
+        limit: int,
+        *,
+        step: int,
     ) -> None:
-        """Add those that may be seen; an entry once, however many of its pages fit."""
-        step = limit + _SPARE
+        """Add those that may be seen, so many at a time; an entry once, however many of its pages fit."""
         for start in range(0, len(candidates), step):
             some = [each for each in candidates[start : start + step] if each.entry not in found]
             loaded = await self._database.read(load([each.entry for each in some], principal))

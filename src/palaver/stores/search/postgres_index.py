@@ -6,7 +6,7 @@ remembered one by one until the running ones have ended: nothing that is committ
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, TypeVar
 
 import asyncpg
@@ -19,12 +19,12 @@ from palaver.stores.search.documents import (
     Candidate,
     Document,
     IndexLost,
-    Need,
     Wanted,
     terms_of,
 )
+from palaver.stores.search.postgres_lookup import find_candidates
 from palaver.stores.search.truth import Noted, Progress, changes_of
-from palaver.stores.sessions import Filter
+from palaver.stores.transcript import SEQS
 
 __all__ = ["PostgresIndex"]
 
@@ -32,16 +32,16 @@ T = TypeVar("T")
 
 _LOCK = Lock("search index")
 _NOTES = 256
-_WINDOW = 2_000
-_BEGINNING = 16_384
+_MANY = 5_000
 _TABLES = ("search_documents", "search_ahead", "search_mark")
 _SCHEMA = (
     "CREATE TABLE search_documents ("
-    " id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, entry BIGINT NOT NULL, page BIGINT NOT NULL,"
-    " at BIGINT NOT NULL, body TEXT NOT NULL, terms TSVECTOR NOT NULL)",
-    "CREATE UNIQUE INDEX search_documents_by_entry ON search_documents (entry, page)",
+    " id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, session BIGINT NOT NULL, entry BIGINT NOT NULL,"
+    " page BIGINT NOT NULL, at BIGINT NOT NULL, body TEXT NOT NULL, terms TSVECTOR NOT NULL)",
+    "CREATE UNIQUE INDEX search_documents_by_entry ON search_documents (session, entry, page)",
     "CREATE INDEX search_documents_by_time ON search_documents (at, id)",
-    "CREATE INDEX search_documents_by_term ON search_documents USING gin (terms)",
+    # What waits to be sorted into the index is read one by one by every search: so not much may wait.
+    "CREATE INDEX search_documents_by_term ON search_documents USING gin (terms) WITH (gin_pending_list_limit = 128)",
     "CREATE TABLE search_ahead (pos BIGINT PRIMARY KEY, xid XID8 NOT NULL, done BIGINT NOT NULL)",
     "CREATE TABLE search_mark (format TEXT NOT NULL, xid XID8 NOT NULL, pos BIGINT NOT NULL, version BIGINT NOT NULL)",
     # Rows that came with a dump carry the ids of another server; here they are as old as their arrival.
@@ -96,10 +96,13 @@ class PostgresIndex:
                     continue
                 self._complete = read.table
                 if not read.noted and not read.forgettable:
-                    return entries
+                    break
                 documents = await asyncio.to_thread(_documents_of, read.progress)
                 if await self._whole(self._database.transact(_write(read, documents))):
                     entries += sum(len(change.entries) for change in read.progress.changes)
+            if entries >= _MANY:
+                await self._whole(self._database.transact(_study()))
+            return entries
 
     async def _unread(self) -> _Read | None:
         """None if there are no tables, or not such that they could be used."""
@@ -112,7 +115,7 @@ class PostgresIndex:
 
     async def candidates(self, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool) -> list[Candidate]:
         complete = self._complete
-        table, found = await self._whole(self._database.read(_candidates(wanted, after, limit, bodies=bodies)))
+        table, found = await self._whole(self._database.read(find_candidates(wanted, after, limit, bodies=bodies)))
         if table != complete:
             raise IndexLost("the tables were replaced")
         return found
@@ -212,12 +215,14 @@ def _write(read: _Read, documents: Sequence[Document]) -> Steps[bool]:
     rows = yield "SELECT version FROM search_mark", ()
     if [row[0] for row in rows] != [read.mark.version]:
         return False
-    ranges: list[tuple[Value, ...]] = [(change.first, change.last) for change in read.progress.changes]
-    yield "DELETE FROM search_documents WHERE entry >= ? AND entry <= ?", ranges
-    values: list[tuple[Value, ...]] = [(*each, " ".join(set(terms_of(each.body)))) for each in documents]
+    ranges: list[tuple[Value, ...]] = [(each.session, each.first, each.last) for each in read.progress.changes]
+    yield "DELETE FROM search_documents WHERE session = ? AND entry >= ? AND entry <= ?", ranges
+    values: list[tuple[Value, ...]] = [
+        (each.entry // SEQS, *each, " ".join(set(terms_of(each.body)))) for each in documents
+    ]
     yield (
-        "INSERT INTO search_documents (entry, page, at, body, terms)"
-        " VALUES (?, ?, ?, ?, array_to_tsvector(string_to_array(?, ' ')))",
+        "INSERT INTO search_documents (session, entry, page, at, body, terms)"
+        " VALUES (?, ?, ?, ?, ?, array_to_tsvector(string_to_array(?, ' ')))",
         values,
     )
     yield from _move_on(read)
@@ -246,66 +251,7 @@ def _move_on(read: _Read) -> Steps[None]:
     yield "UPDATE search_mark SET xid = ?::text::xid8, pos = ?, version = version + 1", (str(mark[0]), mark[1])
 
 
-# Reading
-
-
 @work
-def _candidates(
-    wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool
-) -> Steps[tuple[int, list[Candidate]]]:
-    """First the newest documents one by one, where a common word is found at once; then whatever the index has."""
-    bounds, needles = _all_of(_bounds(wanted, after)), _all_of(_needles(wanted))
-    columns = f"id, entry, page, at{f', left(body, {_BEGINNING})' if bodies else ''}"
-    match = _match(wanted)
-    rows = yield (
-        f"SELECT {columns} FROM (SELECT * FROM search_documents WHERE {bounds.sql} ORDER BY at DESC, id DESC"
-        f" LIMIT {_WINDOW}) d WHERE terms @@ ?::text::tsquery AND {needles.sql} ORDER BY at DESC, id DESC LIMIT ?",
-        (*bounds.values, match, *needles.values, limit),
-    )
-    if len(rows) < limit:
-        rows = yield (
-            "WITH found AS MATERIALIZED (SELECT id, at FROM search_documents"
-            f" WHERE terms @@ ?::text::tsquery AND {bounds.sql} AND {needles.sql})"
-            f" SELECT {columns} FROM search_documents WHERE id IN"
-            " (SELECT id FROM found ORDER BY at DESC, id DESC LIMIT ?) ORDER BY at DESC, id DESC",
-            (match, *bounds.values, *needles.values, limit),
-        )
-    # Asked for last: now that it was read, it cannot be replaced before we are done.
-    table = yield "SELECT to_regclass('search_documents')::oid::bigint", ()
-    return table[0][0], [Candidate(*row) for row in rows]
-
-
-def _all_of(parts: Iterator[Filter]) -> Filter:
-    found = list(parts)
-    return Filter(
-        " AND ".join(["TRUE", *(part.sql for part in found)]), tuple(v for part in found for v in part.values)
-    )
-
-
-def _bounds(wanted: Wanted, after: Candidate | None) -> Iterator[Filter]:
-    if after is not None:
-        yield Filter("(at, id) < (?, ?)", (after.at, after.number))
-    if wanted.since is not None:
-        yield Filter("at >= ?", (wanted.since,))
-    if wanted.until is not None:
-        yield Filter("at < ?", (wanted.until,))
-
-
-def _needles(wanted: Wanted) -> Iterator[Filter]:
-    for need in wanted.needs:
-        if need.needles:
-            yield Filter(f"({' OR '.join(['strpos(body, ?) > 0'] * len(need.needles))})", need.needles)
-
-
-def _match(wanted: Wanted) -> str:
-    tags = [" | ".join(map(_quoted, group)) for group in wanted.tags]
-    return " & ".join(f"({part})" for part in (*map(_option, wanted.needs), *tags))
-
-
-def _option(need: Need) -> str:
-    star = ":*" if need.prefix else ""
-    return " | ".join(f"({' & '.join(map(_quoted, terms))}{star})" for terms in need.options)
-
-
-def _quoted(term: str) -> str:
-    return f"'{term}'"
+def _study() -> Steps[None]:
+    """The planner must not wait for the next autovacuum to know what is in a table that was just filled."""
+    yield "ANALYZE search_documents", ()

@@ -24,7 +24,7 @@ def snippet_of(text: str, marks: Sequence[Span]) -> tuple[str, tuple[Span, ...]]
     shown = tuple(
         (len(opening) + places[low - start], len(opening) + places[high - start - 1] + 1)
         for low, high in ((max(low, start), min(high, end)) for low, high in marks)
-        if low < high
+        if low < high and line
     )
     return f"{opening}{line}{closing}", shown
 
@@ -35,7 +35,7 @@ def _edge(text: str, index: int, keep: int, step: int) -> int:
         return index
     for near in range(index, index + step * _REACH, step):
         if text[near].isspace() and (near < keep) == (step > 0):
-            return near
+            return near + (step > 0)
     while 0 < index < len(text) and not can_cut(text, index) and index != keep:
         index += step
     return index

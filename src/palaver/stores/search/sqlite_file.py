@@ -25,12 +25,10 @@ CREATE VIRTUAL TABLE terms USING fts5 (
   body, content='', columnsize=0, detail=none, tokenize="ascii tokenchars '_'"
 );
 """
-# Not the file's fault: somebody else holds it, or the disk is full or closed to us.
-_PASSING = frozenset({
-    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT,
-})  # fmt: skip
-_STEP = 2_000
+# What tells that the file itself is spoiled, and not that it is locked, the disk full or the question bad.
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CONSTRAINT})
+_DAMAGE_SAID = ("no such table", "no such column", "vtable constructor failed", "malformed")
+_STEP = 500
 
 
 class Mark(NamedTuple):
@@ -80,9 +78,9 @@ class IndexFile:
             finally:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, OSError) as error:
             self.close()
-            if _is_passing(error):
+            if not _is_damage(error):
                 raise StoreUnavailable(f"the search index {self._path} cannot be used now: {error}") from error
             self.clear()
             raise IndexLost(str(error)) from error
@@ -212,9 +210,11 @@ class IndexFile:
         return self._use(read)
 
 
-def _is_passing(error: sqlite3.DatabaseError) -> bool:
-    code = getattr(error, "sqlite_errorcode", 0) or 0
-    return code & 0xFF in _PASSING
+def _is_damage(error: Exception) -> bool:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return isinstance(error, sqlite3.DatabaseError)  # not said by SQLite, but by whoever read the file
+    return code & 0xFF in _DAMAGE or str(error).startswith(_DAMAGE_SAID)
 
 
 def _inode_of(path: Path) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from palaver.ports.work import Steps, work
@@ -34,21 +35,25 @@ class SqliteIndex:
 
     async def catch_up(self, *, tidy: bool) -> int:
         async with self._one_at_a_time:
-            entries = 0
-            while True:
-                mark = await self._run(self._file.mark)
-                read = await self._database.read(_after(mark))
-                if read.progress is None:
-                    await self._run(self._file.clear)
-                elif read.mark == mark:
-                    break
-                else:
-                    batch = Batch(mark, read.mark, read.progress.changes)
-                    entries += await self._run(lambda batch=batch: self._file.take(batch))
+            entries = await self._read_on()
             self._complete = await self._run(lambda: self._file.generation)
-            while tidy and await self._run(self._file.tidy):
-                pass
-            return entries
+        while tidy and await self._run(self._file.tidy):
+            pass  # small steps, so that a search need not wait for all of them
+        return entries
+
+    async def _read_on(self) -> int:
+        """Read the journal to its end."""
+        entries = 0
+        while True:
+            mark = await self._run(self._file.mark)
+            read = await self._database.read(_after(mark))
+            if read.progress is None:
+                await self._run(self._file.clear)
+            elif read.mark == mark:
+                return entries
+            else:
+                batch = Batch(mark, read.mark, read.progress.changes)
+                entries += await self._run(partial(self._file.take, batch))
 
     async def candidates(self, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool) -> list[Candidate]:
         complete = self._complete

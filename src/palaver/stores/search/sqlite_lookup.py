@@ -8,7 +8,8 @@ common ones are found at once; only what is rare there is left to FTS5.
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from palaver.stores.search.documents import Candidate, Need, Wanted
+from palaver.stores.search.conditions import all_of
+from palaver.stores.search.documents import Candidate, Need, Wanted, session_tag
 from palaver.stores.sessions import Filter
 
 __all__ = ["MICROS", "PER_SECOND", "find_candidates"]
@@ -26,7 +27,7 @@ def find_candidates(
     """`late` is how many seconds behind its time a document may stand."""
     words = [need for need in wanted.needs if not need.prefix]
     beginnings = [need for need in wanted.needs if need.prefix]
-    bounds, tests = _all_of(_bounds(wanted, after, late)), _all_of(_tests(wanted))
+    bounds, tests = all_of(_bounds(wanted, after, late)), all_of(_tests(wanted))
     columns = f"d.id, d.entry, d.page, d.at{f', substr(d.body, 1, {_BEGINNING})' if bodies else ''}"
     if beginnings:
         near = _numbers(_match(words, wanted), bounds)
@@ -61,11 +62,6 @@ def _select(db: sqlite3.Connection, columns: str, numbers: Filter, tests: Filter
     return [Candidate(*row) for row in rows]
 
 
-def _all_of(parts: Iterator[Filter]) -> Filter:
-    found = list(parts)
-    return Filter(" AND ".join(["1", *(part.sql for part in found)]), tuple(v for part in found for v in part.values))
-
-
 def _bounds(wanted: Wanted, after: Candidate | None, late: int) -> Iterator[Filter]:
     if after is not None:
         yield Filter("n.rowid < ?", (after.number,))
@@ -87,8 +83,8 @@ def _tests(wanted: Wanted) -> Iterator[Filter]:
 
 
 def _match(needs: Sequence[Need], wanted: Wanted) -> str:
-    tags = [" OR ".join(map(_quoted, group)) for group in wanted.tags]
-    return " AND ".join(f"({part})" for part in (*map(_option, needs), *tags))
+    sessions = [" OR ".join(_quoted(session_tag(each)) for each in wanted.sessions)] if wanted.sessions else []
+    return " AND ".join(f"({part})" for part in (*map(_option, needs), *map(_quoted, wanted.tags), *sessions))
 
 
 def _option(need: Need) -> str:

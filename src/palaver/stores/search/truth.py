@@ -14,7 +14,7 @@ from palaver.stores.transcript import SEQS
 __all__ = ["Change", "Noted", "Progress", "changes_of", "findable", "load", "neighbours_of", "scope_of"]
 
 _INDEXED = frozenset({"append", "delete"})
-_MOST_NAMED = 200
+_MOST_NAMED = 1000
 _ROWS = 64
 _ENTRIES = 512
 _BYTES = 4 * 1024 * 1024
@@ -145,12 +145,14 @@ def _found(columns: str, entries: Sequence[int], principal: Principal, more: str
     seen = visible_to(principal)
     ids = _padded(entries)
     marks = ", ".join("?" * len(ids))
-    values: tuple[Value, ...] = (*ids, *seen.values, *seen.values)
+    # Sessions are named, and asked one by one who may see them, or a planner might go through all there are of them.
+    values: tuple[Value, ...] = (*ids, *(each // SEQS for each in ids), *seen.values, *seen.values)
     return (
         yield (
             f"SELECT {columns} FROM (SELECT e.id, e.body, e.id % {SEQS} AS seq, s.no, s.parent, s.parent_seq"
             f" FROM entries e JOIN sessions s ON s.no = e.id / {SEQS}"
-            f" WHERE e.id IN ({marks}) AND {_SHOWN} AND {seen.sql}) x {more}"
+            f" WHERE e.id IN ({marks}) AND s.no IN ({marks}) AND {_SHOWN}"
+            f" AND CASE WHEN {seen.sql} THEN 1 END = 1) x {more}"
             f" WHERE NOT EXISTS (SELECT 1 FROM sessions s JOIN entries e ON e.id = s.no * {SEQS} + x.seq"
             f" WHERE x.seq <= x.parent_seq AND s.id = x.parent AND {_SHOWN} AND {seen.sql})",
             values,
