@@ -17,7 +17,7 @@ from palaver.domain.transcript import Entry, Role, ToolCall
 from palaver.domain.turn import Inbound, Outbound, Turn, Usage
 from palaver.ports.store import ResetRule
 from palaver.ports.work import Steps, Value, Work, work
-from palaver.stores import sessions, transcript, turns
+from palaver.stores import inbox, sessions, transcript, turns
 from palaver.stores.opening import open_store
 from palaver.stores.records import TURN_COLUMNS, micros, prepare, source_text, turn_of
 from palaver.stores.sqlite import connect, drive
@@ -162,7 +162,7 @@ def _said(seq: int, at: datetime) -> Entry:
 def running(number: int) -> Steps[None]:
     """A message that came in and the turn that is about to answer it."""
     inbound = Inbound(source=source(number), text=f"question {number} " + _WORDS, at=NOON)
-    yield from turns.accept(inbound, key(number), NOON)
+    yield from inbox.accept(inbound, key(number), NOON)
     yield from turns.begin(key(number), "bench", NOON, _LEASE, lambda _: RULE)
 
 

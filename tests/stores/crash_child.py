@@ -19,10 +19,10 @@ from time import monotonic
 from palaver.domain.lifecycle import OutboxState
 from palaver.domain.turn import Inbound, Outbound, Turn, Usage
 from palaver.ports.work import Row
-from palaver.stores import outbox, turns
+from palaver.stores import inbox, outbox, turns
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
-from tests.stores.world import LEASE, NEVER, NOON, answer, dm, key_of
+from tests.stores.world import LEASE, NEVER, NOON, answer, dm, key_of, only_begun
 
 ROOT = Path(__file__).parents[2]
 USERS = ("1", "2", "3")
@@ -64,7 +64,9 @@ class Writer:
         for number in range(TURNS):
             user = USERS[(task + number) % len(USERS)]
             await self.accept(user, f"{self.worker} {task} {number}")
-            begun = await self.store.transact(turns.begin(key_of(dm(user)), self.worker, self.now, LEASE, NEVER))
+            begun = only_begun(
+                await self.store.transact(turns.begin(key_of(dm(user)), self.worker, self.now, LEASE, NEVER))
+            )
             if begun:
                 acknowledge("begun", begun.turn.number, [each.number for each in begun.messages])
                 await self.append(begun.turn)
@@ -72,7 +74,7 @@ class Writer:
 
     async def accept(self, user: str, name: str) -> None:
         inbound = Inbound(source=dm(user, message_id=name), text=name, at=self.now)
-        number = await self.store.transact(turns.accept(inbound, key_of(dm(user)), self.now))
+        number = await self.store.transact(inbox.accept(inbound, key_of(dm(user)), self.now))
         acknowledge("accepted", number, name)
 
     async def append(self, turn: Turn) -> None:

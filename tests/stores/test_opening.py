@@ -20,7 +20,7 @@ import pytest
 from palaver.domain.errors import InvalidInput, NewerSchema, PalaverError, StoreError, StoreInUse, StoreUnavailable
 from palaver.domain.turn import Inbound
 from palaver.ports.work import Row, Steps, Work, work
-from palaver.stores import opening, turns
+from palaver.stores import inbox, opening
 from palaver.stores.invariants import violations
 from palaver.stores.opening import open_store
 from palaver.stores.ownership import refuse_network_disk
@@ -35,7 +35,7 @@ PATIENCE = 20
 
 
 def accept(text: str) -> Work[int | None]:
-    return turns.accept(Inbound(source=dm(message_id=text), text=text, at=NOON), key_of(dm()), NOON)
+    return inbox.accept(Inbound(source=dm(message_id=text), text=text, at=NOON), key_of(dm()), NOON)
 
 
 @work

@@ -9,7 +9,7 @@ from palaver.domain.lifecycle import EndReason, TurnState
 from palaver.domain.session import Principal
 from palaver.ports.store import Opening
 from palaver.ports.work import Steps, Value, work
-from palaver.stores import moves, removal, sessions, transcript, turns
+from palaver.stores import inbox, moves, removal, sessions, transcript, turns
 from palaver.stores.invariants import violations
 from palaver.stores.removal import ProcessRuns, Pruned, PruneRule, Survey
 from palaver.stores.store import Store
@@ -75,7 +75,7 @@ async def test_a_deleted_message_that_is_delivered_again_starts_nothing(world: W
     await world.store.transact(turns.settle(begun.turn, [], [], world.now))
     await delete(world, begun.turn.session)
     assert await world.say("one", id_="m1") is None
-    assert await world.store.read(turns.inbox_row(number or 0, OPERATOR)) is None
+    assert await world.store.read(inbox.inbox_row(number or 0, OPERATOR)) is None
     assert await world.begin() is None
 
 

@@ -8,7 +8,7 @@ from palaver.domain.compaction import plan_compaction
 from palaver.domain.errors import BadArgument, EmptyTitle, NotFound, NothingToCompact, SessionBusy
 from palaver.domain.lifecycle import EndReason
 from palaver.domain.naming import Naming
-from palaver.domain.reset import Cause, ResetReason
+from palaver.domain.reset import Cause
 from palaver.domain.scope import GroupScope, Scope
 from palaver.domain.session import ModelOverride, Principal
 from palaver.domain.view import view
@@ -16,7 +16,7 @@ from palaver.platforms.catalog import PLATFORMS
 from palaver.ports.store import Opening, OperationKind
 from palaver.stores import moves, sessions, transcript, turns
 from palaver.stores.store import Store
-from tests.stores.world import IDLE_HOUR, NEVER, NOON, OPERATOR, World, answer, dm, group, key_of, rules
+from tests.stores.world import IDLE_HOUR, NEVER, NOON, OPERATOR, World, answer, dm, group, key_of
 
 ALICE, BOB = dm("7"), dm("8")
 NAMING = Naming(platform=PLATFORMS[ALICE.platform])
@@ -47,7 +47,7 @@ async def test_a_session_is_reused_and_reset_when_due(world: World) -> None:
     assert (first.opened.opening, second.opened.opening) == (Opening.CREATED, Opening.REUSED)
     world.later(minutes=60)
     third = await world.exchange("three", rules=IDLE_HOUR)
-    assert (third.opened.opening, third.opened.reason) == (Opening.RESET, ResetReason.IDLE)
+    assert (third.opened.opening, third.opened.reason) == (Opening.RESET, EndReason.IDLE)
     assert third.opened.before == first.turn.session
     ended = await world.store.read(sessions.get_visible(first.turn.session, OPERATOR))
     assert ended.end_reason is EndReason.IDLE
@@ -65,15 +65,6 @@ async def test_only_people_extend_idle_time(world: World) -> None:
     world.later(minutes=20)
     third = await world.exchange("back", rules=IDLE_HOUR)
     assert third.opened.opening is Opening.RESET
-
-
-async def test_a_live_process_holds_the_conversation(world: World) -> None:
-    await world.exchange("one")
-    world.later(hours=5)
-    policy = IDLE_HOUR(ALICE).policy
-    assert (await world.exchange("two", rules=rules(policy, (world.now,)))).opened.opening is Opening.REUSED
-    world.later(hours=5)
-    assert (await world.exchange("three", rules=rules(policy, None))).opened.opening is Opening.REUSED
 
 
 async def test_reads_change_nothing(world: World) -> None:
@@ -325,7 +316,7 @@ async def test_a_session_ended_by_its_turn_limit_starts_fresh_and_a_handed_off_o
     await world.store.transact(sessions.end(number, EndReason.HANDED_OFF, world.now))
     assert (await world.exchange("back")).opened.opening is Opening.REOPENED
     await world.store.transact(sessions.end(number, EndReason.SUSPENDED, world.now))
-    assert (await world.exchange("fresh")).opened.opening is Opening.CREATED
+    assert (await world.exchange("fresh")).opened.opening is Opening.RESET
 
 
 async def test_an_append_goes_to_the_session_of_the_turn(world: World) -> None:

@@ -24,7 +24,7 @@ from palaver.domain.transcript import Role
 from palaver.domain.turn import Delivery, Inbound, Outbound, Turn, Usage
 from palaver.ports.store import Opening, OperationKind
 from palaver.ports.work import Steps, Work, work
-from palaver.stores import moves, outbox, sessions, transcript, turns
+from palaver.stores import inbox, moves, outbox, sessions, transcript, turns
 from palaver.stores.invariants import violations
 from palaver.stores.opening import open_store
 from palaver.stores.records import (
@@ -42,7 +42,7 @@ from palaver.stores.records import (
 from palaver.stores.store import Store
 from tests.stores.conftest import ENGINES, fresh_database
 from tests.stores.model import Message, Model, Send, Talk
-from tests.stores.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, World, answer, dm, key_of
+from tests.stores.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, World, answer, dm, first, key_of, only_begun
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ Seen = dict[str, object]
 
 @work
 def look() -> Steps[Seen]:
-    seen: Seen = {"claimable": (yield from turns.claimable(10)), "broken": (yield from violations())}
+    seen: Seen = {"claimable": (yield from inbox.claimable(10)), "broken": (yield from violations())}
     sessions_ = yield f"SELECT {SESSION_COLUMNS} FROM sessions s ORDER BY s.no", ()  # noqa: S608
     entries = yield "SELECT id, body, hidden_by FROM entries ORDER BY id", ()
     for session in map(session_of, sessions_):
@@ -153,7 +153,7 @@ class StoreMachine(RuleBasedStateMachine):
         source = Source(**{**PLACES[place].to_json(), "message_id": id_})
         inbound = Inbound(source=source, text=self.word("said"), at=self.model.now, cause=cause, observed=observed)
         reason = "no" if refused else None
-        number = self.do(turns.accept(inbound, KEYS[place], self.model.now, refused=reason))
+        number = self.do(inbox.accept(inbound, KEYS[place], self.model.now, refused=reason))
         assert (number is None) == self.model.is_known(source)
         if number is not None:
             role = Role.USER if cause is Cause.HUMAN else Role.NOTE
@@ -161,7 +161,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def take(self, place: str, worker: str, limit: int, *, idle_policy: bool) -> None:
         rules = IDLE_HOUR if idle_policy else NEVER
-        begun = self.do(turns.begin(KEYS[place], worker, self.model.now, LEASE, rules, limit=limit))
+        step = turns.begin(KEYS[place], worker, self.model.now, LEASE, rules, choose=first(limit))
+        begun = only_begun(self.do(step))
         messages = [] if self.model.is_busy(KEYS[place]) else self.model.waiting(KEYS[place])[:limit]
         taken = [each.number for each in begun.messages] if begun else []
         assert taken == [each.number for each in messages]
@@ -223,9 +224,9 @@ class Turning(StoreMachine):
     def refuse(self, pick: int) -> None:
         waiting = [message for key in KEYS.values() for message in self.model.waiting(key)]
         message = waiting[pick % len(waiting)]
-        assert self.do(turns.refuse(message.number, "changed my mind"))
+        assert self.do(inbox.refuse(message.number, "changed my mind"))
         message.refused = True
-        assert not self.do(turns.refuse(message.number, "twice"))
+        assert not self.do(inbox.refuse(message.number, "twice"))
 
     def held_turn(self, pick: int) -> Turn:
         """One of the newest, at times one that was lost long ago."""
@@ -250,11 +251,10 @@ class Turning(StoreMachine):
     @rule(pick=picks)
     def extend(self, pick: int) -> None:
         turn = self.held_turn(pick)
-        step = turns.extend(turn, self.model.now, LEASE)
-        if not self.model.holds(turn):
-            return self.refused(StaleFence, step)
-        self.model.turns[turn.number].lease_until = self.model.now + LEASE
-        return self.do(step)
+        held = self.do(turns.extend([turn], self.model.now, LEASE))
+        assert held == ({turn.number} if self.model.holds(turn) else set())
+        if held:
+            self.model.turns[turn.number].lease_until = self.model.now + LEASE
 
     @precondition(lambda self: bool(self.held))
     @rule(pick=picks, state=st.sampled_from((TurnState.PARKED, TurnState.INTERRUPTED)))
@@ -399,7 +399,7 @@ class Moving(StoreMachine):
     @rule(place=places, pick=picks, elsewhere=st.booleans(), at_seq=st.one_of(st.none(), st.integers(1, 6)))
     def branch(self, place: str, pick: int, elsewhere: bool, at_seq: int | None) -> None:
         key, source, me = KEYS[place], PLACES[place], PEOPLE[place]
-        parent = self.picked(pick) if elsewhere else self.model.open_at(key)
+        parent = self.picked(pick) if elsewhere else self.model.routed(key)
         given = parent.id if parent and elsewhere else None
         step = moves.branch(key, source, me, self.model.now, by="somebody", from_session=given, at_seq=at_seq)
         if parent and elsewhere and not self.may_see(place, parent):
@@ -607,7 +607,7 @@ async def test_back_to_where_nothing_was_open_starts_fresh(world: World) -> None
     await world.store.transact(sessions.end(second.opened.session.number, EndReason.EXPIRED, world.now))
     await carry(world, second.turn.session, "alice a")
     await world.store.transact(moves.back(KEYS["alice a"], world.now, principal=me))
-    assert (await world.exchange("third", source=source)).opened.opening is Opening.CREATED
+    assert (await world.exchange("third", source=source)).turn.session != second.turn.session
 
 
 @work

@@ -10,7 +10,7 @@ from palaver.domain.source import Source
 from palaver.domain.transcript import Role, ToolCall
 from palaver.domain.turn import Inbound, Outbound
 from palaver.ports.store import Opening
-from palaver.stores import outbox, sessions, transcript, turns
+from palaver.stores import inbox, outbox, sessions, transcript, turns
 from palaver.stores.store import Store
 from tests.stores.world import LEASE, NEVER, NOON, OPERATOR, World, answer, dm, key_of
 
@@ -23,7 +23,7 @@ def world(store: Store) -> World:
 
 
 async def state_of(world: World, number: int | None) -> InboxState:
-    row = await world.store.read(turns.inbox_row(number or 0, OPERATOR))
+    row = await world.store.read(inbox.inbox_row(number or 0, OPERATOR))
     assert row
     return row.state
 
@@ -48,7 +48,7 @@ async def test_hostile_ids_are_told_apart(world: World) -> None:
 async def test_messages_without_an_id_are_all_accepted(world: World) -> None:
     for text in ("one", "one", "two"):
         inbound = Inbound(source=dm(), text=text, at=NOON)
-        assert await world.store.transact(turns.accept(inbound, key_of(dm()), NOON)) is not None
+        assert await world.store.transact(inbox.accept(inbound, key_of(dm()), NOON)) is not None
 
 
 async def test_a_hundred_first_messages_at_once_make_one_session_and_one_turn(world: World) -> None:
@@ -91,9 +91,9 @@ async def test_claimable_names_who_waits_longest_first(world: World) -> None:
     await world.say("a", dm("7"))
     await world.say("c", dm("9"))
     await world.begin(dm("8"))
-    found = await world.store.read(turns.claimable(10))
+    found = await world.store.read(inbox.claimable(10))
     assert found == [key_of(dm("7")), key_of(dm("9"))]
-    assert await world.store.read(turns.claimable(1)) == [key_of(dm("7"))]
+    assert await world.store.read(inbox.claimable(1)) == [key_of(dm("7"))]
 
 
 async def test_a_turn_leaves_its_words_its_counters_and_its_reply(world: World) -> None:
@@ -128,7 +128,7 @@ async def test_a_failed_turn_fails_its_messages_and_the_queue_goes_on(world: Wor
     begun = await world.begin()
     assert begun
     await world.store.transact(turns.settle(begun.turn, [], [], NOON, error="provider down"))
-    row = await world.store.read(turns.inbox_row(number or 0, OPERATOR))
+    row = await world.store.read(inbox.inbox_row(number or 0, OPERATOR))
     assert row
     assert (row.state, row.reason) == (InboxState.FAILED, "provider down")
     await world.say("again")
@@ -146,7 +146,6 @@ async def test_an_old_fence_writes_nothing(world: World) -> None:
     for work in (
         turns.append_to_turn(late, [answer("too late")]),
         turns.settle(late, [answer("too late")], [OUT], world.now),
-        turns.extend(late, world.now, LEASE),
         turns.halt(late, TurnState.PARKED, world.now),
     ):
         with pytest.raises(StaleFence, match="nothing was written"):
@@ -171,7 +170,7 @@ async def test_a_living_worker_keeps_its_turn(world: World) -> None:
     begun = await world.begin()
     assert begun
     world.later(seconds=50)
-    await world.store.transact(turns.extend(begun.turn, world.now, LEASE))
+    assert await world.store.transact(turns.extend([begun.turn], world.now, LEASE)) == {begun.turn.number}
     world.later(seconds=50)
     assert await world.store.transact(turns.reclaim("w2", world.now, LEASE)) == []
 
@@ -210,12 +209,12 @@ async def test_only_legal_steps(world: World) -> None:
 async def test_a_refused_message_waits_for_nothing(world: World) -> None:
     stranger = Source(platform="telegram", chat_id="66", user_id="66", message_id="m1")
     inbound = Inbound(source=stranger, text="let me in", at=NOON)
-    number = await world.store.transact(turns.accept(inbound, key_of(stranger), NOON, refused="a stranger"))
+    number = await world.store.transact(inbox.accept(inbound, key_of(stranger), NOON, refused="a stranger"))
     assert await state_of(world, number) is InboxState.REFUSED
     assert await world.begin(stranger) is None
     waiting = await world.say("hello")
-    assert await world.store.transact(turns.refuse(waiting or 0, "changed my mind"))
-    assert not await world.store.transact(turns.refuse(waiting or 0, "twice"))
+    assert await world.store.transact(inbox.refuse(waiting or 0, "changed my mind"))
+    assert not await world.store.transact(inbox.refuse(waiting or 0, "twice"))
     assert await world.begin() is None
 
 

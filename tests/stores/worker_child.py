@@ -18,10 +18,10 @@ from palaver.domain.errors import NotFound, NothingToCompact, SessionBusy, Stale
 from palaver.domain.lifecycle import OutboxState, TurnState
 from palaver.domain.session import Principal
 from palaver.domain.turn import Delivery, Inbound, Outbound, Turn, Usage
-from palaver.stores import moves, outbox, sessions, transcript, turns
+from palaver.stores import inbox, moves, outbox, sessions, transcript, turns
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
-from tests.stores.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, answer, dm, key_of
+from tests.stores.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, answer, dm, first, key_of, only_begun
 
 # One person in three places, so that sessions can be carried from one to the other.
 PLACES = (dm("7"), dm("7", thread_id="a"), dm("7", thread_id="b"))
@@ -91,13 +91,14 @@ class Worker:
         id_ = f"shared {self.chance.randrange(SHARED_IDS)}" if shared else self.word()
         source = dm("7", **({"thread_id": PLACES[place].thread_id or ""} if place else {}), message_id=id_)
         inbound = Inbound(source=source, text=self.word(), at=self.now)
-        number = await self.store.transact(turns.accept(inbound, key_of(source), self.now))
+        number = await self.store.transact(inbox.accept(inbound, key_of(source), self.now))
         self.note("accepted", place, id_, number)
 
     async def begin(self) -> None:
         place = self.chance.choice(PLACES)
         rules, limit = self.chance.choice((NEVER, NEVER, IDLE_HOUR)), self.chance.choice((1, 1, 3))
-        begun = await self.store.transact(turns.begin(key_of(place), self.name, self.now, LEASE, rules, limit=limit))
+        begin = turns.begin(key_of(place), self.name, self.now, LEASE, rules, choose=first(limit))
+        begun = only_begun(await self.store.transact(begin))
         if begun:
             self.held.append(begun.turn)
             self.note("begun", begun.turn.number, [message.number for message in begun.messages])

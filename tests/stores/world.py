@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from zoneinfo import ZoneInfo
 
+from palaver.domain.busy import Choice
 from palaver.domain.key import SessionKey, derive_key
 from palaver.domain.label import Label
 from palaver.domain.reset import Cause, ResetMode, ResetPolicy
@@ -13,8 +14,8 @@ from palaver.domain.session import Principal
 from palaver.domain.source import GROUP, Labels, Source
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Inbound, Outbound, Usage
-from palaver.ports.store import Begun, ResetRule, ResetRules
-from palaver.stores import transcript, turns
+from palaver.ports.store import Begun, Choose, Held, ResetRule, ResetRules
+from palaver.stores import inbox, transcript, turns
 from palaver.stores.store import Store
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -22,8 +23,8 @@ LEASE = timedelta(seconds=60)
 OPERATOR = Principal.operator()
 
 
-def rules(policy: ResetPolicy | None = None, processes: tuple[datetime, ...] | None = ()) -> ResetRules:
-    rule = ResetRule(policy=policy or ResetPolicy(), zone=ZoneInfo("UTC"), processes=processes)
+def rules(policy: ResetPolicy | None = None) -> ResetRules:
+    rule = ResetRule(policy=policy or ResetPolicy(), zone=ZoneInfo("UTC"))
     return lambda _: rule
 
 
@@ -64,11 +65,12 @@ class World:
         spoken = _with_id(source or dm(), id_ or f"m{next(self._ids)}")
         labels = Labels(user=Label(f"name of {spoken.user_id}"))
         inbound = Inbound(source=spoken, text=text, at=self.now, labels=labels, cause=cause)
-        return await self.store.transact(turns.accept(inbound, key_of(spoken), self.now))
+        return await self.store.transact(inbox.accept(inbound, key_of(spoken), self.now))
 
     async def begin(self, source: Source | None = None, rules: ResetRules = NEVER, *, limit: int = 1) -> Begun | None:
         key = key_of(source or dm())
-        return await self.store.transact(turns.begin(key, self.worker, self.now, LEASE, rules, limit=limit))
+        begin = turns.begin(key, self.worker, self.now, LEASE, rules, choose=first(limit))
+        return only_begun(await self.store.transact(begin))
 
     async def exchange(
         self, text: str, reply: str = "yes", source: Source | None = None, rules: ResetRules = NEVER
@@ -84,6 +86,16 @@ class World:
 
     async def texts(self, session: str, principal: Principal = OPERATOR) -> list[str]:
         return [entry.text for entry in await self.store.read(transcript.load_visible(session, principal))]
+
+
+def first(limit: int) -> Choose:
+    """Up to so many of what waits."""
+    return lambda waiting: Choice(take=min(limit, len(waiting)))
+
+
+def only_begun(found: Begun | Held | None) -> Begun | None:
+    assert not isinstance(found, Held)
+    return found
 
 
 def _with_id(source: Source, message_id: str) -> Source:

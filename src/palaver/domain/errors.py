@@ -13,6 +13,7 @@ PalaverError
 │   ├── BadArgument
 │   ├── EmptyTitle
 │   └── UnknownStore
+├── NotAllowed              a command that needs a higher role
 ├── NothingToCompact        a compaction that would gain nothing
 ├── IllegalTransition       a life cycle was asked for a step it does not have
 └── StoreError              durable state could not be read or written
@@ -39,6 +40,7 @@ __all__ = [
     "MalformedTarget",
     "MalformedTime",
     "NewerSchema",
+    "NotAllowed",
     "NotFound",
     "NothingToCompact",
     "PalaverError",
@@ -100,6 +102,13 @@ class EmptyTitle(InvalidInput): ...
 
 
 class UnknownStore(InvalidInput): ...
+
+
+class NotAllowed(PalaverError):
+    def __init__(self, what: str, needs: str) -> None:
+        super().__init__(f"{what} is for people with the role {needs}; ask the owner of this gateway for it")
+        self.what = what
+        self.needs = needs
 
 
 class NothingToCompact(PalaverError):

@@ -36,6 +36,12 @@ class Layers(Generic[T]):
     kinds: Mapping[str, T] = field(default_factory=dict[str, T])
     profiles: Mapping[str, T] = field(default_factory=dict[str, T])
 
+    def values(self) -> Iterator[T]:
+        """Everything that is set anywhere."""
+        yield self.default
+        for layer in (self.chats, self.platforms, self.kinds, self.profiles):
+            yield from layer.values()
+
     def find(self, source: Source) -> Found[T]:
         """A chat's setting also holds in its threads, unless the thread has its own."""
         for chat in _chats(source):

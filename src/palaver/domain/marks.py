@@ -1,13 +1,11 @@
 """Marks: words of the gateway inside what the model reads. Nobody else's text can contain or imitate one."""
 
 from palaver.domain.label import Label
-from palaver.domain.text import one_line
 
 __all__ = ["CLOSE", "OPEN", "gap_mark", "mark", "note_mark", "quote", "without_marks"]
 
 OPEN = "⟦"
 CLOSE = "⟧"
-_NOTE_LIMIT = 2000
 
 
 def mark(words: str) -> str:
@@ -25,7 +23,7 @@ def quote(label: Label) -> str:
 
 
 def note_mark(text: str) -> str:
-    return mark(f"note: {without_marks(one_line(text, _NOTE_LIMIT))}")
+    return mark(f"note: {without_marks(text.strip())}")
 
 
 def gap_mark(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from palaver.domain.access import AccessRole
 from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
@@ -37,6 +38,8 @@ class Received:
     received: datetime
     turn: int | None = None
     reason: str | None = None
+    role: AccessRole | None = None
+    """As what the sender was let in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +57,10 @@ class Turn:
     lease_until: datetime
     started: datetime
     error: str | None = None
+    halted: datetime | None = None
+    """When it was last cut off."""
+    draft: str | None = None
+    """The receipt of the message in which the answer grows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +69,14 @@ class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
     cost_micros: int = 0
+
+    def plus(self, more: "Usage") -> "Usage":
+        return Usage(
+            model=more.model or self.model,
+            input_tokens=self.input_tokens + more.input_tokens,
+            output_tokens=self.output_tokens + more.output_tokens,
+            cost_micros=self.cost_micros + more.cost_micros,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +102,7 @@ class Delivery:
     state: OutboxState
     attempts: int
     due: datetime
+    created: datetime
     turn: int | None = None
     ordinal: int = 0
     receipt: str | None = None

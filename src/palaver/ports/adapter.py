@@ -68,6 +68,8 @@ class Limits:
     """The longest message, in characters."""
     interval: float = 0.0
     """Seconds between two messages to one chat."""
+    draft_interval: float = 1.0
+    """Seconds between two states of an answer that grows in the chat."""
     repeats_safely: bool = False
     """It knows an idempotency key again, so sending twice under one key shows one message."""
 

@@ -99,6 +99,8 @@ class FailureKind(StrEnum):
     """Trying again may help."""
     OVERFLOW = "overflow"
     """The conversation is too long for the model."""
+    STUCK = "stuck"
+    """It said nothing for too long."""
     FATAL = "fatal"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from palaver.domain.access import Grant
+from palaver.domain.access import AccessRole, Grant
 from palaver.domain.compaction import CompactionPlan
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason, OutboxState, TurnState
@@ -16,10 +16,35 @@ from palaver.domain.source import Source
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn, Usage
 from palaver.ports.search import Search
-from palaver.ports.store import Begun, Database, Opened, ResetRule, ResetRules, Undone
+from palaver.ports.store import (
+    Begun,
+    Choose,
+    Database,
+    Greet,
+    Held,
+    Opened,
+    ResetRule,
+    ResetRules,
+    Signals,
+    Status,
+    Undone,
+)
 from palaver.ports.work import Work
 
-__all__ = ["Moves", "Outbox", "People", "Sessions", "Store", "Transcripts", "Turns"]
+__all__ = [
+    "Accounts",
+    "Endings",
+    "Inbox",
+    "Moves",
+    "Outbox",
+    "People",
+    "Places",
+    "Sessions",
+    "Steering",
+    "Store",
+    "Transcripts",
+    "Turns",
+]
 
 
 class Sessions(Protocol):
@@ -97,14 +122,18 @@ class Moves(Protocol):
     ) -> Work[Session]: ...
 
 
-class Turns(Protocol):
-    """Inbox and turns: accepted once, claimed by one, written under a fence, settled whole.
-
-    Every write of a turn raises StaleFence, and writes nothing, once somebody else has taken the turn over.
-    """
+class Inbox(Protocol):
+    """Messages: each accepted once, each ending in a named state."""
 
     def accept(
-        self, inbound: Inbound, key: SessionKey, now: datetime, *, refused: str | None = None
+        self,
+        inbound: Inbound,
+        key: SessionKey,
+        now: datetime,
+        *,
+        role: AccessRole | None = None,
+        refused: str | None = None,
+        while_busy: Outbound | None = None,
     ) -> Work[int | None]:
         """The number of the inbox row; None for a message that is there already."""
         ...
@@ -115,13 +144,42 @@ class Turns(Protocol):
 
     def claimable(self, limit: int) -> Work[list[SessionKey]]: ...
 
+    def obey(
+        self,
+        received: Received,
+        does: Work[str],
+        answers: Callable[[str], Sequence[Outbound]],
+        now: datetime,
+        *,
+        urgent: bool = False,
+    ) -> Work[bool]: ...
+
+
+class Turns(Protocol):
+    """Turns: claimed by one, written under a fence, settled whole.
+
+    Every write of a turn raises StaleFence, and writes nothing, once somebody else has taken the turn over.
+    """
+
     def begin(
-        self, key: SessionKey, worker: str, now: datetime, lease: timedelta, rules: ResetRules, *, limit: int = 1
-    ) -> Work[Begun | None]: ...
+        self,
+        key: SessionKey,
+        worker: str,
+        now: datetime,
+        lease: timedelta,
+        rules: ResetRules,
+        *,
+        choose: Choose = ...,
+        welcome: Greet = ...,
+    ) -> Work[Begun | Held | None]: ...
+
+    def messages(self, turn: Turn) -> Work[list[Received]]: ...
+
+    def session_of(self, turn: Turn) -> Work[Session]: ...
 
     def append_to_turn(self, turn: Turn, entries: Sequence[Entry]) -> Work[int]: ...
 
-    def extend(self, turn: Turn, now: datetime, lease: timedelta) -> Work[None]: ...
+    def extend(self, held: Sequence[Turn], now: datetime, lease: timedelta) -> Work[frozenset[int]]: ...
 
     def settle(
         self,
@@ -132,15 +190,93 @@ class Turns(Protocol):
         *,
         usage: Usage | None = None,
         error: str | None = None,
+        ends: EndReason | None = None,
     ) -> Work[int]: ...
 
-    def halt(self, turn: Turn, state: TurnState, now: datetime, *, error: str | None = None) -> Work[None]: ...
+    def halt(
+        self,
+        turn: Turn,
+        state: TurnState,
+        now: datetime,
+        *,
+        error: str | None = None,
+        notices: Sequence[Outbound] = (),
+    ) -> Work[None]: ...
 
     def resume(self, number: int, worker: str, now: datetime, lease: timedelta) -> Work[Turn | None]: ...
 
     def reclaim(
-        self, worker: str, now: datetime, lease: timedelta, *, alone: bool = False, limit: int = 100
+        self,
+        worker: str,
+        now: datetime,
+        lease: timedelta,
+        *,
+        alone: bool = False,
+        limit: int = 100,
+        besides: Collection[int] = (),
     ) -> Work[list[Turn]]: ...
+
+
+class Steering(Protocol):
+    """What is said to a turn while it runs, on whatever worker."""
+
+    def request_stop(self, key: SessionKey, now: datetime, *, by: str) -> Work[bool]: ...
+
+    def signals(self, turn: Turn) -> Work[Signals]: ...
+
+    def steer(self, turn: Turn, choose: Choose) -> Work[list[Received]]: ...
+
+    def status(self, key: SessionKey) -> Work[Status]: ...
+
+    def keep_draft(self, turn: Turn, receipt: str) -> Work[None]: ...
+
+
+class Endings(Protocol):
+    """Sessions that end by themselves, and what is owed to them then."""
+
+    def open_after(self, key: str, limit: int) -> Work[list[Session]]: ...
+
+    def expire(self, session: Session, rule: ResetRule, now: datetime) -> Work[EndReason | None]: ...
+
+    def to_finalise(self, limit: int) -> Work[list[Session]]: ...
+
+    def finalise(self, session: Session, now: datetime, *, done: bool, tries: int) -> Work[None]: ...
+
+    def drop_routes(self, before: datetime, now: datetime, *, limit: int = 500) -> Work[int]: ...
+
+
+class Places(Protocol):
+    """Home channels, and chats that are gone."""
+
+    def set_home(self, profile: str, address: Source, now: datetime, *, by: str) -> Work[None]: ...
+
+    def homes(self, profile: str) -> Work[list[Source]]: ...
+
+    def all_homes(self) -> Work[list[Source]]: ...
+
+    def home(self, profile: str, platform: str) -> Work[Source | None]: ...
+
+    def chat_gone(self, outbound: Outbound, now: datetime, error: str) -> Work[bool]: ...
+
+    def chat_there(self, outbound: Outbound) -> Work[None]: ...
+
+
+class Accounts(Protocol):
+    """Which worker serves which account of ours, and how gateways start."""
+
+    def hold(
+        self, platform: str, account: str | None, worker: str, now: datetime, lease: timedelta
+    ) -> Work[int | None]: ...
+
+    def release(self, platform: str, account: str | None, worker: str) -> Work[None]: ...
+
+    def position(self, platform: str, account: str | None) -> Work[str | None]: ...
+
+    def keep_position(self, platform: str, account: str | None, fence: int, text: str) -> Work[None]: ...
+
+    def count_start(self, now: datetime, window: timedelta) -> Work[int]: ...
+
+    def calm(self) -> Work[None]: ...
 
 
 class Outbox(Protocol):
@@ -187,6 +323,8 @@ class People(Protocol):
 
     def aliases(self, platform: str) -> Work[Mapping[str, str]]: ...
 
+    def all_aliases(self) -> Work[Mapping[str, Mapping[str, str]]]: ...
+
     def add_grant(self, grant: Grant, now: datetime, *, by: str) -> Work[int]: ...
 
     def remove_grant(self, number: int) -> Work[bool]: ...
@@ -204,9 +342,19 @@ class Store(Database, Protocol):
     @property
     def moves(self) -> Moves: ...
     @property
+    def inbox(self) -> Inbox: ...
+    @property
     def turns(self) -> Turns: ...
     @property
+    def steering(self) -> Steering: ...
+    @property
     def outbox(self) -> Outbox: ...
+    @property
+    def endings(self) -> Endings: ...
+    @property
+    def places(self) -> Places: ...
+    @property
+    def accounts(self) -> Accounts: ...
     @property
     def people(self) -> People: ...
     @property

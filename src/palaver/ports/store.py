@@ -1,6 +1,7 @@
 """The store's face: durable state as small groups of work, each piece one atomic step."""
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -9,16 +10,49 @@ from enum import StrEnum
 from typing import Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
-from palaver.domain.reset import ResetPolicy, ResetReason
+from palaver.domain.busy import Choice
+from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import EndReason
+from palaver.domain.reset import ResetPolicy
 from palaver.domain.session import Session
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry
-from palaver.domain.turn import Received, Turn
+from palaver.domain.turn import Outbound, Received, Turn
 from palaver.ports.work import Work
 
-__all__ = ["Begun", "Database", "Opened", "Opening", "OperationKind", "Preview", "ResetRule", "ResetRules", "Undone"]
+__all__ = [
+    "INBOX",
+    "OUTBOX",
+    "PEOPLE",
+    "Begun",
+    "Choose",
+    "Database",
+    "Greet",
+    "Held",
+    "Opened",
+    "Opening",
+    "OperationKind",
+    "Preview",
+    "ResetRule",
+    "ResetRules",
+    "Signals",
+    "Status",
+    "Undone",
+    "Welcome",
+    "key_topic",
+]
 
 T = TypeVar("T")
+
+# What one may listen to.
+INBOX = "inbox"
+OUTBOX = "outbox"
+PEOPLE = "people"
+
+
+def key_topic(key: SessionKey) -> str:
+    """Something was said to the turn that runs in this conversation."""
+    return f"key {hashlib.sha256(key.text.encode()).hexdigest()[:32]}"
 
 
 class Database(Protocol):
@@ -45,7 +79,6 @@ class ResetRule:
 
     policy: ResetPolicy
     zone: ZoneInfo
-    processes: Sequence[datetime] | None = ()
     process_limit: timedelta = timedelta(hours=24)
 
 
@@ -65,9 +98,13 @@ class Opened:
 
     session: Session
     opening: Opening
-    reason: ResetReason | None = None
+    reason: EndReason | None = None
+    """Why the session before it ended, where that was not somebody's wish."""
     before: str | None = None
     """The session that a reset ended."""
+    before_had_words: bool = False
+    is_first_contact: bool = False
+    """Whoever speaks never took part in a session before."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +114,45 @@ class Begun:
     turn: Turn
     opened: Opened
     messages: tuple[Received, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """No turn was begun: the head of the line stands alone or, with a time given, waits for what belongs to it."""
+
+    head: Received
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Welcome:
+    """What is said when a conversation opens: to the agent, and to the chat."""
+
+    notes: tuple[str, ...] = ()
+    notices: tuple[Outbound, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signals:
+    """What was said to a running turn."""
+
+    stop: bool = False
+    waiting: bool = False
+    """There are messages that it does not answer."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Status:
+    """What is going on in a conversation."""
+
+    session: Session | None = None
+    running_since: datetime | None = None
+    waiting: int = 0
+
+
+Choose = Callable[[Sequence[Received]], Choice]
+"""Given what waits in a conversation, the first in front: how much of it becomes a turn. May be asked again."""
+Greet = Callable[[Opened, Source], Welcome]
 
 
 class OperationKind(StrEnum):

@@ -6,7 +6,8 @@ from datetime import datetime
 from palaver.domain.access import AccessRole, Basis, Effect, Grant
 from palaver.domain.ids import decode_id, encode_id
 from palaver.domain.session import Principal
-from palaver.ports.work import Lock, Row, Steps, work
+from palaver.ports.store import PEOPLE
+from palaver.ports.work import Lock, Notify, Row, Steps, work
 from palaver.stores.records import micros
 from palaver.stores.sessions import new_id
 
@@ -14,6 +15,7 @@ __all__ = [
     "add_alias",
     "add_grant",
     "aliases",
+    "all_aliases",
     "grants",
     "identities_of",
     "link",
@@ -22,6 +24,8 @@ __all__ = [
     "remove_grant",
     "unlink",
 ]
+
+_CHANGED = Notify(PEOPLE)
 
 
 @work
@@ -90,12 +94,23 @@ def add_alias(platform: str, alias: str, canonical: str) -> Steps[None]:
         " ON CONFLICT (platform, alias) DO UPDATE SET canonical = excluded.canonical",
         (platform, encode_id(alias), encode_id(canonical)),
     )
+    yield _CHANGED
 
 
 @work
 def aliases(platform: str) -> Steps[Mapping[str, str]]:
     rows = yield "SELECT alias, canonical FROM aliases WHERE platform = ?", (platform,)
     return {decode_id(row[0]): decode_id(row[1]) for row in rows}
+
+
+@work
+def all_aliases() -> Steps[Mapping[str, Mapping[str, str]]]:
+    """Of every platform."""
+    rows = yield "SELECT platform, alias, canonical FROM aliases", ()
+    found: dict[str, dict[str, str]] = {}
+    for platform, alias, canonical in rows:
+        found.setdefault(platform, {})[decode_id(alias)] = decode_id(canonical)
+    return found
 
 
 @work
@@ -116,12 +131,14 @@ def add_grant(grant: Grant, now: datetime, *, by: str) -> Steps[int]:
             by,
         ),
     )
+    yield _CHANGED
     return rows[0][0]
 
 
 @work
 def remove_grant(number: int) -> Steps[bool]:
     rows = yield "DELETE FROM grants WHERE no = ? RETURNING no", (number,)
+    yield _CHANGED
     return bool(rows)
 
 

@@ -5,11 +5,35 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self, TypeVar
 
-from palaver.ports.repositories import Moves, Outbox, People, Sessions, Transcripts, Turns
+from palaver.ports.repositories import (
+    Accounts,
+    Endings,
+    Inbox,
+    Moves,
+    Outbox,
+    People,
+    Places,
+    Sessions,
+    Steering,
+    Transcripts,
+    Turns,
+)
 from palaver.ports.search import Search
 from palaver.ports.store import Database
 from palaver.ports.work import Work
-from palaver.stores import moves, outbox, people, sessions, transcript, turns
+from palaver.stores import (
+    accounts,
+    endings,
+    inbox,
+    moves,
+    outbox,
+    people,
+    places,
+    sessions,
+    steering,
+    transcript,
+    turns,
+)
 
 __all__ = ["Store"]
 
@@ -22,9 +46,14 @@ class Store:
     sessions: Sessions = sessions
     transcripts: Transcripts = transcript
     moves: Moves = moves
+    inbox: Inbox = inbox
     turns: Turns = turns
+    steering: Steering = steering
     outbox: Outbox = outbox
+    endings: Endings = endings
     people: People = people
+    places: Places = places
+    accounts: Accounts = accounts
 
     def __init__(self, database: Database, search: Search) -> None:
         self.database = database

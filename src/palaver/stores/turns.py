@@ -1,6 +1,6 @@
 """Turns in the store: claimed by one, written under a fence, settled whole."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -150,12 +150,12 @@ def _refuse_stale(turn: Turn, written: Sequence[Row]) -> None:
 
 
 @work
-def extend(worker: str, numbers: Sequence[int], now: datetime, lease: timedelta) -> Steps[frozenset[int]]:
+def extend(held: Sequence[Turn], now: datetime, lease: timedelta) -> Steps[frozenset[int]]:
     """The heartbeat of a living worker: which of its turns it still holds."""
+    mine = " OR ".join(["(no = ? AND fence = ?)"] * len(held))
     rows = yield (
-        f"UPDATE turns SET lease_until = ? WHERE no IN ({', '.join('?' * len(numbers))}) AND worker = ?"
-        " AND state = 'running' RETURNING no",
-        (micros(now + lease), *numbers, worker),
+        f"UPDATE turns SET lease_until = ? WHERE state = 'running' AND ({mine}) RETURNING no",
+        (micros(now + lease), *(value for turn in held for value in (turn.number, turn.fence))),
     )
     return frozenset(row[0] for row in rows)
 
@@ -236,9 +236,15 @@ def resume(number: int, worker: str, now: datetime, lease: timedelta) -> Steps[T
 
 @work
 def reclaim(
-    worker: str, now: datetime, lease: timedelta, *, alone: bool = False, limit: int = 100
+    worker: str,
+    now: datetime,
+    lease: timedelta,
+    *,
+    alone: bool = False,
+    limit: int = 100,
+    besides: Collection[int] = (),
 ) -> Steps[list[Turn]]:
-    """Take over turns that were interrupted, and running ones whose owner is gone.
+    """Take over turns that were interrupted, and running ones whose owner is gone, besides those one is at work on.
 
     That is when the lease ran out or, for the only gateway, when anybody else owns it. Such a turn was cut off when its
     owner last showed a sign of life, which is not later than the end of the lease.
@@ -247,11 +253,23 @@ def reclaim(
         f"{_TAKE}, halted = CASE WHEN state = 'running' THEN CASE WHEN lease_until < ? THEN lease_until ELSE ? END"
         " ELSE halted END WHERE no IN ("
         f" SELECT no FROM turns WHERE state IN {OPEN_TURN} AND (state = 'interrupted' OR (state = 'running'"
-        "  AND (lease_until < ? OR (? = 1 AND worker <> ?)))) ORDER BY no LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/)"
-        " RETURNING no",
+        f"  AND (lease_until < ? OR (? = 1 AND worker <> ?)))) AND no NOT IN ({', '.join(map(str, (0, *besides)))})"
+        "  ORDER BY no LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING no",
         (worker, micros(now + lease), *(micros(now),) * 3, int(alone), worker, limit),
     )
-    return [(yield from _get(number)) for number in sorted(row[0] for row in rows)]
+    numbers = sorted(row[0] for row in rows)
+    return (yield from _gather(numbers))
+
+
+def _gather(numbers: Sequence[int]) -> Steps[list[Turn]]:
+    if not numbers:
+        return []
+    turns = yield (
+        f"SELECT {TURN_COLUMNS} FROM turns t JOIN sessions s ON s.no = t.session_no"
+        f" WHERE t.no IN ({', '.join('?' * len(numbers))}) ORDER BY t.no",
+        tuple(numbers),
+    )
+    return [turn_of(row) for row in turns]
 
 
 @work

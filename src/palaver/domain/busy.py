@@ -1,0 +1,82 @@
+"""Busy conversations: what becomes of messages that arrive together, or while a turn runs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from palaver.domain.turn import Received
+
+__all__ = ["BusyMode", "Choice", "choose_waiting"]
+
+
+class BusyMode(StrEnum):
+    QUEUE = "queue"
+    """One turn each, in order."""
+    COLLECT = "collect"
+    """What waited becomes one turn."""
+    INTERRUPT = "interrupt"
+    """The running turn stops; what waited becomes the next."""
+    STEER = "steer"
+    """Offered to the agent after its next tool call; else like `collect`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """How many of the waiting messages the next turn takes. None yet: look again at `until`."""
+
+    take: int = 0
+    until: datetime | None = None
+
+
+def choose_waiting(
+    waiting: Sequence[Received],
+    mode: BusyMode,
+    now: datetime,
+    window: timedelta,
+    *,
+    stands_alone: Callable[[Received], bool],
+    more_follows: Callable[[Received], bool],
+) -> Choice:
+    """The messages at the head of the line that belong into one turn.
+
+    A message that stands alone, a command, ends what came before it and is never taken. Messages sent as one, an album
+    or a pasted text that the platform cut, are taken together in every mode: as long as `more_follows`, the turn waits
+    for the rest, though never longer than the window after the last of them.
+    """
+    count = _run_length(waiting, mode, window, stands_alone, more_follows)
+    if not count:
+        return Choice()
+    last = waiting[count - 1]
+    until = last.received + window
+    if more_follows(last) and count == len(waiting) and now < until:
+        return Choice(until=until)
+    return Choice(take=count)
+
+
+def _run_length(
+    waiting: Sequence[Received],
+    mode: BusyMode,
+    window: timedelta,
+    stands_alone: Callable[[Received], bool],
+    more_follows: Callable[[Received], bool],
+) -> int:
+    count = 0
+    for received in waiting:
+        if stands_alone(received):
+            break
+        if count and mode is BusyMode.QUEUE and not _same_burst(waiting[count - 1], received, window, more_follows):
+            break
+        count += 1
+    return count
+
+
+def _same_burst(
+    earlier: Received, later: Received, window: timedelta, more_follows: Callable[[Received], bool]
+) -> bool:
+    first, second = earlier.inbound, later.inbound
+    if first.source.participant != second.source.participant:
+        return False
+    if first.burst or second.burst:
+        return first.burst == second.burst
+    return more_follows(earlier) and later.received - earlier.received <= window

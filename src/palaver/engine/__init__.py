@@ -1,0 +1,1 @@
+"""The heart: from a message to its answer. Speaks only ports."""

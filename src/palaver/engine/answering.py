@@ -1,0 +1,93 @@
+"""Answering: the agent's events become entries as they happen, and at the end an outcome."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from palaver.domain.errors import StoreError
+from palaver.domain.transcript import Entry, Role
+from palaver.domain.turn import Usage
+from palaver.ports.agent import (
+    Agent,
+    ApprovalNeeded,
+    Event,
+    Failure,
+    FailureKind,
+    Final,
+    Request,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+    UsageReport,
+)
+
+__all__ = ["Answering", "Outcome"]
+
+log = logging.getLogger(__name__)
+
+Outcome = Final | Failure | ApprovalNeeded
+
+
+@dataclass(kw_only=True)
+class Answering:
+    """One agent at work on one turn."""
+
+    agent: Agent
+    write: Callable[[Entry], Awaitable[None]]
+    """Makes an entry durable under the turn's fence."""
+    show: Callable[[str], None]
+    now: Callable[[], datetime]
+    quiet_limit: timedelta
+    usage: Usage = field(default_factory=Usage)
+    said: str = ""
+    """What was heard of the answer so far."""
+
+    async def ask(self, request: Request) -> Outcome:
+        """Until the agent is done, has failed, or has said nothing for too long."""
+        self.said = ""
+        stream = aiter(self.agent.answer(request))
+        try:
+            while True:
+                event = await self._next(stream)
+                if isinstance(event, Outcome):
+                    return event
+                await self._take(event)
+        except StoreError:
+            raise
+        except Exception as error:
+            log.exception("the agent broke", extra={"action": "agent.broke", "turn": request.turn})
+            return Failure(kind=FailureKind.FATAL, detail=f"the agent broke: {type(error).__name__}")
+
+    async def _next(self, stream: AsyncIterator[Event]) -> Event:
+        try:
+            async with asyncio.timeout(self.quiet_limit.total_seconds()):
+                return await anext(stream)
+        except TimeoutError:
+            return Failure(kind=FailureKind.STUCK, detail=f"the agent said nothing for {self.quiet_limit}")
+        except StopAsyncIteration:
+            return Failure(kind=FailureKind.FATAL, detail="the agent ended without an answer")
+
+    async def _take(self, event: TextDelta | ToolCalled | ToolReturned | UsageReport) -> None:
+        match event:
+            case TextDelta(text):
+                self.said += text
+                self.show(text)
+            case UsageReport(usage):
+                self.usage = self.usage.plus(usage)
+            case ToolCalled():
+                self.said = ""
+                await self.write(
+                    Entry(
+                        seq=0,
+                        role=Role.ASSISTANT,
+                        at=self.now(),
+                        text=event.text,
+                        calls=event.calls,
+                        reasoning=event.reasoning,
+                        blob=event.blob,
+                    )
+                )
+            case ToolReturned():
+                await self.write(Entry(seq=0, role=Role.TOOL, at=self.now(), text=event.text, answers=event.call))

@@ -1,0 +1,210 @@
+"""Delivery: everything owed is claimed, sent, and settled with its receipt, or tried again."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from palaver.domain.errors import StaleFence
+from palaver.domain.lifecycle import OutboxState
+from palaver.domain.turn import Delivery, Outbound
+from palaver.engine import words
+from palaver.engine.ground import Ground
+from palaver.engine.waiting import any_of, through_outages
+from palaver.ports.adapter import (
+    Adapter,
+    Editing,
+    PlatformBusy,
+    PlatformDown,
+    SendRefused,
+    SendUnclear,
+    TargetAway,
+    TargetGone,
+)
+from palaver.ports.hooks import Happening, Kind
+from palaver.ports.store import OUTBOX
+from palaver.ports.work import Steps, work
+
+__all__ = ["Deliveries"]
+
+log = logging.getLogger(__name__)
+
+_LONGEST_PAUSE = 300.0
+_AWAY_PAUSE = 1.0
+
+
+@dataclass(kw_only=True)
+class Deliveries:
+    on: Ground
+    served: Callable[[], Collection[str]]
+    """The accounts that this worker serves now."""
+    taken_on: asyncio.Event
+    """Set when there is one more."""
+    _sending: set["asyncio.Task[None]"] = field(default_factory=set["asyncio.Task[None]"])
+    _freed: asyncio.Event = field(default_factory=asyncio.Event)
+    _next_try: datetime | None = None
+
+    async def serve(self) -> None:
+        """Send what is due, until cancelled. Sends that are on their way are not touched by that."""
+        with self.on.store.listen(OUTBOX) as owed:
+            while True:
+                owed.clear()
+                self._freed.clear()
+                self.taken_on.clear()
+                await through_outages(self._fill)
+                await any_of(owed, self._freed, self.taken_on, timeout=self._patience())
+
+    async def drain(self) -> None:
+        """Until nothing is on its way any more."""
+        while self._sending:
+            await asyncio.wait(self._sending)
+
+    def abandon(self) -> None:
+        """Drop everything as a crash would; what was claimed is found in the store."""
+        for task in self._sending:
+            task.cancel()
+
+    def is_safe(self, outbound: Outbound) -> bool:
+        """Whether sending it twice shows it once."""
+        adapter = self.on.replies.adapter_for(outbound.platform, outbound.account)
+        return outbound.edits is not None or (adapter is not None and adapter.limits.repeats_safely)
+
+    async def _fill(self) -> None:
+        free = self.on.options.concurrent_sends - len(self._sending)
+        served = self.served()
+        if free <= 0 or not served:
+            return
+        now = self.on.clock.now()
+        claim = self.on.store.outbox.claim(self.on.worker, now, self._lease, accounts=served, limit=free)
+        for delivery in await self.on.store.transact(claim):
+            task = asyncio.create_task(self._deliver(delivery, now + self._lease))
+            self._sending.add(task)
+            task.add_done_callback(self._done)
+
+    @property
+    def _lease(self) -> timedelta:
+        """Longer than a send may take, so that nobody else takes up what is still on its way."""
+        return self.on.options.lease + self.on.options.send_limit
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._sending.discard(task)
+        self._freed.set()
+
+    def _patience(self) -> float:
+        poll = self.on.options.poll
+        if self._next_try is not None:
+            poll = min(poll, self._next_try - self.on.clock.now())
+            self._next_try = None
+        return max(poll.total_seconds(), 0.001)
+
+    async def _deliver(self, delivery: Delivery, until: datetime) -> None:
+        adapter = self.on.replies.adapter_for(delivery.outbound.platform, delivery.outbound.account)
+        if adapter is None:
+            raise LookupError(delivery.outbound.platform)  # only what goes to a served account is claimed
+        outbound = delivery.outbound
+        chat = f"{adapter.platform.name}:{adapter.account}:{outbound.chat_id}"
+        await self.on.budget.take(chat, adapter.limits.interval)
+        if self.on.clock.now() + self.on.options.send_limit > until:
+            await self._settle(delivery, OutboxState.DUE, due=self.on.clock.now())
+            return
+        try:
+            with self.on.meter.step("send"):
+                await self._attempt(adapter, delivery, chat)
+        except StaleFence:
+            log.warning("send taken over", extra={"action": "send.lost", "delivery": delivery.number})
+
+    async def _attempt(self, adapter: Adapter, delivery: Delivery, chat: str) -> None:
+        try:
+            async with asyncio.timeout(self.on.options.send_limit.total_seconds()):
+                receipt = await self._send(adapter, delivery)
+        except TargetGone as error:
+            await self._gone(delivery, str(error))
+        except SendRefused as error:
+            await self._settle(delivery, OutboxState.DEAD, error=str(error))
+        except PlatformBusy as busy:
+            if not isinstance(busy, TargetAway):
+                self.on.budget.hold(chat, busy.after)
+            await self._again(delivery, str(busy), busy.after)
+        except PlatformDown as error:
+            await self._again(delivery, str(error), _AWAY_PAUSE)
+        except (SendUnclear, TimeoutError) as error:
+            await self._unclear(delivery, str(error) or "no answer in time")
+        except Exception as error:
+            # Nobody knows how far a broken adapter came, so it is not tried again.
+            log.exception("the adapter broke", extra={"action": "adapter.broke", "delivery": delivery.number})
+            await self._settle(delivery, OutboxState.DEAD, error=f"the adapter broke: {type(error).__name__}")
+        else:
+            await self._settle(delivery, OutboxState.DELIVERED, receipt=receipt)
+
+    async def _send(self, adapter: Adapter, delivery: Delivery) -> str:
+        outbound = delivery.outbound
+        if delivery.may_be_duplicate:
+            outbound = replace(outbound, text=f"{outbound.text}\n{words.MAY_BE_DUPLICATE}")
+        if outbound.edits is not None and isinstance(adapter, Editing):
+            try:
+                await adapter.edit(outbound.edits, outbound)
+            except SendRefused:
+                outbound = replace(outbound, edits=None)
+            else:
+                return outbound.edits
+        return await adapter.send(outbound, idempotency_key=f"palaver:{delivery.number}")
+
+    async def _again(self, delivery: Delivery, error: str, after: float) -> None:
+        """Later, with growing pauses and some chance, until patience ends."""
+        now = self.on.clock.now()
+        if now - delivery.created > self.on.options.send_patience:
+            await self._settle(delivery, OutboxState.DEAD, error=f"given up: {error}")
+            return
+        pause = max(after, min(_LONGEST_PAUSE, 2 ** min(delivery.attempts - 1, 16) * 0.5))
+        due = now + timedelta(seconds=pause * random.uniform(1.0, 1.25))  # noqa: S311 - spreads retries
+        self._next_try = min(due, self._next_try or due)
+        self.on.meter.count("send_retries")
+        await self._settle(delivery, OutboxState.DUE, error=error, due=due)
+
+    async def _settle(
+        self,
+        delivery: Delivery,
+        state: OutboxState,
+        *,
+        receipt: str | None = None,
+        error: str | None = None,
+        due: datetime | None = None,
+    ) -> None:
+        step = self.on.store.outbox.settle_send(delivery, self.on.worker, state, receipt=receipt, error=error, due=due)
+        await self.on.surely(step)
+        log.info(
+            "send %s", state.value, extra={"action": f"send.{state.value}", "delivery": delivery.number, "error": error}
+        )
+        if state is OutboxState.DELIVERED:
+            self.on.happenings.tell(
+                Happening(
+                    kind=Kind.MESSAGE_DELIVERED, at=self.on.clock.now(), delivery=delivery.number, turn=delivery.turn
+                )
+            )
+
+    async def _unclear(self, delivery: Delivery, error: str) -> None:
+        safe = self.is_safe(delivery.outbound)
+        step = self.on.store.outbox.unclear(delivery, self.on.worker, self.on.clock.now(), safe=safe, error=error)
+        await self.on.surely(step)
+        self.on.meter.count("sends_unclear")
+        log.warning("send unclear: %s", error, extra={"action": "send.unclear", "delivery": delivery.number})
+
+    async def _gone(self, delivery: Delivery, error: str) -> None:
+        """The chat is gone: that is remembered, and told to the owner at home, once."""
+        step = self._bury(delivery, error, self.on.clock.now())
+        await self.on.surely(step)
+        log.warning("chat gone: %s", error, extra={"action": "send.gone", "delivery": delivery.number})
+
+    @work
+    def _bury(self, delivery: Delivery, error: str, now: datetime) -> Steps[None]:
+        outbound = delivery.outbound
+        yield from self.on.store.outbox.settle_send(delivery, self.on.worker, OutboxState.DEAD, error=error)
+        if not (yield from self.on.store.places.chat_gone(outbound, now, error)):
+            return
+        for home in (yield from self.on.store.places.all_homes()):
+            if (home.platform, home.account, home.chat) != (outbound.platform, outbound.account, outbound.chat_id):
+                notice = self.on.replies.to(home, words.gone_notice(f"{outbound.platform}:{outbound.chat_id}"))
+                yield from self.on.store.outbox.owe(notice[0], f"gone:{delivery.number}", now)
+                return

@@ -1,0 +1,62 @@
+"""Drafts: an answer that grows in the chat while it is being written, at a bounded rate."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from palaver.domain.turn import Outbound
+from palaver.engine.budget import Budget
+from palaver.ports.adapter import Adapter, Editing, PlatformError
+
+__all__ = ["Draft"]
+
+log = logging.getLogger(__name__)
+
+
+class Draft:
+    """One growing message. Whatever goes wrong with it, the answer itself is owed and will come."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        outbound: Outbound,
+        budget: Budget,
+        keep: Callable[[str], Awaitable[None]],
+        receipt: str | None,
+    ) -> None:
+        self._adapter = adapter
+        self._outbound = outbound
+        self._chat = f"{adapter.platform.name}:{adapter.account}:{outbound.chat_id}"
+        self._budget = budget
+        self._keep = keep
+        self.receipt = receipt
+        """The platform's id of the message, once there is one; durable before anything depends on it."""
+        self._text = ""
+        self._showing: asyncio.Task[None] | None = None
+
+    def grow(self, text: str) -> None:
+        self._text += text
+        if isinstance(self._adapter, Editing) and (self._showing is None or self._showing.done()):
+            interval = max(self._adapter.limits.interval, self._adapter.limits.draft_interval)
+            if self._budget.take_for_draft(self._chat, interval):
+                self._showing = asyncio.create_task(self._show(self._adapter))
+
+    async def rest(self) -> None:
+        """Until nothing is on its way any more."""
+        if self._showing is not None:
+            await asyncio.gather(self._showing, return_exceptions=True)
+
+    async def _show(self, editing: Editing) -> None:
+        shown = replace(self._outbound, text=self._text[: self._adapter.limits.text])
+        if not shown.text.strip():
+            return
+        try:
+            if self.receipt is not None:
+                await editing.edit(self.receipt, shown)
+            else:
+                receipt = await self._adapter.send(shown, idempotency_key=f"draft:{id(self)}")
+                await self._keep(receipt)
+                self.receipt = receipt
+        except PlatformError as error:
+            log.info("a draft was dropped: %s", error, extra={"action": "draft.dropped"})

@@ -1,0 +1,121 @@
+"""The engine: its parts put together, started, drained and stopped."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from palaver.domain.pseudonym import Pseudonyms
+from palaver.domain.turn import account_text
+from palaver.engine.delivery import Deliveries
+from palaver.engine.ground import Ground
+from palaver.engine.happenings import Happenings
+from palaver.engine.intake import Intake
+from palaver.engine.lanes import Lanes
+from palaver.engine.obedience import Obedience
+from palaver.engine.options import Options
+from palaver.engine.replies import Replies
+from palaver.engine.scene import Scenes
+from palaver.engine.serving import Health, Serving
+from palaver.engine.turns import TurnRunner
+from palaver.engine.upkeep import Upkeep
+from palaver.engine.welcome import Welcomes
+from palaver.ports.adapter import Adapter
+from palaver.ports.agent import Agent
+from palaver.ports.clock import Clock
+from palaver.ports.commands import Commands
+from palaver.ports.hooks import Hook
+from palaver.ports.meter import Meter, NoMeter
+from palaver.ports.repositories import Store
+
+__all__ = ["Engine"]
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    """From a message to its answer. `serve` until it is cancelled; `drain` first for a quiet end."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        adapters: Sequence[Adapter],
+        agent: Agent,
+        commands: Commands,
+        options: Options,
+        clock: Clock,
+        worker: str,
+        alone: bool,
+        hooks: Sequence[Hook] = (),
+        meter: Meter | None = None,
+        pseudonyms: Pseudonyms | None = None,
+    ) -> None:
+        accounts = {account_text(adapter.platform.name, adapter.account): adapter for adapter in adapters}
+        platforms = {adapter.platform.name: adapter.platform for adapter in adapters}
+        self._on = on = Ground(
+            store=store,
+            options=options,
+            clock=clock,
+            replies=Replies(accounts),
+            worker=worker,
+            alone=alone,
+            happenings=Happenings(hooks),
+            meter=meter or NoMeter(),
+        )
+        obedience = Obedience(on, commands)
+        self._intake = Intake(on, obedience)
+        self._runner = TurnRunner(
+            on=on,
+            agent=agent,
+            scenes=Scenes(store=store, platforms=platforms, pseudonyms=pseudonyms),
+            welcomes=Welcomes(on),
+            obedience=obedience,
+        )
+        self._lanes = Lanes(on, self._runner.take)
+        self._serving = Serving(on=on, intake=self._intake, adapters=accounts)
+        self._deliveries = Deliveries(on=on, served=self._serving.served, taken_on=self._serving.taken_on)
+        self._upkeep = Upkeep(on=on, lanes=self._lanes, runner=self._runner, deliveries=self._deliveries)
+        self._takes_turns: list[asyncio.Task[None]] = []
+
+    @property
+    def health(self) -> Mapping[str, Health]:
+        """How each account is doing."""
+        return self._serving.health
+
+    async def serve(self) -> None:
+        """Everything at once, until cancelled. Cancelled without `drain` it ends as a crash would."""
+        try:
+            with self._intake:
+                async with asyncio.TaskGroup() as group:
+                    self._takes_turns = [
+                        group.create_task(self._lanes.serve(), name="lanes"),
+                        group.create_task(self._upkeep.recover(), name="recovery"),
+                    ]
+                    group.create_task(self._serving.serve(), name="accounts")
+                    group.create_task(self._deliveries.serve(), name="deliveries")
+                    group.create_task(self._upkeep.beat(), name="heartbeat")
+                    group.create_task(self._upkeep.sweep(), name="sweeper")
+                    group.create_task(self._upkeep.settle_in(), name="settling in")
+        finally:
+            self._lanes.abandon()
+            self._deliveries.abandon()
+
+    async def drain(self) -> None:
+        """No new turns; running ones may finish up to a limit, then they are marked, to be taken up after a restart.
+
+        Messages that arrive meanwhile are accepted, and answered after the restart.
+        """
+        log.info("draining", extra={"action": "drain"})
+        for task in self._takes_turns:
+            task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._on.options.drain_limit.total_seconds()):
+                await self._lanes.drain()
+        self._runner.drain()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._on.options.send_limit.total_seconds()):
+                await self._lanes.drain()
+                await self._deliveries.drain()
+                await self._on.happenings.drain()
+        await self._serving.release()

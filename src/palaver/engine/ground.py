@@ -1,0 +1,37 @@
+"""What every part of the engine stands on."""
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from palaver.engine.budget import Budget
+from palaver.engine.happenings import Happenings
+from palaver.engine.options import Options
+from palaver.engine.replies import Replies
+from palaver.engine.waiting import through_outages
+from palaver.ports.clock import Clock
+from palaver.ports.meter import Meter, NoMeter
+from palaver.ports.repositories import Store
+from palaver.ports.work import Work
+
+__all__ = ["Ground"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ground:
+    store: Store
+    options: Options
+    clock: Clock
+    replies: Replies
+    worker: str
+    """The name of this process among all that ever worked on the store."""
+    alone: bool
+    """No other gateway can be at work on this store, so whatever another worker holds has no owner."""
+    happenings: Happenings = field(default_factory=Happenings)
+    meter: Meter = field(default_factory=NoMeter)
+    budget: Budget = field(default_factory=Budget)
+
+    async def surely(self, work: Work[T]) -> T:
+        """Write, however long the store does not answer: what was worked out must not be lost for that."""
+        return await through_outages(lambda: self.store.transact(work))

@@ -1,0 +1,119 @@
+"""Intake: receive, admit, key, accept, classify. When it returns, a message is safe and may be acknowledged."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Self
+
+from palaver.domain.access import Access, AccessRole, Grant, Verdict, decide_access
+from palaver.domain.command import Invocation
+from palaver.domain.errors import InvalidInput, StoreUnavailable
+from palaver.domain.key import SessionKey, canonical_source, derive_key
+from palaver.domain.lifecycle import InboxState
+from palaver.domain.scope import choose_profile
+from palaver.domain.source import Source, Trust
+from palaver.domain.turn import Inbound, Outbound, Received
+from palaver.engine import words
+from palaver.engine.ground import Ground
+from palaver.engine.obedience import Obedience
+from palaver.ports.store import PEOPLE
+
+__all__ = ["Intake"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Acquaintance:
+    """What the store knows about people, as far as admitting them needs it."""
+
+    grants: tuple[Grant, ...]
+    aliases: Mapping[str, Mapping[str, str]]
+
+
+class Intake:
+    """Use it as a context manager: it remembers who may speak until it is told that this has changed."""
+
+    def __init__(self, on: Ground, obedience: Obedience) -> None:
+        self._on = on
+        self._obedience = obedience
+        self._known: _Acquaintance | None = None
+        self._changed = asyncio.Event()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._changed = self._stack.enter_context(self._on.store.listen(PEOPLE))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    async def receive(self, inbound: Inbound, trust: Trust) -> None:
+        """Put a message into the inbox, once, under its key, whether it is let in or refused."""
+        known = await self._people()
+        message = replace(inbound, source=self._placed(inbound.source, known))
+        access = decide_access(message.source, trust, (*self._on.options.grants, *known.grants), pairing=False)
+        key = derive_key(message.source, self._on.options.scopes.find(message.source).value)
+        number = await self._accept(message, key, access)
+        if number is not None and access.verdict is Verdict.ALLOW:
+            await self._classify(message, key, number, access.role)
+
+    async def _people(self) -> _Acquaintance:
+        if self._known is None or self._changed.is_set():
+            self._changed.clear()
+            people = self._on.store.people
+            grants = await self._on.store.read(people.grants())
+            self._known = _Acquaintance(tuple(grants.values()), await self._on.store.read(people.all_aliases()))
+        return self._known
+
+    def _placed(self, source: Source, known: _Acquaintance) -> Source:
+        """The source under canonical ids, served by the profile that the rules choose."""
+        plain = canonical_source(source, known.aliases.get(source.platform, {}))
+        return replace(plain, profile=choose_profile(plain, self._on.options.profiles))
+
+    async def _accept(self, message: Inbound, key: SessionKey, access: Access) -> int | None:
+        refused = None if access.verdict is Verdict.ALLOW else access.reason
+        number = await self._on.store.transact(
+            self._on.store.inbox.accept(
+                message, key, self._on.clock.now(), role=access.role, refused=refused, while_busy=self._busy(message)
+            )
+        )
+        what = "known already" if number is None else refused or "accepted"
+        log.info(
+            "message %s", what, extra={"action": "accept", "key": key.text, "inbox": number, "refused": bool(refused)}
+        )
+        return number
+
+    def _busy(self, message: Inbound) -> Outbound | None:
+        """What is said to somebody who writes into a running turn."""
+        speaks = self._on.options.acknowledges and self._on.replies.reaches_people(message.source)
+        if not speaks or message.observed or self._invocation(message):
+            return None
+        notice = words.busy_notice(self._on.options.busy.find(message.source).value)
+        return self._on.replies.to(message.source, notice)[0]
+
+    def _invocation(self, message: Inbound) -> Invocation | None:
+        try:
+            return self._obedience.invocation(message)
+        except InvalidInput:
+            return None
+
+    async def _classify(self, message: Inbound, key: SessionKey, number: int, role: AccessRole | None) -> None:
+        """Urgent commands act now. If that fails they wait in the inbox like everything else."""
+        invocation = self._invocation(message)
+        if invocation is None or not invocation.command.urgent:
+            return
+        received = Received(
+            number=number,
+            key=key,
+            inbound=message,
+            state=InboxState.WAITING,
+            received=self._on.clock.now(),
+            role=role,
+        )
+        try:
+            await self._obedience.obey(received, urgent=True)
+        except StoreUnavailable:
+            log.warning("an urgent command waits", extra={"action": "command.waits", "inbox": number})

@@ -1,0 +1,97 @@
+"""Lanes: one turn at a time per conversation, many conversations at once, the longest waiting first."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from palaver.domain.key import SessionKey
+from palaver.engine.ground import Ground
+from palaver.engine.waiting import any_of, through_outages
+from palaver.ports.store import INBOX
+
+__all__ = ["Lanes"]
+
+log = logging.getLogger(__name__)
+
+Body = Callable[[], Awaitable[datetime | None]]
+"""What a lane does; it may give a time before which its conversation need not be looked at again."""
+
+
+class Lanes:
+    """A lane exists only while it works. Order and exclusion are the store's; this only starts what may start."""
+
+    def __init__(self, on: Ground, take: Callable[[SessionKey], Awaitable[datetime | None]]) -> None:
+        self._on = on
+        self._take = take
+        self._lanes: dict[SessionKey, asyncio.Task[None]] = {}
+        self._later: dict[SessionKey, datetime] = {}
+        self._freed = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Start turns as messages arrive and lanes get free, until cancelled. Running lanes are not touched by that."""
+        with self._on.store.listen(INBOX) as arrived:
+            while True:
+                arrived.clear()
+                self._freed.clear()
+                await through_outages(self._fill)
+                await any_of(arrived, self._freed, timeout=self._patience())
+
+    def start(self, key: SessionKey, body: Body) -> None:
+        """Work on a conversation whose turn was taken over."""
+        if key not in self._lanes:
+            self._begin(key, body)
+
+    async def drain(self) -> None:
+        """Until every lane is free."""
+        while self._lanes:
+            await asyncio.wait(self._lanes.values())
+
+    def abandon(self) -> None:
+        """Drop everything as a crash would; what was going on is found in the store."""
+        for lane in self._lanes.values():
+            lane.cancel()
+
+    @property
+    def running(self) -> int:
+        return len(self._lanes)
+
+    @property
+    def room(self) -> int:
+        """For how many more there is room."""
+        return max(0, self._on.options.concurrent_turns - len(self._lanes))
+
+    async def _fill(self) -> None:
+        free = self.room
+        if not free:
+            return
+        passed_over = len(self._lanes) + len(self._later)
+        waiting = await self._on.store.read(self._on.store.inbox.claimable(free + passed_over))
+        now = self._on.clock.now()
+        self._later = {key: until for key, until in self._later.items() if until > now}
+        ready = [key for key in waiting if key not in self._lanes and key not in self._later]
+        for key in ready[:free]:
+            self._begin(key, lambda key=key: self._take(key))
+
+    def _begin(self, key: SessionKey, body: Body) -> None:
+        self._lanes[key] = asyncio.create_task(self._work(key, body), name=f"lane {key.text}")
+
+    async def _work(self, key: SessionKey, body: Body) -> None:
+        try:
+            until = await body()
+            if until is not None:
+                self._later[key] = until
+        except Exception:
+            # The turn is still in the store, under a lease that now runs out; other conversations go on.
+            log.exception("a lane broke", extra={"action": "lane.broke", "key": key.text})
+            self._later[key] = self._on.clock.now() + self._on.options.lease
+        finally:
+            del self._lanes[key]
+            self._freed.set()
+
+    def _patience(self) -> float:
+        poll = self._on.options.poll
+        soonest = min(self._later.values(), default=None)
+        if soonest is not None:
+            poll = min(poll, soonest - self._on.clock.now())
+        return max(poll.total_seconds(), 0.001)

@@ -1,0 +1,67 @@
+"""Commands in a conversation: done and answered in one step, once."""
+
+import logging
+from dataclasses import dataclass
+
+from palaver.domain.command import Invocation
+from palaver.domain.errors import InvalidInput, PalaverError, StoreUnavailable
+from palaver.domain.reset import Cause
+from palaver.domain.session import Principal
+from palaver.domain.turn import Inbound, Received
+from palaver.engine.ground import Ground
+from palaver.ports.commands import Commands, Spoken
+from palaver.ports.work import Steps, Work, work
+
+__all__ = ["Obedience"]
+
+log = logging.getLogger(__name__)
+
+
+@work
+def _say(text: str) -> Steps[str]:
+    yield from ()
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Obedience:
+    on: Ground
+    commands: Commands
+
+    def invocation(self, inbound: Inbound) -> Invocation | None:
+        """What a message invokes: only people command, and only where they speak to the agent."""
+        if inbound.cause is not Cause.HUMAN or inbound.observed:
+            return None
+        return self.commands.parse(inbound.text)
+
+    def is_command(self, received: Received) -> bool:
+        try:
+            return self.invocation(received.inbound) is not None
+        except InvalidInput:
+            return True
+
+    async def obey(self, received: Received, *, urgent: bool = False) -> None:
+        """Do what was commanded and owe the answer, both or neither. What cannot be done is answered with why."""
+        try:
+            await self._do(received, self._work(received), urgent=urgent)
+        except StoreUnavailable:
+            raise
+        except PalaverError as error:
+            await self._do(received, _say(str(error)), urgent=urgent)
+        log.info("command", extra={"action": "command", "inbox": received.number, "key": received.key.text})
+
+    def _work(self, received: Received) -> Work[str]:
+        invocation = self.invocation(received.inbound)
+        if invocation is None:
+            return _say("")
+        source = received.inbound.source
+        spoken = Spoken(received=received, principal=Principal.speaking(source), now=self.on.clock.now())
+        return self.commands.perform(invocation, spoken)
+
+    async def _do(self, received: Received, does: Work[str], *, urgent: bool) -> None:
+        source = received.inbound.source
+        await self.on.store.transact(
+            self.on.store.inbox.obey(
+                received, does, lambda text: self.on.replies.to(source, text), self.on.clock.now(), urgent=urgent
+            )
+        )

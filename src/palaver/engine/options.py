@@ -1,0 +1,64 @@
+"""Options of the engine, read once and passed in."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from zoneinfo import ZoneInfo
+
+from palaver.domain.access import Grant
+from palaver.domain.busy import BusyMode
+from palaver.domain.layers import Layers
+from palaver.domain.reset import ResetPolicy
+from palaver.domain.scope import ProfileRule, Scope
+from palaver.domain.source import Source
+from palaver.ports.store import ResetRule
+
+__all__ = ["Options"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    # Rules of conversations
+    scopes: Layers[Scope] = field(default_factory=lambda: Layers(default=Scope()))
+    resets: Layers[ResetPolicy] = field(default_factory=lambda: Layers(default=ResetPolicy()))
+    zones: Layers[ZoneInfo] = field(default_factory=lambda: Layers(default=ZoneInfo("UTC")))
+    busy: Layers[BusyMode] = field(default_factory=lambda: Layers(default=BusyMode.QUEUE))
+    reset_notices: Layers[bool] = field(default_factory=lambda: Layers(default=True))
+    profiles: tuple[ProfileRule, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    """Grants from the configuration; those in the store come on top."""
+
+    # Turns
+    concurrent_turns: int = 16
+    burst_window: timedelta = timedelta(seconds=1)
+    acknowledges: bool = True
+    """Whoever writes into a running turn is told, once per turn, what becomes of it."""
+    quiet_limit: timedelta = timedelta(minutes=5)
+    """How long an agent may say nothing."""
+    turn_limit: timedelta = timedelta(minutes=30)
+    attempts: int = 3
+    """How often a turn is begun, counting restarts."""
+    fresh_for: timedelta | None = timedelta(hours=1)
+    """How long after it was cut off a turn is still taken up again; None for ever."""
+    agent_tries: int = 3
+    """How often an agent is asked in one attempt while its failures look transient."""
+    drain_limit: timedelta = timedelta(seconds=30)
+
+    # Sends
+    concurrent_sends: int = 32
+    send_limit: timedelta = timedelta(seconds=30)
+    """How long one send may take."""
+    send_patience: timedelta = timedelta(hours=24)
+    """How long a send is tried again before it is given up."""
+
+    # Upkeep
+    lease: timedelta = timedelta(seconds=30)
+    poll: timedelta = timedelta(seconds=5)
+    """The safety net under wake-ups."""
+    sweep_every: timedelta = timedelta(minutes=1)
+    route_limit: timedelta = timedelta(days=90)
+    crash_window: timedelta = timedelta(minutes=5)
+    """Starts within this time of each other count as one crash loop."""
+    crash_limit: int = 3
+
+    def reset_rule(self, source: Source) -> ResetRule:
+        return ResetRule(policy=self.resets.find(source).value, zone=self.zones.find(source).value)

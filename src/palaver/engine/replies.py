@@ -1,0 +1,46 @@
+"""Replies: from an answer to the messages that carry it, cut to what the platform takes, all to the same place."""
+
+from collections.abc import Mapping
+
+from palaver.domain.source import Source
+from palaver.domain.split import split
+from palaver.domain.turn import Outbound, account_text
+from palaver.ports.adapter import Adapter, Limits
+
+__all__ = ["Replies"]
+
+
+class Replies:
+    def __init__(self, adapters: Mapping[str, Adapter]) -> None:
+        self._adapters = adapters
+        """Every adapter under the text of its account."""
+
+    def adapter_for(self, platform: str, account: str | None) -> Adapter | None:
+        return self._adapters.get(account_text(platform, account))
+
+    def reaches_people(self, source: Source) -> bool:
+        adapter = self.adapter_for(source.platform, source.account)
+        return adapter is not None and adapter.platform.for_people and bool(_chat(source))
+
+    def to(self, source: Source, text: str, *, draft: str | None = None) -> list[Outbound]:
+        """The messages that carry the text back to where it was asked for; the first takes the place of a draft."""
+        adapter = self.adapter_for(source.platform, source.account)
+        limits = adapter.limits if adapter else Limits()
+        pieces = [piece.text for piece in split(text, limits.text)] if text.strip() else []
+        return [
+            Outbound(
+                platform=source.platform,
+                account=source.account,
+                chat_id=_chat(source) or "",
+                thread_id=source.thread_id,
+                reply_to=None if position else source.message_id,
+                text=piece,
+                edits=None if position else draft,
+            )
+            for position, piece in enumerate(pieces)
+        ]
+
+
+def _chat(source: Source) -> str | None:
+    """Where an answer goes: a direct chat without an id of its own is reached through its person."""
+    return source.chat or source.participant

@@ -1,0 +1,144 @@
+"""Serving accounts: each by one worker at a time, reconnected with growing pauses, its health known."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from palaver.domain.source import Trust
+from palaver.domain.turn import Inbound, account_text
+from palaver.engine.ground import Ground
+from palaver.engine.intake import Intake
+from palaver.engine.waiting import through_outages
+from palaver.ports.adapter import Adapter, PlatformError
+
+__all__ = ["Health", "Serving"]
+
+log = logging.getLogger(__name__)
+
+_LONGEST_PAUSE = 60.0
+
+
+@dataclass(kw_only=True, slots=True)
+class Health:
+    served_since: datetime | None = None
+    """None while another worker serves the account, or nobody can."""
+    last_error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Inlet:
+    """What an adapter is handed while this worker serves its account."""
+
+    on: Ground
+    intake: Intake
+    adapter: Adapter
+    fence: int
+
+    async def receive(self, inbound: Inbound, trust: Trust) -> None:
+        with self.on.meter.step("accept"):
+            await self.intake.receive(inbound, trust)
+
+    async def position(self) -> str | None:
+        return await self.on.store.read(
+            self.on.store.accounts.position(self.adapter.platform.name, self.adapter.account)
+        )
+
+    async def keep_position(self, position: str) -> None:
+        name, account = self.adapter.platform.name, self.adapter.account
+        await self.on.store.transact(self.on.store.accounts.keep_position(name, account, self.fence, position))
+
+
+@dataclass(kw_only=True)
+class Serving:
+    on: Ground
+    intake: Intake
+    adapters: Mapping[str, Adapter]
+    taken_on: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when an account is taken on."""
+    health: dict[str, Health] = field(default_factory=dict[str, Health])
+
+    def served(self) -> Collection[str]:
+        return [name for name, health in self.health.items() if health.served_since is not None]
+
+    async def serve(self) -> None:
+        """Every account, until cancelled; then others may take them at once."""
+        async with asyncio.TaskGroup() as group:
+            for name, adapter in self.adapters.items():
+                self.health[name] = Health()
+                group.create_task(self._serve(adapter, self.health[name]), name=f"account {name}")
+
+    async def _serve(self, adapter: Adapter, health: Health) -> None:
+        while True:
+            fence = await through_outages(lambda: self._hold(adapter))
+            if fence is None:
+                await asyncio.sleep(self._beat)
+                continue
+            try:
+                await self._run_while_held(adapter, health, fence)
+            finally:
+                health.served_since = None
+
+    async def _run_while_held(self, adapter: Adapter, health: Health, fence: int) -> None:
+        log.info("account taken on", extra={"action": "account.held", "account": self._name(adapter)})
+        health.served_since = self.on.clock.now()
+        self.taken_on.set()
+        running = asyncio.create_task(self._run(adapter, health, fence))
+        try:
+            while await self._still_held(adapter, fence):
+                pass
+            log.warning("account lost", extra={"action": "account.lost", "account": self._name(adapter)})
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+    async def _still_held(self, adapter: Adapter, fence: int) -> bool:
+        await asyncio.sleep(self._beat)
+        return await through_outages(lambda: self._hold(adapter)) == fence
+
+    async def _run(self, adapter: Adapter, health: Health, fence: int) -> None:
+        """Connect, and again whenever the connection is lost."""
+        inlet = _Inlet(on=self.on, intake=self.intake, adapter=adapter, fence=fence)
+        failures = 0
+        while True:
+            began = asyncio.get_running_loop().time()
+            try:
+                await adapter.run(inlet)
+                health.last_error = "the adapter ended by itself"
+            except PlatformError as error:
+                health.last_error = str(error)
+            except Exception as error:
+                log.exception("the adapter broke", extra={"action": "adapter.broke", "account": self._name(adapter)})
+                health.last_error = f"the adapter broke: {type(error).__name__}"
+            stood = asyncio.get_running_loop().time() - began > _LONGEST_PAUSE
+            failures = 0 if stood else failures + 1
+            self.on.meter.count("reconnects")
+            log.warning(
+                "connection lost: %s",
+                health.last_error,
+                extra={"action": "account.down", "account": self._name(adapter)},
+            )
+            pause = min(_LONGEST_PAUSE, 0.5 * 2 ** min(failures, 16))
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads reconnects
+
+    async def release(self) -> None:
+        for adapter in self.adapters.values():
+            release = self.on.store.accounts.release(adapter.platform.name, adapter.account, self.on.worker)
+            await self.on.store.transact(release)
+
+    async def _hold(self, adapter: Adapter) -> int | None:
+        return await self.on.store.transact(
+            self.on.store.accounts.hold(
+                adapter.platform.name, adapter.account, self.on.worker, self.on.clock.now(), self.on.options.lease
+            )
+        )
+
+    @property
+    def _beat(self) -> float:
+        return self.on.options.lease.total_seconds() / 3
+
+    @staticmethod
+    def _name(adapter: Adapter) -> str:
+        return account_text(adapter.platform.name, adapter.account)

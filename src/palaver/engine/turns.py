@@ -1,0 +1,367 @@
+"""Turns: begin, run, settle. Whatever happens in between, a turn ends in a named state."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+
+from palaver.domain.busy import BusyMode, Choice, choose_waiting
+from palaver.domain.errors import StaleFence
+from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import EndReason, TurnState
+from palaver.domain.source import Source
+from palaver.domain.transcript import Entry, Role
+from palaver.domain.turn import Outbound, Received, Turn
+from palaver.engine import words
+from palaver.engine.answering import Answering, Outcome
+from palaver.engine.drafts import Draft
+from palaver.engine.ground import Ground
+from palaver.engine.obedience import Obedience
+from palaver.engine.scene import Scenes
+from palaver.engine.waiting import through_outages
+from palaver.engine.welcome import Welcomes
+from palaver.ports.agent import Agent, ApprovalNeeded, Failure, FailureKind, Final
+from palaver.ports.hooks import Happening, Kind
+from palaver.ports.store import Begun, Held, Opening, key_topic
+from palaver.ports.work import Work
+
+__all__ = ["Stop", "TurnRunner"]
+
+log = logging.getLogger(__name__)
+
+_ALMOST_FULL = 0.95
+
+
+class Stop(StrEnum):
+    """Why a turn ends before its agent is done."""
+
+    ASKED = "somebody asked for it"
+    NEWER = "a newer message takes its place"
+    DRAIN = "the gateway shuts down"
+    LOST = "another worker has taken it over"
+
+
+@dataclass(kw_only=True)
+class _Running:
+    """A turn that this process works on, and how to stop it."""
+
+    turn: Turn
+    messages: Sequence[Received]
+    stop: "asyncio.Future[Stop]"
+    draft: Draft | None = None
+    answering: Answering | None = None
+
+    @property
+    def source(self) -> Source:
+        """Where the answer goes: to whoever spoke last."""
+        return self.messages[-1].inbound.source
+
+    def end(self, why: Stop) -> None:
+        if not self.stop.done():
+            self.stop.set_result(why)
+
+
+@dataclass(kw_only=True)
+class TurnRunner:
+    on: Ground
+    agent: Agent
+    scenes: Scenes
+    welcomes: Welcomes
+    obedience: Obedience
+    _running: dict[int, _Running] = field(default_factory=dict[int, _Running])
+
+    # Begin
+
+    async def take(self, key: SessionKey) -> datetime | None:
+        """What waits longest in a conversation: a command is obeyed, messages become a turn.
+
+        Gives the time before which the conversation need not be looked at again, if there is one.
+        """
+        # Listened to before the turn exists: whatever is said to the turn comes after.
+        with self.on.store.listen(key_topic(key)) as signal:
+            with self.on.meter.step("begin"):
+                begun = await self.on.store.transact(self._begin(key))
+            if isinstance(begun, Held):
+                if begun.until is None:
+                    await self.obedience.obey(begun.head)
+                return begun.until
+            if begun is not None:
+                self._tell_opened(begun)
+                await self._see_through(begun.turn, begun.messages, signal)
+        return None
+
+    async def take_over(self, turn: Turn, *, takes_up: bool) -> None:
+        """A turn that was cut off: told to the agent and gone on with, or given up and told to the people."""
+        with self.on.store.listen(key_topic(turn.key)) as signal:
+            messages = await self.on.store.read(self.on.store.turns.messages(turn))
+            if takes_up and self._is_worth_it(turn):
+                note = self._note(words.cut_off_note(turn.attempt))
+                await self.on.store.transact(self.on.store.turns.append_to_turn(turn, [note]))
+                await self._see_through(turn, messages, signal)
+            else:
+                await self._give_up(turn, messages[-1].inbound.source)
+
+    def _begin(self, key: SessionKey) -> Work[Begun | Held | None]:
+        now = self.on.clock.now()
+        return self.on.store.turns.begin(
+            key,
+            self.on.worker,
+            now,
+            self.on.options.lease,
+            self.on.options.reset_rule,
+            choose=partial(self._choose, now),
+            welcome=self.welcomes.welcome,
+        )
+
+    def _choose(self, now: datetime, waiting: Sequence[Received]) -> Choice:
+        first = waiting[0].inbound.source
+        return choose_waiting(
+            waiting,
+            self.on.options.busy.find(first).value,
+            now,
+            self.on.options.burst_window,
+            stands_alone=self.obedience.is_command,
+            more_follows=self._more_follows,
+        )
+
+    def _more_follows(self, received: Received) -> bool:
+        """An album, or a text so long that the platform may have cut it."""
+        inbound = received.inbound
+        adapter = self.on.replies.adapter_for(inbound.source.platform, inbound.source.account)
+        return bool(inbound.burst) or (adapter is not None and len(inbound.text) > _ALMOST_FULL * adapter.limits.text)
+
+    def _is_worth_it(self, turn: Turn) -> bool:
+        """Within the budget of attempts, and not too long after it was cut off."""
+        fresh_for, cut_off = self.on.options.fresh_for, turn.halted or turn.started
+        is_fresh = fresh_for is None or self.on.clock.now() - cut_off <= fresh_for
+        return is_fresh and turn.attempt <= self.on.options.attempts
+
+    def _tell_opened(self, begun: Begun) -> None:
+        opened = begun.opened
+        if opened.opening is Opening.RESET:
+            self._tell(Kind.SESSION_RESET, begun.turn, reason=opened.reason)
+        if opened.opening in {Opening.RESET, Opening.CREATED}:
+            self._tell(Kind.SESSION_STARTED, begun.turn)
+
+    # Run
+
+    async def _see_through(self, turn: Turn, messages: Sequence[Received], signal: asyncio.Event) -> None:
+        running = _Running(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
+        self._running[turn.number] = running
+        watch = asyncio.create_task(self._watch(running, signal))
+        log.info("turn began", extra={"action": "turn.began", "turn": turn.number, "key": turn.key.text})
+        self._tell(Kind.TURN_STARTED, turn)
+        try:
+            with self.on.meter.step("turn"):
+                await self._run(running)
+        except StaleFence:
+            log.warning("turn taken over by another worker", extra={"action": "turn.lost", "turn": turn.number})
+            self.on.meter.count("turns_lost")
+        finally:
+            watch.cancel()
+            del self._running[turn.number]
+
+    async def _run(self, running: _Running) -> None:
+        if all(message.inbound.observed for message in running.messages):
+            await self._settle(running, [], [])
+            return
+        answer = asyncio.create_task(self._answer(running))
+        try:
+            await asyncio.wait({answer, running.stop}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped = not answer.done()
+            answer.cancel()
+            await asyncio.wait({answer})
+        if running.draft is not None:
+            await running.draft.rest()
+        if stopped:
+            await self._cut_short(running, running.stop.result())
+        else:
+            await self._conclude(running, answer.result())
+
+    async def _watch(self, running: _Running, signal: asyncio.Event) -> None:
+        """Something was said to the turn: that it stop, or a message that, in this chat, takes its place."""
+        mode = self.on.options.busy.find(running.source).value
+        while True:
+            await signal.wait()
+            signal.clear()
+            said = await through_outages(lambda: self.on.store.read(self.on.store.steering.signals(running.turn)))
+            if said.stop:
+                running.end(Stop.ASKED)
+            elif said.waiting and mode is BusyMode.INTERRUPT:
+                running.end(Stop.NEWER)
+
+    async def _answer(self, running: _Running) -> Outcome:
+        limit = self.on.options.turn_limit
+        try:
+            async with asyncio.timeout(limit.total_seconds()):
+                return await self._ask_until_clear(running)
+        except TimeoutError:
+            return Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
+
+    async def _ask_until_clear(self, running: _Running) -> Outcome:
+        answering = running.answering = self._answering(running)
+        outcome = await self._ask(running, answering)
+        for earlier in range(1, self.on.options.agent_tries):
+            if not (isinstance(outcome, Failure) and outcome.kind is FailureKind.TRANSIENT):
+                break
+            self.on.meter.count("agent_retries")
+            log.info("asking the agent again: %s", outcome.detail, extra={"action": "agent.retry"})
+            await asyncio.sleep(2**earlier * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, keeps no secret
+            outcome = await self._ask(running, answering)
+        return outcome
+
+    async def _ask(self, running: _Running, answering: Answering) -> Outcome:
+        """With the transcript as it is now: what tools did before a failure is in it."""
+        steers = self.on.options.busy.find(running.source).value is BusyMode.STEER
+        scene = await self.on.store.read(self.scenes.scene(running.turn, running.messages))
+        return await answering.ask(
+            self.scenes.request(running.turn, scene, self._meanwhile(running) if steers else None)
+        )
+
+    def _meanwhile(self, running: _Running) -> Callable[[], Awaitable[tuple[str, ...]]]:
+        async def meanwhile() -> tuple[str, ...]:
+            steer = self.on.store.steering.steer(running.turn, partial(self._choose, self.on.clock.now()))
+            taken = await self.on.store.transact(steer)
+            return tuple(received.inbound.text for received in taken)
+
+        return meanwhile
+
+    def _answering(self, running: _Running) -> Answering:
+        async def write(entry: Entry) -> None:
+            await self.on.surely(self.on.store.turns.append_to_turn(running.turn, [entry]))
+
+        def show(text: str) -> None:
+            if running.draft is None:
+                running.draft = self._draft(running)
+            if running.draft is not None:
+                running.draft.grow(text)
+
+        return Answering(
+            agent=self.agent, write=write, show=show, now=self.on.clock.now, quiet_limit=self.on.options.quiet_limit
+        )
+
+    def _draft(self, running: _Running) -> Draft | None:
+        source, turn = running.source, running.turn
+        adapter = self.on.replies.adapter_for(source.platform, source.account)
+        first = self.on.replies.to(source, "…")
+        if adapter is None or not first:
+            return None
+
+        async def keep(receipt: str) -> None:
+            await self.on.store.transact(self.on.store.steering.keep_draft(turn, receipt))
+
+        return Draft(adapter, first[0], self.on.budget, keep, turn.draft)
+
+    # Settle
+
+    async def _conclude(self, running: _Running, outcome: Outcome) -> None:
+        match outcome:
+            case Final():
+                entry = self._entry(Role.ASSISTANT, outcome.text, reasoning=outcome.reasoning, blob=outcome.blob)
+                await self._settle(running, [entry], self._reply(running, outcome.text))
+            case Failure():
+                await self._fail(running, outcome)
+            case ApprovalNeeded():
+                await self._park(running, outcome)
+
+    async def _fail(self, running: _Running, failure: Failure) -> None:
+        """The chat gets a safe sentence; the detail is for the log."""
+        stuck = failure.kind is FailureKind.STUCK
+        log.error("turn failed: %s", failure.detail, extra={"action": "turn.failed", "turn": running.turn.number})
+        note = self._note(words.TOO_LONG_NOTE if stuck else words.FAILED_NOTE)
+        reply = self._reply(running, words.TOO_LONG if stuck else words.SORRY)
+        await self._settle(running, [note], reply, error=failure.detail)
+
+    async def _park(self, running: _Running, needed: ApprovalNeeded) -> None:
+        turns, turn, now = self.on.store.turns, running.turn, self.on.clock.now()
+        call = Entry(seq=0, role=Role.ASSISTANT, at=now, calls=(needed.call,))
+        question = self._reply(running, needed.question)
+        await self.on.surely(turns.append_to_turn(turn, [call]))
+        await self.on.surely(turns.halt(turn, TurnState.PARKED, now, notices=question))
+        log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
+
+    async def _cut_short(self, running: _Running, why: Stop) -> None:
+        log.info("turn stopped: %s", why, extra={"action": "turn.stopped", "turn": running.turn.number})
+        if why is Stop.DRAIN:
+            halt = self.on.store.turns.halt(running.turn, TurnState.INTERRUPTED, self.on.clock.now(), error=why.value)
+            await self.on.store.transact(halt)
+        elif why is not Stop.LOST:
+            said = running.answering.said if running.answering else ""
+            entries = [self._entry(Role.ASSISTANT, said)] if said.strip() else []
+            shown = running.draft is not None and running.draft.receipt is not None
+            reply = self._reply(running, f"{said} …") if shown else []
+            await self._settle(running, [*entries, self._note(words.STOPPED_NOTE)], reply)
+
+    async def _give_up(self, turn: Turn, source: Source) -> None:
+        settle = self.on.store.turns.settle(
+            turn,
+            [],
+            self.on.replies.to(source, words.GIVEN_UP),
+            self.on.clock.now(),
+            error="cut off, and not taken up again",
+            ends=EndReason.SUSPENDED,
+        )
+        await self.on.surely(settle)
+        log.warning("turn given up", extra={"action": "turn.given_up", "turn": turn.number})
+        self._tell(Kind.TURN_FAILED, turn, reason="given up")
+
+    async def _settle(
+        self, running: _Running, entries: Sequence[Entry], replies: Sequence[Outbound], *, error: str | None = None
+    ) -> None:
+        usage = running.answering.usage if running.answering else None
+        settle = self.on.store.turns.settle(
+            running.turn, entries, replies, self.on.clock.now(), usage=usage, error=error
+        )
+        with self.on.meter.step("settle"):
+            await self.on.surely(settle)
+        log.info("turn settled", extra={"action": "turn.settled", "turn": running.turn.number, "failed": bool(error)})
+        self._tell(Kind.TURN_FAILED if error else Kind.TURN_FINISHED, running.turn, reason=error)
+
+    def _reply(self, running: _Running, text: str) -> list[Outbound]:
+        return self.on.replies.to(
+            running.source, text, draft=(running.draft and running.draft.receipt) or running.turn.draft
+        )
+
+    def _entry(self, role: Role, text: str, *, reasoning: str = "", blob: bytes = b"") -> Entry:
+        return Entry(seq=0, role=role, at=self.on.clock.now(), text=text, reasoning=reasoning, blob=blob)
+
+    def _note(self, text: str) -> Entry:
+        return self._entry(Role.NOTE, text)
+
+    def _tell(self, kind: Kind, turn: Turn, *, reason: str | None = None) -> None:
+        self.on.happenings.tell(
+            Happening(
+                kind=kind,
+                at=self.on.clock.now(),
+                key=turn.key.text,
+                session=turn.session,
+                turn=turn.number,
+                reason=reason,
+            )
+        )
+
+    # From outside
+
+    @property
+    def at_work(self) -> Collection[int]:
+        return tuple(self._running)
+
+    def drain(self) -> None:
+        """Cut every running turn short; each is marked, to be taken up after the restart."""
+        for running in self._running.values():
+            running.end(Stop.DRAIN)
+
+    async def heartbeat(self) -> None:
+        """Extend the leases of all running turns; what another worker has taken over is dropped."""
+        if mine := [running.turn for running in self._running.values()]:
+            held = await self.on.store.transact(
+                self.on.store.turns.extend(mine, self.on.clock.now(), self.on.options.lease)
+            )
+            for number, running in self._running.items():
+                if number not in held:
+                    running.end(Stop.LOST)

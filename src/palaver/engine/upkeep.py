@@ -1,0 +1,132 @@
+"""Upkeep: leases are extended, what has no living owner is taken over, what has expired is ended."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+from palaver.domain.lifecycle import EndReason
+from palaver.domain.reset import Activity, ResetMode, decide_reset
+from palaver.domain.session import Session
+from palaver.domain.turn import Turn
+from palaver.engine.delivery import Deliveries
+from palaver.engine.ground import Ground
+from palaver.engine.lanes import Lanes
+from palaver.engine.turns import TurnRunner
+from palaver.engine.waiting import through_outages
+from palaver.ports.hooks import Happening, Kind
+
+__all__ = ["Upkeep"]
+
+log = logging.getLogger(__name__)
+
+_PAGE = 500
+_FINALISE_TRIES = 3
+
+
+@dataclass(kw_only=True)
+class Upkeep:
+    on: Ground
+    lanes: Lanes
+    runner: TurnRunner
+    deliveries: Deliveries
+
+    async def beat(self) -> None:
+        """The heartbeat, until cancelled."""
+        while True:
+            await through_outages(self.runner.heartbeat)
+            self.on.meter.level("lanes", self.lanes.running)
+            await asyncio.sleep(self._pulse)
+
+    async def recover(self) -> None:
+        """Take over what has no living owner: at the start, and again and again, since workers die at any time."""
+        # Only what is found at the start can have been the cause of a crash loop.
+        await self._take_over(takes_up=await through_outages(self._starts_calmly))
+        while True:
+            await asyncio.sleep(self._pulse)
+            await self._take_over(takes_up=True)
+
+    async def _take_over(self, *, takes_up: bool) -> None:
+        await through_outages(self._reclaim_sends)
+        for turn in await through_outages(self._reclaim_turns):
+            log.warning("turn taken over", extra={"action": "turn.reclaimed", "turn": turn.number})
+            self.on.meter.count("turns_reclaimed")
+            self.lanes.start(turn.key, partial(self.runner.take_over, turn, takes_up=takes_up))
+
+    async def sweep(self) -> None:
+        """End what has expired, finalise what has ended, forget routes nobody uses; until cancelled."""
+        while True:
+            for step in (self._end_expired, self._finalise, self._drop_routes):
+                await through_outages(step)
+            await asyncio.sleep(self.on.options.sweep_every.total_seconds())
+
+    async def settle_in(self) -> None:
+        """A gateway that has stood for a while did not crash at its start."""
+        await asyncio.sleep(self.on.options.crash_window.total_seconds())
+        await self.on.surely(self.on.store.accounts.calm())
+
+    @property
+    def _pulse(self) -> float:
+        return self.on.options.lease.total_seconds() / 3
+
+    async def _starts_calmly(self) -> bool:
+        now = self.on.clock.now()
+        starts = await self.on.store.transact(self.on.store.accounts.count_start(now, self.on.options.crash_window))
+        if starts > self.on.options.crash_limit:
+            log.error("the gateway keeps crashing; cut-off turns are given up", extra={"action": "crash_loop"})
+        return starts <= self.on.options.crash_limit
+
+    async def _reclaim_turns(self) -> list[Turn]:
+        return await self.on.store.transact(
+            self.on.store.turns.reclaim(
+                self.on.worker,
+                self.on.clock.now(),
+                self.on.options.lease,
+                alone=self.on.alone,
+                limit=self.lanes.room,
+                besides=self.runner.at_work,
+            )
+        )
+
+    async def _reclaim_sends(self) -> None:
+        reclaim = self.on.store.outbox.reclaim_sends(
+            self.on.worker, self.on.clock.now(), safe=self.deliveries.is_safe, alone=self.on.alone
+        )
+        for delivery in await self.on.store.transact(reclaim):
+            self.on.meter.count("sends_unclear")
+            log.warning("send without owner", extra={"action": "send.reclaimed", "delivery": delivery.number})
+
+    async def _end_expired(self) -> None:
+        if all(policy.mode is ResetMode.NEVER for policy in self.on.options.resets.values()):
+            return
+        after = ""
+        while page := await self.on.store.read(self.on.store.endings.open_after(after, _PAGE)):
+            for session in page:
+                await self._end_if_expired(session)
+            after = page[-1].key.text
+
+    async def _end_if_expired(self, session: Session) -> None:
+        now, rule = self.on.clock.now(), self.on.options.reset_rule(session.origin)
+        if decide_reset(rule.policy, Activity(last_human=session.last_human), now, rule.zone).reason is None:
+            return
+        reason = await self.on.store.transact(self.on.store.endings.expire(session, rule, now))
+        if reason:
+            log.info("session expired", extra={"action": "session.expired", "session": session.id})
+            self._tell(Kind.SESSION_ENDED, session, reason)
+
+    async def _drop_routes(self) -> None:
+        now = self.on.clock.now()
+        await self.on.store.transact(self.on.store.endings.drop_routes(now - self.on.options.route_limit, now))
+
+    async def _finalise(self) -> None:
+        """The hooks for a session that has ended, once; tried again twice if one of them fails."""
+        for session in await self.on.store.read(self.on.store.endings.to_finalise(_PAGE)):
+            told = await self.on.happenings.told(self._happening(Kind.SESSION_FINALISED, session, session.end_reason))
+            finalise = self.on.store.endings.finalise(session, self.on.clock.now(), done=told, tries=_FINALISE_TRIES)
+            await self.on.store.transact(finalise)
+
+    def _tell(self, kind: Kind, session: Session, reason: EndReason) -> None:
+        self.on.happenings.tell(self._happening(kind, session, reason))
+
+    def _happening(self, kind: Kind, session: Session, reason: EndReason | None) -> Happening:
+        return Happening(kind=kind, at=self.on.clock.now(), key=session.key.text, session=session.id, reason=reason)

@@ -1,0 +1,73 @@
+"""Every sentence the gateway itself says, to people and to the agent."""
+
+from palaver.domain.busy import BusyMode
+from palaver.domain.lifecycle import EndReason
+
+__all__ = [
+    "FAILED_NOTE",
+    "FIRST_CONTACT_NOTE",
+    "GIVEN_UP",
+    "MAY_BE_DUPLICATE",
+    "SORRY",
+    "STOPPED_NOTE",
+    "TOO_LONG",
+    "TOO_LONG_NOTE",
+    "busy_notice",
+    "cut_off_note",
+    "gone_notice",
+    "reset_note",
+    "reset_notice",
+]
+
+SORRY = "Something went wrong while answering. Please try again."
+TOO_LONG = "The answer took too long and was stopped. Please try again."
+GIVEN_UP = (
+    "Your last message could not be answered: the gateway was restarted several times or too long ago. "
+    "The conversation starts fresh; /back returns to it."
+)
+MAY_BE_DUPLICATE = "(may be a duplicate)"
+STOPPED_NOTE = "your last answer was stopped by the user; what you had said so far stands above"
+FAILED_NOTE = "your last answer failed; the user was asked to try again"
+TOO_LONG_NOTE = "your last answer was stopped, it took too long"
+FIRST_CONTACT_NOTE = "this person talks to you for the first time"
+
+_REASONS = {
+    EndReason.IDLE: "nobody had written for a while",
+    EndReason.DAILY: "a new day began",
+    EndReason.EXPIRED: "nobody had written for a very long time",
+    EndReason.SUSPENDED: "the last turn could not be finished",
+}
+
+
+def reset_note(reason: EndReason) -> str:
+    return f"this conversation was started fresh because {_REASONS[reason]}; the earlier one is not shown to you"
+
+
+def reset_notice(reason: EndReason) -> str:
+    return (
+        f"This is a fresh conversation, because {_REASONS[reason]}. "
+        "/back returns to the one before, /resume lists earlier ones."
+    )
+
+
+def cut_off_note(attempt: int) -> str:
+    return (
+        f"the gateway was restarted while you were answering (attempt {attempt}); "
+        "tool calls without a result may or may not have had an effect, so look before you repeat them"
+    )
+
+
+def busy_notice(mode: BusyMode) -> str:
+    match mode:
+        case BusyMode.QUEUE:
+            return "Still answering; your message is next."
+        case BusyMode.COLLECT:
+            return "Still answering; what you write meanwhile is answered together."
+        case BusyMode.INTERRUPT:
+            return "Stopping the answer to read your message."
+        case BusyMode.STEER:
+            return "Still at work; your message is passed on."
+
+
+def gone_notice(place: str) -> str:
+    return f"Messages to {place} cannot be delivered any more: the chat is gone or the bot was removed from it."

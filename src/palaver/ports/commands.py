@@ -1,0 +1,31 @@
+"""Commands as the engine sees them: what a message invokes, and the work that it stands for."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from palaver.domain.command import Invocation
+from palaver.domain.session import Principal
+from palaver.domain.turn import Received
+from palaver.ports.work import Work
+
+__all__ = ["Commands", "Spoken"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spoken:
+    """A command as it was said: by whom, where and when."""
+
+    received: Received
+    principal: Principal
+    now: datetime
+
+
+class Commands(Protocol):
+    def parse(self, text: str) -> Invocation | None:
+        """None where the text invokes nothing. Raises InvalidInput with an answer for whoever wrote it."""
+        ...
+
+    def perform(self, invocation: Invocation, spoken: Spoken) -> Work[str]:
+        """The work and the words to answer with. Raises PalaverError, and changes nothing, where it cannot be done."""
+        ...

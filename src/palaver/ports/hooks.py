@@ -1,0 +1,36 @@
+"""Hooks: what others may be told as it happens."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+__all__ = ["Happening", "Hook", "Kind"]
+
+
+class Kind(StrEnum):
+    SESSION_STARTED = "session started"
+    SESSION_RESET = "session reset"
+    SESSION_ENDED = "session ended"
+    SESSION_FINALISED = "session finalised"
+    TURN_STARTED = "turn started"
+    TURN_FINISHED = "turn finished"
+    TURN_FAILED = "turn failed"
+    MESSAGE_DELIVERED = "message delivered"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Happening:
+    """What happened, by ids: it holds no content."""
+
+    kind: Kind
+    at: datetime
+    key: str | None = None
+    session: str | None = None
+    turn: int | None = None
+    delivery: int | None = None
+    reason: str | None = None
+
+
+Hook = Callable[[Happening], Awaitable[None]]
+"""One that raises is logged and hurts nobody else; only for SESSION_FINALISED is it called again, twice at most."""

@@ -1,0 +1,144 @@
+"""The inbox in the store: every message is accepted once and ends in a named state."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from palaver.domain.access import AccessRole
+from palaver.domain.ids import encode_id
+from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import InboxState
+from palaver.domain.session import Principal, identity_of
+from palaver.domain.source import Source
+from palaver.domain.turn import Inbound, Outbound, Received
+from palaver.ports.store import INBOX, key_topic
+from palaver.ports.work import Lock, Notify, Row, Steps, Value, Work, work
+from palaver.stores import outbox
+from palaver.stores.records import INBOX_COLUMNS, inbound_body, micros, received_of
+
+__all__ = ["OPEN_TURN", "accept", "claimable", "inbox_row", "obey", "put_into_turn", "refuse", "waiting"]
+
+OPEN_TURN = "('running', 'parked', 'interrupted')"
+"""The states of a turn that keeps its conversation from beginning another."""
+_LOOK = Notify(INBOX)
+_MOST_WAITING = 64
+
+
+def _dedup(source: Source) -> str | None:
+    """What makes a redelivery the same message; a message without an id cannot be known again."""
+    if source.message_id is None:
+        return None
+    parts = (source.platform, source.account or "", source.chat_id or source.participant or "", source.message_id)
+    return ":".join(map(encode_id, parts))
+
+
+@work
+def accept(
+    inbound: Inbound,
+    key: SessionKey,
+    now: datetime,
+    *,
+    role: AccessRole | None = None,
+    refused: str | None = None,
+    while_busy: Outbound | None = None,
+) -> Steps[int | None]:
+    """Put a message into the inbox; None if it is there already. Only after this is a platform acknowledged.
+
+    A turn that is at work in the conversation hears of it; then `while_busy` is owed, once for each such turn.
+    """
+    state = InboxState.REFUSED if refused else InboxState.WAITING
+    rows = yield (
+        "INSERT INTO inbox (dedup, key, state, received, reason, body) VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (dedup) DO NOTHING RETURNING no",
+        (_dedup(inbound.source), key.text, state.value, micros(now), refused, inbound_body(inbound, role)),
+    )
+    if not rows:
+        return None
+    if not refused:
+        yield from _tell_running(key, now, while_busy)
+        yield _LOOK
+    return rows[0][0]
+
+
+def _tell_running(key: SessionKey, now: datetime, while_busy: Outbound | None) -> Steps[None]:
+    busy = yield "SELECT no FROM turns WHERE key = ? AND state = 'running'", (key.text,)
+    if busy:
+        yield Notify(key_topic(key))
+    if busy and while_busy:
+        yield from outbox.owe(while_busy, f"busy:{busy[0][0]}", now)
+
+
+@work
+def inbox_row(number: int, principal: Principal) -> Steps[Received | None]:
+    """A message and what became of it, for whoever sent it or holds the database."""
+    rows = yield f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no = ?", (number,)
+    received = received_of(rows[0]) if rows and rows[0][_BODY] else None
+    if received and (principal.sees_all or identity_of(received.inbound.source) in principal.identities):
+        return received
+    return None
+
+
+_BODY = 6  # of INBOX_COLUMNS; what was erased has none
+
+
+@work
+def refuse(number: int, reason: str) -> Steps[bool]:
+    """End a message that still waits."""
+    rows = yield (
+        "UPDATE inbox SET state = 'refused', reason = ? WHERE no = ? AND state = 'waiting' RETURNING no",
+        (reason, number),
+    )
+    return bool(rows)
+
+
+@work
+def claimable(limit: int) -> Steps[list[SessionKey]]:
+    """Keys with waiting messages and no open turn, the longest waiting first."""
+    rows = yield (
+        "SELECT i.key, min(i.no) AS first FROM inbox i WHERE i.state = 'waiting'"
+        f" AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = i.key AND t.state IN {OPEN_TURN})"
+        " GROUP BY i.key ORDER BY first LIMIT ?",
+        (limit,),
+    )
+    return [SessionKey.parse(row[0]) for row in rows]
+
+
+def waiting(key: SessionKey) -> Steps[list[Received]]:
+    """What waits in a conversation, the longest waiting first, held until the end of the work."""
+    rows: list[Row] = yield (
+        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+        " WHERE i.key = ? AND i.state = 'waiting' ORDER BY i.no LIMIT ? /*pg FOR UPDATE OF i*/",
+        (key.text, _MOST_WAITING),
+    )
+    return [received_of(row) for row in rows]
+
+
+def put_into_turn(turn: int, messages: Sequence[Received]) -> Steps[None]:
+    taken: list[tuple[Value, ...]] = [(turn, each.number) for each in messages]
+    yield "UPDATE inbox SET state = 'in-turn', turn_no = ? WHERE no = ?", taken
+
+
+@work
+def obey(
+    received: Received,
+    does: Work[str],
+    answers: Callable[[str], Sequence[Outbound]],
+    now: datetime,
+    *,
+    urgent: bool = False,
+) -> Steps[bool]:
+    """Do what a message commands and owe the answer, both or neither. False if it does not wait any more.
+
+    What is not urgent comes after the turn that is at work.
+    """
+    if not urgent:
+        yield Lock(received.key.text)
+        open_turn = yield f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN}", (received.key.text,)
+        if open_turn:
+            return False
+    mine = yield "UPDATE inbox SET state = 'done' WHERE no = ? AND state = 'waiting' RETURNING no", (received.number,)
+    if not mine:
+        return False
+    for part, outbound in enumerate(answers((yield from does))):
+        yield from outbox.owe(outbound, f"command:{received.number}:{part}", now)
+    yield _LOOK
+    return True
