@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from palaver.domain.errors import StoreError
 from palaver.ports.work import Notify, Row, Steps, Work
 from palaver.stores.ownership import FileOwnership, may_write
+from palaver.stores.values import storable
 from palaver.stores.wakeups import Wakeups
 
 __all__ = ["SqliteDatabase", "connect", "drive", "use_write_ahead_log"]
@@ -39,6 +40,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         db.execute("PRAGMA page_size = 2048")
         use_write_ahead_log(db)
         db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA secure_delete = ON")
         db.execute("PRAGMA wal_autocheckpoint = 0")
     return db
 
@@ -72,9 +74,9 @@ def drive(db: sqlite3.Connection, steps: Steps[T], notified: set[str]) -> T:
             if isinstance(statement, tuple):
                 sql, values = statement
                 if isinstance(values, list):
-                    db.executemany(sql, values)
+                    db.executemany(sql, map(storable, values))
                 else:
-                    rows = db.execute(sql, values).fetchall()
+                    rows = db.execute(sql, storable(values)).fetchall()
             elif isinstance(statement, Notify):
                 notified.add(statement.topic)
             statement = steps.send(rows)

@@ -8,15 +8,11 @@ _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 def storable(values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """NUL and half surrogates, which no text column of PostgreSQL holds, become the replacement character."""
+    """NUL and half surrogates, which not every text column holds, become the replacement character."""
     for value in values:
-        if isinstance(value, str) and not _is_storable(value):
+        if isinstance(value, str) and ("\0" in value or not value.isascii()):
             return tuple(_cleaned(each) if isinstance(each, str) else each for each in values)
     return values
-
-
-def _is_storable(text: str) -> bool:
-    return "\0" not in text and (text.isascii() or _cleaned(text) == text)
 
 
 def _cleaned(text: str) -> str:
