@@ -112,3 +112,11 @@ async def test_processes_that_open_a_new_file_at_once_make_one(tmp_path: Path, p
     assert [await child.wait() for child in children] == [0] * processes
     for number in range(rounds):
         assert schema_of(tmp_path / f"{number}.db") == TODAY[-1].number
+
+
+async def test_a_backup_is_nobody_elses_business(tmp_path: Path, upgrade: Callable[[], None]) -> None:
+    path = tmp_path / "palaver.db"
+    await (await open_store(str(path))).close()
+    upgrade()
+    await (await open_store(str(path))).close()
+    assert [(path.parent / name).stat().st_mode & 0o077 for name in backups(path)] == [0]

@@ -47,6 +47,8 @@ BREAKS = {
     "UPDATE turns SET key = 'agent:main:telegram:dm:7', state = 'running'",
     "only a settled turn owes replies": "UPDATE turns SET state = 'interrupted' WHERE no = 1",
     "a turn is over exactly when it has an end": "UPDATE turns SET ended = NULL WHERE no = 1",
+    "a session does not change hands in the middle of a turn": "UPDATE turns SET state = 'running', key = 'elsewhere'"
+    " WHERE no = 1",
     "every turn runs in a session that exists": "UPDATE turns SET session_no = 99 WHERE no = 1",
     "every entry belongs to a session and stands before its end": "UPDATE sessions SET next_seq = 2 WHERE no = 1",
     "who may read a session is known for sessions that exist": "UPDATE participants SET session_no = 99",

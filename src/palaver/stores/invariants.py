@@ -73,6 +73,12 @@ INVARIANTS = (
         "SELECT no FROM turns WHERE (state IN ('done', 'failed')) <> (ended IS NOT NULL)",
     ),
     Invariant(
+        "P2",
+        "a session does not change hands in the middle of a turn",
+        "SELECT t.no FROM turns t JOIN sessions s ON s.no = t.session_no"
+        " WHERE t.state IN ('running', 'parked', 'interrupted') AND s.key <> t.key",
+    ),
+    Invariant(
         "P3",
         "every turn runs in a session that exists",
         "SELECT t.no FROM turns t WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.no = t.session_no)",

@@ -145,6 +145,7 @@ def back_up(path: Path, version: int) -> None:
     """A copy of the whole database as it is, beside it: `palaver.db.schema-3`."""
     copy = path.with_name(f"{path.name}.schema-{version}")
     unfinished = path.with_name(f"{copy.name}.{os.getpid()}")
+    unfinished.touch(mode=0o600)
     source, target = connect(path, read_only=True), sqlite3.connect(unfinished)
     try:
         source.backup(target)
