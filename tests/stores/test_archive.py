@@ -196,6 +196,29 @@ async def test_the_way_back_to_a_session_that_comes_later_in_the_archive(world: 
     assert there.id in [details.get("before") for details in await other.read(ways())]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"before": 7},
+        {"key": None},
+        {"key": "nonsense"},
+        {"reason": "boredom"},
+        {"ended": "yesterday"},
+        {"ended": 1 << 62},
+    ],
+)
+async def test_a_way_back_that_leads_nowhere_is_refused(world: World, other: Store, wrong: dict[str, object]) -> None:
+    first = (await world.exchange("one")).turn.session
+    await world.store.transact(sessions.reset(KEY, ALICE, world.now, by="me"))
+    await world.store.transact(sessions.switch(KEY, ALICE, first, OPERATOR, world.now, by="me"))
+    records = collect_some(world.store.database, [first], OPERATOR)
+    told = [
+        json.loads(line) for line in b"".join([part async for part in write_archive(records, Form.JSONL)]).splitlines()
+    ]
+    told[1]["session"]["operations"][0]["details"] |= wrong
+    assert fates(await bring(other, [json.dumps(each).encode() + b"\n" for each in told])) == [Fate.REFUSED]
+
+
 @work
 def ways() -> Steps[list[dict[str, object]]]:
     rows = yield "SELECT details FROM operations", ()

@@ -139,6 +139,20 @@ async def test_back_takes_nothing_from_a_place_that_the_asker_may_not_see(world:
     assert undone.session == left.id
 
 
+async def test_whoever_took_part_before_or_since_may_go_back_and_nobody_else(world: World) -> None:
+    shared = Scope(group=GroupScope.SHARED)
+    ann, ben, cy = group("1"), group("2"), group("3")
+    key = key_of(ann, shared)
+    left = (await world.store.transact(sessions.open_session(key, ann, world.now, NEVER(ann)))).session
+    for who in (ann, ben):
+        await world.store.transact(sessions.reset(key, ben, world.now, by="ben"))
+        with pytest.raises(NotFound):
+            await world.store.transact(moves.back(key, world.now, principal=Principal.speaking(cy)))
+        undone = await world.store.transact(moves.back(key, world.now, principal=Principal.speaking(who)))
+        assert undone
+        assert undone.session == left.id
+
+
 # What was hidden
 
 
