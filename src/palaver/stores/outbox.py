@@ -67,6 +67,8 @@ def claim(
     worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str] | None = None, limit: int = 32
 ) -> Steps[list[Delivery]]:
     """Take due sends for this worker; nobody else gets them. In each chat only the one that is owed longest."""
+    if accounts is not None and not accounts:
+        return []
     names = sorted(accounts or ())
     served = f"AND o.account IN ({', '.join('?' * len(names))})" if accounts is not None else ""
     rows = yield (
