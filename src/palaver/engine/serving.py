@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,8 +10,9 @@ from palaver.domain.source import Trust
 from palaver.domain.turn import Inbound, account_text
 from palaver.engine.ground import Ground
 from palaver.engine.intake import Intake
+from palaver.engine.traces import trace
 from palaver.engine.waiting import through_outages
-from palaver.ports.adapter import Adapter, PlatformError
+from palaver.ports.adapter import Adapter, PlatformDown, PlatformError
 
 __all__ = ["Health", "Serving"]
 
@@ -89,6 +89,7 @@ class Serving:
         try:
             while await self._still_held(adapter, fence):
                 pass
+            self.on.meter.count("accounts_lost")
             log.warning("account lost", extra={"action": "account.lost", "account": self._name(adapter)})
         finally:
             running.cancel()
@@ -106,22 +107,19 @@ class Serving:
             began = asyncio.get_running_loop().time()
             try:
                 await adapter.run(inlet)
-                health.last_error = "the adapter ended by itself"
+                health.last_error = why = "the adapter ended by itself"
+            except PlatformDown as error:
+                health.last_error = why = str(error)
             except PlatformError as error:
-                health.last_error = str(error)
+                health.last_error, why = str(error), trace(error)
             except Exception as error:
-                log.exception("the adapter broke", extra={"action": "adapter.broke", "account": self._name(adapter)})
-                health.last_error = f"the adapter broke: {type(error).__name__}"
+                health.last_error = why = f"the adapter broke: {trace(error)}"
             stood = asyncio.get_running_loop().time() - began > _LONGEST_PAUSE
             failures = 0 if stood else failures + 1
             self.on.meter.count("reconnects")
-            log.warning(
-                "connection lost: %s",
-                health.last_error,
-                extra={"action": "account.down", "account": self._name(adapter)},
-            )
+            log.warning("connection lost: %s", why, extra={"action": "account.down", "account": self._name(adapter)})
             pause = min(_LONGEST_PAUSE, 0.5 * 2 ** min(failures, 16))
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads reconnects
+            await asyncio.sleep(pause * self.on.chance.uniform(0.5, 1.0))
 
     async def release(self) -> None:
         for adapter in self.adapters.values():
@@ -129,11 +127,11 @@ class Serving:
             await self.on.store.transact(release)
 
     async def _hold(self, adapter: Adapter) -> int | None:
-        return await self.on.store.transact(
-            self.on.store.accounts.hold(
-                adapter.platform.name, adapter.account, self.on.worker, self.on.clock.now(), self.on.options.lease
-            )
+        name, account, now = adapter.platform.name, adapter.account, self.on.clock.now()
+        hold = self.on.store.accounts.hold(
+            name, account, self.on.worker, now, self.on.options.lease, alone=self.on.alone
         )
+        return await self.on.store.transact(hold)
 
     @property
     def _beat(self) -> float:

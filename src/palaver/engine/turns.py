@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -159,8 +158,7 @@ class TurnRunner:
             with self.on.meter.step("turn"):
                 await self._run(running)
         except StaleFence:
-            log.warning("turn taken over by another worker", extra={"action": "turn.lost", "turn": turn.number})
-            self.on.meter.count("turns_lost")
+            self._lost(turn)
         finally:
             watch.cancel()
             del self._running[turn.number]
@@ -210,8 +208,8 @@ class TurnRunner:
             if not (isinstance(outcome, Failure) and outcome.kind is FailureKind.TRANSIENT):
                 break
             self.on.meter.count("agent_retries")
-            log.info("asking the agent again: %s", outcome.detail, extra={"action": "agent.retry"})
-            await asyncio.sleep(2**earlier * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, keeps no secret
+            log.info("asking the agent again", extra={"action": "agent.retry", "turn": running.turn.number})
+            await asyncio.sleep(2**earlier * self.on.chance.uniform(0.5, 1.0))
             outcome = await self._ask(running, answering)
         return outcome
 
@@ -270,12 +268,12 @@ class TurnRunner:
                 await self._park(running, outcome)
 
     async def _fail(self, running: _Running, failure: Failure) -> None:
-        """The chat gets a safe sentence; the detail is for the log."""
+        """The chat gets a safe sentence, the log the kind; the detail may quote what was said and stays with the turn."""
         stuck = failure.kind is FailureKind.STUCK
-        log.error("turn failed: %s", failure.detail, extra={"action": "turn.failed", "turn": running.turn.number})
+        log.error("turn failed: %s", failure.kind.value, extra={"action": "turn.failed", "turn": running.turn.number})
         note = self._note(words.TOO_LONG_NOTE if stuck else words.FAILED_NOTE)
         reply = self._reply(running, words.TOO_LONG if stuck else words.SORRY)
-        await self._settle(running, [note], reply, error=failure.detail)
+        await self._settle(running, [note], reply, failure=failure)
 
     async def _park(self, running: _Running, needed: ApprovalNeeded) -> None:
         turns, turn, now = self.on.store.turns, running.turn, self.on.clock.now()
@@ -290,7 +288,9 @@ class TurnRunner:
         if why is Stop.DRAIN:
             halt = self.on.store.turns.halt(running.turn, TurnState.INTERRUPTED, self.on.clock.now(), error=why.value)
             await self.on.store.transact(halt)
-        elif why is not Stop.LOST:
+        elif why is Stop.LOST:
+            self._lost(running.turn)
+        else:
             said = running.answering.said if running.answering else ""
             entries = [self._entry(Role.ASSISTANT, said)] if said.strip() else []
             shown = running.draft is not None and running.draft.receipt is not None
@@ -308,19 +308,32 @@ class TurnRunner:
         )
         await self.on.surely(settle)
         log.warning("turn given up", extra={"action": "turn.given_up", "turn": turn.number})
+        self.on.meter.count("turns_failed")
         self._tell(Kind.TURN_FAILED, turn, reason="given up")
 
     async def _settle(
-        self, running: _Running, entries: Sequence[Entry], replies: Sequence[Outbound], *, error: str | None = None
+        self,
+        running: _Running,
+        entries: Sequence[Entry],
+        replies: Sequence[Outbound],
+        *,
+        failure: Failure | None = None,
     ) -> None:
         usage = running.answering.usage if running.answering else None
+        error = failure.detail if failure else None
         settle = self.on.store.turns.settle(
             running.turn, entries, replies, self.on.clock.now(), usage=usage, error=error
         )
         with self.on.meter.step("settle"):
             await self.on.surely(settle)
-        log.info("turn settled", extra={"action": "turn.settled", "turn": running.turn.number, "failed": bool(error)})
-        self._tell(Kind.TURN_FAILED if error else Kind.TURN_FINISHED, running.turn, reason=error)
+        log.info(
+            "turn settled", extra={"action": "turn.settled", "turn": running.turn.number, "failed": failure is not None}
+        )
+        if failure:
+            self.on.meter.count("turns_failed")
+            self._tell(Kind.TURN_FAILED, running.turn, reason=failure.kind.value)
+        else:
+            self._tell(Kind.TURN_FINISHED, running.turn)
 
     def _reply(self, running: _Running, text: str) -> list[Outbound]:
         return self.on.replies.to(
@@ -345,6 +358,10 @@ class TurnRunner:
             )
         )
 
+    def _lost(self, turn: Turn) -> None:
+        log.warning("turn taken over by another worker", extra={"action": "turn.lost", "turn": turn.number})
+        self.on.meter.count("turns_lost")
+
     # From outside
 
     @property
@@ -358,10 +375,12 @@ class TurnRunner:
 
     async def heartbeat(self) -> None:
         """Extend the leases of all running turns; what another worker has taken over is dropped."""
-        if mine := [running.turn for running in self._running.values()]:
-            held = await self.on.store.transact(
-                self.on.store.turns.extend(mine, self.on.clock.now(), self.on.options.lease)
+        # Turns that begin meanwhile are not asked about.
+        if mine := tuple(self._running.values()):
+            extend = self.on.store.turns.extend(
+                [running.turn for running in mine], self.on.clock.now(), self.on.options.lease
             )
-            for number, running in self._running.items():
-                if number not in held:
+            held = await self.on.store.transact(extend)
+            for running in mine:
+                if running.turn.number not in held:
                     running.end(Stop.LOST)

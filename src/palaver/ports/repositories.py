@@ -144,6 +144,8 @@ class Inbox(Protocol):
 
     def claimable(self, limit: int) -> Work[list[SessionKey]]: ...
 
+    def depth(self) -> Work[int]: ...
+
     def obey(
         self,
         received: Received,
@@ -265,7 +267,14 @@ class Accounts(Protocol):
     """Which worker serves which account of ours, and how gateways start."""
 
     def hold(
-        self, platform: str, account: str | None, worker: str, now: datetime, lease: timedelta
+        self,
+        platform: str,
+        account: str | None,
+        worker: str,
+        now: datetime,
+        lease: timedelta,
+        *,
+        alone: bool = False,
     ) -> Work[int | None]: ...
 
     def release(self, platform: str, account: str | None, worker: str) -> Work[None]: ...
@@ -304,6 +313,8 @@ class Outbox(Protocol):
     def reclaim_sends(
         self, worker: str, now: datetime, *, safe: Callable[[Outbound], bool], alone: bool = False
     ) -> Work[list[Delivery]]: ...
+
+    def depth(self) -> Work[int]: ...
 
     def resolve(self, number: int, state: OutboxState, now: datetime, *, receipt: str | None = None) -> Work[bool]: ...
 

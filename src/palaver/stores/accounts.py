@@ -11,14 +11,19 @@ __all__ = ["calm", "count_start", "hold", "keep_position", "position", "release"
 
 
 @work
-def hold(platform: str, account: str | None, worker: str, now: datetime, lease: timedelta) -> Steps[int | None]:
-    """Serve an account, or go on serving it; gives the fence. None while another worker does."""
+def hold(
+    platform: str, account: str | None, worker: str, now: datetime, lease: timedelta, *, alone: bool = False
+) -> Steps[int | None]:
+    """Serve an account, or go on serving it; gives the fence. None while another worker does.
+
+    For the only gateway no other worker does, whatever it has left behind.
+    """
     rows = yield (
         "INSERT INTO accounts (platform, account, worker, fence, lease_until) VALUES (?, ?, ?, 1, ?)"
         " ON CONFLICT (platform, account) DO UPDATE SET worker = excluded.worker, lease_until = excluded.lease_until,"
         " fence = CASE WHEN accounts.worker = excluded.worker THEN accounts.fence ELSE accounts.fence + 1 END"
-        " WHERE accounts.worker = excluded.worker OR accounts.lease_until < ? RETURNING fence",
-        (platform, encode_id(account or ""), worker, micros(now + lease), micros(now)),
+        " WHERE accounts.worker = excluded.worker OR accounts.lease_until < ? OR ? = 1 RETURNING fence",
+        (platform, encode_id(account or ""), worker, micros(now + lease), micros(now), int(alone)),
     )
     return rows[0][0] if rows else None
 
