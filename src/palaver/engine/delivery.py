@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -12,6 +11,7 @@ from palaver.domain.lifecycle import OutboxState
 from palaver.domain.turn import Delivery, Outbound
 from palaver.engine import words
 from palaver.engine.ground import Ground
+from palaver.engine.traces import trace
 from palaver.engine.waiting import any_of, through_outages
 from palaver.ports.adapter import (
     Adapter,
@@ -113,6 +113,7 @@ class Deliveries:
             with self.on.meter.step("send"):
                 await self._attempt(adapter, delivery, chat)
         except StaleFence:
+            self.on.meter.count("sends_lost")
             log.warning("send taken over", extra={"action": "send.lost", "delivery": delivery.number})
 
     async def _attempt(self, adapter: Adapter, delivery: Delivery, chat: str) -> None:
@@ -133,7 +134,8 @@ class Deliveries:
             await self._unclear(delivery, str(error) or "no answer in time")
         except Exception as error:
             # Nobody knows how far a broken adapter came, so it is not tried again.
-            log.exception("the adapter broke", extra={"action": "adapter.broke", "delivery": delivery.number})
+            told = {"action": "adapter.broke", "delivery": delivery.number}
+            log.error("the adapter broke: %s", trace(error), extra=told)  # noqa: TRY400 - without its words
             await self._settle(delivery, OutboxState.DEAD, error=f"the adapter broke: {type(error).__name__}")
         else:
             await self._settle(delivery, OutboxState.DELIVERED, receipt=receipt)
@@ -158,7 +160,7 @@ class Deliveries:
             await self._settle(delivery, OutboxState.DEAD, error=f"given up: {error}")
             return
         pause = max(after, min(_LONGEST_PAUSE, 2 ** min(delivery.attempts - 1, 16) * 0.5))
-        due = now + timedelta(seconds=pause * random.uniform(1.0, 1.25))  # noqa: S311 - spreads retries
+        due = now + timedelta(seconds=pause * self.on.chance.uniform(1.0, 1.25))
         self._next_try = min(due, self._next_try or due)
         self.on.meter.count("send_retries")
         await self._settle(delivery, OutboxState.DUE, error=error, due=due)
@@ -174,9 +176,9 @@ class Deliveries:
     ) -> None:
         step = self.on.store.outbox.settle_send(delivery, self.on.worker, state, receipt=receipt, error=error, due=due)
         await self.on.surely(step)
-        log.info(
-            "send %s", state.value, extra={"action": f"send.{state.value}", "delivery": delivery.number, "error": error}
-        )
+        log.info("send %s", state.value, extra={"action": "send.settled", "delivery": delivery.number})
+        if state is OutboxState.DEAD:
+            self.on.meter.count("sends_dead")
         if state is OutboxState.DELIVERED:
             self.on.happenings.tell(
                 Happening(
@@ -189,13 +191,14 @@ class Deliveries:
         step = self.on.store.outbox.unclear(delivery, self.on.worker, self.on.clock.now(), safe=safe, error=error)
         await self.on.surely(step)
         self.on.meter.count("sends_unclear")
-        log.warning("send unclear: %s", error, extra={"action": "send.unclear", "delivery": delivery.number})
+        log.warning("send unclear", extra={"action": "send.unclear", "delivery": delivery.number})
 
     async def _gone(self, delivery: Delivery, error: str) -> None:
         """The chat is gone: that is remembered, and told to the owner at home, once."""
         step = self._bury(delivery, error, self.on.clock.now())
         await self.on.surely(step)
-        log.warning("chat gone: %s", error, extra={"action": "send.gone", "delivery": delivery.number})
+        self.on.meter.count("sends_dead")
+        log.warning("chat gone", extra={"action": "send.gone", "delivery": delivery.number})
 
     @work
     def _bury(self, delivery: Delivery, error: str, now: datetime) -> Steps[None]:

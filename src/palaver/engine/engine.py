@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -50,6 +51,7 @@ class Engine:
         hooks: Sequence[Hook] = (),
         meter: Meter | None = None,
         pseudonyms: Pseudonyms | None = None,
+        chance: random.Random | None = None,
     ) -> None:
         accounts = {account_text(adapter.platform.name, adapter.account): adapter for adapter in adapters}
         platforms = {adapter.platform.name: adapter.platform for adapter in adapters}
@@ -60,8 +62,9 @@ class Engine:
             replies=Replies(accounts),
             worker=worker,
             alone=alone,
-            happenings=Happenings(hooks),
+            happenings=Happenings(hooks, meter),
             meter=meter or NoMeter(),
+            chance=chance or random.Random(),  # noqa: S311 - it spreads retries
         )
         obedience = Obedience(on, commands)
         self._intake = Intake(on, obedience)

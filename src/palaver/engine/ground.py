@@ -1,5 +1,6 @@
 """What every part of the engine stands on."""
 
+import random
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -31,6 +32,8 @@ class Ground:
     happenings: Happenings = field(default_factory=Happenings)
     meter: Meter = field(default_factory=NoMeter)
     budget: Budget = field(default_factory=Budget)
+    chance: random.Random = field(default_factory=random.Random)
+    """Spreads retries; keeps no secret."""
 
     async def surely(self, work: Work[T]) -> T:
         """Write, however long the store does not answer: what was worked out must not be lost for that."""

@@ -16,7 +16,7 @@ class Mailbox:
         self.waiting: dict[int, Update] = {}
         """What was not acknowledged yet."""
         self._repeated: set[int] = set()
-        self._lines: set[MailboxLine] = set()
+        self._lines: dict[MailboxLine, None] = {}
 
     def put(self, update: Update) -> None:
         """It comes on every line, and on every later one until it is acknowledged."""
@@ -28,7 +28,7 @@ class Mailbox:
         line = MailboxLine(self)
         for update in self.waiting.values():
             line.put(update)
-        self._lines.add(line)
+        self._lines[line] = None
         return line
 
     def acknowledge(self, number: int) -> None:
@@ -42,7 +42,7 @@ class Mailbox:
             line.cut()
 
     def forget(self, line: "MailboxLine") -> None:
-        self._lines.discard(line)
+        self._lines.pop(line, None)
 
 
 class MailboxLine:
