@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from palaver.domain.errors import StoreError
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Usage
+from palaver.engine.traces import log_broken
 from palaver.ports.agent import (
     Agent,
     ApprovalNeeded,
@@ -56,8 +57,8 @@ class Answering:
                 await self._take(event)
         except StoreError:
             raise
-        except Exception as error:
-            log.exception("the agent broke", extra={"action": "agent.broke", "turn": request.turn})
+        except Exception as error:  # noqa: BLE001 - whatever an agent raises ends one turn
+            log_broken(log, "the agent broke", error, {"action": "agent.broke", "turn": request.turn})
             return Failure(kind=FailureKind.FATAL, detail=f"the agent broke: {type(error).__name__}")
 
     async def _next(self, stream: AsyncIterator[Event]) -> Event:

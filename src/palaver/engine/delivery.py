@@ -11,7 +11,7 @@ from palaver.domain.lifecycle import OutboxState
 from palaver.domain.turn import Delivery, Outbound
 from palaver.engine import words
 from palaver.engine.ground import Ground
-from palaver.engine.traces import trace
+from palaver.engine.traces import log_broken
 from palaver.engine.waiting import any_of, through_outages
 from palaver.ports.adapter import (
     Adapter,
@@ -132,10 +132,9 @@ class Deliveries:
             await self._again(delivery, str(error), _AWAY_PAUSE)
         except (SendUnclear, TimeoutError) as error:
             await self._unclear(delivery, str(error) or "no answer in time")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends one send
             # Nobody knows how far a broken adapter came, so it is not tried again.
-            told = {"action": "adapter.broke", "delivery": delivery.number}
-            log.error("the adapter broke: %s", trace(error), extra=told)  # noqa: TRY400 - without its words
+            log_broken(log, "the adapter broke", error, {"action": "adapter.broke", "delivery": delivery.number})
             await self._settle(delivery, OutboxState.DEAD, error=f"the adapter broke: {type(error).__name__}")
         else:
             await self._settle(delivery, OutboxState.DELIVERED, receipt=receipt)

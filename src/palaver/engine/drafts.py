@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from palaver.domain.turn import Outbound
 from palaver.engine.budget import Budget
+from palaver.engine.traces import trace
 from palaver.ports.adapter import Adapter, Editing, PlatformError
 
 __all__ = ["Draft"]
@@ -59,4 +60,4 @@ class Draft:
                 await self._keep(receipt)
                 self.receipt = receipt
         except PlatformError as error:
-            log.info("a draft was dropped: %s", error, extra={"action": "draft.dropped"})
+            log.info("a draft was dropped: %s", trace(error), extra={"action": "draft.dropped"})

@@ -4,7 +4,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from palaver.engine.traces import log_broken
 from palaver.ports.hooks import Happening, Hook
+from palaver.ports.meter import Meter, NoMeter
 
 __all__ = ["Happenings"]
 
@@ -14,8 +16,9 @@ _LIMIT = 10.0
 
 
 class Happenings:
-    def __init__(self, hooks: Sequence[Hook] = ()) -> None:
+    def __init__(self, hooks: Sequence[Hook] = (), meter: Meter | None = None) -> None:
         self._hooks = tuple(hooks)
+        self._meter = meter or NoMeter()
         self._telling: set[asyncio.Task[bool]] = set()
 
     def tell(self, happening: Happening) -> None:
@@ -33,8 +36,9 @@ class Happenings:
         try:
             async with asyncio.timeout(_LIMIT):
                 await hook(happening)
-        except Exception:
-            log.exception("a hook failed on %s", happening.kind, extra={"action": "hook.failed"})
+        except Exception as error:  # noqa: BLE001 - hooks are not ours
+            log_broken(log, "a hook failed", error, {"action": "hook.failed", "kind": happening.kind.value})
+            self._meter.count("hooks_failed")
             return False
         return True
 

@@ -80,6 +80,10 @@ class Intake:
                 message, key, self._on.clock.now(), role=access.role, refused=refused, while_busy=self._busy(message)
             )
         )
+        if number is None:
+            self._on.meter.count("messages_repeated")
+        elif refused:
+            self._on.meter.count("messages_refused")
         what = "known already" if number is None else refused or "accepted"
         log.info(
             "message %s", what, extra={"action": "accept", "key": key.text, "inbox": number, "refused": bool(refused)}

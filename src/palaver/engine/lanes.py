@@ -7,6 +7,7 @@ from datetime import datetime
 
 from palaver.domain.key import SessionKey
 from palaver.engine.ground import Ground
+from palaver.engine.traces import log_broken
 from palaver.engine.waiting import any_of, through_outages
 from palaver.ports.store import INBOX
 
@@ -81,9 +82,9 @@ class Lanes:
             until = await body()
             if until is not None:
                 self._later[key] = until
-        except Exception:
+        except Exception as error:  # noqa: BLE001 - one lane must not end the others
             # The turn is still in the store, under a lease that now runs out; other conversations go on.
-            log.exception("a lane broke", extra={"action": "lane.broke", "key": key.text})
+            log_broken(log, "a lane broke", error, {"action": "lane.broke", "key": key.text})
             self._later[key] = self._on.clock.now() + self._on.options.lease
         finally:
             del self._lanes[key]

@@ -48,6 +48,7 @@ class Obedience:
             raise
         except PalaverError as error:
             await self._do(received, _say(str(error)), urgent=urgent)
+        self.on.meter.count("commands")
         log.info("command", extra={"action": "command", "inbox": received.number, "key": received.key.text})
 
     def _work(self, received: Received) -> Work[str]:

@@ -112,7 +112,7 @@ class Serving:
                 health.last_error = why = str(error)
             except PlatformError as error:
                 health.last_error, why = str(error), trace(error)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever an adapter raises, it is started again
                 health.last_error = why = f"the adapter broke: {trace(error)}"
             stood = asyncio.get_running_loop().time() - began > _LONGEST_PAUSE
             failures = 0 if stood else failures + 1

@@ -268,7 +268,7 @@ class TurnRunner:
                 await self._park(running, outcome)
 
     async def _fail(self, running: _Running, failure: Failure) -> None:
-        """The chat gets a safe sentence, the log the kind; the detail may quote what was said and stays with the turn."""
+        """The chat gets a safe sentence, the log the kind; the detail, which may quote, stays in the store."""
         stuck = failure.kind is FailureKind.STUCK
         log.error("turn failed: %s", failure.kind.value, extra={"action": "turn.failed", "turn": running.turn.number})
         note = self._note(words.TOO_LONG_NOTE if stuck else words.FAILED_NOTE)

@@ -35,8 +35,16 @@ class Upkeep:
         """The heartbeat, until cancelled."""
         while True:
             await through_outages(self.runner.heartbeat)
-            self.on.meter.level("lanes", self.lanes.running)
+            await through_outages(self._measure)
             await asyncio.sleep(self._pulse)
+
+    async def _measure(self) -> None:
+        meter, store = self.on.meter, self.on.store
+        meter.level("lanes", self.lanes.running)
+        meter.level("leases", len(self.runner.at_work))
+        meter.level("accounts", len(self.deliveries.served()))
+        meter.level("inbox_waiting", await store.read(store.inbox.depth()))
+        meter.level("outbox_due", await store.read(store.outbox.depth()))
 
     async def recover(self) -> None:
         """Take over what has no living owner: at the start, and again and again, since workers die at any time."""

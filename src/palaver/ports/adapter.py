@@ -29,11 +29,14 @@ __all__ = [
 
 
 class PlatformError(PalaverError):
-    """A platform did not do what it was asked. The words are for the log, never for a chat."""
+    """A platform did not do what it was asked. The words are kept with what failed, never shown in a chat."""
 
 
 class PlatformDown(PlatformError):
-    """There is no connection; nothing was sent. The adapter is started again after a while."""
+    """There is no connection; nothing was sent. The adapter is started again after a while.
+
+    Its words go into the log: they say what is wrong with the connection, and quote no message.
+    """
 
 
 class PlatformBusy(PlatformError):

@@ -1,27 +1,46 @@
 """Meters: how often each step is taken, how long it takes, how much waits. Numbers only, never content."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Literal, Protocol
 
-__all__ = ["Meter", "NoMeter"]
+__all__ = ["Count", "Level", "Meter", "NoMeter", "Step"]
+
+Step = Literal["accept", "begin", "turn", "settle", "send"]
+Count = Literal[
+    "messages_repeated",
+    "messages_refused",
+    "commands",
+    "agent_retries",
+    "turns_failed",
+    "turns_lost",
+    "turns_reclaimed",
+    "sends_dead",
+    "sends_lost",
+    "sends_unclear",
+    "send_retries",
+    "reconnects",
+    "accounts_lost",
+    "hooks_failed",
+]
+Level = Literal["lanes", "leases", "accounts", "inbox_waiting", "outbox_due"]
 
 
 class Meter(Protocol):
-    def step(self, name: str) -> AbstractContextManager[None]:
+    def step(self, name: Step) -> AbstractContextManager[None]:
         """Counts a step and times it."""
         ...
 
-    def count(self, name: str, amount: int = 1) -> None: ...
+    def count(self, name: Count, amount: int = 1) -> None: ...
 
-    def level(self, name: str, value: float) -> None:
+    def level(self, name: Level, value: float) -> None:
         """How much there is of something right now."""
         ...
 
 
 class NoMeter:
-    def step(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002
+    def step(self, name: Step) -> AbstractContextManager[None]:  # noqa: ARG002
         return nullcontext()
 
-    def count(self, name: str, amount: int = 1) -> None: ...
+    def count(self, name: Count, amount: int = 1) -> None: ...
 
-    def level(self, name: str, value: float) -> None: ...
+    def level(self, name: Level, value: float) -> None: ...

@@ -15,7 +15,7 @@ from palaver.ports.work import Lock, Notify, Row, Steps, Value, Work, work
 from palaver.stores import outbox
 from palaver.stores.records import INBOX_COLUMNS, inbound_body, micros, received_of
 
-__all__ = ["OPEN_TURN", "accept", "claimable", "inbox_row", "obey", "put_into_turn", "refuse", "waiting"]
+__all__ = ["OPEN_TURN", "accept", "claimable", "depth", "inbox_row", "obey", "put_into_turn", "refuse", "waiting"]
 
 OPEN_TURN = "('running', 'parked', 'interrupted')"
 """The states of a turn that keeps its conversation from beginning another."""
@@ -100,6 +100,13 @@ def claimable(limit: int) -> Steps[list[SessionKey]]:
         (limit,),
     )
     return [SessionKey.parse(row[0]) for row in rows]
+
+
+@work
+def depth() -> Steps[int]:
+    """How many messages wait."""
+    rows = yield "SELECT count(*) FROM inbox WHERE state = 'waiting'", ()
+    return rows[0][0]
 
 
 def waiting(key: SessionKey) -> Steps[list[Received]]:

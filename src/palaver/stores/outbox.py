@@ -15,6 +15,7 @@ __all__ = [
     "OUTBOX",
     "REPLIES",
     "claim",
+    "depth",
     "get_delivery",
     "owe",
     "owe_replies",
@@ -149,6 +150,13 @@ def reclaim_sends(
     if lost:
         yield Notify(OUTBOX)
     return [delivery for delivery, _ in lost]
+
+
+@work
+def depth() -> Steps[int]:
+    """How much is owed and not on its way."""
+    rows = yield "SELECT count(*) FROM outbox WHERE state = 'due'", ()
+    return rows[0][0]
 
 
 @work

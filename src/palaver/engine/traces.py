@@ -1,0 +1,23 @@
+"""Errors in the log: their class and where they arose, never their words, which may quote what was said."""
+
+import logging
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["log_broken", "trace"]
+
+_PLACES = 4
+
+
+def trace(error: BaseException) -> str:
+    """`ValueError at delivery.py:139 > adapter.py:51`, and the same of what caused it."""
+    frames = [(Path(frame.f_code.co_filename).name, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    places = " > ".join(f"{file}:{line}" for file, line in frames[-_PLACES:])
+    told = f"{type(error).__name__} at {places}" if places else type(error).__name__
+    return told if error.__cause__ is None else f"{told}, from {trace(error.__cause__)}"
+
+
+def log_broken(log: logging.Logger, what: str, error: Exception, told: Mapping[str, object]) -> None:
+    """Something that is not ours raised what it should not have."""
+    log.error("%s: %s", what, trace(error), extra=told)
