@@ -10,7 +10,8 @@ _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 def storable(values: tuple[Value, ...]) -> tuple[Value, ...]:
     """NUL and half surrogates, which not every text column holds, become the replacement character."""
     for value in values:
-        if isinstance(value, str) and ("\0" in value or not value.isascii()):
+        # Neither is printable, and that is asked quickly.
+        if type(value) is str and not value.isprintable():
             return tuple(_cleaned(each) if isinstance(each, str) else each for each in values)
     return values
 
