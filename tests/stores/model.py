@@ -340,6 +340,8 @@ class Model:
     def undo(self, key: SessionKey, turns: int) -> list[str]:
         """The texts that went out of sight; none if there was nothing to undo."""
         talk = self.open_at(key)
+        if talk is not None:
+            self._refuse_busy(talk)
         firsts: dict[str, int] = {}
         for line in talk.shown if talk else []:
             if line.speaks:

@@ -84,7 +84,7 @@ async def test_a_preview_shows_nothing_hidden_and_nothing_overheard(world: World
     await world.say("go on")
     begun = await world.begin()
     assert begun
-    await world.store.transact(turns.append_to_turn(begun.turn, [answer("psst", observed=True)]))
+    await world.store.transact(turns.settle(begun.turn, [answer("psst", observed=True)], [], world.now))
     await world.store.transact(transcript.undo(key_of(ALICE), 1, world.now, principal=OPERATOR))
     assert [preview.last_said for preview in (await page(world.store)).previews] == ["kept"]
 

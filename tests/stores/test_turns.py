@@ -238,3 +238,14 @@ async def test_secrets_in_tool_output_stay_outside(world: World) -> None:
     await world.store.transact(turns.append_to_turn(begun.turn, [answer(f"token {secret}", Role.TOOL, answers="x")]))
     assert secret not in str(await world.texts(begun.turn.session))
     assert "[redacted: github token]" in str(await world.texts(begun.turn.session))
+
+
+async def test_what_a_turn_works_on_cannot_be_undone(world: World) -> None:
+    await world.exchange("one")
+    await world.say("two")
+    begun = await world.begin()
+    assert begun
+    with pytest.raises(SessionBusy):
+        await world.store.transact(transcript.undo(key_of(dm()), 1, NOON, principal=OPERATOR))
+    await world.store.transact(turns.settle(begun.turn, [answer("answer to two")], [], NOON))
+    assert await world.store.transact(transcript.undo(key_of(dm()), 1, NOON, principal=OPERATOR))

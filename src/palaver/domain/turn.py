@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from palaver.domain.access import AccessRole
 from palaver.domain.ids import encode_id
@@ -110,6 +111,7 @@ class Delivery:
     may_be_duplicate: bool = False
 
 
+@lru_cache(1024)
 def account_text(platform: str, account: str | None) -> str:
     """One account of ours on a platform: `telegram:helper_bot`."""
     return f"{platform}:{encode_id(account or '')}"

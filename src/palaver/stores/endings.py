@@ -6,6 +6,7 @@ from palaver.domain.lifecycle import EndReason
 from palaver.domain.session import Session
 from palaver.ports.store import ResetRule
 from palaver.ports.work import Lock, Steps, work
+from palaver.stores.inbox import OPEN_TURN
 from palaver.stores.records import SESSION_COLUMNS, micros, session_of
 from palaver.stores.sessions import due, end, open_by_key
 
@@ -53,20 +54,32 @@ def finalise(session: Session, now: datetime, *, done: bool, tries: int) -> Step
     )
 
 
+_UNUSED = (
+    "s.no = r.session_no AND s.last_active < ? AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = r.key"
+    f" AND t.state IN {OPEN_TURN})"
+)
+
+
 @work
 def drop_routes(before: datetime, now: datetime, *, limit: int = 500) -> Steps[int]:
     """Forget where conversations that nobody has used since then would go on; what was said in them stays."""
     old = yield (
-        "SELECT r.key, s.no FROM routes r JOIN sessions s ON s.no = r.session_no WHERE s.last_active < ?"
-        " AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = r.key"
-        "  AND t.state IN ('running', 'parked', 'interrupted')) ORDER BY r.key LIMIT ?",
+        f"SELECT r.key FROM routes r JOIN sessions s ON {_UNUSED} ORDER BY r.key LIMIT ?",
         (micros(before), limit),
     )
-    for key, number in old:
+    dropped = 0
+    for (key,) in old:
         yield Lock(key)
-        yield "DELETE FROM routes WHERE key = ? AND session_no = ?", (key, number)
-        yield (
-            "UPDATE sessions SET ended = ?, end_reason = ? WHERE no = ? AND key = ? AND ended IS NULL",
-            (micros(now), EndReason.EXPIRED.value, number, key),
+        # Looked at again under the lock: somebody may have spoken meanwhile.
+        rows = yield (
+            "DELETE FROM routes WHERE key IN (SELECT r.key FROM routes r JOIN sessions s"
+            f" ON {_UNUSED} WHERE r.key = ?) RETURNING session_no",
+            (micros(before), key),
         )
-    return len(old)
+        for (number,) in rows:
+            dropped += 1
+            yield (
+                "UPDATE sessions SET ended = ?, end_reason = ? WHERE no = ? AND key = ? AND ended IS NULL",
+                (micros(now), EndReason.EXPIRED.value, number, key),
+            )
+    return dropped

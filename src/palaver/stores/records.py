@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, cast
 
@@ -117,7 +117,8 @@ def _encodable(value: object) -> object:
 
 
 _entries_decoder = msgspec.json.Decoder(list[Entry], dec_hook=_label_in)
-_REDACTED = frozenset({Role.TOOL, Role.NOTE, Role.SUMMARY})
+# Bound once: looking an enum member up costs more than comparing it, and this runs for every entry.
+_USER, _ASSISTANT = Role.USER, Role.ASSISTANT
 _DEFAULTS = tuple(Entry._field_defaults.values())
 
 
@@ -134,7 +135,7 @@ class Prepared(NamedTuple):
 
 def prepare(entry: Entry, turn: int | None = None) -> Prepared:
     """The one door through which entries are written: secrets in tool output stay outside."""
-    text = redact(entry.text) if entry.role in _REDACTED else entry.text
+    text = entry.text if entry.role is _USER or entry.role is _ASSISTANT else redact(entry.text)
     place = entry.turn if turn is None else str(turn)
     values = _without_defaults((entry.role, entry.at, text, place, *entry[_AFTER_TURN:_HIDDEN_BY]))
     try:
@@ -279,10 +280,10 @@ DELIVERY_COLUMNS = "id, body, state, attempts, due, created, receipt, error, may
 
 
 def outbound_body(outbound: Outbound) -> bytes:
-    return _json_bytes({name: value for name in _OUTBOUND if (value := getattr(outbound, name)) is not None})
-
-
-_OUTBOUND = tuple(field.name for field in fields(Outbound))
+    try:
+        return _encoder.encode(outbound)
+    except UnicodeEncodeError:
+        return json_text(asdict(outbound)).encode()
 
 
 def delivery_of(row: Row) -> Delivery:

@@ -177,7 +177,11 @@ def end(number: int, reason: EndReason, now: datetime) -> Steps[None]:
 @work
 def reopen(number: int, key: SessionKey, now: datetime, *, human: bool = True) -> Steps[None]:
     """Somebody returns to a session: that is human activity, or the next message would find it idle."""
-    yield "UPDATE sessions SET ended = NULL, end_reason = NULL, key = ? WHERE no = ?", (key.text, number)
+    yield (
+        "UPDATE sessions SET ended = NULL, end_reason = NULL, finalised = NULL, finalise_tries = 0, key = ?"
+        " WHERE no = ?",
+        (key.text, number),
+    )
     yield from _touch(number, now, human=human)
 
 

@@ -13,7 +13,7 @@ from palaver.ports.store import OperationKind, Undone
 from palaver.ports.work import Lock, Notify, Steps, Value, work
 from palaver.stores import operations
 from palaver.stores.records import Prepared, entries_of, prepare
-from palaver.stores.sessions import get_visible, open_by_key
+from palaver.stores.sessions import get_visible, open_by_key, refuse_busy
 
 __all__ = [
     "JOURNAL",
@@ -95,6 +95,7 @@ def undo(key: SessionKey, count: int, now: datetime, *, principal: Principal) ->
     session = yield from open_by_key(key)
     if session is None:
         return None
+    yield from refuse_busy(session)
     entries = yield from load_visible(session.id, principal)
     first = _first_of_last_turns(entries, count)
     if first is None:

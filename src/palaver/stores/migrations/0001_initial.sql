@@ -7,7 +7,7 @@ CREATE TABLE meta (
 
 CREATE TABLE sessions (
   no @counter,
-  id TEXT NOT NULL UNIQUE,
+  id TEXT@bytewise NOT NULL UNIQUE,
   key TEXT NOT NULL,
   profile TEXT NOT NULL,
   platform TEXT NOT NULL,
