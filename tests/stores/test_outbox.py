@@ -144,3 +144,17 @@ async def test_a_reply_is_owed_once_per_turn_and_ordinal(world: World) -> None:
     with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
         await world.store.transact(outbox.owe_replies(begun.turn.number, [NOTICE], NOON))
     assert len(await claim(world)) == 1
+
+
+async def test_what_waits_for_a_chat_can_be_hastened(world: World) -> None:
+    elsewhere = replace(NOTICE, chat_id="another")
+    for name, notice in {"here": NOTICE, "there": elsewhere}.items():
+        await world.store.transact(outbox.owe(notice, name, NOON))
+    for sent in await claim(world):
+        later = NOON + timedelta(hours=1)
+        await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DUE, error="away", due=later))
+    assert await claim(world) == []
+    with world.store.listen(outbox.OUTBOX) as owed:
+        await world.store.transact(outbox.hasten(NOTICE.platform, NOTICE.account, NOTICE.chat_id, world.now))
+        await asyncio.wait_for(owed.wait(), 5)
+    assert [sent.outbound for sent in await claim(world)] == [NOTICE]

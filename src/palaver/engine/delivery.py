@@ -42,6 +42,8 @@ class Deliveries:
     """The accounts that this worker serves now."""
     taken_on: asyncio.Event
     """Set when there is one more."""
+    returns: Callable[[], int]
+    """How often somebody came back to a chat where nobody was."""
     _sending: set["asyncio.Task[None]"] = field(default_factory=set["asyncio.Task[None]"])
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _next_try: datetime | None = None
@@ -117,6 +119,7 @@ class Deliveries:
             log.warning("send taken over", extra={"action": "send.lost", "delivery": delivery.number})
 
     async def _attempt(self, adapter: Adapter, delivery: Delivery, chat: str) -> None:
+        returns = self.returns()
         try:
             async with asyncio.timeout(self.on.options.send_limit.total_seconds()):
                 receipt = await self._send(adapter, delivery)
@@ -124,9 +127,12 @@ class Deliveries:
             await self._gone(delivery, str(error))
         except SendRefused as error:
             await self._settle(delivery, OutboxState.DEAD, error=str(error))
+        except TargetAway as away:
+            # Somebody may have come back while nobody was found.
+            pause = 0 if self.returns() != returns else away.after
+            await self._settle(delivery, OutboxState.DUE, error=str(away), due=self._later(pause))
         except PlatformBusy as busy:
-            if not isinstance(busy, TargetAway):
-                self.on.budget.hold(chat, busy.after)
+            self.on.budget.hold(chat, busy.after)
             await self._again(delivery, str(busy), busy.after)
         except PlatformDown as error:
             await self._again(delivery, str(error), _AWAY_PAUSE)
@@ -159,10 +165,14 @@ class Deliveries:
             await self._settle(delivery, OutboxState.DEAD, error=f"given up: {error}")
             return
         pause = max(after, min(_LONGEST_PAUSE, 2 ** min(delivery.attempts - 1, 16) * 0.5))
-        due = now + timedelta(seconds=pause * self.on.chance.uniform(1.0, 1.25))
-        self._next_try = min(due, self._next_try or due)
         self.on.meter.count("send_retries")
+        due = self._later(pause * self.on.chance.uniform(1.0, 1.25))
         await self._settle(delivery, OutboxState.DUE, error=error, due=due)
+
+    def _later(self, pause: float) -> datetime:
+        due = self.on.clock.now() + timedelta(seconds=pause)
+        self._next_try = min(due, self._next_try or due)
+        return due
 
     async def _settle(
         self,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from palaver.domain.turn import Outbound
 from palaver.engine.budget import Budget
 from palaver.engine.traces import trace
-from palaver.ports.adapter import Adapter, Editing, PlatformError
+from palaver.ports.adapter import Adapter, Drafting, Editing
 
 __all__ = ["Draft"]
 
@@ -23,8 +23,10 @@ class Draft:
         adapter: Adapter,
         outbound: Outbound,
         budget: Budget,
+        *,
         keep: Callable[[str], Awaitable[None]],
         receipt: str | None,
+        name: str,
     ) -> None:
         self._adapter = adapter
         self._outbound = outbound
@@ -33,6 +35,8 @@ class Draft:
         self._keep = keep
         self.receipt = receipt
         """The platform's id of the message, once there is one; durable before anything depends on it."""
+        self._name = name
+        """No other draft has it: platforms know a message again by it."""
         self._text = ""
         self._showing: asyncio.Task[None] | None = None
 
@@ -53,11 +57,17 @@ class Draft:
         if not shown.text.strip():
             return
         try:
-            if self.receipt is not None:
-                await editing.edit(self.receipt, shown)
-            else:
-                receipt = await self._adapter.send(shown, idempotency_key=f"draft:{id(self)}")
+            receipt = await self._put(editing, shown)
+            if receipt != self.receipt:
                 await self._keep(receipt)
                 self.receipt = receipt
-        except PlatformError as error:
+        except Exception as error:  # noqa: BLE001 - the answer itself comes all the same
             log.info("a draft was dropped: %s", trace(error), extra={"action": "draft.dropped"})
+
+    async def _put(self, editing: Editing, shown: Outbound) -> str:
+        if isinstance(self._adapter, Drafting):
+            return await self._adapter.draft(self.receipt, shown)
+        if self.receipt is None:
+            return await self._adapter.send(shown, idempotency_key=self._name)
+        await editing.edit(self.receipt, shown)
+        return self.receipt

@@ -77,7 +77,12 @@ class Engine:
         )
         self._lanes = Lanes(on, self._runner.take)
         self._serving = Serving(on=on, intake=self._intake, adapters=accounts)
-        self._deliveries = Deliveries(on=on, served=self._serving.served, taken_on=self._serving.taken_on)
+        self._deliveries = Deliveries(
+            on=on,
+            served=self._serving.served,
+            taken_on=self._serving.taken_on,
+            returns=lambda: self._serving.returns,
+        )
         self._upkeep = Upkeep(on=on, lanes=self._lanes, runner=self._runner, deliveries=self._deliveries)
         self._takes_turns: list[asyncio.Task[None]] = []
 
@@ -85,6 +90,10 @@ class Engine:
     def health(self) -> Mapping[str, Health]:
         """How each account is doing."""
         return self._serving.health
+
+    def adopt(self, options: Options) -> None:
+        """From now on other options hold. What has begun under the old ones is not begun anew."""
+        self._on.options = options
 
     async def serve(self) -> None:
         """Everything at once, until cancelled. Cancelled without `drain` it ends as a crash would."""
@@ -122,3 +131,5 @@ class Engine:
                 await self._deliveries.drain()
                 await self._on.happenings.drain()
         await self._serving.release()
+        # Whoever ends in good order did not crash.
+        await self._on.store.transact(self._on.store.accounts.calm())

@@ -19,10 +19,11 @@ __all__ = ["Ground"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Ground:
     store: Store
     options: Options
+    """To be read where they are needed: they may be exchanged while the gateway runs."""
     clock: Clock
     replies: Replies
     worker: str

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -36,6 +36,7 @@ class _Inlet:
     intake: Intake
     adapter: Adapter
     fence: int
+    returned: Callable[[], None]
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         with self.on.meter.step("accept"):
@@ -50,6 +51,11 @@ class _Inlet:
         name, account = self.adapter.platform.name, self.adapter.account
         await self.on.store.transact(self.on.store.accounts.keep_position(name, account, self.fence, position))
 
+    async def is_back(self, chat_id: str) -> None:
+        self.returned()
+        name, account, now = self.adapter.platform.name, self.adapter.account, self.on.clock.now()
+        await self.on.store.transact(self.on.store.outbox.hasten(name, account, chat_id, now))
+
 
 @dataclass(kw_only=True)
 class Serving:
@@ -58,6 +64,8 @@ class Serving:
     adapters: Mapping[str, Adapter]
     taken_on: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when an account is taken on."""
+    returns: int = 0
+    """How often somebody came back to a chat where nobody was."""
     health: dict[str, Health] = field(default_factory=dict[str, Health])
 
     def served(self) -> Collection[str]:
@@ -101,7 +109,7 @@ class Serving:
 
     async def _run(self, adapter: Adapter, health: Health, fence: int) -> None:
         """Connect, and again whenever the connection is lost."""
-        inlet = _Inlet(on=self.on, intake=self.intake, adapter=adapter, fence=fence)
+        inlet = _Inlet(on=self.on, intake=self.intake, adapter=adapter, fence=fence, returned=self._count_return)
         failures = 0
         while True:
             began = asyncio.get_running_loop().time()
@@ -120,6 +128,9 @@ class Serving:
             log.warning("connection lost: %s", why, extra={"action": "account.down", "account": self._name(adapter)})
             pause = min(_LONGEST_PAUSE, 0.5 * 2 ** min(failures, 16))
             await asyncio.sleep(pause * self.on.chance.uniform(0.5, 1.0))
+
+    def _count_return(self) -> None:
+        self.returns += 1
 
     async def release(self) -> None:
         for adapter in self.adapters.values():

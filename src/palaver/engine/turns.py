@@ -14,7 +14,7 @@ from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason, TurnState
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Outbound, Received, Turn
+from palaver.domain.turn import Inbound, Outbound, Received, Turn
 from palaver.engine import words
 from palaver.engine.answering import Answering, Outcome
 from palaver.engine.drafts import Draft
@@ -96,6 +96,7 @@ class TurnRunner:
     async def take_over(self, turn: Turn, *, takes_up: bool) -> None:
         """A turn that was cut off: told to the agent and gone on with, or given up and told to the people."""
         with self.on.store.listen(key_topic(turn.key)) as signal:
+            signal.set()  # What was said to the turn while nobody was at work on it counts.
             messages = await self.on.store.read(self.on.store.turns.messages(turn))
             if takes_up and self._is_worth_it(turn):
                 note = self._note(words.cut_off_note(turn.attempt))
@@ -190,8 +191,12 @@ class TurnRunner:
             said = await through_outages(lambda: self.on.store.read(self.on.store.steering.signals(running.turn)))
             if said.stop:
                 running.end(Stop.ASKED)
-            elif said.waiting and mode is BusyMode.INTERRUPT:
+            elif mode is BusyMode.INTERRUPT and any(self._interrupts(each.inbound) for each in said.waiting):
                 running.end(Stop.NEWER)
+
+    def _interrupts(self, inbound: Inbound) -> bool:
+        """Not what is only overheard, nor what acts at once beside the turn."""
+        return not inbound.observed and not self.obedience.is_urgent(inbound)
 
     async def _answer(self, running: _Running) -> Outcome:
         limit = self.on.options.turn_limit
@@ -225,7 +230,7 @@ class TurnRunner:
         async def meanwhile() -> tuple[str, ...]:
             steer = self.on.store.steering.steer(running.turn, partial(self._choose, self.on.clock.now()))
             taken = await self.on.store.transact(steer)
-            return tuple(received.inbound.text for received in taken)
+            return tuple(received.inbound.text for received in taken if not received.inbound.observed)
 
         return meanwhile
 
@@ -253,7 +258,8 @@ class TurnRunner:
         async def keep(receipt: str) -> None:
             await self.on.store.transact(self.on.store.steering.keep_draft(turn, receipt))
 
-        return Draft(adapter, first[0], self.on.budget, keep, turn.draft)
+        name = f"draft:{turn.number}.{turn.attempt}"
+        return Draft(adapter, first[0], self.on.budget, keep=keep, receipt=turn.draft, name=name)
 
     # Settle
 

@@ -14,6 +14,7 @@ from palaver.domain.turn import Inbound, Outbound
 
 __all__ = [
     "Adapter",
+    "Drafting",
     "Editing",
     "Inlet",
     "Limits",
@@ -48,7 +49,7 @@ class PlatformBusy(PlatformError):
 
 
 class TargetAway(PlatformBusy):
-    """Nobody is there now; whoever comes back gets it. Waiting for them is no failed attempt."""
+    """Nobody is there now; whoever comes back gets it, however late. `Inlet.is_back` says that somebody has."""
 
 
 class SendRefused(PlatformError):
@@ -90,6 +91,10 @@ class Inlet(Protocol):
 
     async def keep_position(self, position: str) -> None: ...
 
+    async def is_back(self, chat_id: str) -> None:
+        """Somebody is there again: what a TargetAway has put off is sent now."""
+        ...
+
 
 class Adapter(Protocol):
     @property
@@ -121,4 +126,13 @@ class Editing(Protocol):
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
         """Raises SendRefused where the message cannot be changed any more."""
+        ...
+
+
+@runtime_checkable
+class Drafting(Protocol):
+    """Platforms that tell an answer which is still being written from one that is whole; they have `Editing`, too."""
+
+    async def draft(self, receipt: str | None, outbound: Outbound) -> str:
+        """Show more of the message with that receipt, or begin one; gives its receipt. `edit` makes it whole."""
         ...

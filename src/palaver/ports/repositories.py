@@ -297,6 +297,8 @@ class Outbox(Protocol):
         self, worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str] | None = None, limit: int = 32
     ) -> Work[list[Delivery]]: ...
 
+    def hasten(self, platform: str, account: str | None, chat: str, now: datetime) -> Work[None]: ...
+
     def settle_send(
         self,
         delivery: Delivery,

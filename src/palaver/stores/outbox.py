@@ -17,6 +17,7 @@ __all__ = [
     "claim",
     "depth",
     "get_delivery",
+    "hasten",
     "owe",
     "owe_replies",
     "reclaim_sends",
@@ -81,6 +82,16 @@ def claim(
         (worker, micros(now + lease), micros(now), *names, limit),
     )
     return sorted(map(delivery_of, rows), key=lambda delivery: (delivery.due, delivery.number))
+
+
+@work
+def hasten(platform: str, account: str | None, chat: str, now: datetime) -> Steps[None]:
+    """What waits for a chat is due now."""
+    yield (
+        "UPDATE outbox SET due = ? WHERE account = ? AND chat = ? AND state = 'due' AND due > ?",
+        (micros(now), account_text(platform, account), encode_id(chat), micros(now)),
+    )
+    yield Notify(OUTBOX)
 
 
 @work

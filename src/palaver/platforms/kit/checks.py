@@ -21,6 +21,7 @@ from palaver.ports.adapter import (
     PlatformDown,
     SendRefused,
     SendUnclear,
+    TargetAway,
     TargetGone,
     Typing,
 )
@@ -269,14 +270,14 @@ def _outbound(adapter: Adapter, rig: Rig, text: str, *, thread_id: str | None = 
 
 
 async def _send(adapter: Adapter, rig: Rig, text: str, *, thread_id: str | None = None, key: str | None = None) -> str:
-    """Send as the gateway would: wait for the connection, keep the pace."""
+    """Send as the gateway would: wait for the connection and for whoever is away, keep the pace."""
     key = key or f"check-{next(_keys)}"
     message = _outbound(adapter, rig, text, thread_id=thread_id)
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 return await _paced(adapter, adapter.send(message, idempotency_key=key))
-            except PlatformDown:
+            except (PlatformDown, TargetAway):
                 await asyncio.sleep(0.01)
 
 

@@ -55,6 +55,8 @@ class Notebook:
     async def keep_position(self, position: str) -> None:
         self._position = position
 
+    async def is_back(self, chat_id: str) -> None: ...
+
     async def has(self, count: int) -> None:
         """Wait until that many different messages are safe."""
         await self._until(lambda: len(self.texts) >= count)

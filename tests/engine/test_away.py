@@ -1,0 +1,61 @@
+"""Whoever is away gets everything when they come back."""
+
+import asyncio
+from pathlib import Path
+
+from palaver.domain.turn import Outbound
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.world import World
+from palaver.ports.adapter import Inlet, TargetAway
+from tests.engine.gateway import running
+
+
+class Doorbell(FakeAdapter):
+    """People leave and come back, maybe in the very moment in which they are looked for."""
+
+    here = False
+    comes_back_during_a_send = False
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.tried = asyncio.Event()
+
+    async def run(self, inlet: Inlet) -> None:
+        self.inlet = inlet
+        await super().run(inlet)
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        self.tried.set()
+        if self.here:
+            return await super().send(outbound, idempotency_key=idempotency_key)
+        if self.comes_back_during_a_send:
+            await self.return_to(outbound.chat_id)
+        raise TargetAway(3600)
+
+    async def return_to(self, chat: str) -> None:
+        self.here = True
+        await self.inlet.is_back(chat)
+
+
+async def test_what_is_owed_waits_and_goes_at_once_when_somebody_is_back(tmp_path: Path) -> None:
+    world = World()
+    adapter = Doorbell(world)
+    async with running(tmp_path / "p.db", world, adapters=[adapter]) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await asyncio.wait_for(adapter.tried.wait(), 5)
+        assert not chat.shown
+        await adapter.return_to(chat.id)
+        await chat.hears("You said: hello")
+
+
+async def test_somebody_who_comes_back_while_nobody_is_found_is_not_overlooked(tmp_path: Path) -> None:
+    world = World()
+    adapter = Doorbell(world)
+    adapter.comes_back_during_a_send = True
+    async with running(tmp_path / "p.db", world, adapters=[adapter]) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears("You said: hello")

@@ -1,0 +1,34 @@
+"""Answers that grow in the chat while they are written."""
+
+from pathlib import Path
+
+from palaver.agents.echo import EchoAgent
+from palaver.domain.turn import Outbound
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.world import World
+from palaver.ports.adapter import Limits
+from tests.engine.gateway import running
+
+
+class Noting(FakeAdapter):
+    def __init__(self, world: World) -> None:
+        super().__init__(world, limits=Limits(draft_interval=0.0, repeats_safely=True))
+        self.keys: list[str] = []
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        self.keys.append(idempotency_key)
+        return await super().send(outbound, idempotency_key=idempotency_key)
+
+
+async def test_every_answer_grows_in_a_message_of_its_own(tmp_path: Path) -> None:
+    """Also where the platform knows a message again by its key, so the keys of drafts name their turns."""
+    world, agent = World(repeats_safely=True), EchoAgent(streams=True, delay=0.002)
+    adapter = Noting(world)
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter], acknowledges=False) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        for number in range(3):
+            await chat.say(alice, f"number {number}")
+            await chat.hears(f"You said: number {number}")
+    assert [message.text for message in chat.shown] == [f"You said: number {number}" for number in range(3)]
+    assert adapter.keys == ["draft:1.1", "draft:2.1", "draft:3.1"]
