@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from palaver.domain.errors import IllegalTransition, StaleFence
+from palaver.domain.errors import IllegalTransition, SessionBusy, StaleFence
 from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
 from palaver.domain.source import Source
 from palaver.domain.transcript import Role, ToolCall
