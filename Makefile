@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench fmt clean
+.PHONY: help run test check crash bench fmt clean
 
 help: ## show what can be done
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -24,6 +24,9 @@ check: $(VENV)/.dev ## format, lint, types, imports, docs
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/project
+
+crash: $(VENV)/.dev ## kill gateways a thousand times on each engine; ARGS="--kills 100 sqlite" for less
+	@$(BIN)/python -m tests.crash $(ARGS)
 
 bench: $(VENV)/.dev ## measure, side by side with the bare operation
 	@$(BIN)/python -m bench

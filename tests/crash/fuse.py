@@ -1,0 +1,145 @@
+"""Fuses: a gateway that dies, or freezes, at a step with a name. Nothing in the engine knows of them."""
+
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from palaver.agents.echo import EchoAgent
+from palaver.domain.source import Trust
+from palaver.domain.turn import Inbound, Outbound
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.link import Link
+from palaver.ports.adapter import Inlet
+from palaver.ports.agent import Event, Request
+from palaver.ports.work import Steps, Work
+from palaver.stores.store import Store
+
+__all__ = ["STEPS", "Fuse", "FusedAdapter", "FusedAgent", "FusedStore"]
+
+T = TypeVar("T")
+
+_WORKS = (
+    *("count_start", "hold", "reclaim", "reclaim_sends", "extend"),
+    *("accept", "begin", "append_to_turn", "settle", "claim", "settle_send"),
+)
+STEPS = (
+    "receive",
+    "before acknowledge",
+    "run",
+    "after an event",
+    "before send",
+    "after send",
+    *(f"{when} {work}" for work in _WORKS for when in ("before", "uncommitted", "after")),
+)
+"""Every place where a gateway can be made to die. Work is `uncommitted` when all its statements have been run."""
+
+
+@dataclass
+class Fuse:
+    """Burns down each time its step is reached, and then the process gets a signal."""
+
+    step: str | None = None
+    length: int = 1
+    signal: int = signal.SIGKILL
+
+    def reach(self, step: str) -> None:
+        if step == self.step:
+            self.length -= 1
+            if not self.length:
+                os.kill(os.getpid(), self.signal)
+
+
+class _Fused(Work[T]):
+    """Work that knows its name."""
+
+    def __init__(self, name: str, work: Work[T], fuse: Fuse) -> None:
+        super().__init__(self._walk)
+        self.name = name
+        self._work = work
+        self._fuse = fuse
+
+    def _walk(self) -> Steps[T]:
+        result = yield from self._work
+        self._fuse.reach(f"uncommitted {self.name}")
+        return result
+
+
+class _Group:
+    """One group of a store's work, each piece under its name."""
+
+    def __init__(self, group: object, fuse: Fuse) -> None:
+        self._group = group
+        self._fuse = fuse
+
+    def __getattr__(self, name: str) -> Callable[..., Work[Any]]:
+        describe: Callable[..., Work[Any]] = getattr(self._group, name)
+
+        def describe_fused(*args: object, **kwargs: object) -> Work[Any]:
+            return _Fused(name, describe(*args, **kwargs), self._fuse)
+
+        return describe_fused
+
+
+class FusedStore(Store):
+    def __init__(self, store: Store, fuse: Fuse) -> None:
+        super().__init__(store.database, store.search)
+        self._fuse = fuse
+        for group in ("inbox", "turns", "outbox", "accounts"):
+            setattr(self, group, _Group(getattr(store, group), fuse))
+
+    async def transact(self, work: Work[T]) -> T:
+        if not isinstance(work, _Fused):
+            return await super().transact(work)
+        self._fuse.reach(f"before {work.name}")
+        result = await super().transact(work)
+        self._fuse.reach(f"after {work.name}")
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class _FusedInlet:
+    inlet: Inlet
+    fuse: Fuse
+
+    async def receive(self, inbound: Inbound, trust: Trust) -> None:
+        self.fuse.reach("receive")
+        await self.inlet.receive(inbound, trust)
+        self.fuse.reach("before acknowledge")
+
+    async def position(self) -> str | None:
+        return await self.inlet.position()
+
+    async def keep_position(self, position: str) -> None:
+        await self.inlet.keep_position(position)
+
+    async def is_back(self, chat_id: str) -> None:
+        await self.inlet.is_back(chat_id)
+
+
+class FusedAdapter(FakeAdapter):
+    def __init__(self, link: Link, fuse: Fuse) -> None:
+        super().__init__(link)
+        self._fuse = fuse
+
+    async def run(self, inlet: Inlet) -> None:
+        await super().run(_FusedInlet(inlet, self._fuse))
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        self._fuse.reach("before send")
+        receipt = await super().send(outbound, idempotency_key=idempotency_key)
+        self._fuse.reach("after send")
+        return receipt
+
+
+@dataclass(frozen=True)
+class FusedAgent:
+    fuse: Fuse
+    echo: EchoAgent = field(default_factory=EchoAgent)
+
+    async def answer(self, request: Request) -> AsyncGenerator[Event]:
+        self.fuse.reach("run")
+        async for event in self.echo.answer(request):
+            yield event
+            self.fuse.reach("after an event")

@@ -1,0 +1,196 @@
+"""A gateway in a process of its own, on a world in another process, to be killed at any instant.
+
+The module run as a program reads orders, one JSON line each, and forks a gateway for each of them, so that it is there
+at once. It tells the pid, and how the gateway ended, before it reads the next order.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from palaver.agents.echo import EchoAgent
+from palaver.commands.standard import standard_commands
+from palaver.domain.access import AccessRole, Grant
+from palaver.engine.engine import Engine
+from palaver.engine.options import Options
+from palaver.platforms.kit.socket_link import SocketLink
+from palaver.ports.clock import SystemClock
+from palaver.stores import postgres as _imported_before_forking  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from palaver.stores.opening import open_store
+from tests.crash.fuse import Fuse, FusedAdapter, FusedAgent, FusedStore
+
+__all__ = ["Gateway", "Order", "Slot", "slots"]
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    url: str
+    socket: str
+    """Where the world is."""
+    log: str
+    worker: str
+    alone: bool
+    lease: float = 1.0
+    step: str | None = None
+    length: int = 1
+    signal: int = signal.SIGKILL
+    """What the gateway gets when it has reached the step so many times."""
+
+
+def _options(order: Order) -> Options:
+    lease = timedelta(seconds=order.lease)
+    return Options(
+        grants=(Grant(platform="fake", role=AccessRole.MEMBER),),
+        lease=lease,
+        send_limit=lease,
+        poll=lease,
+        attempts=5,
+        # Here nobody starts a gateway that crashes by itself.
+        crash_limit=1_000_000,
+    )
+
+
+async def _serve(order: Order) -> None:
+    asyncio.get_running_loop().add_reader(0, os._exit, 1)  # whoever gave the order is gone
+    fuse = Fuse(order.step, order.length, order.signal)
+    async with await open_store(order.url, exclusive=order.alone) as store:
+        fused = FusedStore(store, fuse)
+        await Engine(
+            store=fused,
+            adapters=[FusedAdapter(SocketLink(order.socket), fuse)],
+            agent=FusedAgent(fuse, EchoAgent(delay=0.005)),
+            commands=standard_commands(fused),
+            options=_options(order),
+            clock=SystemClock(),
+            worker=order.worker,
+            alone=order.alone,
+        ).serve()
+
+
+def _be_gateway(order: Order) -> None:
+    os.dup2(os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    output = logging.StreamHandler()
+    form = f"%(asctime)s {order.worker} %(levelname)s %(action)s %(message)s"
+    output.setFormatter(logging.Formatter(form, defaults={"action": "-"}))
+    logging.basicConfig(level=logging.INFO, handlers=[output])
+    asyncio.run(_serve(order))
+
+
+def _say(what: str, number: int) -> None:
+    os.write(1, (json.dumps([what, number]) + "\n").encode())
+
+
+def _fork_gateways() -> None:
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _be_gateway(Order(**json.loads(line)))
+            finally:
+                os._exit(1)
+        _say("started", pid)
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        while os.WIFSTOPPED(status):
+            _say("frozen", pid)
+            _, status = os.waitpid(pid, os.WUNTRACED)
+        _say("ended", os.waitstatus_to_exitcode(status))
+
+
+# The other side
+
+
+class Gateway:
+    """A gateway that was started."""
+
+    def __init__(self, order: Order, pid: int, told: AsyncIterator[tuple[str, int]]) -> None:
+        self.order = order
+        self.frozen = asyncio.Event()
+        self._pid = pid
+        self._ended = asyncio.create_task(self._hear(told))
+
+    async def _hear(self, told: AsyncIterator[tuple[str, int]]) -> int:
+        async for what, number in told:
+            if what == "ended":
+                return number
+            self.frozen.set()
+        raise AssertionError("the forking process is gone")
+
+    def freeze(self) -> None:
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.frozen.clear()
+        os.kill(self._pid, signal.SIGCONT)
+
+    async def dies(self, within: float) -> bool:
+        """Whether it dies by itself in that time. A gateway that ends in another way is broken."""
+        await asyncio.wait({self._ended}, timeout=within)
+        if not self._ended.done():
+            return False
+        if self._ended.result() != -signal.SIGKILL:
+            raise AssertionError(f"{self.order} ended with {self._ended.result()}: {self._last_words()}")
+        return True
+
+    def _last_words(self) -> str:
+        return Path(self.order.log).read_text()[-5000:]
+
+    async def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        await asyncio.wait({self._ended})
+
+
+class Slot:
+    """A place for one gateway after the other."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._gateway: Gateway | None = None
+
+    async def start(self, order: Order) -> Gateway:
+        assert self._process.stdin
+        self._process.stdin.write((json.dumps(asdict(order)) + "\n").encode())
+        told = self._told()
+        _, pid = await anext(told)
+        self._gateway = Gateway(order, pid, told)
+        return self._gateway
+
+    async def _told(self) -> AsyncGenerator[tuple[str, int]]:
+        assert self._process.stdout
+        while told := await self._process.stdout.readline():
+            what, number = json.loads(told)
+            yield what, number
+
+    async def close(self) -> None:
+        if self._gateway:
+            await self._gateway.kill()
+        assert self._process.stdin
+        self._process.stdin.close()
+        await self._process.wait()
+
+
+@asynccontextmanager
+async def slots(count: int) -> AsyncGenerator[list[Slot]]:
+    command = (sys.executable, "-m", "tests.crash.gateway")
+    made = [
+        Slot(await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=PIPE, stdout=PIPE)) for _ in range(count)
+    ]
+    try:
+        yield made
+    finally:
+        await asyncio.gather(*(slot.close() for slot in made))
+
+
+if __name__ == "__main__":
+    _fork_gateways()

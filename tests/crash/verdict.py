@@ -1,0 +1,205 @@
+"""The verdict: what became of every message, from what people saw and from what the store says."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from palaver.engine.words import MAY_BE_DUPLICATE
+from palaver.platforms.kit.chat import Chat
+from palaver.platforms.kit.messages import Message
+from palaver.ports.work import Row, Steps, work
+from palaver.stores.invariants import violations
+from palaver.stores.outbox import REPLIES
+from palaver.stores.records import entries_of, inbound_of
+from palaver.stores.store import Store
+
+__all__ = ["Verdict", "judge", "line", "quiet", "token"]
+
+_TOKEN = re.compile(r"\bc\d+-\d+\b")
+_GIVEN_UP = "cut off, and not taken up again"
+_ENDS = frozenset({"delivered", "unclear"})
+
+
+def token(chat: Chat, number: int) -> str:
+    """A word that is said once, and names where."""
+    return f"{chat.id}-{number}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    kills: int = 0
+    messages: int
+    lost: Sequence[str] = ()
+    duplicate_turns: Sequence[str] = ()
+    duplicate_sends: Sequence[str] = ()
+    unclear: int = 0
+    out_of_order: Sequence[str] = ()
+    leaked: Sequence[str] = ()
+    given_up: int = 0
+    broken: Sequence[str] = ()
+    """Promises that the store itself finds broken."""
+    fates: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def complaints(self) -> list[str]:
+        """Everything that should not be, each with the fate of its message."""
+        kinds = ("lost", "duplicate_turns", "duplicate_sends", "out_of_order", "leaked")
+        found = [f"{kind}: {word}: {self.fates.get(word, '?')}" for kind in kinds for word in getattr(self, kind)]
+        return [*found, *(f"broken: {words}" for words in self.broken)]
+
+
+def line(*verdicts: Verdict) -> str:
+    """Everything in one line."""
+    figures = {
+        "kills": sum(each.kills for each in verdicts),
+        "messages": sum(each.messages for each in verdicts),
+        "lost": sum(len(each.lost) for each in verdicts),
+        "duplicate_turns": sum(len(each.duplicate_turns) for each in verdicts),
+        "duplicate_sends": sum(len(each.duplicate_sends) for each in verdicts),
+        "unclear": sum(each.unclear for each in verdicts),
+        "out_of_order": sum(len(each.out_of_order) for each in verdicts),
+        "leaked": sum(len(each.leaked) for each in verdicts),
+    }
+    return " ".join(f"{name}={figure}" for name, figure in figures.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Story:
+    """One message: what was said, what the store has of it, and where its answer was seen."""
+
+    word: str
+    chat: Chat
+    said: Message
+    inbox: Sequence[Row]
+    heard: int
+    """How often it stands in a transcript."""
+    turn: Row | None
+    reply: Row | None
+    seen: Sequence[tuple[int, Message]]
+    """Its answer, and at which place in the chat."""
+
+    @property
+    def is_given_up(self) -> bool:
+        return self.turn is not None and self.turn[3] == _GIVEN_UP
+
+    @property
+    def is_lost(self) -> bool:
+        if len(self.inbox) != 1 or not self.heard or self.reply is None or self.reply[1] not in _ENDS:
+            return True
+        return self.reply[1] == "delivered" and not self.seen and not self.is_given_up
+
+    @property
+    def is_shown_twice(self) -> bool:
+        return sum(MAY_BE_DUPLICATE not in message.text for _, message in self.seen) > 1
+
+    @property
+    def fate(self) -> str:
+        seen = [(place, message.key, message.text) for place, message in self.seen]
+        return f"inbox {self.inbox} heard {self.heard} turn {self.turn} reply {self.reply} seen {seen}"
+
+
+@work
+def _rows() -> Steps[dict[str, list[Row]]]:
+    return {
+        "inbox": (yield "SELECT no, key, state, turn_no, received, body FROM inbox ORDER BY no", ()),
+        "turns": (yield "SELECT no, state, attempt, error, worker FROM turns", ()),
+        "outbox": (yield "SELECT id, state, attempts, error, may_be_duplicate, worker, created FROM outbox", ()),
+        "entries": (yield "SELECT body FROM entries WHERE role = 'user'", ()),
+    }
+
+
+@work
+def quiet() -> Steps[bool]:
+    """Nothing waits, nothing runs, nothing is owed."""
+    waiting = yield "SELECT count(*) FROM inbox WHERE state = 'waiting'", ()
+    running = yield "SELECT count(*) FROM turns WHERE state NOT IN ('done', 'failed')", ()
+    owed = yield "SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed')", ()
+    return not waiting[0][0] + running[0][0] + owed[0][0]
+
+
+def _words(text: str) -> list[str]:
+    return _TOKEN.findall(text)
+
+
+def _stories(chats: Iterable[Chat], rows: Mapping[str, list[Row]]) -> list[_Story]:
+    inbox: dict[tuple[str | None, str | None], list[Row]] = defaultdict(list)
+    for row in rows["inbox"]:
+        source = inbound_of(row[-1]).source
+        inbox[source.chat_id, source.message_id].append(row[:-1])
+    heard = Counter(chain.from_iterable(_words(entry.text) for entry in entries_of(row[0] for row in rows["entries"])))
+    turns = {row[0]: row for row in rows["turns"]}
+    outbox = {row[0]: row for row in rows["outbox"]}
+    stories: list[_Story] = []
+    for chat in chats:
+        seen: dict[str, list[tuple[int, Message]]] = defaultdict(list)
+        for place, message in enumerate(chat.messages):
+            for word in _words(message.text) if message.key else ():
+                seen[word].append((place, message))
+        for said in chat.said:
+            (word,) = _words(said.text)
+            found = inbox[chat.id, said.id]
+            turn = turns.get(found[0][3]) if found else None
+            stories.append(
+                _Story(
+                    word=word,
+                    chat=chat,
+                    said=said,
+                    inbox=found,
+                    heard=heard[word],
+                    turn=turn,
+                    reply=outbox.get(turn[0] * REPLIES) if turn else None,
+                    seen=seen[word],
+                )
+            )
+    return stories
+
+
+def _out_of_order(stories: Iterable[_Story]) -> list[str]:
+    """In each conversation the order of the inbox is the truth."""
+    latest: dict[str, int] = {}
+    late: list[str] = []
+    for story in sorted((each for each in stories if each.inbox), key=lambda each: each.inbox[0][0]):
+        key, place = story.inbox[0][1], story.seen[0][0] if story.seen else None
+        if place is None:
+            continue
+        if place < latest.get(key, -1):
+            late.append(story.word)
+        latest[key] = max(place, latest.get(key, -1))
+    return late
+
+
+def _leaked(chats: Iterable[Chat], stories: Iterable[_Story]) -> list[str]:
+    """Seen where it was not said: in another chat, or another thread."""
+    homes = {story.word: (story.chat.id, story.said.thread) for story in stories}
+    shown = ((chat, message) for chat in chats for message in chat.shown)
+    return [
+        word for chat, message in shown for word in _words(message.text) if homes.get(word) != (chat.id, message.thread)
+    ]
+
+
+def _shown_twice(chats: Iterable[Chat]) -> list[str]:
+    """Any send, be it a reply or a notice."""
+    keys = Counter(
+        message.key for chat in chats for message in chat.shown if message.key and MAY_BE_DUPLICATE not in message.text
+    )
+    return [key for key, times in keys.items() if times > 1]
+
+
+async def judge(chats: Sequence[Chat], store: Store) -> Verdict:
+    rows = await store.read(_rows())
+    stories = _stories(chats, rows)
+    twice = {story.word for story in stories if story.is_shown_twice}
+    return Verdict(
+        messages=len(stories),
+        lost=[story.word for story in stories if story.is_lost],
+        duplicate_turns=[story.word for story in stories if story.heard > 1 or len(story.inbox) > 1],
+        duplicate_sends=[*twice, *_shown_twice(chats)],
+        unclear=sum(1 for row in rows["outbox"] if row[4] or row[1] == "unclear"),
+        out_of_order=_out_of_order(stories),
+        leaked=_leaked(chats, stories),
+        given_up=sum(story.is_given_up for story in stories),
+        broken=[str(violation) for violation in await store.read(violations())],
+        fates={story.word: story.fate for story in stories},
+    )

