@@ -1,30 +1,52 @@
 """A gateway for tests: the real engine over a real store, and a fake platform to speak into."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
 from palaver.commands.standard import standard_commands
 from palaver.domain.access import AccessRole, Grant
+from palaver.domain.session import Principal
+from palaver.domain.transcript import Entry
 from palaver.engine.engine import Engine
 from palaver.engine.options import Options
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.world import LoopClock, World
 from palaver.ports.adapter import Adapter, Limits
 from palaver.ports.agent import Agent
-from palaver.ports.hooks import Happening
+from palaver.ports.clock import Clock
+from palaver.ports.hooks import Happening, Hook
+from palaver.ports.meter import Meter
+from palaver.ports.work import Row, Steps, Value, work
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
 
-__all__ = ["Bench", "options", "running"]
+__all__ = ["Bench", "MovableClock", "options", "running", "until"]
+
+OPERATOR = Principal.operator()
 
 
 def options(**changed: object) -> Options:
     """Everybody on the fake platform may speak."""
     return Options(**{"grants": (Grant(platform="fake", role=AccessRole.MEMBER),), **changed})  # pyright: ignore[reportArgumentType]
+
+
+class MovableClock:
+    """The time of the event loop, which a test can move on without waiting."""
+
+    def __init__(self) -> None:
+        self._clock = LoopClock()
+        self._ahead = timedelta()
+
+    def now(self) -> datetime:
+        return self._clock.now() + self._ahead
+
+    def later(self, **span: float) -> None:
+        self._ahead += timedelta(**span)
 
 
 @dataclass(kw_only=True)
@@ -34,7 +56,47 @@ class Bench:
     world: World
     store: Store
     engine: Engine
+    serving: "asyncio.Task[None]"
     happened: list[Happening] = field(default_factory=list[Happening])
+
+    async def rows(self, sql: str, *values: Value) -> list[Row]:
+        return await self.store.read(_rows(sql, values))
+
+    async def entries(self, session: str | None = None) -> list[Entry]:
+        """What stands in a session, by default the newest."""
+        name = session or (await self.rows("SELECT id FROM sessions ORDER BY no DESC LIMIT 1"))[0][0]
+        return await self.store.read(self.store.transcripts.load_visible(name, OPERATOR))
+
+    async def texts(self, session: str | None = None) -> list[str]:
+        return [entry.text for entry in await self.entries(session)]
+
+    async def settled(self) -> None:
+        """Until nothing waits, runs or is owed any more."""
+        await until(self._is_settled)
+
+    async def _is_settled(self) -> bool:
+        rows = await self.rows(
+            "SELECT (SELECT count(*) FROM inbox WHERE state = 'waiting')"
+            " + (SELECT count(*) FROM turns WHERE state IN ('running', 'interrupted'))"
+            " + (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed'))"
+        )
+        return rows[0][0] == 0
+
+
+@work
+def _rows(sql: str, values: Sequence[Value]) -> Steps[list[Row]]:
+    return (yield sql, tuple(values))
+
+
+async def until(holds: Callable[[], bool | Awaitable[bool]], *, within: float = 5.0) -> None:
+    """Wait for something that nobody tells of."""
+    async with asyncio.timeout(within):
+        while not await _held(holds()):  # noqa: ASYNC110 - nobody would set an event
+            await asyncio.sleep(0.005)
+
+
+async def _held(answer: bool | Awaitable[bool]) -> bool:
+    return answer if isinstance(answer, bool) else await answer
 
 
 @asynccontextmanager
@@ -47,6 +109,9 @@ async def running(
     alone: bool = True,
     adapters: Sequence[Adapter] | None = None,
     limits: Limits | None = None,
+    clock: Clock | None = None,
+    hooks: Sequence[Hook] = (),
+    meter: Meter | None = None,
     **changed: object,
 ) -> AsyncGenerator[Bench]:
     """A gateway at work; when the test is done with it, it is dropped as a crash would drop it."""
@@ -59,18 +124,19 @@ async def running(
     async with await open_store(str(url)) as store:
         engine = Engine(
             store=store,
-            adapters=adapters or [FakeAdapter(world, limits=limits)],
+            adapters=[FakeAdapter(world, limits=limits)] if adapters is None else adapters,
             agent=agent or EchoAgent(),
             commands=standard_commands(store),
             options=options(**changed),
-            clock=LoopClock(),
+            clock=clock or LoopClock(),
             worker=worker,
             alone=alone,
-            hooks=(note,),
+            hooks=(note, *hooks),
+            meter=meter,
         )
         serving = asyncio.create_task(engine.serve())
         try:
-            yield Bench(world=world, store=store, engine=engine, happened=happened)
+            yield Bench(world=world, store=store, engine=engine, serving=serving, happened=happened)
         finally:
             serving.cancel()
             with suppress(asyncio.CancelledError):

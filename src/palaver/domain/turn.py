@@ -8,7 +8,7 @@ from palaver.domain.access import AccessRole
 from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
-from palaver.domain.reset import Cause
+from palaver.domain.reset import Cause, extends_idle_time
 from palaver.domain.source import NO_LABELS, Labels, Source
 
 __all__ = ["Delivery", "Inbound", "Outbound", "Received", "Turn", "Usage", "account_text", "after_unclear"]
@@ -26,6 +26,11 @@ class Inbound:
     observed: bool = False
     burst: str | None = None
     """What the platform calls several messages that were sent as one: an album."""
+
+    @property
+    def keeps_awake(self) -> bool:
+        """Only people who speak to the agent keep a conversation from ending by itself."""
+        return extends_idle_time(self.cause) and not self.observed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

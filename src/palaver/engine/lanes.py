@@ -63,13 +63,13 @@ class Lanes:
         return max(0, self._on.options.concurrent_turns - len(self._lanes))
 
     async def _fill(self) -> None:
+        now = self._on.clock.now()
+        self._later = {key: until for key, until in self._later.items() if until > now}
         free = self.room
         if not free:
             return
         passed_over = len(self._lanes) + len(self._later)
         waiting = await self._on.store.read(self._on.store.inbox.claimable(free + passed_over))
-        now = self._on.clock.now()
-        self._later = {key: until for key, until in self._later.items() if until > now}
         ready = [key for key in waiting if key not in self._lanes and key not in self._later]
         for key in ready[:free]:
             self._begin(key, lambda key=key: self._take(key))

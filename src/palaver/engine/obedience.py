@@ -40,6 +40,13 @@ class Obedience:
         except InvalidInput:
             return True
 
+    def is_urgent(self, inbound: Inbound) -> bool:
+        try:
+            invocation = self.invocation(inbound)
+        except InvalidInput:
+            return False
+        return invocation is not None and invocation.command.urgent
+
     async def obey(self, received: Received, *, urgent: bool = False) -> None:
         """Do what was commanded and owe the answer, both or neither. What cannot be done is answered with why."""
         try:

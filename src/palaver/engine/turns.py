@@ -228,7 +228,8 @@ class TurnRunner:
 
     def _meanwhile(self, running: _Running) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def meanwhile() -> tuple[str, ...]:
-            steer = self.on.store.steering.steer(running.turn, partial(self._choose, self.on.clock.now()))
+            now = self.on.clock.now()
+            steer = self.on.store.steering.steer(running.turn, partial(self._choose, now), now)
             taken = await self.on.store.transact(steer)
             return tuple(received.inbound.text for received in taken if not received.inbound.observed)
 

@@ -60,7 +60,7 @@ def cut_off_note(attempt: int) -> str:
 def busy_notice(mode: BusyMode) -> str:
     match mode:
         case BusyMode.QUEUE:
-            return "Still answering; your message is next."
+            return "Still answering; your message waits its turn."
         case BusyMode.COLLECT:
             return "Still answering; what you write meanwhile is answered together."
         case BusyMode.INTERRUPT:

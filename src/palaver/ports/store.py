@@ -137,8 +137,8 @@ class Signals:
     """What was said to a running turn."""
 
     stop: bool = False
-    waiting: bool = False
-    """There are messages that it does not answer."""
+    waiting: tuple[Received, ...] = ()
+    """Messages that it does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

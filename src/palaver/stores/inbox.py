@@ -92,11 +92,15 @@ def refuse(number: int, reason: str) -> Steps[bool]:
 
 @work
 def claimable(limit: int) -> Steps[list[SessionKey]]:
-    """Keys with waiting messages and no open turn, the longest waiting first."""
+    """Keys with waiting messages and no open turn.
+
+    In front is the one whose last turn is longest ago: who has much to say does not keep others waiting.
+    """
     rows = yield (
-        "SELECT i.key, min(i.no) AS first FROM inbox i WHERE i.state = 'waiting'"
-        f" AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = i.key AND t.state IN {OPEN_TURN})"
-        " GROUP BY i.key ORDER BY first LIMIT ?",
+        "SELECT w.key FROM (SELECT key, min(no) AS first FROM inbox WHERE state = 'waiting' GROUP BY key) w"
+        " LEFT JOIN routes r ON r.key = w.key LEFT JOIN sessions s ON s.no = r.session_no"
+        f" WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = w.key AND t.state IN {OPEN_TURN})"
+        " ORDER BY coalesce(s.last_active, 0), w.first LIMIT ?",
         (limit,),
     )
     return [SessionKey.parse(row[0]) for row in rows]
@@ -109,11 +113,11 @@ def depth() -> Steps[int]:
     return rows[0][0]
 
 
-def waiting(key: SessionKey) -> Steps[list[Received]]:
-    """What waits in a conversation, the longest waiting first, held until the end of the work."""
+def waiting(key: SessionKey, *, held: bool = True) -> Steps[list[Received]]:
+    """What waits in a conversation, the longest waiting first; held, nobody else takes it until the end of the work."""
     rows: list[Row] = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-        " WHERE i.key = ? AND i.state = 'waiting' ORDER BY i.no LIMIT ? /*pg FOR UPDATE OF i*/",
+        f" WHERE i.key = ? AND i.state = 'waiting' ORDER BY i.no LIMIT ? {'/*pg FOR UPDATE OF i*/' if held else ''}",
         (key.text, _MOST_WAITING),
     )
     return [received_of(row) for row in rows]

@@ -38,6 +38,7 @@ __all__ = [
     "routed",
     "set_override",
     "switch",
+    "touch",
     "visible_to",
 ]
 
@@ -95,7 +96,7 @@ def open_session(
         return Opened(session=fresh, opening=Opening.RESET, reason=reason, before=current.id, before_had_words=spoken)
     yield from join(current.number, source)
     if current.ended is None:
-        yield from _touch(current.number, now, human=human)
+        yield from touch(current.number, now, human=human)
         return Opened(session=current, opening=Opening.REUSED)
     yield from reopen(current.number, key, now, human=human)
     return Opened(session=(yield from get(current.number)), opening=Opening.REOPENED)
@@ -182,10 +183,12 @@ def reopen(number: int, key: SessionKey, now: datetime, *, human: bool = True) -
         " WHERE no = ?",
         (key.text, number),
     )
-    yield from _touch(number, now, human=human)
+    yield from touch(number, now, human=human)
 
 
-def _touch(number: int, now: datetime, *, human: bool) -> Steps[None]:
+@work
+def touch(number: int, now: datetime, *, human: bool) -> Steps[None]:
+    """Something was said in a session; only people keep it awake."""
     touched = "last_human = ?, last_active = ?" if human else "last_active = ?"
     yield f"UPDATE sessions SET {touched} WHERE no = ?", (*(micros(now),) * (1 + human), number)
 

@@ -8,7 +8,7 @@ from palaver.ports.store import Choose, Signals, Status, key_topic
 from palaver.ports.work import Lock, Notify, Steps, work
 from palaver.stores.inbox import put_into_turn, waiting
 from palaver.stores.records import instant
-from palaver.stores.sessions import open_by_key
+from palaver.stores.sessions import join, open_by_key, touch
 from palaver.stores.turns import write_messages
 
 __all__ = ["keep_draft", "request_stop", "signals", "status", "steer"]
@@ -16,9 +16,9 @@ __all__ = ["keep_draft", "request_stop", "signals", "status", "steer"]
 
 @work
 def request_stop(key: SessionKey, now: datetime, *, by: str) -> Steps[bool]:
-    """Ask the turn that runs in this conversation, on whatever worker, to stop. False if none does."""
+    """Ask the turn of this conversation to stop, whoever works on it or takes it up. False if there is none."""
     rows = yield (
-        "UPDATE turns SET stop = ? WHERE key = ? AND state = 'running' RETURNING no",
+        "UPDATE turns SET stop = ? WHERE key = ? AND state IN ('running', 'interrupted') RETURNING no",
         (f"{by} at {now.isoformat()}", key.text),
     )
     yield Notify(key_topic(key))
@@ -27,22 +27,20 @@ def request_stop(key: SessionKey, now: datetime, *, by: str) -> Steps[bool]:
 
 @work
 def signals(turn: Turn) -> Steps[Signals]:
-    rows = yield (
-        "SELECT t.stop, EXISTS (SELECT 1 FROM inbox i WHERE i.key = t.key AND i.state = 'waiting')"
-        " FROM turns t WHERE t.no = ?",
-        (turn.number,),
-    )
-    stop, waits = rows[0]
-    return Signals(stop=stop is not None, waiting=bool(waits))
+    rows = yield "SELECT stop FROM turns WHERE no = ?", (turn.number,)
+    line = yield from waiting(turn.key, held=False)
+    return Signals(stop=rows[0][0] is not None, waiting=tuple(line))
 
 
 @work
-def steer(turn: Turn, choose: Choose) -> Steps[list[Received]]:
+def steer(turn: Turn, choose: Choose, now: datetime) -> Steps[list[Received]]:
     """Take what waits into the turn that already runs."""
     yield Lock(turn.key.text)
     line = yield from waiting(turn.key)
     taken = line[: choose(line).take] if line else []
     if taken:
+        yield from join(turn.session_number, taken[-1].inbound.source)
+        yield from touch(turn.session_number, now, human=any(each.inbound.keeps_awake for each in taken))
         yield from write_messages(turn, taken)
         yield from put_into_turn(turn.number, taken)
     return taken

@@ -18,7 +18,7 @@ from palaver.ports.work import Lock, Notify, Row, Steps, Work, work
 from palaver.stores import outbox
 from palaver.stores.inbox import OPEN_TURN, put_into_turn, waiting
 from palaver.stores.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
-from palaver.stores.sessions import end, get, open_session
+from palaver.stores.sessions import end, get, join, open_session
 from palaver.stores.transcript import append
 
 __all__ = [
@@ -80,7 +80,7 @@ def _begin(
     welcome: Greet,
 ) -> Steps[Begun]:
     source = messages[-1].inbound.source
-    human = any(extends_idle_time(each.inbound.cause) and not each.inbound.observed for each in messages)
+    human = any(each.inbound.keeps_awake for each in messages)
     opened = yield from open_session(key, source, now, rules(source), human=human)
     rows = yield (
         "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"
@@ -98,7 +98,9 @@ def _begin(
 
 
 def write_messages(turn: Turn, messages: Sequence[Received], notes: Sequence[Entry] = ()) -> Steps[int]:
-    """What people said, as entries of the turn."""
+    """What people said, as entries of the turn. Whoever speaks in a session may read it."""
+    for source in {identity_of(each.inbound.source): each.inbound.source for each in messages[:-1]}.values():
+        yield from join(turn.session_number, source)
     entries = [*notes, *map(_entry, messages)]
     return (yield from _write(turn, [prepare(entry, turn.number) for entry in entries]))
 

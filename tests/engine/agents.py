@@ -1,0 +1,73 @@
+"""Agents for tests: they do what the test says, and show what they were given."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+
+from palaver.domain.marks import CLOSE, OPEN
+from palaver.domain.transcript import Role, ToolCall
+from palaver.ports.agent import Event, Final, Request, TextDelta, ToolCalled, ToolReturned
+
+__all__ = ["Scripted", "Slow", "heard", "noted"]
+
+
+def heard(request: Request) -> str:
+    """What people have said that was not answered yet, without the words of the gateway in it."""
+    last = request.messages[-1]
+    return _MARKED.sub("", last.text) if last.role is Role.USER else ""
+
+
+_MARKED = re.compile(f"{OPEN}[^{CLOSE}]*{CLOSE}\\s*")
+
+
+def noted(request: Request) -> str:
+    """Everything the agent is shown, in one text."""
+    return "\n".join(message.text for message in request.messages)
+
+
+@dataclass
+class Scripted:
+    """Answers as the test has written it down."""
+
+    script: Callable[[Request], AsyncGenerator[Event]]
+    requests: list[Request] = field(default_factory=list[Request])
+
+    async def answer(self, request: Request) -> AsyncGenerator[Event]:
+        self.requests.append(request)
+        async for event in self.script(request):
+            yield event
+
+
+@dataclass
+class Slow:
+    """Says a word or uses a tool, then waits until it may go on."""
+
+    first_word: str = ""
+    tool: bool = False
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    requests: list[Request] = field(default_factory=list[Request])
+    meanwhile: list[str] = field(default_factory=list[str])
+    at_once: int = 0
+    most_at_once: int = 0
+
+    async def answer(self, request: Request) -> AsyncGenerator[Event]:
+        self.requests.append(request)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            async for event in self._answer(request):
+                yield event
+        finally:
+            self.at_once -= 1
+
+    async def _answer(self, request: Request) -> AsyncGenerator[Event]:
+        if self.first_word:
+            yield TextDelta(self.first_word)
+        if self.tool:
+            yield ToolCalled(calls=(ToolCall(id=f"c{request.turn}", name="look"),))
+        await self.go.wait()
+        if self.tool:
+            yield ToolReturned(call=f"c{request.turn}", text="seen")
+            self.meanwhile += await request.meanwhile()
+        yield Final(text=f"answer to: {heard(request)}")

@@ -1,0 +1,69 @@
+"""An adapter through which a test says exactly what it wants; what is sent goes to the fake platform."""
+
+import asyncio
+from datetime import datetime
+from itertools import count
+
+from palaver.domain.platform import Platform
+from palaver.domain.reset import Cause
+from palaver.domain.source import DM, Source, Trust
+from palaver.domain.turn import Inbound
+from palaver.platforms.kit.adapter import FAKE, FakeAdapter
+from palaver.platforms.kit.chat import Chat
+from palaver.platforms.kit.world import BOT, World
+from palaver.ports.adapter import Inlet, Limits
+from palaver.ports.clock import Clock
+
+__all__ = ["Mouth"]
+
+
+class Mouth(FakeAdapter):
+    def __init__(
+        self,
+        world: World,
+        clock: Clock,
+        *,
+        account: str = BOT,
+        platform: Platform = FAKE,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(world, account, platform=platform, limits=limits)
+        self._clock = clock
+        self._inlets: asyncio.Queue[Inlet] = asyncio.Queue()
+        self._numbers = count(1)
+
+    async def run(self, inlet: Inlet) -> None:
+        await self._inlets.put(inlet)
+        await asyncio.Event().wait()
+
+    async def inlet(self) -> Inlet:
+        """What the engine has given us, once it serves the account."""
+        inlet = await self._inlets.get()
+        self._inlets.put_nowait(inlet)
+        return inlet
+
+    async def say(
+        self,
+        chat: Chat,
+        text: str,
+        *,
+        user: str = "p1",
+        cause: Cause = Cause.HUMAN,
+        observed: bool = False,
+        burst: str | None = None,
+        id_: str | None = None,
+        thread: str | None = None,
+        at: datetime | None = None,
+    ) -> None:
+        source = Source(
+            platform=self.platform.name,
+            account=self.account,
+            chat_kind=chat.kind or DM,
+            chat_id=chat.id,
+            thread_id=thread,
+            user_id=user,
+            message_id=id_ or f"m{next(self._numbers)}",
+        )
+        now = at or self._clock.now()
+        inbound = Inbound(source=source, text=text, at=now, cause=cause, observed=observed, burst=burst)
+        await (await self.inlet()).receive(inbound, Trust())
