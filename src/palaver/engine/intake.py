@@ -18,6 +18,7 @@ from palaver.domain.turn import Inbound, Outbound, Received
 from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
+from palaver.engine.turnstile import Turnstile
 from palaver.ports.store import PEOPLE
 
 __all__ = ["Intake"]
@@ -39,6 +40,7 @@ class Intake:
     def __init__(self, on: Ground, obedience: Obedience) -> None:
         self._on = on
         self._obedience = obedience
+        self._line = Turnstile()
         self._known: _Acquaintance | None = None
         self._changed = asyncio.Event()
         self._stack = ExitStack()
@@ -56,7 +58,9 @@ class Intake:
         message = replace(inbound, source=self._placed(inbound.source, known))
         access = decide_access(message.source, trust, (*self._on.options.grants, *known.grants), pairing=False)
         key = derive_key(message.source, self._on.options.scopes.find(message.source).value)
-        number = await self._accept(message, key, access)
+        # Several may be handed over at once: within a conversation they are accepted in the order they came.
+        async with self._line.passing(key.text):
+            number = await self._accept(message, key, access)
         if number is not None and access.verdict is Verdict.ALLOW:
             await self._classify(message, key, number, access.role)
 

@@ -82,7 +82,10 @@ class Inlet(Protocol):
     """What an adapter is handed while it runs: where messages go, and a place to remember how far it has read."""
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
-        """Returns when the message is safe; only then may the platform be told so. It raises if it is not."""
+        """Returns when the message is safe; only then may the platform be told so. It raises if it is not.
+
+        Several may be handed over at once: those of one conversation are taken in the order of the calls.
+        """
         ...
 
     async def position(self) -> str | None:

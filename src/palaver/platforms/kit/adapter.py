@@ -1,5 +1,7 @@
 """The adapter of the fake platform: what the smallest complete adapter looks like."""
 
+import asyncio
+
 from palaver.domain.label import Label
 from palaver.domain.platform import Platform
 from palaver.domain.source import DM, Labels, Source, Trust
@@ -18,12 +20,19 @@ class FakeAdapter:
     """One account of ours in a world. Like every adapter it has `Typing` and `Editing` by having their methods."""
 
     def __init__(
-        self, link: Link, account: str = BOT, *, platform: Platform = FAKE, limits: Limits | None = None
+        self,
+        link: Link,
+        account: str = BOT,
+        *,
+        platform: Platform = FAKE,
+        limits: Limits | None = None,
+        at_once: int = 1,
     ) -> None:
         self._link = link
         self._account = account
         self._platform = platform
         self._limits = limits or Limits()
+        self._at_once = at_once
 
     @property
     def platform(self) -> Platform:
@@ -39,10 +48,13 @@ class FakeAdapter:
 
     async def run(self, inlet: Inlet) -> None:
         line = await self._link.open(self._account)
+        hands = [asyncio.ensure_future(self._hand_over(line, inlet)) for _ in range(self._at_once)]
         try:
-            while True:
-                await self._hand_over(line, inlet)
+            await asyncio.gather(*hands)
         finally:
+            for hand in hands:
+                hand.cancel()
+            await asyncio.gather(*hands, return_exceptions=True)
             await line.close()
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
@@ -55,11 +67,12 @@ class FakeAdapter:
         await self._link.edit(self._account, receipt, outbound)
 
     async def _hand_over(self, line: Line, inlet: Inlet) -> None:
-        update = await line.next()
-        if not update.message.earlier:  # There is no inbound form of an edit yet.
-            await inlet.receive(self._inbound(update), Trust(is_bot=update.person.is_bot))
-        # Only now is the message safe.
-        await line.acknowledge(update.number)
+        while True:
+            update = await line.next()
+            if not update.message.earlier:  # There is no inbound form of an edit yet.
+                await inlet.receive(self._inbound(update), Trust(is_bot=update.person.is_bot))
+            # Only now is the message safe.
+            await line.acknowledge(update.number)
 
     def _inbound(self, update: Update) -> Inbound:
         message = update.message

@@ -1,0 +1,35 @@
+"""A turnstile: whoever comes under the same name passes one after the other, in the order they came."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+__all__ = ["Turnstile"]
+
+
+class Turnstile:
+    """A name is known only while somebody stands there."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, asyncio.Future[None]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._last)
+
+    @asynccontextmanager
+    async def passing(self, name: str) -> AsyncGenerator[None]:
+        before = self._last.get(name)
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._last[name] = mine
+        try:
+            if before is not None:
+                await asyncio.shield(before)
+            yield
+        finally:
+            if before is None or before.done():
+                mine.set_result(None)
+            else:  # Gone before it was their turn: who comes next still waits for whoever is in front.
+                before.add_done_callback(lambda _: mine.set_result(None))
+            if self._last[name] is mine:
+                del self._last[name]

@@ -1,0 +1,40 @@
+"""Under one name, one after the other; the name is forgotten when nobody stands there."""
+
+import asyncio
+
+from palaver.engine.turnstile import Turnstile
+
+
+async def test_in_the_order_they_came_also_when_somebody_gives_up() -> None:
+    turnstile, passed = Turnstile(), list[str]()
+
+    async def pass_through(who: str) -> None:
+        async with turnstile.passing("door"):
+            await asyncio.sleep(0.001)
+            passed.append(who)
+
+    tasks = {who: asyncio.create_task(pass_through(who)) for who in "abcde"}
+    await asyncio.sleep(0)
+    tasks["c"].cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    assert passed == ["a", "b", "d", "e"]
+    assert turnstile.names == ()
+
+
+async def test_one_who_gives_up_does_not_let_the_next_overtake_the_one_in_front() -> None:
+    turnstile, inside = Turnstile(), list[str]()
+    leave = asyncio.Event()
+
+    async def stay(who: str) -> None:
+        async with turnstile.passing("door"):
+            inside.append(who)
+            await leave.wait()
+
+    first, second, third = (asyncio.create_task(stay(who)) for who in "abc")
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.sleep(0.01)
+    assert inside == ["a"]
+    leave.set()
+    await asyncio.gather(first, third)
+    assert inside == ["a", "c"]
