@@ -249,3 +249,14 @@ async def test_what_a_turn_works_on_cannot_be_undone(world: World) -> None:
         await world.store.transact(transcript.undo(key_of(dm()), 1, NOON, principal=OPERATOR))
     await world.store.transact(turns.settle(begun.turn, [answer("answer to two")], [], NOON))
     assert await world.store.transact(transcript.undo(key_of(dm()), 1, NOON, principal=OPERATOR))
+
+
+async def test_an_entry_that_is_written_again_after_a_lost_answer_stands_once(world: World) -> None:
+    await world.say("question")
+    begun = await world.begin()
+    assert begun
+    step = turns.append_to_turn(begun.turn, [answer("one"), answer("two")])
+    assert await world.store.transact(step) == await world.store.transact(step)
+    other = turns.append_to_turn(begun.turn, [answer("two", at=NOON.replace(second=1))])
+    await world.store.transact(other)
+    assert await world.texts(begun.turn.session) == ["question", "one", "two", "two"]

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 
 from palaver.domain.busy import Choice
 from palaver.domain.errors import StaleFence
@@ -19,7 +18,7 @@ from palaver.stores import outbox
 from palaver.stores.inbox import OPEN_TURN, put_into_turn, waiting
 from palaver.stores.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
 from palaver.stores.sessions import end, get, join, open_session
-from palaver.stores.transcript import append
+from palaver.stores.transcript import SEQS, append
 
 __all__ = [
     "append_to_turn",
@@ -142,8 +141,23 @@ def _write(turn: Turn, entries: Sequence[Prepared], spent: Usage = _NOTHING, *, 
 
 
 def append_to_turn(turn: Turn, entries: Sequence[Entry]) -> Work[int]:
-    """Write entries as they happen; gives the seq of the first."""
-    return Work(partial(_write, turn, [prepare(entry, turn.number) for entry in entries]))
+    """Write entries as they happen; gives the seq of the first.
+
+    Tried again by one who did not hear whether it was done, they still stand once.
+    """
+    return _append(turn, [prepare(entry, turn.number) for entry in entries])
+
+
+@work
+def _append(turn: Turn, entries: Sequence[Prepared]) -> Steps[int]:
+    last = yield (
+        "SELECT e.id, e.body FROM sessions s JOIN entries e ON e.id = s.no * ? + s.next_seq - 1 WHERE s.no = ?",
+        (SEQS, turn.session_number),
+    )
+    # Nobody else writes here while the turn runs, and no two entries have the same moment and the same words.
+    if entries and last and bytes(last[0][1]) == entries[-1].placed(last[0][0] % SEQS):
+        return last[0][0] % SEQS - len(entries) + 1
+    return (yield from _write(turn, entries))
 
 
 def _refuse_stale(turn: Turn, written: Sequence[Row]) -> None:
