@@ -1,4 +1,4 @@
-"""Forms of values: how times, zones, roles and names are written in a configuration file."""
+"""Forms: how sections, times, zones, roles and names are written in a configuration file."""
 
 import re
 from collections.abc import Callable
@@ -8,16 +8,36 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import BeforeValidator, PlainSerializer, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
 from palaver.domain.access import AccessRole
-from palaver.domain.errors import BadArgument, InvalidInput
+from palaver.domain.errors import InvalidInput
 from palaver.domain.wall import zone
 
-__all__ = ["Duration", "Folder", "Form", "Name", "Role", "Url", "Zone", "duration_text", "told"]
+__all__ = [
+    "Duration",
+    "Folder",
+    "Forever",
+    "Form",
+    "MaybeName",
+    "Name",
+    "Part",
+    "Port",
+    "Role",
+    "Url",
+    "Zone",
+    "duration_text",
+    "refused",
+]
 
 T = TypeVar("T")
+
+
+class Part(BaseModel):
+    """A section of a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +48,22 @@ class Form:
     example: str
 
 
-def told(parse: Callable[[str], T]) -> Callable[[object], object]:
-    """Only text is parsed; a refusal keeps its own words."""
+def refused(refusal: InvalidInput) -> PydanticCustomError:
+    """A refusal by a rule of the domain, in its own words."""
+    facts = {name: getattr(refusal, name) for name in ("problem", "found", "allowed", "example")}
+    return PydanticCustomError("refused", "refused", facts)
+
+
+def _text(parse: Callable[[str], T]) -> BeforeValidator:
+    """Only text is parsed. What raises a ValueError is refused in the words of its form."""
 
     def parsed(value: object) -> object:
-        if not isinstance(value, str):
-            return value
         try:
-            return parse(value)
+            return parse(value) if isinstance(value, str) else value
         except InvalidInput as refusal:
-            facts = {"allowed": refusal.allowed, "example": refusal.example}
-            raise PydanticCustomError("refused", "refused", facts) from refusal
+            raise refused(refusal) from refusal
 
-    return parsed
+    return BeforeValidator(parsed)
 
 
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
@@ -51,7 +74,7 @@ _A_TIME = Form("a time such as 500ms, 30s, 5m, 1h30m or 7d", "30s")
 def _duration(text: str) -> timedelta:
     found = _DURATION.fullmatch(text.strip())
     if not found or not found.lastgroup:
-        raise BadArgument("Not a time:", found=text, allowed=_A_TIME.allowed, example=_A_TIME.example)
+        raise ValueError(text)
     return timedelta(milliseconds=sum(int(found[unit] or 0) * size for unit, size in _UNITS.items()))
 
 
@@ -64,6 +87,25 @@ def duration_text(length: timedelta) -> str:
     return parts or "0s"
 
 
+_FOREVER, _OFF = "forever", "off"
+
+
+def _duration_or_forever(text: str) -> timedelta | None:
+    return None if text == _FOREVER else _duration(text)
+
+
+def _forever_text(length: timedelta | None) -> str:
+    return _FOREVER if length is None else duration_text(length)
+
+
+def _port(text: str) -> str | None:
+    return None if text == _OFF else text
+
+
+def _port_text(port: int | None) -> int | str:
+    return _OFF if port is None else port
+
+
 _ROLES = ", ".join(role.name.lower() for role in AccessRole)
 
 
@@ -71,7 +113,7 @@ def _role(text: str) -> AccessRole:
     for role in AccessRole:
         if role.name.lower() == text:
             return role
-    raise BadArgument("Unknown role", found=text, allowed=_ROLES, example="member")
+    raise ValueError(text)
 
 
 def _role_text(role: AccessRole) -> str:
@@ -89,18 +131,31 @@ _A_STORE = Form("sqlite:///path, a path, or postgresql://user@host/database", "s
 def _store(text: str) -> str:
     scheme, separator, _ = text.partition("://")
     if not text.strip() or (separator and scheme.lower() not in _STORES):
-        raise BadArgument("Unknown store", found=scheme, allowed=_A_STORE.allowed, example=_A_STORE.example)
+        raise ValueError(scheme)
     return text
 
 
-Duration = Annotated[timedelta, BeforeValidator(told(_duration)), PlainSerializer(duration_text), _A_TIME]
+Duration = Annotated[timedelta, _text(_duration), PlainSerializer(duration_text), _A_TIME]
+Forever = Annotated[
+    Annotated[timedelta, Field(ge=timedelta(seconds=1))] | None,
+    _text(_duration_or_forever),
+    PlainSerializer(_forever_text),
+    Form(f"{_A_TIME.allowed}, from 1s on, or {_FOREVER}", _FOREVER),
+]
+Port = Annotated[
+    Annotated[int, Field(ge=1, le=65535)] | None,
+    _text(_port),
+    PlainSerializer(_port_text),
+    Form(f"a whole number, from 1 to 65535, or {_OFF}", "9464"),
+]
 Zone = Annotated[
     ZoneInfo,
-    BeforeValidator(told(zone)),
+    _text(zone),
     PlainSerializer(_zone_text),
     Form("a name of the IANA time zone database", "Europe/Berlin"),
 ]
-Role = Annotated[AccessRole, BeforeValidator(told(_role)), PlainSerializer(_role_text), Form(_ROLES, "member")]
-Url = Annotated[str, BeforeValidator(told(_store)), _A_STORE]
+Role = Annotated[AccessRole, _text(_role), PlainSerializer(_role_text), Form(_ROLES, "member")]
+Url = Annotated[str, _text(_store), _A_STORE]
 Folder = Annotated[Path, Form("a folder; where it is not absolute, from the folder of this file on", "~/palaver")]
-Name = Annotated[str, StringConstraints(min_length=1), Form("any text", '"42"')]
+Name = Annotated[str, Field(min_length=1)]
+MaybeName = Annotated[str | None, Field(min_length=1), Form("any text", '"42"')]

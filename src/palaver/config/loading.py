@@ -1,16 +1,112 @@
-"""Loading: from the files and the environment to one configuration."""
+"""Loading: the user's file over the project's file over the defaults, and the variables of this process over all."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
+from urllib.parse import quote, unquote
 
+from palaver.config.checking import misplaced, misshapen, unknown_names
+from palaver.config.mistakes import MalformedConfig, Mistake
 from palaver.config.model import Config
-from palaver.config.places import DATABASE, data_directory
+from palaver.config.nodes import Node, Spot, merged
+from palaver.config.places import DATABASE, configuration_files, data_directory
+from palaver.config.reading import read
+from palaver.domain.platform import Platform
 
-__all__ = ["load"]
+__all__ = ["Loaded", "load", "survey"]
+
+_SQLITE = "sqlite:///"
 
 
-def load(cwd: Path, environ: Mapping[str, str]) -> Config:
-    """The user's file over the project's file in `cwd` over the defaults."""
-    del cwd
-    data_dir = data_directory(environ)
-    return Config(data_dir=data_dir, store=environ.get("PALAVER_STORE") or str(data_dir / DATABASE))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    config: Config
+    said: Node
+    """What was said, and where."""
+
+
+def load(cwd: Path, environ: Mapping[str, str], platforms: Mapping[str, Platform] | None = None) -> Config:
+    """The configuration of a process in `cwd`. With `platforms`, the names of any others are mistakes."""
+    return survey(cwd, environ, platforms).config
+
+
+def survey(cwd: Path, environ: Mapping[str, str], platforms: Mapping[str, Platform] | None = None) -> Loaded:
+    defaults = _section(data_dir=(str(data_directory(environ)), ""), store=(DATABASE, ""))
+    nodes, mistakes = [defaults], list[Mistake]()
+    for node, found in _files(cwd, environ):
+        named = unknown_names(node, platforms) if platforms is not None else ()
+        mistakes += _one_for_each_field([*found, *misshapen(merged(defaults, node)), *named])
+        nodes.append(node)
+    said = _with_a_store(reduce(merged, [*nodes, _variables(environ)]))
+    mistakes = mistakes or list(misshapen(said))
+    if mistakes:
+        raise MalformedConfig(mistakes)
+    return Loaded(config=Config.model_validate(said.plain()), said=said)
+
+
+def _files(cwd: Path, environ: Mapping[str, str]) -> Iterator[tuple[Node, list[Mistake]]]:
+    """What each file says, the weakest first."""
+    files = configuration_files(cwd, environ)
+    is_one = files.user.exists() and files.project.exists() and files.user.samefile(files.project)
+    if files.project.exists() and not is_one:
+        reading = read(files.project, None)
+        yield (
+            _with_whole_paths(reading.node, files.project.parent),
+            [
+                *reading.mistakes,
+                *misplaced(reading.node, files.user),
+            ],
+        )
+    if files.is_named or files.user.exists():
+        reading = read(files.user, environ)
+        yield _with_whole_paths(reading.node, files.user.parent), reading.mistakes
+
+
+def _one_for_each_field(mistakes: Sequence[Mistake]) -> list[Mistake]:
+    """In the order of the lines. What follows from a mistake in the same field is not worth a sentence."""
+    first = {mistake.field: mistake for mistake in reversed(mistakes)}
+    return sorted(first.values(), key=lambda mistake: mistake.spot.line or 0)
+
+
+def _variables(environ: Mapping[str, str]) -> Node:
+    names = {"data_dir": "PALAVER_HOME", "store": "PALAVER_STORE"}
+    said = {field: (environ[name], name) for field, name in names.items() if environ.get(name)}
+    return _section(**said)
+
+
+def _section(**fields: tuple[str, str]) -> Node:
+    """Fields with their values, and the variables that say so."""
+    nodes = {
+        name: Node(spot=Spot(variable=variable), value=value, written=value)
+        for name, (value, variable) in fields.items()
+    }
+    return Node(spot=Spot(), value=dict[str, Node](nodes))
+
+
+def _with_a_store(said: Node) -> Node:
+    """A store that nobody named is in the data directory."""
+    folder, store = said.at(("data_dir",)), said.at(("store",))
+    if folder is None or store is None or not isinstance(folder.value, str) or str(store.spot) != "default":
+        return said
+    return merged(said, _section(store=(str(Path(folder.value).expanduser() / DATABASE), "")))
+
+
+def _with_whole_paths(node: Node, folder: Path) -> Node:
+    """A path in a file counts from the folder of the file on."""
+    if not isinstance(node.value, dict):
+        return node
+    whole = {"data_dir": _whole_path, "store": _whole_url}
+    texts = {name: inner for name in whole if (inner := node.value.get(name)) and isinstance(inner.value, str)}
+    found = {name: replace(inner, value=whole[name](str(inner.value), folder)) for name, inner in texts.items()}
+    return replace(node, value={**node.value, **found})
+
+
+def _whole_path(text: str, folder: Path) -> str:
+    return str((folder / Path(text).expanduser()).absolute()) if text else text
+
+
+def _whole_url(text: str, folder: Path) -> str:
+    if text.lower().startswith(_SQLITE):
+        return _SQLITE + quote(_whole_path(unquote(text[len(_SQLITE) :]), folder))
+    return text if "://" in text else _whole_path(text, folder)

@@ -4,25 +4,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Literal, TypeVar
+from typing import Literal, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from palaver.config.forms import Duration, Folder, Name, Role, Url, Zone
-from palaver.domain.access import AccessRole, Basis, Effect, Grant
+from palaver.config.forms import Duration, Folder, Name, Part, Port, Url, Zone
+from palaver.config.limits import LimitChoice
+from palaver.config.people import TERMINAL_OWNER, GrantChoice, RouteChoice
 from palaver.domain.busy import BusyMode
 from palaver.domain.layers import Chat, Layers
 from palaver.domain.reset import ResetMode, ResetPolicy
-from palaver.domain.scope import DmScope, GroupScope, ProfileRule, Scope, ThreadScope
+from palaver.domain.scope import DmScope, GroupScope, Scope, ThreadScope
 from palaver.engine.options import Options
 
 __all__ = [
-    "TERMINAL_OWNER",
     "Config",
     "EchoChoice",
-    "GrantChoice",
-    "LimitChoice",
     "LogChoice",
     "LogFormat",
     "LogLevel",
@@ -31,23 +29,13 @@ __all__ = [
     "PlatformChoice",
     "ProfileChoice",
     "ResetChoice",
-    "RouteChoice",
     "ScopeChoice",
     "ServerChoice",
 ]
 
 T = TypeVar("T")
-_USUAL = Options()
 _RESET = ResetPolicy()
 _SCOPE = Scope()
-_SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
-
-TERMINAL_OWNER = Grant(platform="terminal", role=AccessRole.OWNER)
-"""Whoever sits at the terminal owns the gateway."""
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class LogLevel(StrEnum):
@@ -62,130 +50,82 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-class EchoChoice(_Part):
-    name: Annotated[Literal["echo"], Field(description="Which agent answers.")] = "echo"
-    delay: Annotated[Duration, Field(ge=timedelta(), le=_DAY, description="How long it waits before it answers.")] = (
-        timedelta()
+class EchoChoice(Part):
+    name: Literal["echo"] = Field(default="echo", description="Which agent answers.")
+    delay: Duration = Field(
+        default=timedelta(),
+        ge=timedelta(),
+        le=timedelta(days=1),
+        description="How long it waits; when it streams, for each word.",
     )
-    streams: Annotated[bool, Field(description="Whether it answers word by word.")] = False
+    streams: bool = Field(default=False, description="Whether it answers word by word.")
 
 
-class LogChoice(_Part):
-    level: Annotated[LogLevel, Field(description="The least that is worth a line.")] = LogLevel.INFO
-    format: Annotated[LogFormat, Field(description="For people, or one JSON object per line.")] = LogFormat.HUMAN
+class LogChoice(Part):
+    level: LogLevel = Field(default=LogLevel.INFO, description="The least that is worth a line.")
+    format: LogFormat = Field(default=LogFormat.HUMAN, description="For people, or one JSON object per line.")
 
 
-class MetricsChoice(_Part):
-    port: Annotated[
-        int | None, Field(ge=1, le=65535, description="Where Prometheus finds the figures; without it nowhere.")
-    ] = None
+class MetricsChoice(Part):
+    port: Port = Field(default=None, description="Where Prometheus finds figures on this machine.")
 
 
-class ResetChoice(_Part):
-    mode: Annotated[ResetMode, Field(description="When a conversation starts fresh.")] = _RESET.mode
-    idle_minutes: Annotated[
-        int, Field(ge=1, le=5_256_000, description="For idle and both: after so many minutes without a person.")
-    ] = _RESET.idle_minutes
-    at_hour: Annotated[int, Field(ge=0, le=23, description="For daily and both: the hour, in the chat's zone.")] = (
-        _RESET.at_hour
+class ResetChoice(Part):
+    mode: ResetMode = Field(default=_RESET.mode, description="What makes a conversation start fresh.")
+    idle_minutes: int = Field(
+        default=_RESET.idle_minutes, ge=1, le=5_256_000, description="With idle and both: minutes without a person."
+    )
+    at_hour: int = Field(
+        default=_RESET.at_hour, ge=0, le=23, description="With daily and both: the hour on the chat's clock."
     )
 
 
-class ScopeChoice(_Part):
-    dm: Annotated[DmScope, Field(description="Which direct chats are one conversation.")] = _SCOPE.dm
-    group: Annotated[GroupScope, Field(description="Who shares a conversation in a group.")] = _SCOPE.group
-    thread: Annotated[ThreadScope, Field(description="Who shares a conversation in a thread.")] = _SCOPE.thread
+class ScopeChoice(Part):
+    dm: DmScope = Field(default=_SCOPE.dm, description="Which direct chats are one conversation.")
+    group: GroupScope = Field(default=_SCOPE.group, description="Who shares a conversation in a group.")
+    thread: ThreadScope = Field(default=_SCOPE.thread, description="Who shares a conversation in a thread.")
 
 
-class PlaceChoice(_Part):
-    """What can be chosen for everything, and again for a profile, a kind of chat, a platform, a chat."""
+class PlaceChoice(Part):
+    """What can be chosen for all, and again for a profile, a kind of chat, a platform, a chat."""
 
-    timezone: Annotated[Zone, Field(description="Whose clock counts for daily resets.")] = ZoneInfo("UTC")
-    busy: Annotated[BusyMode, Field(description="What becomes of messages that arrive while a turn runs.")] = (
-        BusyMode.QUEUE
-    )
-    reset: Annotated[ResetChoice, Field(description="When conversations start fresh.")] = ResetChoice()
-    reset_notices: Annotated[bool, Field(description="Whether a chat is told that it was reset.")] = True
-    scope: Annotated[ScopeChoice, Field(description="Which messages share a conversation.")] = ScopeChoice()
+    timezone: Zone = Field(default=ZoneInfo("UTC"), description="Whose clock counts for daily resets.")
+    busy: BusyMode = Field(default=BusyMode.QUEUE, description="What becomes of messages while a turn runs.")
+    reset: ResetChoice = Field(default=ResetChoice(), description="When conversations start fresh.")
+    reset_notices: bool = Field(default=True, description="Whether a chat is told that it was reset.")
+    scope: ScopeChoice = Field(default=ScopeChoice(), description="Which messages share a conversation.")
 
 
-class ServerChoice(_Part):
-    chats: Annotated[Mapping[Name, PlaceChoice], Field(description="Chats of this server by their ids.")] = {}
+class ServerChoice(Part):
+    chats: Mapping[Name, PlaceChoice] = Field(default={}, description="Chats of this server by their ids.")
 
 
 class PlatformChoice(PlaceChoice):
-    chats: Annotated[Mapping[Name, PlaceChoice], Field(description="Chats by their ids, with their threads.")] = {}
-    servers: Annotated[Mapping[Name, ServerChoice], Field(description="Servers by ids, where chat ids repeat.")] = {}
-
-
-class RouteChoice(_Part):
-    platform: Annotated[Name | None, Field(description="Only there.")] = None
-    scope_id: Annotated[Name | None, Field(description="Only on this server or workspace.")] = None
-    chat_id: Annotated[Name | None, Field(description="Only in this chat and its threads.")] = None
-    thread_id: Annotated[Name | None, Field(description="Only in this thread.")] = None
+    chats: Mapping[Name, PlaceChoice] = Field(
+        default={}, description="Chats by their ids; holds in their threads, too."
+    )
+    servers: Mapping[Name, ServerChoice] = Field(default={}, description="Servers by their ids, where chat ids repeat.")
 
 
 class ProfileChoice(PlaceChoice):
-    serves: Annotated[tuple[RouteChoice, ...], Field(description="What goes to this profile.")] = ()
-
-
-class GrantChoice(_Part):
-    effect: Annotated[Effect, Field(description="Lets in or keeps out.")] = Effect.ALLOW
-    role: Annotated[Role, Field(description="As what.")] = AccessRole.MEMBER
-    basis: Annotated[Basis, Field(description="What a sender must show.")] = Basis.IDENTITY
-    platform: Annotated[Name | None, Field(description="Only there.")] = None
-    account: Annotated[Name | None, Field(description="Only to this bot of yours.")] = None
-    scope_id: Annotated[Name | None, Field(description="Only on this server or workspace.")] = None
-    chat_id: Annotated[Name | None, Field(description="Only in this chat and its threads.")] = None
-    user_id: Annotated[Name | None, Field(description="Only this user.")] = None
-
-    def grant(self) -> Grant:
-        return Grant(**dict(self))
-
-
-class LimitChoice(_Part):
-    """Named as in the engine's options."""
-
-    concurrent_turns: Annotated[int, Field(ge=1, le=10_000)] = _USUAL.concurrent_turns
-    burst_window: Annotated[Duration, Field(ge=timedelta(), le=_DAY)] = _USUAL.burst_window
-    quiet_limit: Annotated[Duration, Field(ge=_SECOND)] = _USUAL.quiet_limit
-    turn_limit: Annotated[Duration, Field(ge=_SECOND)] = _USUAL.turn_limit
-    attempts: Annotated[int, Field(ge=1, le=100)] = _USUAL.attempts
-    fresh_for: Annotated[Duration | None, Field(ge=_SECOND)] = _USUAL.fresh_for
-    agent_tries: Annotated[int, Field(ge=1, le=100)] = _USUAL.agent_tries
-    drain_limit: Annotated[Duration, Field(ge=timedelta())] = _USUAL.drain_limit
-    concurrent_sends: Annotated[int, Field(ge=1, le=10_000)] = _USUAL.concurrent_sends
-    send_limit: Annotated[Duration, Field(ge=_SECOND)] = _USUAL.send_limit
-    send_patience: Annotated[Duration, Field(ge=_SECOND)] = _USUAL.send_patience
-    lease: Annotated[Duration, Field(ge=_SECOND)] = _USUAL.lease
-    poll: Annotated[Duration, Field(ge=timedelta(milliseconds=10))] = _USUAL.poll
-    sweep_every: Annotated[Duration, Field(ge=_SECOND)] = _USUAL.sweep_every
-    route_limit: Annotated[Duration, Field(ge=_DAY)] = _USUAL.route_limit
-    crash_window: Annotated[Duration, Field(ge=_SECOND)] = _USUAL.crash_window
-    crash_limit: Annotated[int, Field(ge=1, le=1_000)] = _USUAL.crash_limit
+    serves: tuple[RouteChoice, ...] = Field(default=(), description="What this profile answers: any that matches.")
 
 
 class Config(PlaceChoice):
-    data_dir: Annotated[Folder, Field(description="Where Palaver keeps what it knows.")]
-    store: Annotated[Url, Field(repr=False, description="The database.")]
-    agent: Annotated[EchoChoice, Field(description="Who answers.")] = EchoChoice()
-    log: Annotated[LogChoice, Field(description="What is written about the work.")] = LogChoice()
-    metrics: Annotated[MetricsChoice, Field(description="Figures for Prometheus.")] = MetricsChoice()
-    acknowledges: Annotated[bool, Field(description="Whether somebody who writes into a running turn is told.")] = (
-        _USUAL.acknowledges
-    )
-    platforms: Annotated[Mapping[Name, PlatformChoice], Field(description="Choices for a platform.")] = {}
-    kinds: Annotated[Mapping[Name, PlaceChoice], Field(description="Choices for a kind of chat.")] = {}
-    profiles: Annotated[Mapping[Name, ProfileChoice], Field(description="Choices for a profile.")] = {}
-    grants: Annotated[tuple[GrantChoice, ...], Field(description="Who may talk.")] = ()
-    limits: Annotated[LimitChoice, Field(description="How much, how long, how often.")] = LimitChoice()
+    data_dir: Folder = Field(description="Where Palaver keeps what it knows.")
+    store: Url = Field(repr=False, description="The database.")
+    agent: EchoChoice = Field(default=EchoChoice(), description="Who answers.")
+    log: LogChoice = Field(default=LogChoice(), description="What is written about the work.")
+    metrics: MetricsChoice = Field(default=MetricsChoice(), description="Figures for Prometheus.")
+    acknowledges: bool = Field(default=True, description="Whether somebody who writes into a running turn is told.")
+    platforms: Mapping[Name, PlatformChoice] = Field(default={}, description="Choices for platforms by their names.")
+    kinds: Mapping[Name, PlaceChoice] = Field(default={}, description="Choices for dm, group, channel, thread.")
+    profiles: Mapping[Name, ProfileChoice] = Field(default={}, description="Choices for profiles by their names.")
+    grants: tuple[GrantChoice, ...] = Field(default=(), description="Who may talk, besides the owner at the terminal.")
+    limits: LimitChoice = Field(default=LimitChoice(), description="How much, how long, how often.")
 
     def options(self) -> Options:
-        rules = (
-            ProfileRule(profile=name, **dict(route))
-            for name, profile in self.profiles.items()
-            for route in profile.serves
-        )
+        rules = (route.rule(name) for name, profile in self.profiles.items() for route in profile.serves)
         return Options(
             scopes=self._layers("scope", lambda place: replace(self._scope(), **_chosen(place.scope))),
             resets=self._layers("reset", lambda place: replace(self._reset(), **_chosen(place.reset))),
@@ -225,6 +165,6 @@ class Config(PlaceChoice):
                     yield Chat(name, chat, server), place
 
 
-def _chosen(part: _Part) -> dict[str, object]:
+def _chosen(part: Part) -> dict[str, object]:
     """What was said of it; the rest is as outside."""
     return {name: getattr(part, name) for name in part.model_fields_set}

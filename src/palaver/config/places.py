@@ -1,13 +1,29 @@
-"""Places: where this kind of machine keeps the files of Palaver's users."""
+"""Places: where the files of Palaver are, known before any of them is read."""
 
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["DATABASE", "data_directory"]
+__all__ = ["DATABASE", "Files", "configuration_files", "data_directory"]
 
 DATABASE = "palaver.db"
+_FILE = "palaver.yaml"
+
+
+class Files(NamedTuple):
+    user: Path
+    project: Path
+    is_named: bool
+    """The user's file was asked for by name, so it has to be there."""
+
+
+def configuration_files(cwd: Path, environment: Mapping[str, str] = os.environ) -> Files:
+    named = environment.get("PALAVER_CONFIG")
+    folder = Path(environment.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "palaver"
+    user = cwd / Path(named).expanduser() if named else folder / _FILE
+    return Files(user=user, project=cwd / _FILE, is_named=bool(named))
 
 
 def data_directory(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:

@@ -1,0 +1,111 @@
+"""Checking: nodes against the model, every mistake with its place."""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from palaver.config.fields import place_at
+from palaver.config.forms import Form
+from palaver.config.mistakes import Mistake
+from palaver.config.model import Config
+from palaver.config.nodes import Node, Way, dotted
+from palaver.config.secrets import hidden
+from palaver.domain.platform import Platform
+from palaver.domain.source import USUAL_KINDS
+
+__all__ = ["misplaced", "misshapen", "unknown_names"]
+
+_ONLY_THE_USERS = frozenset({"grants"})
+
+
+def misshapen(node: Node) -> Iterator[Mistake]:
+    """What the model refuses."""
+    try:
+        Config.model_validate(node.plain())
+    except ValidationError as error:
+        for fault in error.errors(include_url=False):
+            way: Way = tuple(step for step in fault["loc"] if step != "[key]")
+            facts = _unknown(way) if fault["type"] == "extra_forbidden" else _refused(node, way, fault.get("ctx", {}))
+            yield Mistake(spot=node.nearest(way).spot, field=dotted(way), **facts)
+
+
+def _unknown(way: Way) -> dict[str, str]:
+    section, name = way[:-1], str(way[-1])
+    outer = place_at(section)
+    names = outer.names if outer else []
+    close = get_close_matches(name, names, n=1)
+    return {
+        "problem": f"{dotted(section)} has an unknown field" if section else "unknown field",
+        "found": name,
+        "allowed": ", ".join(names) + (f"; perhaps {close[0]}" if close else ""),
+        "example": _example((*section, *(close or names[:1]))),
+    }
+
+
+def _refused(node: Node, way: Way, told: Mapping[str, str]) -> dict[str, str]:
+    at, place = node.nearest(way), place_at(way)
+    form = place.form if place else Form("a field", "…")
+    is_text = isinstance(at.value, str)
+    return {
+        "problem": f"{dotted(way)} cannot be" if is_text else f"{dotted(way)}: {told.get('problem', 'cannot be')}",
+        "found": hidden(at.written) if is_text else told.get("found", at.kind),
+        "allowed": told.get("allowed", form.allowed),
+        "example": _example(way, told.get("example")),
+    }
+
+
+def _example(way: Way, value: str | None = None) -> str:
+    """`busy: queue`; of an item of a list, its fields alone."""
+    place = place_at(way)
+    value = value or (place.form.example if place else "…")
+    return f"{way[-1]}: {value}" if isinstance(way[-1], str) else value
+
+
+def misplaced(node: Node, users: Path) -> Iterator[Mistake]:
+    """What a project's file may not say: whoever made the folder could let strangers in."""
+    for name in sorted(_ONLY_THE_USERS):
+        if found := node.at((name,)):
+            yield Mistake(
+                spot=found.spot,
+                field=name,
+                problem=f"{name} cannot be",
+                found="in a project's file",
+                allowed=f"in the user's own file, {users}",
+                example=_example((name,)),
+            )
+
+
+def unknown_names(node: Node, platforms: Mapping[str, Platform]) -> Iterator[Mistake]:
+    """Platforms and kinds of chats that do not exist: what is said of them would never count."""
+    kinds = {*USUAL_KINDS, *(kind for platform in platforms.values() for kind in platform.extra_kinds)}
+    for way, name in _named(node):
+        what, known = ("kind of chat", kinds) if way[0] == "kinds" else ("platform", set(platforms))
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            yield Mistake(
+                spot=node.nearest(way).spot,
+                field=dotted(way),
+                problem=f"{dotted(way)}: unknown {what}",
+                found=name,
+                allowed=", ".join(sorted(known)) + (f"; perhaps {close[0]}" if close else ""),
+                example=(close or sorted(known))[0],
+            )
+
+
+def _named(node: Node) -> Iterator[tuple[Way, str]]:
+    """The names of platforms and kinds, where they stand."""
+    for section in ("platforms", "kinds"):
+        yield from (((section, name), name) for name in _fields(node.at((section,))))
+    routes = (("profiles", name, "serves") for name in _fields(node.at(("profiles",))))
+    for way in (("grants",), *routes):
+        items = node.at(way)
+        for index in range(len(items.value) if items and isinstance(items.value, list) else 0):
+            named = node.at((*way, index, "platform"))
+            if named and isinstance(named.value, str):
+                yield (*way, index, "platform"), named.value
+
+
+def _fields(node: Node | None) -> list[str]:
+    return list(node.value) if node and isinstance(node.value, dict) else []

@@ -1,0 +1,80 @@
+"""Limits: how much, how long, how often; named as in the options of the engine, with the same defaults."""
+
+from datetime import timedelta
+
+from pydantic import Field
+
+from palaver.config.forms import Duration, Forever, Part
+from palaver.engine.options import Options
+
+__all__ = ["LimitChoice"]
+
+_USUAL = Options()
+_NONE, _SECOND, _DAY, _YEAR = timedelta(), timedelta(seconds=1), timedelta(days=1), timedelta(days=365)
+_BLINK = timedelta(milliseconds=10)
+
+
+class LimitChoice(Part):
+    concurrent_turns: int = Field(
+        default=_USUAL.concurrent_turns, ge=1, le=10_000, description="How many turns run at once."
+    )
+    burst_window: Duration = Field(
+        default=_USUAL.burst_window,
+        ge=_NONE,
+        le=_DAY,
+        description="How long a turn waits for the rest of what was sent as one.",
+    )
+    quiet_limit: Duration = Field(
+        default=_USUAL.quiet_limit, ge=_SECOND, le=_YEAR, description="How long an agent may say nothing."
+    )
+    turn_limit: Duration = Field(
+        default=_USUAL.turn_limit, ge=_SECOND, le=_YEAR, description="How long a turn may take."
+    )
+    attempts: int = Field(
+        default=_USUAL.attempts, ge=1, le=100, description="How often a turn is begun, counting restarts."
+    )
+    fresh_for: Forever = Field(
+        default=_USUAL.fresh_for, description="How long after it was cut off a turn is still taken up again."
+    )
+    agent_tries: int = Field(
+        default=_USUAL.agent_tries, ge=1, le=100, description="How often an agent is asked while its failures may pass."
+    )
+    drain_limit: Duration = Field(
+        default=_USUAL.drain_limit, ge=_NONE, le=_DAY, description="How long turns may go on when the gateway stops."
+    )
+    concurrent_sends: int = Field(
+        default=_USUAL.concurrent_sends, ge=1, le=10_000, description="How many sends run at once."
+    )
+    send_limit: Duration = Field(
+        default=_USUAL.send_limit, ge=_SECOND, le=_DAY, description="How long one send may take."
+    )
+    send_patience: Duration = Field(
+        default=_USUAL.send_patience,
+        ge=_SECOND,
+        le=_YEAR,
+        description="How long a send is tried before it is given up.",
+    )
+    lease: Duration = Field(
+        default=_USUAL.lease, ge=_SECOND, le=_DAY, description="How long the work of a worker that died stays its own."
+    )
+    poll: Duration = Field(
+        default=_USUAL.poll, ge=_BLINK, le=_DAY, description="How often work is looked for, should a wake-up be missed."
+    )
+    sweep_every: Duration = Field(
+        default=_USUAL.sweep_every, ge=_SECOND, le=_DAY, description="How often expired conversations are looked for."
+    )
+    route_limit: Duration = Field(
+        default=_USUAL.route_limit,
+        ge=_DAY,
+        le=100 * _YEAR,
+        description="How long the settings of an unused chat are kept.",
+    )
+    crash_window: Duration = Field(
+        default=_USUAL.crash_window,
+        ge=_SECOND,
+        le=_DAY,
+        description="Starts this close to each other are one crash loop.",
+    )
+    crash_limit: int = Field(
+        default=_USUAL.crash_limit, ge=1, le=1_000, description="How many such starts are too many."
+    )
