@@ -1,0 +1,91 @@
+"""`palaver config`: is the configuration right, what counts in the end, and where it is."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palaver.cli.output import counted, print_json, print_line, print_rows
+from palaver.config.effective import effective
+from palaver.config.fields import written
+from palaver.config.loading import survey
+from palaver.config.mistakes import MalformedConfig, Mistake
+from palaver.config.places import configuration_files
+from palaver.platforms.catalog import PLATFORMS
+
+__all__ = ["EXAMPLES", "app", "check", "path", "show"]
+
+EXAMPLES = {
+    "check": "palaver config check",
+    "show": "palaver config show",
+    "path": "palaver config path",
+}
+
+app = typer.Typer(help="Check and show the configuration.", rich_markup_mode=None)
+
+File = Annotated[
+    str | None, typer.Argument(metavar="[FILE]", help="In place of the user's own file.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def _environ(file: str | None) -> Mapping[str, str]:
+    return os.environ if file is None else {**os.environ, "PALAVER_CONFIG": file}
+
+
+@app.command(help=f"Whether the configuration is right; if not, every mistake in it.\n\n{EXAMPLES['check']}")
+def check(file: File = None, *, json: Json = False) -> None:
+    try:
+        survey(Path(), _environ(file), PLATFORMS)
+    except MalformedConfig as error:
+        _print_mistakes(error.mistakes, json=json)
+        raise typer.Exit(2) from error
+    if json:
+        print_json({"ok": True, "mistakes": []})
+    else:
+        print_line("The configuration is right.")
+
+
+def _print_mistakes(mistakes: tuple[Mistake, ...], *, json: bool) -> None:
+    if json:
+        print_json({"ok": False, "mistakes": [_fields(mistake) for mistake in mistakes]})
+        return
+    for mistake in mistakes:
+        print_line(str(mistake))
+    print_line(f"{counted(len(mistakes), 'mistake')}.")
+
+
+def _fields(mistake: Mistake) -> dict[str, object]:
+    return {
+        "file": None if mistake.spot.file is None else str(mistake.spot.file),
+        "line": mistake.spot.line,
+        "field": mistake.field,
+        "problem": mistake.problem,
+        "found": mistake.found,
+        "allowed": mistake.allowed,
+        "example": mistake.example,
+    }
+
+
+@app.command(help=f"What counts in the end, and where each value comes from.\n\n{EXAMPLES['show']}")
+def show(file: File = None, *, json: Json = False) -> None:
+    settings = list(effective(survey(Path(), _environ(file), PLATFORMS)))
+    if json:
+        rows = [{"field": field, "value": value, "from": str(spot)} for field, value, spot in settings]
+        print_json({"settings": rows})
+        return
+    print_rows(["field", "value", "from"], ((field, written(value), str(spot)) for field, value, spot in settings))
+
+
+@app.command(help=f"Which files are looked at, the one that wins first.\n\n{EXAMPLES['path']}")
+def path(*, json: Json = False) -> None:
+    files = configuration_files(Path.cwd())
+    found = [("user", files.user, files.user.exists()), ("project", files.project, files.project.exists())]
+    if json:
+        print_json({"files": [{"whose": whose, "path": str(file), "exists": there} for whose, file, there in found]})
+        return
+    print_rows(
+        ["whose", "file", ""], [(whose, str(file), "there" if there else "not there") for whose, file, there in found]
+    )
