@@ -38,7 +38,8 @@ async def test_a_healthy_store_breaks_nothing(store: Store) -> None:
 BREAKS = {
     "every message is waiting, in a turn, done, refused or failed": "UPDATE inbox SET state = 'lost' WHERE no = 1",
     "a message in a turn has that turn": "UPDATE inbox SET turn_no = 99 WHERE no = 1",
-    "a waiting message is in no turn": "UPDATE inbox SET turn_no = 1 WHERE state = 'waiting'",
+    "a message of a turn shares the turn's fate, and has none of its own": "UPDATE inbox SET turn_no = 1"
+    " WHERE state = 'waiting'",
     "every send is due, claimed, delivered, dead or unclear": "UPDATE outbox SET state = 'lost'",
     "a claimed send has an owner and an end": "UPDATE outbox SET state = 'claimed'",
     "a conversation has at most one open session": "DROP INDEX one_open_session_per_key;"
@@ -46,6 +47,7 @@ BREAKS = {
     "a conversation has at most one open turn": "DROP INDEX one_open_turn_per_key;"
     "UPDATE turns SET key = 'agent:main:telegram:dm:7', state = 'running'",
     "only a settled turn owes replies": "UPDATE turns SET state = 'interrupted' WHERE no = 1",
+    "the replies of a turn are owed once, without a gap": "UPDATE outbox SET id = id + 1 WHERE id = 1024",
     "a turn is over exactly when it has an end": "UPDATE turns SET ended = NULL WHERE no = 1",
     "a session does not change hands in the middle of a turn": "UPDATE turns SET state = 'running', key = 'elsewhere'"
     " WHERE no = 1",

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from palaver.ports.work import Steps, work
-from palaver.stores.invariants import INVARIANTS, PROMISES, violations
+from palaver.stores import inbox, outbox
+from palaver.stores.invariants import DEADLINES, INVARIANTS, PROMISES, delays, violations
 from palaver.stores.records import instant, micros
 from palaver.stores.sqlite import SqliteDatabase
 from palaver.stores.store import Store
@@ -16,6 +17,11 @@ __all__ = ["Check", "check_store"]
 
 _LEAST_FREE = 200 * 1024 * 1024
 _CLOCK_SLACK = timedelta(minutes=5)
+
+
+_DATED = (("sessions", "last_active"), ("inbox", "received"), ("turns", "started"), ("outbox", "created"))
+_NEWEST = " UNION ALL ".join(f"SELECT {column} AS at FROM {table} WHERE {column} > ?" for table, column in _DATED)
+_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +38,10 @@ async def check_store(store: Store, now: datetime) -> AsyncIterator[Check]:
     if isinstance(store.database, SqliteDatabase):
         yield await _integrity(store)
         yield _disk(store.database)
-    for check in await _promises(store):
+    for check in await _promises(store, now):
         yield check
+    yield await _gateways(store, now)
+    yield await _gone(store)
     yield await _clock(store, now)
     yield await _search(store)
 
@@ -72,9 +80,10 @@ def _disk(database: SqliteDatabase) -> Check:
     )
 
 
-async def _promises(store: Store) -> list[Check]:
+async def _promises(store: Store, now: datetime) -> list[Check]:
     """Every promise as a query over the live database."""
-    broken = {violation.invariant: violation for violation in await store.read(violations())}
+    found = [*await store.read(violations()), *await store.read(delays(now))]
+    broken = {violation.invariant: violation for violation in found}
     return [
         Check(
             name=f"{invariant.promise}, {PROMISES[invariant.promise]}: {invariant.sentence}",
@@ -82,21 +91,41 @@ async def _promises(store: Store) -> list[Check]:
             found="holds"
             if invariant not in broken
             else f"{broken[invariant].times} rows break it, such as {', '.join(broken[invariant].examples)}",
-            mend="keep a copy of the database and report this: it should not be possible",
+            mend=invariant.mend,
         )
-        for invariant in INVARIANTS
+        for invariant in (*INVARIANTS, *DEADLINES)
     ]
+
+
+async def _gateways(store: Store, now: datetime) -> Check:
+    """Who serves what; without a gateway, what waits for one."""
+    served = await store.read(
+        _rows(
+            "SELECT platform || ':' || account || ' by ' || worker FROM accounts WHERE lease_until > ? ORDER BY 1",
+            micros(now),
+        )
+    )
+    waiting, due = await store.read(inbox.depth()), await store.read(outbox.depth())
+    who = f"served are {', '.join(served)}" if served else "no gateway is at work"
+    return Check(name="gateways", ok=True, found=f"{who}; {waiting} messages wait, {due} sends are due")
+
+
+async def _gone(store: Store) -> Check:
+    """Where nothing arrives any more."""
+    gone = await store.read(_rows("SELECT account || ':' || chat FROM gone_chats ORDER BY 1"))
+    shown = f"{len(gone)} that we cannot write to: {', '.join(gone[:_SHOWN])}" if gone else "none that we know of"
+    return Check(name="gone chats", ok=True, found=shown)
 
 
 async def _clock(store: Store, now: datetime) -> Check:
     limit = micros(now + _CLOCK_SLACK)
-    ahead = await store.read(_rows("SELECT max(last_active) FROM sessions WHERE last_active > ?", limit))
+    ahead = await store.read(_rows(f"SELECT max(at) FROM ({_NEWEST}) AS ahead", *(limit,) * len(_DATED)))
     newest = None if ahead in ([], ["None"]) else instant(int(ahead[0]))
     return Check(
         name="clock",
         ok=newest is None,
         found="nothing is dated in the future" if newest is None else f"something is dated {newest:%Y-%m-%d %H:%M} UTC",
-        mend="set this machine's clock, or wait: times in the future keep conversations from being reset",
+        mend="set the clocks of all machines, or wait: times in the future hold up resets, sends and takeovers",
     )
 
 

@@ -1,17 +1,21 @@
 """Invariants: what must hold in every database, as queries for whatever breaks it."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from palaver.ports.work import Steps, work
+from palaver.stores.records import micros
 
-__all__ = ["INVARIANTS", "PROMISES", "Invariant", "Violation", "violations"]
+__all__ = ["DEADLINES", "INVARIANTS", "PROMISES", "Invariant", "Violation", "delays", "violations"]
 
 
 class Invariant(NamedTuple):
     promise: str
     sentence: str
     offenders: str
-    """SQL that gives one value for each row that breaks it."""
+    """SQL that gives one value for each row that breaks it. Every `?` in it is the present."""
+    mend: str = "keep a copy of the database and report this: it should not be possible"
 
 
 class Violation(NamedTuple):
@@ -39,7 +43,9 @@ INVARIANTS = (
         " AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.no = i.turn_no AND t.key = i.key)",
     ),
     Invariant(
-        "P1", "a waiting message is in no turn", "SELECT no FROM inbox WHERE state = 'waiting' AND turn_no IS NOT NULL"
+        "P1",
+        "a message of a turn shares the turn's fate, and has none of its own",
+        "SELECT no FROM inbox WHERE state <> 'in-turn' AND turn_no IS NOT NULL",
     ),
     Invariant(
         "P1",
@@ -66,6 +72,12 @@ INVARIANTS = (
         "only a settled turn owes replies",
         "SELECT o.id FROM outbox o LEFT JOIN turns t ON t.no = o.id / 1024"
         " WHERE o.id > 0 AND (t.no IS NULL OR t.state NOT IN ('done', 'failed'))",
+    ),
+    Invariant(
+        "P2",
+        "the replies of a turn are owed once, without a gap",
+        "SELECT o.id FROM outbox o WHERE o.id > 0 AND (o.dedup IS NOT NULL OR (o.id % 1024 > 0"
+        " AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.id = o.id - 1)))",
     ),
     Invariant(
         "P2",
@@ -113,16 +125,70 @@ INVARIANTS = (
     ),
 )
 
+_MINUTES = 60_000_000
+_SOMEBODY_WORKS = "EXISTS (SELECT 1 FROM accounts WHERE lease_until > ?)"
+_RESTART = "restart the gateway, which takes up everything that was cut off; then look into its log"
+DEADLINES = (
+    Invariant(
+        "P1",
+        "while a gateway is at work, no message waits for ten minutes without a turn before it",
+        f"SELECT 'in:' || i.no FROM inbox i WHERE i.state = 'waiting' AND i.received + {10 * _MINUTES} < ?"
+        " AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = i.key AND t.state IN"
+        f" ('running', 'parked', 'interrupted')) AND {_SOMEBODY_WORKS}",
+        "if the gateway has more to do than it can, let it do more at once; else " + _RESTART,
+    ),
+    Invariant(
+        "P1",
+        "while a gateway is at work, no turn is for five minutes without a living worker",
+        f"SELECT 'turn:' || t.no FROM turns t WHERE ((t.state = 'running' AND t.lease_until + {5 * _MINUTES} < ?)"
+        f" OR (t.state = 'interrupted' AND t.halted + {5 * _MINUTES} < ?)) AND {_SOMEBODY_WORKS}",
+        _RESTART,
+    ),
+    Invariant(
+        "P1",
+        "while a gateway is at work, no send stays claimed for five minutes by one that is gone",
+        f"SELECT 'out:' || o.id FROM outbox o WHERE o.state = 'claimed' AND o.claim_until + {5 * _MINUTES} < ?"
+        f" AND {_SOMEBODY_WORKS}",
+        _RESTART,
+    ),
+    Invariant(
+        "P1",
+        "while a gateway serves an account, nothing that is first in its chat is overdue by ten minutes",
+        f"SELECT 'out:' || o.id FROM outbox o WHERE o.state = 'due' AND o.due + {10 * _MINUTES} < ?"
+        " AND EXISTS (SELECT 1 FROM accounts a WHERE a.platform || ':' || a.account = o.account AND a.lease_until > ?)"
+        " AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat"
+        "  AND e.state IN ('due', 'claimed') AND (e.created, e.id) < (o.created, o.id))",
+        _RESTART,
+    ),
+    Invariant(
+        "P2",
+        "no send is left of which nobody knows whether it arrived",
+        "SELECT 'out:' || id FROM outbox WHERE state = 'unclear'",
+        "look into the chat, then say what you saw: palaver fate out:N --delivered, or palaver fate out:N --again",
+    ),
+)
+"""What holds while a gateway is at work and people do their part; a promise that takes time."""
 _EXAMPLES = 5
 
 
 @work
 def violations() -> Steps[list[Violation]]:
     """Everything that is broken, each with how often and where."""
+    return (yield from _broken(INVARIANTS, 0))
+
+
+@work
+def delays(now: datetime) -> Steps[list[Violation]]:
+    """Everything that should have happened by now."""
+    return (yield from _broken(DEADLINES, micros(now)))
+
+
+def _broken(invariants: Sequence[Invariant], present: int) -> Steps[list[Violation]]:
     found: list[Violation] = []
-    for invariant in INVARIANTS:
-        rows = yield f"SELECT count(*) FROM ({invariant.offenders}) AS broken", ()
+    for invariant in invariants:
+        values = (present,) * invariant.offenders.count("?")
+        rows = yield f"SELECT count(*) FROM ({invariant.offenders}) AS broken", values
         if rows[0][0]:
-            examples = yield f"{invariant.offenders} LIMIT {_EXAMPLES}", ()
+            examples = yield f"{invariant.offenders} LIMIT {_EXAMPLES}", values
             found.append(Violation(invariant, rows[0][0], tuple(str(row[0]) for row in examples)))
     return found
