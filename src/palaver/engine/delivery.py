@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from heapq import heappop, heappush
 
 from palaver.domain.errors import StaleFence
 from palaver.domain.lifecycle import OutboxState
@@ -46,7 +47,8 @@ class Deliveries:
     """How often somebody came back to a chat where nobody was."""
     _sending: set["asyncio.Task[None]"] = field(default_factory=set["asyncio.Task[None]"])
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
-    _next_try: datetime | None = None
+    _tries: list[datetime] = field(default_factory=list[datetime])
+    """When something is to be tried again, the next in front."""
 
     async def serve(self) -> None:
         """Send what is due, until cancelled. Sends that are on their way are not touched by that."""
@@ -71,14 +73,17 @@ class Deliveries:
     def is_safe(self, outbound: Outbound) -> bool:
         """Whether sending it twice shows it once."""
         adapter = self.on.replies.adapter_for(outbound.platform, outbound.account)
-        return outbound.edits is not None or (adapter is not None and adapter.limits.repeats_safely)
+        is_edit = outbound.edits is not None and isinstance(adapter, Editing)
+        return is_edit or (adapter is not None and adapter.limits.repeats_safely)
 
     async def _fill(self) -> None:
+        now = self.on.clock.now()
+        while self._tries and self._tries[0] <= now:
+            heappop(self._tries)
         free = self.on.options.concurrent_sends - len(self._sending)
         served = self.served()
         if free <= 0 or not served:
             return
-        now = self.on.clock.now()
         claim = self.on.store.outbox.claim(self.on.worker, now, self._lease, accounts=served, limit=free)
         for delivery in await self.on.store.transact(claim):
             task = asyncio.create_task(self._deliver(delivery, now + self._lease))
@@ -96,9 +101,8 @@ class Deliveries:
 
     def _patience(self) -> float:
         poll = self.on.options.poll
-        if self._next_try is not None:
-            poll = min(poll, self._next_try - self.on.clock.now())
-            self._next_try = None
+        if self._tries:
+            poll = min(poll, self._tries[0] - self.on.clock.now())
         return max(poll.total_seconds(), 0.001)
 
     async def _deliver(self, delivery: Delivery, until: datetime) -> None:
@@ -108,10 +112,10 @@ class Deliveries:
         outbound = delivery.outbound
         chat = f"{adapter.platform.name}:{adapter.account}:{outbound.chat_id}"
         await self.on.budget.take(chat, adapter.limits.interval)
-        if self.on.clock.now() + self.on.options.send_limit > until:
-            await self._settle(delivery, OutboxState.DUE, due=self.on.clock.now())
-            return
         try:
+            if self.on.clock.now() + self.on.options.send_limit > until:
+                await self._settle(delivery, OutboxState.DUE, due=self.on.clock.now())
+                return
             with self.on.meter.step("send"):
                 await self._attempt(adapter, delivery, chat)
         except StaleFence:
@@ -126,7 +130,7 @@ class Deliveries:
         except TargetGone as error:
             await self._gone(delivery, str(error))
         except SendRefused as error:
-            await self._settle(delivery, OutboxState.DEAD, error=str(error))
+            await self._refused(delivery, str(error))
         except TargetAway as away:
             # Somebody may have come back while nobody was found.
             pause = 0 if self.returns() != returns else away.after
@@ -150,13 +154,18 @@ class Deliveries:
         if delivery.may_be_duplicate:
             outbound = replace(outbound, text=f"{outbound.text}\n{words.MAY_BE_DUPLICATE}")
         if outbound.edits is not None and isinstance(adapter, Editing):
-            try:
-                await adapter.edit(outbound.edits, outbound)
-            except SendRefused:
-                outbound = replace(outbound, edits=None)
-            else:
-                return outbound.edits
+            await adapter.edit(outbound.edits, outbound)
+            return outbound.edits
         return await adapter.send(outbound, idempotency_key=f"palaver:{delivery.number}")
+
+    async def _refused(self, delivery: Delivery, error: str) -> None:
+        """A draft that cannot be changed any more is left behind; what cannot be sent is given up."""
+        if delivery.outbound.edits is None:
+            await self._settle(delivery, OutboxState.DEAD, error=error)
+        else:
+            # Not before this is written: sent again, a message of its own is seen twice, an edit is not.
+            detach = self.on.store.outbox.detach(delivery, self.on.worker, self.on.clock.now(), error=error)
+            await self.on.surely(detach)
 
     async def _again(self, delivery: Delivery, error: str, after: float) -> None:
         """Later, with growing pauses and some chance, until patience ends."""
@@ -171,7 +180,7 @@ class Deliveries:
 
     def _later(self, pause: float) -> datetime:
         due = self.on.clock.now() + timedelta(seconds=pause)
-        self._next_try = min(due, self._next_try or due)
+        heappush(self._tries, due)
         return due
 
     async def _settle(

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from palaver.domain.errors import StoreUnavailable
 from palaver.domain.pseudonym import Pseudonyms
 from palaver.domain.turn import account_text
 from palaver.engine.delivery import Deliveries
@@ -130,6 +131,7 @@ class Engine:
                 await self._lanes.drain()
                 await self._deliveries.drain()
                 await self._on.happenings.drain()
-        await self._serving.release()
-        # Whoever ends in good order did not crash.
-        await self._on.store.transact(self._on.store.accounts.calm())
+        with suppress(StoreUnavailable):  # then the leases run out
+            await self._serving.release()
+            # Whoever ends in good order did not crash.
+            await self._on.store.transact(self._on.store.accounts.calm())

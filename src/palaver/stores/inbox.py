@@ -149,7 +149,6 @@ def obey(
     mine = yield "UPDATE inbox SET state = 'done' WHERE no = ? AND state = 'waiting' RETURNING no", (received.number,)
     if not mine:
         return False
-    for part, outbound in enumerate(answers((yield from does))):
-        yield from outbox.owe(outbound, f"command:{received.number}:{part}", now)
+    yield from outbox.owe_all(answers((yield from does)), f"command:{received.number}", now)
     yield _LOOK
     return True

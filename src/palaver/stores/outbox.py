@@ -1,6 +1,7 @@
 """The outbox in the store: everything owed, sent one after the other within a chat, settled with a receipt."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from palaver.domain.errors import StaleFence
@@ -16,9 +17,11 @@ __all__ = [
     "REPLIES",
     "claim",
     "depth",
+    "detach",
     "get_delivery",
     "hasten",
     "owe",
+    "owe_all",
     "owe_replies",
     "reclaim_sends",
     "resolve",
@@ -64,6 +67,12 @@ def owe(outbound: Outbound, dedup: str, now: datetime) -> Steps[int | None]:
     return rows[0][0] if rows else None
 
 
+def owe_all(parts: Sequence[Outbound], name: str, now: datetime) -> Steps[None]:
+    """Something in several parts, sent in their order: each is owed a moment after the one before."""
+    for part, outbound in enumerate(parts):
+        yield from owe(outbound, f"{name}:{part}", now + timedelta(microseconds=part))
+
+
 @work
 def claim(
     worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str] | None = None, limit: int = 32
@@ -106,6 +115,14 @@ def settle_send(
 ) -> Steps[None]:
     """Record what became of a claimed send: delivered, due again, or dead."""
     yield from _settle(delivery, worker, state, receipt, error, due, marked=delivery.may_be_duplicate)
+
+
+@work
+def detach(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Steps[None]:
+    """The draft whose place it was to take cannot be changed: it is due again, as a message of its own."""
+    body = outbound_body(replace(delivery.outbound, edits=None))
+    yield "UPDATE outbox SET body = ? WHERE id = ?", (body, delivery.number)
+    yield from settle_send(delivery, worker, OutboxState.DUE, error=error, due=now)
 
 
 @work

@@ -91,8 +91,7 @@ def _begin(
     said = welcome(opened, source)
     notes = [Entry(seq=0, role=Role.NOTE, at=now, text=note) for note in said.notes]
     yield from write_messages(turn, messages, notes)
-    for part, notice in enumerate(said.notices):
-        yield from outbox.owe(notice, f"welcome:{opened.session.id}:{part}", now)
+    yield from outbox.owe_all(said.notices, f"welcome:{opened.session.id}", now)
     return Begun(turn=turn, opened=opened, messages=tuple(messages))
 
 
@@ -233,8 +232,7 @@ def halt(
         (advance(turn.state, state).value, micros(now), error, turn.number, turn.fence),
     )
     _refuse_stale(turn, rows)
-    for part, notice in enumerate(notices):
-        yield from outbox.owe(notice, f"halt:{turn.number}:{turn.attempt}:{part}", now)
+    yield from outbox.owe_all(notices, f"halt:{turn.number}:{turn.attempt}", now)
 
 
 _TAKE = "UPDATE turns SET state = 'running', attempt = attempt + 1, fence = fence + 1, worker = ?, lease_until = ?"
