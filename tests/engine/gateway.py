@@ -1,6 +1,7 @@
 """A gateway for tests: the real engine over a real store, and a fake platform to speak into."""
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from palaver.ports.work import Row, Steps, Value, work
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
 
-__all__ = ["Bench", "MovableClock", "options", "running", "until"]
+__all__ = ["Bench", "MovableClock", "NoPauses", "options", "running", "until"]
 
 OPERATOR = Principal.operator()
 
@@ -47,6 +48,13 @@ class MovableClock:
 
     def later(self, **span: float) -> None:
         self._ahead += timedelta(**span)
+
+
+class NoPauses(random.Random):
+    """Whatever is tried again is tried again at once."""
+
+    def uniform(self, a: float, b: float) -> float:  # noqa: ARG002
+        return 0.0
 
 
 @dataclass(kw_only=True)
@@ -112,6 +120,7 @@ async def running(
     clock: Clock | None = None,
     hooks: Sequence[Hook] = (),
     meter: Meter | None = None,
+    chance: random.Random | None = None,
     **changed: object,
 ) -> AsyncGenerator[Bench]:
     """A gateway at work; when the test is done with it, it is dropped as a crash would drop it."""
@@ -132,6 +141,7 @@ async def running(
             worker=worker,
             alone=alone,
             hooks=(note, *hooks),
+            chance=chance,
             meter=meter,
         )
         serving = asyncio.create_task(engine.serve())

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -39,6 +39,7 @@ class Answering:
     write: Callable[[Entry], Awaitable[None]]
     """Makes an entry durable under the turn's fence."""
     show: Callable[[str], None]
+    """Given all that was said so far, again and again."""
     now: Callable[[], datetime]
     quiet_limit: timedelta
     usage: Usage = field(default_factory=Usage)
@@ -48,24 +49,34 @@ class Answering:
     async def ask(self, request: Request) -> Outcome:
         """Until the agent is done, has failed, or has said nothing for too long."""
         self.said = ""
-        stream = aiter(self.agent.answer(request))
         try:
-            while True:
-                event = await self._next(stream)
-                if isinstance(event, Outcome):
-                    return event
-                await self._take(event)
+            stream = aiter(self.agent.answer(request))
+            try:
+                return await self._until_done(stream)
+            finally:
+                if isinstance(stream, AsyncGenerator):
+                    await stream.aclose()
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever an agent raises ends one turn
             log_broken(log, "the agent broke", error, {"action": "agent.broke", "turn": request.turn})
             return Failure(kind=FailureKind.FATAL, detail=f"the agent broke: {type(error).__name__}")
 
+    async def _until_done(self, stream: AsyncIterator[Event]) -> Outcome:
+        while True:
+            event = await self._next(stream)
+            if isinstance(event, Outcome):
+                return event
+            await self._take(event)
+
     async def _next(self, stream: AsyncIterator[Event]) -> Event:
+        quiet = asyncio.timeout(self.quiet_limit.total_seconds())
         try:
-            async with asyncio.timeout(self.quiet_limit.total_seconds()):
+            async with quiet:
                 return await anext(stream)
         except TimeoutError:
+            if not quiet.expired():  # then it is the agent's own
+                raise
             return Failure(kind=FailureKind.STUCK, detail=f"the agent said nothing for {self.quiet_limit}")
         except StopAsyncIteration:
             return Failure(kind=FailureKind.FATAL, detail="the agent ended without an answer")
@@ -74,7 +85,7 @@ class Answering:
         match event:
             case TextDelta(text):
                 self.said += text
-                self.show(text)
+                self.show(self.said)
             case UsageReport(usage):
                 self.usage = self.usage.plus(usage)
             case ToolCalled():

@@ -16,7 +16,7 @@ class Budget:
         """For an answer: wait until the chat may be written to."""
         self._owed[chat] = self._owed.get(chat, 0) + 1
         try:
-            while (wait := self._wait(chat)) > 0:  # noqa: ASYNC110 - it may be put off while waiting
+            while (wait := self.wait(chat)) > 0:  # noqa: ASYNC110 - it may be put off while waiting
                 await asyncio.sleep(wait)
             self._spend(chat, interval)
         finally:
@@ -26,21 +26,28 @@ class Budget:
 
     def take_for_draft(self, chat: str, interval: float) -> bool:
         """Only if the chat is free and no answer waits for it; else the draft is dropped."""
-        if chat in self._owed or self._wait(chat) > 0:
+        if chat in self._owed or self.wait(chat) > 0:
             return False
         self._spend(chat, interval)
         return True
 
     def hold(self, chat: str, seconds: float) -> None:
         """The platform asked to wait."""
-        now = asyncio.get_running_loop().time()
-        self._free_at[chat] = max(self._free_at.get(chat, 0.0), now + seconds)
+        self._block(chat, max(seconds, self.wait(chat)))
 
-    def _wait(self, chat: str) -> float:
-        return self._free_at.get(chat, 0.0) - asyncio.get_running_loop().time()
+    def wait(self, chat: str) -> float:
+        """In how many seconds the chat may be written to."""
+        return max(0.0, self._free_at.get(chat, 0.0) - asyncio.get_running_loop().time())
 
     def _spend(self, chat: str, interval: float) -> None:
-        now = asyncio.get_running_loop().time()
-        self._free_at = {name: free for name, free in self._free_at.items() if free > now}
         if interval > 0:
-            self._free_at[chat] = now + interval
+            self._block(chat, interval)
+
+    def _block(self, chat: str, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._free_at[chat] = until = loop.time() + seconds
+        loop.call_at(until, self._forget, chat, until)
+
+    def _forget(self, chat: str, until: float) -> None:
+        if self._free_at.get(chat) == until:
+            del self._free_at[chat]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from palaver.domain.turn import Outbound
 from palaver.engine.budget import Budget
 from palaver.engine.traces import trace
-from palaver.ports.adapter import Adapter, Drafting, Editing
+from palaver.ports.adapter import Adapter, Drafting, Editing, PlatformBusy, SendUnclear, TargetAway
 
 __all__ = ["Draft"]
 
@@ -27,6 +27,7 @@ class Draft:
         keep: Callable[[str], Awaitable[None]],
         receipt: str | None,
         name: str,
+        limit: float,
     ) -> None:
         self._adapter = adapter
         self._outbound = outbound
@@ -34,15 +35,22 @@ class Draft:
         self._budget = budget
         self._keep = keep
         self.receipt = receipt
-        """The platform's id of the message, once there is one; durable before anything depends on it."""
+        """The platform's id of the message, once there is one."""
         self._name = name
         """No other draft has it: platforms know a message again by it."""
-        self._text = ""
+        self._limit = limit
+        """How many seconds a send may take."""
+        self.text = ""
+        """What is to be shown of the answer; never longer than the answer itself."""
         self._showing: asyncio.Task[None] | None = None
+        self._is_lost = False
+        """There may be a message of which we know no id: another one would be a second."""
 
-    def grow(self, text: str) -> None:
-        self._text += text
-        if isinstance(self._adapter, Editing) and (self._showing is None or self._showing.done()):
+    def show(self, text: str) -> None:
+        """What there is of the answer now. It is left out where the chat may not be written to yet."""
+        self.text = text
+        idle = not self._is_lost and (self._showing is None or self._showing.done())
+        if idle and isinstance(self._adapter, Editing):
             interval = max(self._adapter.limits.interval, self._adapter.limits.draft_interval)
             if self._budget.take_for_draft(self._chat, interval):
                 self._showing = asyncio.create_task(self._show(self._adapter))
@@ -53,14 +61,21 @@ class Draft:
             await asyncio.gather(self._showing, return_exceptions=True)
 
     async def _show(self, editing: Editing) -> None:
-        shown = replace(self._outbound, text=self._text[: self._adapter.limits.text])
+        shown = replace(self._outbound, text=self.text[: self._adapter.limits.text])
         if not shown.text.strip():
             return
         try:
-            receipt = await self._put(editing, shown)
+            async with asyncio.timeout(self._limit):
+                receipt = await self._put(editing, shown)
             if receipt != self.receipt:
-                await self._keep(receipt)
                 self.receipt = receipt
+                await self._keep(receipt)
+        except TargetAway:
+            pass
+        except PlatformBusy as busy:
+            self._budget.hold(self._chat, busy.after)
+        except (SendUnclear, TimeoutError):
+            self._is_lost = self.receipt is None
         except Exception as error:  # noqa: BLE001 - the answer itself comes all the same
             log.info("a draft was dropped: %s", trace(error), extra={"action": "draft.dropped"})
 

@@ -113,6 +113,7 @@ class Engine:
         finally:
             self._lanes.abandon()
             self._deliveries.abandon()
+            self._on.happenings.abandon()
 
     async def drain(self) -> None:
         """No new turns; running ones may finish up to a limit, then they are marked, to be taken up after a restart.

@@ -44,3 +44,7 @@ class Happenings:
 
     async def drain(self) -> None:
         await asyncio.gather(*self._telling)
+
+    def abandon(self) -> None:
+        for task in self._telling:
+            task.cancel()

@@ -65,8 +65,10 @@ class Intake:
             await self._classify(message, key, number, access.role)
 
     async def _people(self) -> _Acquaintance:
-        if self._known is None or self._changed.is_set():
+        if self._changed.is_set():
             self._changed.clear()
+            self._known = None
+        if self._known is None:
             people = self._on.store.people
             grants = await self._on.store.read(people.grants())
             self._known = _Acquaintance(tuple(grants.values()), await self._on.store.read(people.all_aliases()))

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from palaver.domain.source import Source
 from palaver.domain.split import split
 from palaver.domain.turn import Outbound, account_text
+from palaver.engine import words
 from palaver.ports.adapter import Adapter, Limits
 
 __all__ = ["Replies"]
@@ -26,7 +27,7 @@ class Replies:
         """The messages that carry the text back to where it was asked for; the first takes the place of a draft."""
         adapter = self.adapter_for(source.platform, source.account)
         limits = adapter.limits if adapter else Limits()
-        pieces = [piece.text for piece in split(text, limits.text)] if text.strip() else []
+        pieces = [piece.text for piece in split(text, _room(limits))] if text.strip() else []
         return [
             Outbound(
                 platform=source.platform,
@@ -39,6 +40,11 @@ class Replies:
             )
             for position, piece in enumerate(pieces)
         ]
+
+
+def _room(limits: Limits) -> int:
+    """What a message may hold, so that one that has to be sent twice can say so."""
+    return limits.text if limits.repeats_safely else max(1, limits.text - len(words.MAY_BE_DUPLICATE) - 1)
 
 
 def _chat(source: Source) -> str | None:

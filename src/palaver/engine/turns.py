@@ -243,7 +243,7 @@ class TurnRunner:
             if running.draft is None:
                 running.draft = self._draft(running)
             if running.draft is not None:
-                running.draft.grow(text)
+                running.draft.show(text)
 
         return Answering(
             agent=self.agent, write=write, show=show, now=self.on.clock.now, quiet_limit=self.on.options.quiet_limit
@@ -260,7 +260,8 @@ class TurnRunner:
             await self.on.store.transact(self.on.store.steering.keep_draft(turn, receipt))
 
         name = f"draft:{turn.number}.{turn.attempt}"
-        return Draft(adapter, first[0], self.on.budget, keep=keep, receipt=turn.draft, name=name)
+        limit = self.on.options.send_limit.total_seconds()
+        return Draft(adapter, first[0], self.on.budget, keep=keep, receipt=turn.draft, name=name, limit=limit)
 
     # Settle
 
@@ -300,8 +301,8 @@ class TurnRunner:
         else:
             said = running.answering.said if running.answering else ""
             entries = [self._entry(Role.ASSISTANT, said)] if said.strip() else []
-            shown = running.draft is not None and running.draft.receipt is not None
-            reply = self._reply(running, f"{said} …") if shown else []
+            shown = running.draft.text if running.draft and running.draft.receipt else ""
+            reply = self._reply(running, f"{said or shown} …") if shown else []
             await self._settle(running, [*entries, self._note(words.STOPPED_NOTE)], reply)
 
     async def _give_up(self, turn: Turn, source: Source) -> None:
@@ -317,6 +318,7 @@ class TurnRunner:
         log.warning("turn given up", extra={"action": "turn.given_up", "turn": turn.number})
         self.on.meter.count("turns_failed")
         self._tell(Kind.TURN_FAILED, turn, reason="given up")
+        self._tell(Kind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED)
 
     async def _settle(
         self,

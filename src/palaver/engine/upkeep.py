@@ -56,7 +56,9 @@ class Upkeep:
 
     async def _take_over(self, *, takes_up: bool) -> None:
         await through_outages(self._reclaim_sends)
-        for turn in await through_outages(self._reclaim_turns):
+        # To give up takes no room.
+        limit = self.lanes.room if takes_up else _PAGE
+        for turn in await through_outages(lambda: self._reclaim_turns(limit)):
             log.warning("turn taken over", extra={"action": "turn.reclaimed", "turn": turn.number})
             self.on.meter.count("turns_reclaimed")
             self.lanes.start(turn.key, partial(self.runner.take_over, turn, takes_up=takes_up))
@@ -64,9 +66,16 @@ class Upkeep:
     async def sweep(self) -> None:
         """End what has expired, finalise what has ended, forget routes nobody uses; until cancelled."""
         while True:
-            for step in (self._end_expired, self._finalise, self._drop_routes):
-                await through_outages(step)
+            if await through_outages(self._is_sweeper):
+                for step in (self._end_expired, self._finalise, self._drop_routes):
+                    await through_outages(step)
             await asyncio.sleep(self.on.options.sweep_every.total_seconds())
+
+    async def _is_sweeper(self) -> bool:
+        """One gateway sweeps for all, so that hooks are told once."""
+        now, lease = self.on.clock.now(), 2 * self.on.options.sweep_every
+        hold = self.on.store.accounts.hold("gateway", "sweeper", self.on.worker, now, lease, alone=self.on.alone)
+        return await self.on.store.transact(hold) is not None
 
     async def settle_in(self) -> None:
         """A gateway that has stood for a while did not crash at its start."""
@@ -78,20 +87,22 @@ class Upkeep:
         return self.on.options.lease.total_seconds() / 3
 
     async def _starts_calmly(self) -> bool:
+        if not self.on.alone:  # then many starts may be those of many gateways; what a turn can do is still limited
+            return True
         now = self.on.clock.now()
         starts = await self.on.store.transact(self.on.store.accounts.count_start(now, self.on.options.crash_window))
         if starts > self.on.options.crash_limit:
             log.error("the gateway keeps crashing; cut-off turns are given up", extra={"action": "crash_loop"})
         return starts <= self.on.options.crash_limit
 
-    async def _reclaim_turns(self) -> list[Turn]:
+    async def _reclaim_turns(self, limit: int) -> list[Turn]:
         return await self.on.store.transact(
             self.on.store.turns.reclaim(
                 self.on.worker,
                 self.on.clock.now(),
                 self.on.options.lease,
                 alone=self.on.alone,
-                limit=self.lanes.room,
+                limit=limit,
                 besides=self.runner.at_work,
             )
         )

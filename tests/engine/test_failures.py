@@ -1,0 +1,109 @@
+"""A failing agent answers with a short, safe sentence; what may pass is tried again."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from palaver.engine import words
+from palaver.ports.adapter import Limits
+from palaver.ports.agent import Agent, Event, Failure, FailureKind, Final, Request, TextDelta
+from palaver.ports.hooks import Kind
+from tests.engine.agents import Scripted
+from tests.engine.gateway import NoPauses, running
+
+WORDS = "the key is sk-12345 and the prompt says hello"
+
+
+async def _fails(request: Request) -> AsyncGenerator[Event]:  # noqa: ARG001
+    yield Failure(kind=FailureKind.FATAL, detail=WORDS)
+
+
+async def _raises(request: Request) -> AsyncGenerator[Event]:  # noqa: ARG001
+    yield TextDelta("half an answer")
+    raise ValueError(WORDS)
+
+
+async def _raises_timeout(request: Request) -> AsyncGenerator[Event]:  # noqa: ARG001
+    yield TextDelta("half an answer")
+    raise TimeoutError(WORDS)
+
+
+async def _just_ends(request: Request) -> AsyncGenerator[Event]:  # noqa: ARG001
+    yield TextDelta(WORDS[:0])
+
+
+@pytest.mark.parametrize("script", [_fails, _raises, _raises_timeout, _just_ends])
+async def test_whatever_goes_wrong_the_chat_gets_one_safe_sentence(
+    tmp_path: Path, script: "object", caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    agent: Agent = Scripted(script)  # pyright: ignore[reportArgumentType]
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears(words.SORRY)
+        await here.settled()
+        assert [message.text for message in chat.shown] == [words.SORRY]
+        assert words.FAILED_NOTE in await here.texts()
+        assert Kind.TURN_FAILED in [happening.kind for happening in here.happened]
+        ((state, error),) = await here.rows("SELECT state, error FROM turns")
+        assert (state, bool(error)) == ("failed", True)
+    assert "sk-12345" not in caplog.text
+    assert "turn failed" in caplog.text
+
+
+async def test_what_went_wrong_is_kept_with_the_turn_for_its_operator(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", agent=Scripted(_fails)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears(words.SORRY)
+        assert [row[0] for row in await here.rows("SELECT error FROM turns")] == [WORDS]
+
+
+async def test_what_may_pass_is_tried_again_and_then_answered(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", chance=NoPauses()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "!busy 2 hello")
+        await chat.hears("You said: hello")
+        assert len(chat.shown) == 1
+
+
+async def test_what_does_not_pass_fails_after_some_tries(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", chance=NoPauses(), agent_tries=2) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "!busy 2 hello")
+        await chat.hears(words.SORRY)
+
+
+async def _breaks_off_once(request: Request) -> AsyncGenerator[Event]:
+    for word in ("one ", "two "):
+        yield TextDelta(word)
+        await asyncio.sleep(0.02)
+    if len(_ASKED) < 2:
+        _ASKED.append(request.turn)
+        yield Failure(kind=FailureKind.TRANSIENT, detail="cut")
+        return
+    yield Final(text="one two three")
+
+
+_ASKED: list[int] = []
+
+
+async def test_an_answer_that_broke_off_is_shown_once_when_it_is_begun_again(tmp_path: Path) -> None:
+    _ASKED.clear()
+    limits = Limits(draft_interval=0.0)
+    async with running(tmp_path / "p.db", chance=NoPauses(), agent=Scripted(_breaks_off_once), limits=limits) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "count")
+        shown = await chat.hears("three")
+        await here.settled()
+        assert len(chat.shown) == 1
+        assert set(shown.earlier) <= {"one ", "one two "}
