@@ -8,7 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import pytest
 
 from palaver.cli import when
 from palaver.cli.main import main
-from palaver.cli.place import data_directory
 from palaver.cli.place import store_url as chosen_url
 from palaver.cli.transcripts import print_entries, print_hits, print_previews
 from palaver.domain.label import Label
@@ -93,21 +92,6 @@ def refusal(capsys: pytest.CaptureFixture[str], *args: str, code: int = 2) -> st
 
 
 # Where
-
-
-@pytest.mark.parametrize(
-    ("environment", "platform", "expected"),
-    [
-        ({"PALAVER_HOME": "/data"}, "linux", "/data"),
-        ({"XDG_DATA_HOME": "/xdg"}, "linux", "/xdg/palaver"),
-        ({}, "linux", "~/.local/share/palaver"),
-        ({"PALAVER_HOME": ""}, "linux", "~/.local/share/palaver"),
-        ({"XDG_DATA_HOME": "/xdg"}, "darwin", "~/Library/Application Support/palaver"),
-        ({"APPDATA": "/roaming"}, "win32", "/roaming/palaver"),
-    ],
-)
-def test_the_data_directory(environment: Mapping[str, str], platform: str, expected: str) -> None:
-    assert data_directory(environment, platform) == Path(expected).expanduser()
 
 
 def test_which_store() -> None:

@@ -12,7 +12,7 @@ from palaver.config.effective import effective
 from palaver.config.fields import written
 from palaver.config.loading import survey
 from palaver.config.mistakes import MalformedConfig, Mistake
-from palaver.config.places import configuration_files
+from palaver.config.places import configuration_files, is_there
 from palaver.platforms.catalog import PLATFORMS
 
 __all__ = ["EXAMPLES", "app", "check", "path", "show"]
@@ -82,7 +82,7 @@ def show(file: File = None, *, json: Json = False) -> None:
 @app.command(help=f"Which files are looked at, the one that wins first.\n\n{EXAMPLES['path']}")
 def path(*, json: Json = False) -> None:
     files = configuration_files(Path.cwd())
-    found = [("user", files.user, files.user.exists()), ("project", files.project, files.project.exists())]
+    found = [("user", files.user, is_there(files.user)), ("project", files.project, is_there(files.project))]
     if json:
         print_json({"files": [{"whose": whose, "path": str(file), "exists": there} for whose, file, there in found]})
         return

@@ -26,7 +26,7 @@ def misshapen(node: Node) -> Iterator[Mistake]:
         Config.model_validate(node.plain())
     except ValidationError as error:
         for fault in error.errors(include_url=False):
-            way: Way = tuple(step for step in fault["loc"] if step != "[key]")
+            way: Way = fault["loc"]
             facts = _unknown(way) if fault["type"] == "extra_forbidden" else _refused(node, way, fault.get("ctx", {}))
             yield Mistake(spot=node.nearest(way).spot, field=dotted(way), **facts)
 

@@ -21,7 +21,6 @@ __all__ = [
     "Forever",
     "Form",
     "MaybeName",
-    "Name",
     "Part",
     "Port",
     "Role",
@@ -135,6 +134,12 @@ def _store(text: str) -> str:
     return text
 
 
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise ValueError(text)
+    return Path(text).expanduser()
+
+
 Duration = Annotated[timedelta, _text(_duration), PlainSerializer(duration_text), _A_TIME]
 Forever = Annotated[
     Annotated[timedelta, Field(ge=timedelta(seconds=1))] | None,
@@ -156,6 +161,7 @@ Zone = Annotated[
 ]
 Role = Annotated[AccessRole, _text(_role), PlainSerializer(_role_text), Form(_ROLES, "member")]
 Url = Annotated[str, _text(_store), _A_STORE]
-Folder = Annotated[Path, Form("a folder; where it is not absolute, from the folder of this file on", "~/palaver")]
-Name = Annotated[str, Field(min_length=1)]
+Folder = Annotated[
+    Path, _text(_folder), Form("a folder; where it is not absolute, from the folder of this file on", "~/palaver")
+]
 MaybeName = Annotated[str | None, Field(min_length=1), Form("any text", '"42"')]

@@ -1,5 +1,6 @@
 """Loading: the user's file over the project's file over the defaults, and the variables of this process over all."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -10,7 +11,7 @@ from palaver.config.checking import misplaced, misshapen, unknown_names
 from palaver.config.mistakes import MalformedConfig, Mistake
 from palaver.config.model import Config
 from palaver.config.nodes import Node, Spot, merged
-from palaver.config.places import DATABASE, configuration_files, data_directory
+from palaver.config.places import DATABASE, configuration_files, data_directory, is_there
 from palaver.config.reading import read
 from palaver.domain.platform import Platform
 
@@ -48,8 +49,8 @@ def survey(cwd: Path, environ: Mapping[str, str], platforms: Mapping[str, Platfo
 def _files(cwd: Path, environ: Mapping[str, str]) -> Iterator[tuple[Node, list[Mistake]]]:
     """What each file says, the weakest first."""
     files = configuration_files(cwd, environ)
-    is_one = files.user.exists() and files.project.exists() and files.user.samefile(files.project)
-    if files.project.exists() and not is_one:
+    is_one = os.path.realpath(files.user) == os.path.realpath(files.project)
+    if is_there(files.project) and not is_one:
         reading = read(files.project, None)
         yield (
             _with_whole_paths(reading.node, files.project.parent),
@@ -58,7 +59,7 @@ def _files(cwd: Path, environ: Mapping[str, str]) -> Iterator[tuple[Node, list[M
                 *misplaced(reading.node, files.user),
             ],
         )
-    if files.is_named or files.user.exists():
+    if files.is_named or is_there(files.user):
         reading = read(files.user, environ)
         yield _with_whole_paths(reading.node, files.user.parent), reading.mistakes
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
-from palaver.config.forms import Duration, Folder, Name, Part, Port, Url, Zone
+from palaver.config.forms import Duration, Folder, Part, Port, Url, Zone
 from palaver.config.limits import LimitChoice
 from palaver.config.people import TERMINAL_OWNER, GrantChoice, RouteChoice
 from palaver.domain.busy import BusyMode
@@ -97,14 +97,12 @@ class PlaceChoice(Part):
 
 
 class ServerChoice(Part):
-    chats: Mapping[Name, PlaceChoice] = Field(default={}, description="Chats of this server by their ids.")
+    chats: Mapping[str, PlaceChoice] = Field(default={}, description="Chats of this server by their ids.")
 
 
 class PlatformChoice(PlaceChoice):
-    chats: Mapping[Name, PlaceChoice] = Field(
-        default={}, description="Chats by their ids; holds in their threads, too."
-    )
-    servers: Mapping[Name, ServerChoice] = Field(default={}, description="Servers by their ids, where chat ids repeat.")
+    chats: Mapping[str, PlaceChoice] = Field(default={}, description="Chats by their ids; holds in their threads, too.")
+    servers: Mapping[str, ServerChoice] = Field(default={}, description="Servers by their ids, where chat ids repeat.")
 
 
 class ProfileChoice(PlaceChoice):
@@ -118,9 +116,9 @@ class Config(PlaceChoice):
     log: LogChoice = Field(default=LogChoice(), description="What is written about the work.")
     metrics: MetricsChoice = Field(default=MetricsChoice(), description="Figures for Prometheus.")
     acknowledges: bool = Field(default=True, description="Whether somebody who writes into a running turn is told.")
-    platforms: Mapping[Name, PlatformChoice] = Field(default={}, description="Choices for platforms by their names.")
-    kinds: Mapping[Name, PlaceChoice] = Field(default={}, description="Choices for dm, group, channel, thread.")
-    profiles: Mapping[Name, ProfileChoice] = Field(default={}, description="Choices for profiles by their names.")
+    platforms: Mapping[str, PlatformChoice] = Field(default={}, description="Choices for platforms by their names.")
+    kinds: Mapping[str, PlaceChoice] = Field(default={}, description="Choices for dm, group, channel, thread.")
+    profiles: Mapping[str, ProfileChoice] = Field(default={}, description="Choices for profiles by their names.")
     grants: tuple[GrantChoice, ...] = Field(default=(), description="Who may talk, besides the owner at the terminal.")
     limits: LimitChoice = Field(default=LimitChoice(), description="How much, how long, how often.")
 

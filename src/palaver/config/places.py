@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["DATABASE", "Files", "configuration_files", "data_directory"]
+__all__ = ["DATABASE", "Files", "configuration_files", "data_directory", "is_there"]
 
 DATABASE = "palaver.db"
 _FILE = "palaver.yaml"
@@ -24,6 +24,17 @@ def configuration_files(cwd: Path, environment: Mapping[str, str] = os.environ) 
     folder = Path(environment.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "palaver"
     user = cwd / Path(named).expanduser() if named else folder / _FILE
     return Files(user=user, project=cwd / _FILE, is_named=bool(named))
+
+
+def is_there(file: Path) -> bool:
+    """What may not even be looked at is there: reading it says why it cannot be read."""
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def data_directory(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:

@@ -21,13 +21,18 @@ def read(file: Path, environ: Mapping[str, str] | None) -> Reading:
 
 
 def _content(file: Path) -> str | Mistake:
-    if file.exists() and not file.is_file() and not file.is_char_device():
-        return _mistake(file, "not a file but", "a folder" if file.is_dir() else "something else", "a YAML file")
     try:
+        if not file.is_file() and (file.is_dir() or file.is_fifo() or file.is_socket()):
+            return _mistake(file, "not a file but", "a folder" if file.is_dir() else "a pipe", "a YAML file")
         with file.open("rb") as stream:
             content = stream.read(_LARGEST + 1)
     except OSError as error:
-        return _mistake(file, "cannot be read:", error.strerror or str(error), "a file that you may read")
+        return _mistake(
+            file,
+            "cannot be read:",
+            error.strerror or str(error),
+            "a file that you may read; PALAVER_CONFIG names another",
+        )
     if len(content) > _LARGEST:
         return _mistake(file, "too large:", f"more than {_LARGEST} bytes", f"up to {_LARGEST} bytes")
     try:

@@ -148,6 +148,8 @@ class _Walk:
             node = self._node(next(events), events, inner, line)
             if name in fields:
                 self.complain(inner, line, "is said twice, first", f"in line {fields[name].spot.line}", "once")
+            elif not name:
+                self.complain(way, line, "has a field whose name is", "", "any text")
             elif self._can_be_seen(name, inner, line):
                 fields[name] = node
         return fields

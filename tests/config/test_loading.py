@@ -1,0 +1,368 @@
+"""Loading: the user over the project over the defaults; mistakes that say where they are."""
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.config.loading import load
+from palaver.config.mistakes import MalformedConfig, Mistake
+from palaver.config.model import Config
+from palaver.config.people import TERMINAL_OWNER
+from palaver.config.syntax import parse
+from palaver.domain.access import AccessRole, Effect, Grant
+from palaver.domain.busy import BusyMode
+from palaver.domain.layers import Chat
+from palaver.domain.reset import ResetMode, ResetPolicy
+from palaver.domain.scope import GroupScope, ProfileRule, Scope
+from palaver.engine.options import Options
+from palaver.platforms.catalog import PLATFORMS
+
+NOBODY = 65534
+
+
+class Place:
+    """A folder with a project's file in it, and a user's file elsewhere."""
+
+    def __init__(self, folder: Path) -> None:
+        self.project = folder / "project" / "palaver.yaml"
+        self.user = folder / "config" / "palaver" / "palaver.yaml"
+        self.environ = {"XDG_CONFIG_HOME": str(folder / "config"), "PALAVER_HOME": str(folder / "home")}
+        self.project.parent.mkdir()
+        self.user.parent.mkdir(parents=True)
+
+    def load(self, user: str | None = None, project: str | None = None, **environ: str) -> Config:
+        for file, text in ((self.user, user), (self.project, project)):
+            if text is not None:
+                file.write_text(text, encoding="utf-8")
+        return load(self.project.parent, {**self.environ, **environ}, PLATFORMS)
+
+    def mistakes(self, user: str | None = None, project: str | None = None, **environ: str) -> Sequence[Mistake]:
+        with pytest.raises(MalformedConfig) as caught:
+            self.load(user, project, **environ)
+        return caught.value.mistakes
+
+    def mistake(self, user: str | None = None, project: str | None = None, **environ: str) -> Mistake:
+        (mistake,) = self.mistakes(user, project, **environ)
+        return mistake
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+# Nothing configured
+
+
+def test_with_nothing_configured_the_options_are_the_engines_own(place: Place) -> None:
+    config = place.load()
+    assert config.options() == Options(grants=(TERMINAL_OWNER,))
+    assert config.data_dir == Path(place.environ["PALAVER_HOME"])
+    assert config.store == str(config.data_dir / "palaver.db")
+    assert (config.agent.name, config.agent.delay, config.agent.streams) == ("echo", timedelta(), False)
+    assert (config.log.level, config.log.format, config.metrics.port) == ("info", "human", None)
+
+
+def test_without_palaver_home_the_data_is_where_the_machine_keeps_it(place: Place, tmp_path: Path) -> None:
+    environ = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_DATA_HOME": "/xdg"}
+    config = load(place.project.parent, environ)
+    assert (config.data_dir, config.store) == (Path("/xdg/palaver"), "/xdg/palaver/palaver.db")
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "---\n", "{}", "~", "\ufeffbusy: queue"])
+def test_a_file_may_say_nothing(text: str, place: Place) -> None:
+    assert place.load(user=text, project=text) == place.load(user="", project="")
+
+
+# Who wins
+
+
+def test_the_user_wins_over_the_project_field_by_field(place: Place) -> None:
+    config = place.load(
+        user="busy: collect\nlimits: {turn_limit: 1h}\nplatforms: {telegram: {busy: steer}}",
+        project="busy: interrupt\ntimezone: Europe/Berlin\nlimits: {turn_limit: 1s, attempts: 7}\n"
+        "platforms: {telegram: {busy: queue, reset_notices: false}}",
+    )
+    assert config.busy is BusyMode.COLLECT
+    assert config.timezone == ZoneInfo("Europe/Berlin")
+    assert (config.limits.turn_limit, config.limits.attempts) == (timedelta(hours=1), 7)
+    assert config.options().busy.platforms == {"telegram": BusyMode.STEER}
+    assert config.options().reset_notices.platforms == {"telegram": False}
+
+
+def test_a_list_is_one_value(place: Place) -> None:
+    config = place.load(
+        user="profiles: {work: {serves: [{platform: slack}]}}",
+        project="profiles: {work: {serves: [{platform: irc}, {platform: sms}]}}",
+    )
+    assert config.options().profiles == (ProfileRule(profile="work", platform="slack"),)
+
+
+def test_what_the_environment_says_of_this_run_wins_over_files(place: Place) -> None:
+    config = place.load(user="data_dir: /elsewhere\nstore: /elsewhere.db", PALAVER_HOME="/run", PALAVER_STORE="run.db")
+    assert (config.data_dir, config.store) == (Path("/run"), "run.db")
+
+
+def test_one_file_in_both_places_is_the_users(place: Place) -> None:
+    config = place.load(project="grants: [{platform: irc}]", PALAVER_CONFIG="palaver.yaml")
+    assert Grant(platform="irc") in config.options().grants
+
+
+def test_a_project_lets_nobody_in(place: Place) -> None:
+    mistake = place.mistake(project="busy: queue\ngrants: [{platform: irc, role: owner}]")
+    assert (mistake.spot.file, mistake.spot.line, mistake.field) == (place.project, 2, "grants")
+    assert str(place.user) in mistake.allowed
+
+
+# Paths
+
+
+def test_paths_count_from_the_folder_of_their_file(place: Place) -> None:
+    del place.environ["PALAVER_HOME"]
+    folder = place.project.parent
+    config = place.load(project="data_dir: here")
+    assert (config.data_dir, config.store) == (folder / "here", str(folder / "here/palaver.db"))
+    assert place.load(project="store: x.db").store == str(folder / "x.db")
+    assert place.load(project="store: sqlite:///a%20b.db").store == f"sqlite:///{folder}/a%20b.db"
+    assert place.load(project="store: sqlite:////a.db").store == "sqlite:////a.db"
+    assert place.load(project="store: postgresql://db/x").store == "postgresql://db/x"
+    assert place.load(project="store: ~/x.db").store == str(Path("~/x.db").expanduser())
+
+
+# Secrets
+
+
+def test_secrets_come_out_of_the_environment(place: Place) -> None:
+    config = place.load(user="store: postgresql://me:${WORD}@db/x", WORD="open sesame")
+    assert config.store == "postgresql://me:open sesame@db/x"
+    assert "sesame" not in repr(config)
+
+
+@pytest.mark.parametrize("text", ["${WORD}", "${}", "${no-name}", "${", "a${WORD"])
+def test_a_reference_that_leads_nowhere_is_a_mistake(text: str, place: Place) -> None:
+    mistake = place.mistake(user=f'\nlog: {{level: info}}\nstore: "{text}"')
+    assert (mistake.spot.line, mistake.field) == (3, "store")
+
+
+def test_a_project_reads_nothing_of_the_environment(place: Place) -> None:
+    mistake = place.mistake(project="store: postgresql://evil.example/${WORD}", WORD="sesame")
+    assert (mistake.spot.line, mistake.field) == (1, "store")
+    assert "sesame" not in str(mistake)
+
+
+@pytest.mark.parametrize(
+    "store", ["redis://me:sesame@db", "redis://me:${WORD}@db", "redis://me:sesa@me/x@db", "redis://db/?password=sesame"]
+)
+def test_no_mistake_shows_a_secret(store: str, place: Place) -> None:
+    mistake = place.mistake(user=f'store: "{store}"', WORD="sesame")
+    assert "(set)" in mistake.found
+    assert "sesa" not in str(mistake)
+
+
+# Into options
+
+
+def test_a_whole_configuration(place: Place) -> None:
+    options = place.load(user=WHOLE).options()
+    assert options.zones.default == ZoneInfo("Europe/Berlin")
+    assert options.zones.profiles == {"work": ZoneInfo("America/New_York")}
+    assert options.busy.kinds == {"group": BusyMode.COLLECT}
+    assert options.resets.default == ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60)
+    assert options.resets.platforms == {"telegram": ResetPolicy(mode=ResetMode.BOTH, idle_minutes=60)}
+    shared = Scope(group=GroupScope.SHARED)
+    assert options.scopes.chats == {Chat("telegram", "-100"): shared, Chat("discord", "007", "1_1"): shared}
+    assert options.profiles == (
+        ProfileRule(profile="work", platform="slack"),
+        ProfileRule(profile="work", platform="telegram", chat_id="-5", thread_id="1"),
+    )
+    assert options.grants == (
+        TERMINAL_OWNER,
+        Grant(platform="telegram", user_id="7", role=AccessRole.OWNER),
+        Grant(platform="telegram", user_id="12:30", effect=Effect.BLOCK),
+    )
+    assert (options.poll, options.fresh_for) == (timedelta(milliseconds=500), None)
+    assert options.acknowledges is False
+
+
+WHOLE = """
+timezone: Europe/Berlin
+acknowledges: no
+reset: {mode: idle, idle_minutes: 60}
+kinds: {group: {busy: collect}}
+platforms:
+  telegram:
+    reset: {mode: both}
+    chats:
+      -100: {scope: {group: shared}}
+  discord:
+    servers:
+      1_1:
+        chats:
+          007: {scope: {group: shared}}
+profiles:
+  work:
+    timezone: America/New_York
+    serves:
+      - {platform: slack}
+      - {platform: telegram, chat_id: -5, thread_id: 1}
+grants:
+  - {platform: telegram, user_id: 7, role: owner}
+  - {platform: telegram, user_id: 12:30, effect: block}
+limits: {poll: 500ms, fresh_for: forever}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0s", timedelta()),
+        ("90s", timedelta(seconds=90)),
+        ("1h30m", timedelta(minutes=90)),
+        ("23h 2m 3s 4ms", timedelta(hours=23, minutes=2, seconds=3, milliseconds=4)),
+        ("1d", timedelta(days=1)),
+    ],
+)
+def test_lengths_of_time(text: str, expected: timedelta, place: Place) -> None:
+    assert place.load(user=f"limits: {{burst_window: {text}}}").limits.burst_window == expected
+
+
+# Files that are no files of ours
+
+
+def test_a_folder_in_place_of_a_file(place: Place) -> None:
+    place.user.mkdir()
+    mistake = place.mistake()
+    assert (mistake.spot.file, mistake.spot.line, mistake.found) == (place.user, None, "a folder")
+
+
+def test_a_pipe_in_place_of_a_file_does_not_hang(place: Place) -> None:
+    os.mkfifo(place.project)
+    assert place.mistake().spot.file == place.project
+
+
+def test_a_file_that_was_named_has_to_be_there(place: Place) -> None:
+    mistake = place.mistake(PALAVER_CONFIG="nowhere.yaml")
+    assert mistake.spot.file == place.project.parent / "nowhere.yaml"
+    assert "No such file" in mistake.found
+    assert place.load(PALAVER_CONFIG="/dev/null") == place.load()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not read")
+def test_a_file_that_may_not_be_read(place: Place) -> None:
+    """Not even looked at, as all around it is private to another user."""
+    place.user.write_text("busy: queue")
+    os.seteuid(NOBODY)
+    try:
+        mistakes = place.mistakes()
+    finally:
+        os.seteuid(0)
+    assert [mistake.spot.file for mistake in mistakes] == [place.project, place.user]
+    assert {mistake.found for mistake in mistakes} == {"Permission denied"}
+
+
+def test_a_file_that_is_not_utf_8(place: Place) -> None:
+    place.user.write_bytes(b"busy: queue\n# caf\xe9\n")
+    assert (place.mistake().spot.line, place.mistake().found) == (2, "byte 0xe9")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("busy: queue\n\tlog: x", 2),
+        ("busy: [", 1),
+        ("busy: queue\n---\nbusy: steer\n", 2),
+        ("busy: !!python/object/apply:os.system [ls]", 1),
+        ("busy: !own x", 1),
+        ("a: &a [x]\nb: [*a, *a]", 1),
+        ("busy: *a", 1),
+        ("[" * 100_000, 1),
+        ("{a: " * 100, 1),
+        ("busy: queue\n? [a, b]\n: x", 2),
+        ('busy: "\\UFFFFFFFF"', 1),
+        (f"%YAML 1.{'1' * 5000}\n---\nbusy: queue", 1),
+        ("busy: queue\nlog: \x00", 2),
+        ("- busy", 1),
+        ("busy", 1),
+        (f"# {'x' * 300_000}", None),
+    ],
+)
+def test_hostile_files_are_refused(text: str, line: int | None, place: Place) -> None:
+    mistake = place.mistake(user=text)
+    assert (mistake.spot.file, mistake.spot.line) == (place.user, line)
+
+
+@given(st.text(alphabet=st.one_of(st.sampled_from("abc:[]{}-?!&*#|>'\"%@`,\n\t \\$\u2028\ud800~"), st.characters())))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    reading = parse(Path("x.yaml"), text, {})
+    assert isinstance(reading.node.value, dict)
+    assert all(mistake.spot.line for mistake in reading.mistakes)
+
+
+# Mistakes in fields
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field", "said"),
+    [
+        ("busy: qeue", 1, "busy", "allowed: queue, collect, interrupt, steer; for example: busy: queue"),
+        ("bsy: queue", 1, "bsy", "perhaps busy; for example: busy: queue"),
+        ("log:\n  levl: info", 2, "log.levl", "log has an unknown field 'levl'; allowed: level, format; perhaps level"),
+        ("busy: queue\nbusy: steer", 2, "busy", "said twice, first 'in line 1'"),
+        ("busy:", 1, "busy", "leave the line out"),
+        ("agent:", 1, "agent", "leave the line out"),
+        ("busy: {}", 1, "busy", "cannot be 'a section'"),
+        ("busy: [queue]", 1, "busy", "cannot be 'a list'"),
+        ("grants: {}", 1, "grants", "allowed: a list, each a section of effect, role"),
+        ("agent: echo", 1, "agent", "allowed: a section of name, delay, streams; for example: agent: {name: echo}"),
+        ("timezone: Berlin", 1, "timezone", "perhaps Europe/Berlin"),
+        ("grants:\n  - platform: irc\n    user_id:", 3, "grants[0].user_id", "'nothing'"),
+        ("grants:\n  -\n  - role: boss", 2, "grants[0]", "'nothing'"),
+        ("grants:\n  - user_id: 7", 2, "grants[0]", "needs its platform"),
+        ('grants: [{platform: irc, user_id: ""}]', 1, "grants[0].user_id", "any text"),
+        ("platforms:\n  telegarm: {}", 2, "platforms.telegarm", "perhaps telegram"),
+        ("kinds:\n  groups: {}", 2, "kinds.groups", "allowed: channel, dm, group, thread; perhaps group"),
+        ("profiles: {a: {serves: [{platform: x}]}}", 1, "profiles.a.serves[0].platform", "unknown platform 'x'"),
+        ("platforms: {irc: {chats: {x: {busy: y}}}}", 1, "platforms.irc.chats.x.busy", "queue, collect"),
+        ('platforms: {irc: {chats: {"": {}}}}', 1, "platforms.irc.chats", "name is ''"),
+        ('data_dir: "a\\nb"', 1, "data_dir", "U+000A"),
+        ('data_dir: "a\\0b"', 1, "data_dir", "U+0000"),
+        ('"a\\nb": x', 1, "a\nb", "U+000A"),
+        ('store: ""', 1, "store", "postgresql://"),
+        ('data_dir: ""', 1, "data_dir", "a folder"),
+    ],
+)
+def test_a_mistake_says_where_and_what(text: str, line: int, field: str, said: str, place: Place) -> None:
+    mistake = place.mistakes(user=text)[0]
+    assert (mistake.spot.file, mistake.spot.line, mistake.field) == (place.user, line, field)
+    assert said in str(mistake)
+    assert str(mistake).startswith(f"{place.user}:{line}: ")
+
+
+def test_a_mistake_that_the_other_file_hides_is_still_one(place: Place) -> None:
+    mistake = place.mistake(user="busy: queue", project="busy: qeue")
+    assert mistake.spot.file == place.project
+
+
+def test_all_mistakes_are_found_at_once_in_the_order_of_lines(place: Place) -> None:
+    mistakes = place.mistakes(user="limits: {poll: x}\nbsy: x\nbusy: x", project="zone: x")
+    assert [str(mistake.spot) for mistake in mistakes] == [
+        f"{place.project}:1",
+        *(f"{place.user}:{line}" for line in (1, 2, 3)),
+    ]
+    assert "and 3 more, see palaver config check" in str(MalformedConfig(mistakes))
+
+
+def test_without_a_catalogue_any_platform_may_be_named(place: Place) -> None:
+    place.user.write_text("platforms: {fake: {busy: steer}}")
+    assert load(place.project.parent, place.environ).options().busy.platforms == {"fake": BusyMode.STEER}
+
+
+def test_the_store_of_this_run_may_be_a_mistake(place: Place) -> None:
+    mistake = place.mistake(PALAVER_STORE="redis://x")
+    assert str(mistake).startswith("PALAVER_STORE: store cannot be 'redis://x'")
