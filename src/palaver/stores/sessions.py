@@ -91,15 +91,23 @@ def open_session(
         return Opened(session=created, opening=Opening.CREATED, is_first_contact=is_first)
     reason = (yield from due(current, now, rule)) if current.ended is None else current.end_reason
     if reason and reason in ENDED_BY_ITSELF:
+        is_first = yield from _is_first_contact(source)
         fresh = yield from _start_fresh(key, source, now, current, reason, by="reset policy")
-        spoken = current.counters.entries > 0
-        return Opened(session=fresh, opening=Opening.RESET, reason=reason, before=current.id, before_had_words=spoken)
-    yield from join(current.number, source)
+        return Opened(
+            session=fresh,
+            opening=Opening.RESET,
+            reason=reason,
+            before=current.id,
+            before_had_words=current.counters.entries > 0,
+            is_first_contact=is_first,
+        )
+    is_first = yield from join(current.number, source)
     if current.ended is None:
         yield from touch(current.number, now, human=human)
-        return Opened(session=current, opening=Opening.REUSED)
+        return Opened(session=current, opening=Opening.REUSED, is_first_contact=is_first)
     yield from reopen(current.number, key, now, human=human)
-    return Opened(session=(yield from get(current.number)), opening=Opening.REOPENED)
+    reopened = yield from get(current.number)
+    return Opened(session=reopened, opening=Opening.REOPENED, is_first_contact=is_first)
 
 
 def due(current: Session, now: datetime, rule: ResetRule) -> Steps[EndReason | None]:
@@ -152,11 +160,18 @@ def create(
 
 
 @work
-def join(number: int, source: Source) -> Steps[None]:
-    """Whoever speaks in a session may read it."""
+def join(number: int, source: Source) -> Steps[bool]:
+    """Whoever speaks in a session may read it. True for somebody who never took part in one before."""
     identity = identity_of(source)
-    if identity:
-        yield "INSERT INTO participants (identity, session_no) VALUES (?, ?) ON CONFLICT DO NOTHING", (identity, number)
+    if identity is None:
+        return False
+    joined = yield (
+        "INSERT INTO participants (identity, session_no) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING identity",
+        (identity, number),
+    )
+    if not joined:
+        return False
+    return not (yield "SELECT 1 FROM participants WHERE identity = ? AND session_no <> ? LIMIT 1", (identity, number))
 
 
 def _route(key: SessionKey, number: int, source: Source) -> Steps[None]:

@@ -1,0 +1,149 @@
+"""Hooks are told what happens; a bad one hurts nobody."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.layers import Layers
+from palaver.domain.reset import ResetMode, ResetPolicy
+from palaver.engine import happenings, words
+from palaver.platforms.kit.world import World
+from palaver.ports.hooks import Happening, Kind
+from tests.engine.agents import Slow, noted
+from tests.engine.gateway import MovableClock, running, until
+from tests.stores.conftest import fresh_store
+
+IDLE = Layers(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
+OFTEN = timedelta(seconds=0.02)
+
+
+async def test_a_turn_is_told_from_its_start_to_its_delivery(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await until(lambda: len(here.happened) == 4)
+        assert [happening.kind for happening in here.happened] == [
+            Kind.SESSION_STARTED,
+            Kind.TURN_STARTED,
+            Kind.TURN_FINISHED,
+            Kind.MESSAGE_DELIVERED,
+        ]
+        assert "hello" not in str(here.happened)
+
+
+async def test_a_hook_that_fails_and_one_that_hangs_hold_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(happenings, "_LIMIT", 0.05)
+
+    async def fails(happening: Happening) -> None:
+        raise ValueError(happening.kind)
+
+    async def hangs(_happening: Happening) -> None:
+        await asyncio.Event().wait()
+
+    async with running(tmp_path / "p.db", hooks=(fails, hangs)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears("You said: hello", within=1)
+        await until(lambda: len(here.happened) == 4)
+
+
+async def test_the_end_of_a_session_is_told_again_until_the_hook_takes_it(tmp_path: Path) -> None:
+    clock = MovableClock()
+    tries: list[str | None] = []
+
+    async def fails_twice(happening: Happening) -> None:
+        if happening.kind is Kind.SESSION_FINALISED:
+            tries.append(happening.session)
+            if len(tries) < 3:
+                raise ValueError
+
+    async with running(tmp_path / "p.db", clock=clock, resets=IDLE, sweep_every=OFTEN, hooks=(fails_twice,)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears("hello")
+        clock.later(hours=2)
+        await until(lambda: len(tries) == 3)
+        await asyncio.sleep(0.1)
+        assert len(tries) == 3
+        assert Kind.SESSION_ENDED in [happening.kind for happening in here.happened]
+
+
+async def test_a_hook_that_never_takes_it_is_asked_three_times_over_restarts(tmp_path: Path) -> None:
+    clock, world = MovableClock(), World()
+    tries: list[str | None] = []
+
+    async def fails(happening: Happening) -> None:
+        if happening.kind is Kind.SESSION_FINALISED:
+            tries.append(happening.session)
+            raise ValueError
+
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(tmp_path / "p.db", world, clock=clock, resets=IDLE, hooks=(fails,)):
+        await chat.say(alice, "hello")
+        await chat.hears("hello")
+        clock.later(hours=2)
+    for start in range(5):
+        async with running(
+            tmp_path / "p.db", world, clock=clock, resets=IDLE, hooks=(fails,), worker=f"w{start}", sweep_every=OFTEN
+        ):
+            await until(lambda start=start: len(tries) >= min(3, start + 1))
+            await asyncio.sleep(0.03)
+    assert len(tries) == 3
+
+
+async def test_many_gateways_tell_the_end_of_a_session_once(postgres_server: str) -> None:
+    url, clock, world = await fresh_store(postgres_server), MovableClock(), World()
+    told: list[str | None] = []
+
+    async def slow(happening: Happening) -> None:
+        if happening.kind is Kind.SESSION_FINALISED:
+            told.append(happening.session)
+            await asyncio.sleep(0.1)
+
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(url, world, clock=clock, resets=IDLE, alone=False):
+        await chat.say(alice, "hello")
+        await chat.hears("hello")
+        clock.later(hours=2)
+    sweeping = {"clock": clock, "resets": IDLE, "sweep_every": timedelta(seconds=0.2), "hooks": (slow,), "alone": False}
+    async with (
+        running(url, worker="w2", adapters=[], **sweeping),  # pyright: ignore[reportArgumentType]
+        running(url, worker="w3", adapters=[], **sweeping),  # pyright: ignore[reportArgumentType]
+    ):
+        await until(lambda: bool(told))
+        await asyncio.sleep(0.5)
+    assert len(told) == 1
+
+
+async def test_a_person_who_speaks_for_the_first_time_is_noted_once(store_url: str) -> None:
+    agent = Slow()
+    agent.go.set()
+    async with running(store_url, agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        for text in ("hello", "/new", "again"):
+            await chat.say(alice, text)
+        await chat.hears("again")
+        assert [words.FIRST_CONTACT_NOTE in noted(request) for request in agent.requests] == [True, False]
+
+
+async def test_somebody_new_in_a_conversation_that_exists_is_noted_too(tmp_path: Path) -> None:
+    agent = Slow()
+    agent.go.set()
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        group = here.world.group("friends", alice, bob)
+        await group.say(alice, "hello", thread="5")
+        await group.hears("hello")
+        await group.say(bob, "me too", thread="5")
+        await group.hears("me too")
+        assert [noted(request).count(words.FIRST_CONTACT_NOTE) for request in agent.requests] == [1, 2]

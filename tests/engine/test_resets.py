@@ -1,0 +1,222 @@
+"""Conversations that end by themselves: by whose silence, with which words, and the way back."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.layers import Layers
+from palaver.domain.platform import Platform
+from palaver.domain.reset import Cause, ResetMode, ResetPolicy
+from palaver.platforms.kit.world import World
+from palaver.ports.work import Steps, work
+from tests.engine.agents import Slow, heard, noted
+from tests.engine.gateway import Bench, MovableClock, running, until
+from tests.engine.mouth import Mouth
+
+IDLE = Layers(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
+DAILY = Layers(default=ResetPolicy(mode=ResetMode.DAILY, at_hour=4))
+NOTICE = "This is a fresh conversation"
+
+
+def at_once() -> Slow:
+    agent = Slow()
+    agent.go.set()
+    return agent
+
+
+async def test_after_an_hour_of_silence_both_the_agent_and_the_chat_are_told(store_url: str) -> None:
+    agent, clock = at_once(), MovableClock()
+    async with running(store_url, agent=agent, clock=clock, resets=IDLE) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "before")
+        await chat.hears("before")
+        clock.later(hours=2)
+        await chat.say(alice, "after")
+        notice = await chat.hears(NOTICE)
+        assert "nobody had written for a while" in notice.text
+        assert "/back" in notice.text
+        assert "/resume" in notice.text
+        await chat.hears("answer to: after")
+        assert "nobody had written for a while" in noted(agent.requests[1])
+        assert "before" not in noted(agent.requests[1])
+        await chat.say(alice, "go on")
+        await chat.hears("answer to: go on")
+        assert [message.text.count(NOTICE) for message in chat.shown] == [0, 1, 0, 0]
+
+
+async def test_a_new_day_is_told_as_such(tmp_path: Path) -> None:
+    clock = MovableClock()
+    async with running(tmp_path / "p.db", clock=clock, resets=DAILY) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "before")
+        await chat.hears("before")
+        clock.later(hours=25)
+        await chat.say(alice, "after")
+        assert "a new day began" in (await chat.hears(NOTICE)).text
+
+
+async def test_the_notice_can_be_switched_off(tmp_path: Path) -> None:
+    agent, clock = at_once(), MovableClock()
+    async with running(
+        tmp_path / "p.db", agent=agent, clock=clock, resets=IDLE, reset_notices=Layers(default=False)
+    ) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "before")
+        await chat.hears("before")
+        clock.later(hours=2)
+        await chat.say(alice, "after")
+        await chat.hears("answer to: after")
+        assert "nobody had written for a while" in noted(agent.requests[1])
+        assert not any(NOTICE in message.text for message in chat.shown)
+
+
+async def test_no_notice_where_nothing_had_been_said(tmp_path: Path) -> None:
+    clock = MovableClock()
+    async with running(tmp_path / "p.db", clock=clock, resets=IDLE) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "/new")
+        await chat.hears("fresh conversation")
+        clock.later(hours=2)
+        await chat.say(alice, "hello")
+        await chat.hears("You said: hello")
+        assert len(chat.shown) == 2
+
+
+async def test_no_notice_where_no_people_read(tmp_path: Path) -> None:
+    clock, world = MovableClock(), World()
+    hook = Platform(name="webhook", title="Webhook", for_people=False)
+    mouth = Mouth(world, clock, platform=hook)
+    grants = (Grant(platform="webhook", role=AccessRole.MEMBER),)
+    async with running(tmp_path / "p.db", world, clock=clock, resets=IDLE, adapters=[mouth], grants=grants):
+        chat = world.dm(world.person("alice"))
+        await mouth.say(chat, "before")
+        await chat.hears("before")
+        clock.later(hours=2)
+        await mouth.say(chat, "after")
+        await chat.hears("You said: after")
+        assert not any(NOTICE in message.text for message in chat.shown)
+
+
+async def test_only_people_keep_a_conversation_awake(tmp_path: Path) -> None:
+    agent, clock, world = at_once(), MovableClock(), World()
+    mouth = Mouth(world, clock)
+    async with running(tmp_path / "p.db", world, agent=agent, clock=clock, resets=IDLE, adapters=[mouth]) as here:
+        chat = world.dm(world.person("alice"))
+        await mouth.say(chat, "before")
+        await chat.hears("before")
+        clock.later(minutes=45)
+        await mouth.say(chat, "the weather", cause=Cause.SCHEDULE)
+        await mouth.say(chat, "chatter", observed=True)
+        await mouth.say(chat, "/status")
+        await here.settled()
+        clock.later(minutes=45)
+        await mouth.say(chat, "after")
+        await chat.hears("answer to: after")
+        await chat.hears(NOTICE)
+
+
+@work
+def _start_process(started: int) -> Steps[None]:
+    yield (
+        "INSERT INTO processes (id, session_no, backend, command, output, started) VALUES ('p1', 1, 'l', '', '', ?)",
+        (started,),
+    )
+
+
+async def test_a_live_process_keeps_a_conversation_for_a_day(tmp_path: Path) -> None:
+    clock = MovableClock()
+    async with running(tmp_path / "p.db", clock=clock, resets=IDLE, sweep_every=timedelta(seconds=0.02)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "before")
+        await chat.hears("before")
+        await here.store.transact(_start_process(int(clock.now().timestamp() * 1_000_000)))
+        clock.later(hours=20)
+        await asyncio.sleep(0.1)
+        assert [row[0] for row in await here.rows("SELECT ended FROM sessions")] == [None]
+        await chat.say(alice, "during")
+        await chat.hears("You said: during")
+        clock.later(hours=20)
+        await until(lambda: _has_ended(here))
+
+
+async def _has_ended(here: Bench) -> bool:
+    return [row[0] for row in await here.rows("SELECT end_reason FROM sessions ORDER BY no")] == ["idle"]
+
+
+async def test_the_watcher_ends_what_has_expired_and_back_returns_to_it(store_url: str) -> None:
+    agent, clock = at_once(), MovableClock()
+    async with running(store_url, agent=agent, clock=clock, resets=IDLE, sweep_every=timedelta(seconds=0.02)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "before")
+        await chat.hears("before")
+        clock.later(hours=2)
+        await until(lambda: _has_ended(here))
+        await chat.say(alice, "/back")
+        await chat.hears("was taken back")
+        await chat.say(alice, "where were we?")
+        await chat.hears("where were we?")
+        assert agent.requests[1].session == agent.requests[0].session
+
+
+async def test_back_after_a_reset_returns_to_the_conversation_before(tmp_path: Path) -> None:
+    agent, clock = at_once(), MovableClock()
+    async with running(tmp_path / "p.db", agent=agent, clock=clock, resets=IDLE) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "before")
+        await chat.hears("before")
+        clock.later(hours=2)
+        await chat.say(alice, "after")
+        await chat.hears("answer to: after")
+        await chat.say(alice, "/back")
+        await chat.hears("was taken back")
+        await chat.say(alice, "where were we?")
+        await chat.hears("where were we?")
+        assert agent.requests[2].session == agent.requests[0].session != agent.requests[1].session
+
+
+async def test_what_a_turn_holds_is_not_ended_under_it(tmp_path: Path) -> None:
+    agent, clock = Slow(), MovableClock()
+    async with running(
+        tmp_path / "p.db",
+        agent=agent,
+        clock=clock,
+        resets=IDLE,
+        sweep_every=timedelta(seconds=0.02),
+        lease=timedelta(days=30),
+    ) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "before")
+        await until(lambda: bool(agent.requests))
+        clock.later(hours=2)
+        await asyncio.sleep(0.1)
+        agent.go.set()
+        await chat.hears("answer to: before")
+
+
+async def test_a_route_that_nobody_uses_for_a_season_is_dropped_and_what_was_said_stays(tmp_path: Path) -> None:
+    clock, agent = MovableClock(), at_once()
+    async with running(tmp_path / "p.db", clock=clock, agent=agent, sweep_every=timedelta(seconds=0.02)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "before")
+        await chat.hears("before")
+        (session,) = [row[0] for row in await here.rows("SELECT id FROM sessions")]
+        clock.later(days=91)
+        await until(lambda: _no_routes(here))
+        assert "before" in await here.texts(session)
+        await chat.say(alice, "after")
+        await chat.hears("answer to: after")
+        assert heard(agent.requests[1]).startswith("after")
+
+
+async def _no_routes(here: Bench) -> bool:
+    return not await here.rows("SELECT 1 FROM routes")
