@@ -22,6 +22,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _GROUPS = {
     "explain": Later("explain", "palaver.cli.explain", "Why Palaver decides as it does."),
     "sessions": Later("sessions", "palaver.cli.sessions", "Look at, find, keep and remove conversations."),
+    "fate": Later("fate", "palaver.cli.fate", "What became of a message, in or out."),
     "doctor": Later("doctor", "palaver.cli.doctor", "Is everything well, and if not, how to mend it."),
 }
 
