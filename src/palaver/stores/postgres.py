@@ -30,8 +30,10 @@ _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
 _TRIES = 8
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
-# Given up by the server in favour of another transaction: nothing happened, try again.
-_YIELDED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+# Given up by the server in favour of others: nothing happened, try again.
+_YIELDED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.IdleInTransactionSessionTimeoutError)
+# Who says nothing for so long in the middle of a transaction is frozen or gone, and others wait for its locks.
+_SETTINGS = {"idle_in_transaction_session_timeout": "5s"}
 # The connection is gone or the server is not ready.
 _LOST = (
     OSError,
@@ -97,7 +99,12 @@ class PostgresDatabase:
     async def open(self) -> None:
         try:
             self._pool = await _asyncpg.create_pool(
-                self._url, min_size=1, max_size=self._connections, command_timeout=60, reset=_keep
+                self._url,
+                min_size=1,
+                max_size=self._connections,
+                command_timeout=60,
+                reset=_keep,
+                server_settings=_SETTINGS,
             )
         except (*_LOST, asyncpg.PostgresError) as error:
             raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
