@@ -25,6 +25,7 @@ class Draft:
         budget: Budget,
         *,
         keep: Callable[[str], Awaitable[None]],
+        may_begin: Callable[[], Awaitable[bool]],
         receipt: str | None,
         name: str,
         limit: float,
@@ -34,6 +35,8 @@ class Draft:
         self._chat = f"{adapter.platform.name}:{adapter.account}:{outbound.chat_id}"
         self._budget = budget
         self._keep = keep
+        self._may_begin = may_begin
+        """Whether nothing is owed to the chat that would have to come before it."""
         self.receipt = receipt
         """The platform's id of the message, once there is one."""
         self._name = name
@@ -65,6 +68,8 @@ class Draft:
         if not shown.text.strip():
             return
         try:
+            if self.receipt is None and not await self._may_begin():
+                return
             async with asyncio.timeout(self._limit):
                 receipt = await self._put(editing, shown)
             if receipt != self.receipt:

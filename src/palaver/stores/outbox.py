@@ -20,6 +20,7 @@ __all__ = [
     "detach",
     "get_delivery",
     "hasten",
+    "is_owed",
     "owe",
     "owe_all",
     "owe_replies",
@@ -101,6 +102,16 @@ def hasten(platform: str, account: str | None, chat: str, now: datetime) -> Step
         (micros(now), account_text(platform, account), encode_id(chat), micros(now)),
     )
     yield Notify(OUTBOX)
+
+
+@work
+def is_owed(outbound: Outbound) -> Steps[bool]:
+    """Whether anything at all is still to be sent to where this goes."""
+    rows = yield (
+        "SELECT 1 FROM outbox WHERE account = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
+        (account_text(outbound.platform, outbound.account), encode_id(outbound.chat_id)),
+    )
+    return bool(rows)
 
 
 @work
