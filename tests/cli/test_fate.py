@@ -13,6 +13,7 @@ from palaver.cli import when
 from palaver.cli.main import main
 from palaver.domain.lifecycle import OutboxState
 from palaver.domain.turn import Delivery
+from palaver.ports.store import OUTBOX
 from palaver.stores import outbox
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
@@ -105,3 +106,14 @@ def test_a_session_tells_all_its_turns(fate: Fate) -> None:
 def test_looking_makes_no_store(tmp_path: Path) -> None:
     assert main(["fate", "in:1", "--store", str(tmp_path / "none.db")]) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_it_reads_and_settles_beside_a_gateway(tmp_path: Path) -> None:
+    url = str(tmp_path / "palaver.db")
+    await _fill(url)
+    async with await open_store(url, exclusive=True) as gateway:
+        with gateway.listen(OUTBOX) as owed:
+            assert await asyncio.to_thread(main, ["fate", "in:1", "--store", url]) == 0
+            assert not owed.is_set()
+        assert await asyncio.to_thread(main, ["fate", "out:1024", "--again", "--store", url]) == 0
+        assert len(await gateway.transact(outbox.claim("w1", when.now(), LEASE))) == 1

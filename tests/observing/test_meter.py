@@ -9,11 +9,15 @@ from urllib.request import urlopen
 
 import pytest
 
+from palaver.domain.access import AccessRole, Grant
 from palaver.domain.errors import BadArgument
 from palaver.observing.meter import COUNTS, LEVELS, PrometheusMeter, serve_metrics
 from palaver.observing.metered import metered
+from palaver.platforms.kit.faults import Faults, Mishap
+from palaver.platforms.kit.world import World
+from palaver.ports.hooks import Happening
 from palaver.ports.meter import Count, Level, NoMeter, Step
-from tests.engine.gateway import running, until
+from tests.engine.gateway import MovableClock, running, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,3 +106,40 @@ def test_without_a_port_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> 
         assert isinstance(meter, NoMeter)
     with pytest.raises(BadArgument, match=r"palaver\[metrics\]"), metered(9464):
         pass
+
+
+async def test_what_goes_wrong_is_counted(tmp_path: Path) -> None:
+    async def fail(_: Happening) -> None:
+        raise OSError
+
+    meter, world = PrometheusMeter(), World(faults=Faults(duplicate=1.0, busy_for=0.01))
+    world.luck.next.extend([Mishap.BUSY, Mishap.LOST_AFTER, Mishap.REFUSED])
+    grants = (Grant(platform="fake", user_id="p1", role=AccessRole.MEMBER),)
+    async with running(tmp_path / "p.db", world, meter=meter, hooks=[fail], grants=grants) as here:
+        alice, bob = world.person("alice"), world.person("bob")
+        await world.dm(alice).say(alice, "!busy 1 hello")
+        await world.dm(bob).say(bob, "hello")
+        await here.settled()
+        await until(lambda: value(meter, "sends_dead_total") == 1)
+        world.cut()
+        await until(lambda: value(meter, "reconnects_total") == 1)
+    for name in ("send_retries", "sends_unclear", "agent_retries", "messages_refused"):
+        assert value(meter, f"{name}_total") == 1, name
+    assert value(meter, "messages_repeated_total") >= 1
+    assert value(meter, "hooks_failed_total") >= 2
+
+
+async def test_what_changes_hands_is_counted(tmp_path: Path) -> None:
+    """The first worker is frozen past its lease: the second takes over, the first finds out."""
+    mine, theirs, clock = PrometheusMeter(), PrometheusMeter(), MovableClock()
+    world = World()
+    async with running(tmp_path / "p.db", world, meter=mine, alone=False, lease=_SHORT, clock=clock) as here:
+        alice = world.person("alice")
+        await world.dm(alice).say(alice, "!hang")
+        await until(lambda: value(mine, "leases") == 1)
+        clock.later(hours=-1)
+        async with running(tmp_path / "p.db", world, meter=theirs, worker="w2", alone=False, lease=_SHORT):
+            await until(lambda: value(theirs, "turns_reclaimed_total") == 1)
+            await until(lambda: value(mine, "turns_lost_total") == 1)
+            await until(lambda: value(mine, "accounts_lost_total") == 1)
+        assert not here.serving.done()
