@@ -67,7 +67,7 @@ class LogChoice(Part):
 
 
 class MetricsChoice(Part):
-    port: Port = Field(default=None, description="Where Prometheus finds figures on this machine.")
+    port: Port = Field(default=None, description="Where Prometheus finds figures on this machine; by default nowhere.")
 
 
 class ResetChoice(Part):

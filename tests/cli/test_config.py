@@ -1,0 +1,120 @@
+"""`palaver config`: right or wrong, what counts, and where it is."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from palaver.cli.main import main
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PALAVER_HOME", "/data")
+    monkeypatch.delenv("PALAVER_STORE", raising=False)
+    monkeypatch.setenv("PALAVER_CONFIG", "own.yaml")
+    monkeypatch.setenv("WORD", "sesame")
+    Path("own.yaml").write_text("busy: steer\nstore: postgresql://me:${WORD}@db/x\n")
+    Path("palaver.yaml").write_text("busy: queue\nlimits: {attempts: 9}\n")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("here")
+def test_a_right_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check"]) == 0
+    assert capsys.readouterr().out == "The configuration is right.\n"
+    assert main(["config", "check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"ok": True, "mistakes": []}
+
+
+@pytest.mark.usefixtures("here")
+def test_a_wrong_configuration_ends_with_two_and_every_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("other.yaml").write_text("busy: x\nlog: {level: y}\n")
+    assert main(["config", "check", "other.yaml"]) == 2
+    first, second, count = capsys.readouterr().out.splitlines()
+    assert first.startswith("other.yaml:1: busy cannot be 'x'; allowed: queue")
+    assert second.startswith("other.yaml:2: log.level cannot be 'y'; allowed: debug")
+    assert count == "2 mistakes."
+    assert main(["config", "check", "other.yaml", "--json"]) == 2
+    said = json.loads(capsys.readouterr().out)
+    assert not said["ok"]
+    assert said["mistakes"][0] == {
+        "file": "other.yaml",
+        "line": 1,
+        "field": "busy",
+        "problem": "busy cannot be",
+        "found": "x",
+        "allowed": "queue, collect, interrupt, steer",
+        "example": "busy: queue",
+    }
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("command", ["config show", "sessions list", "doctor"])
+def test_commands_that_need_a_right_configuration_say_what_is_wrong(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("own.yaml").write_text("busy: x")
+    assert main(command.split()) == 2
+    assert capsys.readouterr().err.startswith("palaver: own.yaml:1: busy cannot be 'x'; allowed: queue")
+
+
+@pytest.mark.usefixtures("here")
+def test_what_counts_and_where_it_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show"]) == 0
+    printed = capsys.readouterr().out
+    rows = [line.split() for line in printed.splitlines()]
+    assert ["busy", "steer", "own.yaml:1"] in rows
+    assert ["limits.attempts", "9", "palaver.yaml:2"] in rows
+    assert ["data_dir", "/data", "PALAVER_HOME"] in rows
+    assert ["agent.streams", "false", "default"] in rows
+    assert ["store", "postgresql://me:(set)@db/x", "own.yaml:2"] in rows
+    assert main(["config", "show", "--json"]) == 0
+    shown = capsys.readouterr().out
+    settings = {row["field"]: (row["value"], row["from"]) for row in json.loads(shown)["settings"]}
+    assert settings["limits.attempts"] == (9, "palaver.yaml:2")
+    assert settings["agent.streams"] == (False, "default")
+    assert "sesame" not in printed + shown
+
+
+@pytest.mark.usefixtures("here")
+def test_items_are_shown_as_far_as_they_were_said(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own.yaml").write_text("grants:\n  - {platform: irc}\nplatforms:\n  irc:\n    reset: {at_hour: 3}\n")
+    main(["config", "show", "--json"])
+    rows = [(row["field"], row["value"], row["from"]) for row in json.loads(capsys.readouterr().out)["settings"]]
+    assert [row for row in rows if row[0].startswith(("grants", "platforms"))] == [
+        ("platforms.irc.reset.at_hour", 3, "own.yaml:5"),
+        ("grants[0].platform", "irc", "own.yaml:2"),
+    ]
+
+
+def test_where_it_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own.yaml").unlink()
+    assert main(["config", "path", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "files": [
+            {"whose": "user", "path": str(here / "own.yaml"), "exists": False},
+            {"whose": "project", "path": str(here / "palaver.yaml"), "exists": True},
+        ]
+    }
+    assert main(["config", "path"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["user", "project"]
+
+
+@pytest.mark.usefixtures("here")
+def test_sessions_are_those_of_the_configured_store(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own.yaml").write_text("store: kept.db")
+    archive = Path(__file__).parents[2] / "docs/examples/sessions.jsonl"
+    assert main(["sessions", "import", str(archive)]) == 0
+    assert Path("kept.db").exists()
+    assert main(["sessions", "list", "--store", "kept.db"]) == 0
+    assert "Holiday" in capsys.readouterr().out
+
+
+def test_help_is_quick() -> None:
+    """What is slow to import waits until a configuration is needed."""
+    code = "import sys; from palaver.cli.main import main; main(['--help']); sys.exit('pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0

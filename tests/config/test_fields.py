@@ -1,0 +1,173 @@
+"""Every field there is: its mistake says where it is, its example can be written, its row is on the page."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from palaver.config import limits, model, people
+from palaver.config.checking import misshapen
+from palaver.config.effective import effective
+from palaver.config.fields import form_of, place_at, written
+from palaver.config.forms import Part
+from palaver.config.loading import load, survey
+from palaver.config.mistakes import MalformedConfig
+from palaver.config.model import Config
+from palaver.config.nodes import Node, Spot
+from palaver.engine.options import Options
+
+PAGE = Path(__file__).parents[2] / "docs/configuration.md"
+ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
+
+
+def models() -> Iterator[type[Part]]:
+    for module in (model, people, limits):
+        for name in module.__all__:
+            found = getattr(module, name)
+            if isinstance(found, type) and issubclass(found, Part):
+                yield found
+
+
+def ways(part: type[BaseModel] = Config, outer: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The way to every field, in sections with free names to those of one item."""
+    for name, field in part.model_fields.items():
+        yield (*outer, name)
+        place = place_at((*outer, name))
+        assert place is not None
+        if place.model is not None:
+            arguments = get_args(field.annotation)
+            step: tuple[str | int, ...] = ((0,) if Ellipsis in arguments else ("dm",)) if arguments else ()
+            yield from ways(place.model, (*outer, name, *step))
+
+
+def file_of(way: tuple[str | int, ...], value: str) -> tuple[str, int]:
+    """A file that says `value` there, one step in a line, and the line in which it does."""
+    lines = ["# a file"]
+    for depth, step in enumerate(way):
+        last = depth == len(way) - 1
+        lines.append("  " * depth + ("-" if step == 0 else f"{step}:") + (f" {value}" if last else ""))
+    return "\n".join(lines), len(lines)
+
+
+def leaves() -> list[tuple[str | int, ...]]:
+    return [way for way in ways() if (place := place_at(way)) and place.model is None]
+
+
+def test_there_are_fields() -> None:
+    assert len(leaves()) > 80
+    assert ("platforms", "dm", "servers", "dm", "chats", "dm", "reset", "at_hour") in leaves()
+    assert ("profiles", "dm", "serves", 0, "thread_id") in leaves()
+
+
+@pytest.mark.parametrize("way", list(ways()), ids=lambda way: ".".join(map(str, way)))
+def test_the_mistake_of_every_field_says_where_it_is(
+    way: tuple[str | int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text, line = file_of(
+        way, "{no: thing}" if way in leaves() else "[x]" if way[-1] not in {"grants", "serves"} else "x"
+    )
+    Path("own.yaml").write_text(text)
+    with pytest.raises(MalformedConfig) as caught:
+        load(Path(), ENVIRON)
+    (mistake,) = caught.value.mistakes
+    assert str(mistake.spot) == f"own.yaml:{line}"
+    assert mistake.field == "".join(f"[{step}]" if step == 0 else f".{step}" for step in way)[1:]
+    assert mistake.field in mistake.problem
+    assert mistake.allowed
+    assert mistake.example.startswith(f"{way[-1]}: ")
+
+
+@pytest.mark.parametrize("way", leaves(), ids=lambda way: ".".join(map(str, way)))
+def test_what_is_given_as_an_example_is_allowed(
+    way: tuple[str | int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = place_at(way)
+    assert place is not None
+    text, _ = file_of(way, place.form.example)
+    needs_a_platform = way[0] == "grants" and str(way[-1]).endswith(("_id", "account"))
+    Path("own.yaml").write_text(f"{text}\n    platform: irc" if needs_a_platform else text)
+    load(Path(), ENVIRON)
+
+
+def test_what_is_shown_can_be_written_and_is_then_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = list(effective(survey(Path(), {"PALAVER_HOME": "/data"})))
+    assert {str(setting.spot) for setting in settings} == {"default", "PALAVER_HOME"}
+    texts = [file_of(tuple(setting.field.split(".")), written(setting.value)) for setting in settings]
+    for text, line in texts:
+        Path("own.yaml").write_text(text)
+        again = survey(Path(), {"PALAVER_HOME": "/data", **ENVIRON})
+        assert again.config == load(Path(), {"PALAVER_HOME": "/data"})
+        froms = {str(setting.spot) for setting in effective(again)}
+        assert f"own.yaml:{line}" in froms or "data_dir" in text
+
+
+def test_every_option_of_the_engine_can_be_configured() -> None:
+    """An option that is added to the engine gets a field here, or is set by `Config.options`."""
+    set_by_the_rest = {"scopes", "resets", "zones", "busy", "reset_notices", "profiles", "grants", "acknowledges"}
+    assert {option.name for option in fields(Options)} == set_by_the_rest | set(limits.LimitChoice.model_fields)
+
+
+trees = st.recursive(
+    st.text(max_size=5) | st.sampled_from(["true", "1", "queue", "never", "1h"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(sorted({str(step) for way in ways() for step in way})), inner)
+    ),
+    max_leaves=20,
+)
+
+
+def node_of(tree: Any) -> Node:
+    spot = Spot(file=Path("x"), line=1)
+    if isinstance(tree, Mapping):
+        return Node(spot=spot, value={str(name): node_of(inner) for name, inner in tree.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(tree, list):
+        return Node(spot=spot, value=[node_of(inner) for inner in tree])  # pyright: ignore[reportUnknownVariableType]
+    return Node(spot=spot, value=str(tree), written=str(tree))
+
+
+@given(st.dictionaries(st.sampled_from(list(Config.model_fields)), trees))
+def test_any_tree_is_right_or_has_mistakes_with_places(tree: dict[str, object]) -> None:
+    for mistake in misshapen(node_of({"data_dir": "x", "store": "x", **tree})):
+        assert mistake.field
+        assert mistake.spot.line == 1
+        assert mistake.allowed
+        assert str(mistake)
+
+
+# The page
+
+
+def row(name: str, field: FieldInfo) -> str:
+    allowed = form_of(field).allowed
+    shape = next((shape for shape in ("a section", "a list") if allowed.startswith(shape)), "")
+    usual = "" if shape or field.default in {PydanticUndefined, None} else f"`{written(field.default)}`"
+    return f"| `{name}` | {shape or allowed} | {usual} | {field.description} |"
+
+
+@pytest.mark.parametrize("part", list(models()), ids=lambda part: part.__name__)
+def test_every_field_has_its_row_on_the_page(part: type[Part]) -> None:
+    page = PAGE.read_text()
+    inherited = {name for base in part.__bases__ if base is not Part for name in getattr(base, "model_fields", {})}
+    rows = [row(name, field) for name, field in part.model_fields.items() if name not in inherited]
+    assert "\n".join(rows) in page, "\n".join(rows)
+
+
+def test_the_examples_of_the_page_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(examples) > 3
+    for example in examples:
+        Path("own.yaml").write_text(example)
+        assert load(Path(), {**ENVIRON, "DB_PASSWORD": "x"}).options()
