@@ -24,6 +24,7 @@ _GROUPS = {
     "sessions": Later("sessions", "palaver.cli.sessions", "Look at, find, keep and remove conversations."),
     "fate": Later("fate", "palaver.cli.fate", "What became of a message, in or out."),
     "doctor": Later("doctor", "palaver.cli.doctor", "Is everything well, and if not, how to mend it."),
+    "config": Later("config", "palaver.cli.config", "Check and show the configuration."),
 }
 
 
