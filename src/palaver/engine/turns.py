@@ -259,12 +259,12 @@ class TurnRunner:
         async def keep(receipt: str) -> None:
             await self.on.store.transact(self.on.store.steering.keep_draft(turn, receipt))
 
-        async def may_begin() -> bool:
+        async def is_next() -> bool:
             return not await self.on.store.read(self.on.store.outbox.is_owed(first[0]))
 
         name, limit = f"draft:{turn.number}.{turn.attempt}", self.on.options.send_limit.total_seconds()
         return Draft(
-            adapter, first[0], self.on.budget, keep=keep, may_begin=may_begin, receipt=turn.draft, name=name, limit=limit
+            adapter, first[0], self.on.budget, keep=keep, may_begin=is_next, receipt=turn.draft, name=name, limit=limit
         )
 
     # Settle
