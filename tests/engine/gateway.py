@@ -88,7 +88,7 @@ class Bench:
             " + (SELECT count(*) FROM turns WHERE state IN ('running', 'interrupted'))"
             " + (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed'))"
         )
-        return rows[0][0] == 0
+        return rows[0][0] == 0 and not self.world.unacknowledged()
 
 
 @work

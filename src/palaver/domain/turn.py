@@ -114,6 +114,8 @@ class Delivery:
     receipt: str | None = None
     error: str | None = None
     may_be_duplicate: bool = False
+    is_gone: bool = False
+    """An earlier send found the chat gone."""
 
 
 @lru_cache(1024)

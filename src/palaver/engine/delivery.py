@@ -61,9 +61,11 @@ class Deliveries:
                 await any_of(owed, self._freed, self.taken_on, timeout=self._patience())
 
     async def drain(self) -> None:
-        """Until nothing is on its way any more."""
+        """Until nothing is on its way any more, nor could be now."""
+        await through_outages(self._fill)
         while self._sending:
             await asyncio.wait(self._sending)
+            await through_outages(self._fill)
 
     def abandon(self) -> None:
         """Drop everything as a crash would; what was claimed is found in the store."""
@@ -111,16 +113,25 @@ class Deliveries:
             raise LookupError(delivery.outbound.platform)  # only what goes to a served account is claimed
         outbound = delivery.outbound
         chat = f"{adapter.platform.name}:{adapter.account}:{outbound.chat_id}"
-        await self.on.budget.take(chat, adapter.limits.interval)
         try:
-            if self.on.clock.now() + self.on.options.send_limit > until:
-                await self._settle(delivery, OutboxState.DUE, due=self.on.clock.now())
+            if not await self._has_its_turn(chat, adapter.limits.interval, until):
+                await self._settle(delivery, OutboxState.DUE, due=self._later(self.on.budget.wait(chat)))
                 return
             with self.on.meter.step("send"):
                 await self._attempt(adapter, delivery, chat)
         except StaleFence:
             self.on.meter.count("sends_lost")
             log.warning("send taken over", extra={"action": "send.lost", "delivery": delivery.number})
+
+    async def _has_its_turn(self, chat: str, interval: float, until: datetime) -> bool:
+        """Once the chat may be written to; False where the claim would not last until then and for the send."""
+        if self._lasts(until, self.on.budget.wait(chat)):
+            await self.on.budget.take(chat, interval)
+            return self._lasts(until)
+        return False
+
+    def _lasts(self, until: datetime, wait: float = 0.0) -> bool:
+        return self.on.clock.now() + timedelta(seconds=wait) + self.on.options.send_limit <= until
 
     async def _attempt(self, adapter: Adapter, delivery: Delivery, chat: str) -> None:
         returns = self.returns()
@@ -147,7 +158,7 @@ class Deliveries:
             log_broken(log, "the adapter broke", error, {"action": "adapter.broke", "delivery": delivery.number})
             await self._settle(delivery, OutboxState.DEAD, error=f"the adapter broke: {type(error).__name__}")
         else:
-            await self._settle(delivery, OutboxState.DELIVERED, receipt=receipt)
+            await self._arrived(delivery, receipt)
 
     async def _send(self, adapter: Adapter, delivery: Delivery) -> str:
         outbound = delivery.outbound
@@ -169,14 +180,18 @@ class Deliveries:
 
     async def _again(self, delivery: Delivery, error: str, after: float) -> None:
         """Later, with growing pauses and some chance, until patience ends."""
-        now = self.on.clock.now()
-        if now - delivery.created > self.on.options.send_patience:
+        if not self._has_patience(delivery):
             await self._settle(delivery, OutboxState.DEAD, error=f"given up: {error}")
             return
-        pause = max(after, min(_LONGEST_PAUSE, 2 ** min(delivery.attempts - 1, 16) * 0.5))
         self.on.meter.count("send_retries")
-        due = self._later(pause * self.on.chance.uniform(1.0, 1.25))
-        await self._settle(delivery, OutboxState.DUE, error=error, due=due)
+        await self._settle(delivery, OutboxState.DUE, error=error, due=self._later(self._pause(delivery, after)))
+
+    def _pause(self, delivery: Delivery, after: float = 0.0) -> float:
+        pause = max(after, min(_LONGEST_PAUSE, 2 ** min(delivery.attempts - 1, 16) * 0.5))
+        return pause * self.on.chance.uniform(1.0, 1.25)
+
+    def _has_patience(self, delivery: Delivery) -> bool:
+        return self.on.clock.now() - delivery.created <= self.on.options.send_patience
 
     def _later(self, pause: float) -> datetime:
         due = self.on.clock.now() + timedelta(seconds=pause)
@@ -197,16 +212,20 @@ class Deliveries:
         log.info("send %s", state.value, extra={"action": "send.settled", "delivery": delivery.number})
         if state is OutboxState.DEAD:
             self.on.meter.count("sends_dead")
-        if state is OutboxState.DELIVERED:
-            self.on.happenings.tell(
-                Happening(
-                    kind=Kind.MESSAGE_DELIVERED, at=self.on.clock.now(), delivery=delivery.number, turn=delivery.turn
-                )
-            )
+
+    async def _arrived(self, delivery: Delivery, receipt: str) -> None:
+        await self._settle(delivery, OutboxState.DELIVERED, receipt=receipt)
+        if delivery.is_gone:
+            await self.on.surely(self.on.store.places.chat_there(delivery.outbound))
+        now = self.on.clock.now()
+        self.on.happenings.tell(
+            Happening(kind=Kind.MESSAGE_DELIVERED, at=now, delivery=delivery.number, turn=delivery.turn)
+        )
 
     async def _unclear(self, delivery: Delivery, error: str) -> None:
-        safe = self.is_safe(delivery.outbound)
-        step = self.on.store.outbox.unclear(delivery, self.on.worker, self.on.clock.now(), safe=safe, error=error)
+        safe = self.is_safe(delivery.outbound) and self._has_patience(delivery)
+        due = self._later(self._pause(delivery))
+        step = self.on.store.outbox.unclear(delivery, self.on.worker, due, safe=safe, error=error)
         await self.on.surely(step)
         self.on.meter.count("sends_unclear")
         log.warning("send unclear", extra={"action": "send.unclear", "delivery": delivery.number})

@@ -74,6 +74,9 @@ def owe_all(parts: Sequence[Outbound], name: str, now: datetime) -> Steps[None]:
         yield from owe(outbound, f"{name}:{part}", now + timedelta(microseconds=part))
 
 
+_GONE = "EXISTS (SELECT 1 FROM gone_chats g WHERE g.account = outbox.account AND g.chat = outbox.chat)"
+
+
 @work
 def claim(
     worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str] | None = None, limit: int = 32
@@ -88,10 +91,11 @@ def claim(
         f" SELECT id FROM outbox o WHERE o.state = 'due' AND o.due <= ? {served} AND NOT EXISTS ("
         "  SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat AND e.state IN ('due', 'claimed')"
         "  AND (e.created, e.id) < (o.created, o.id))"
-        f" ORDER BY o.due, o.id LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING {DELIVERY_COLUMNS}",
+        f" ORDER BY o.due, o.id LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING {DELIVERY_COLUMNS}, {_GONE}",
         (worker, micros(now + lease), micros(now), *names, limit),
     )
-    return sorted(map(delivery_of, rows), key=lambda delivery: (delivery.due, delivery.number))
+    claimed = [replace(delivery_of(row[:-1]), is_gone=bool(row[-1])) for row in rows]
+    return sorted(claimed, key=lambda delivery: (delivery.due, delivery.number))
 
 
 @work
@@ -137,10 +141,10 @@ def detach(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Ste
 
 
 @work
-def unclear(delivery: Delivery, worker: str, now: datetime, *, safe: bool, error: str) -> Steps[None]:
-    """Nobody knows whether it arrived: `after_unclear` says what is done about it."""
+def unclear(delivery: Delivery, worker: str, due: datetime, *, safe: bool, error: str) -> Steps[None]:
+    """Nobody knows whether it arrived: `after_unclear` says what is done about it, not before it is due."""
     state, marked = after_unclear(delivery, safe=safe)
-    yield from _settle(delivery, worker, state, None, error, now, marked=marked)
+    yield from _settle(delivery, worker, state, None, error, due, marked=marked)
 
 
 def _settle(

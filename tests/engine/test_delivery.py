@@ -1,0 +1,264 @@
+"""Everything owed is sent, tried again with growing pauses, marked where it may be a duplicate, and settled."""
+
+import asyncio
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+from palaver.domain.turn import Outbound
+from palaver.engine import words
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.faults import Faults, Mishap
+from palaver.platforms.kit.world import World
+from palaver.ports.adapter import Limits
+from palaver.ports.hooks import Kind
+from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
+
+OFTEN = timedelta(seconds=0.02)
+
+
+async def states(here: Bench) -> list[tuple[str, str | None]]:
+    return [(row[0], row[1]) for row in await here.rows("SELECT state, error FROM outbox ORDER BY created, id")]
+
+
+async def owe(here: Bench, chat: str, text: str, name: str, clock: MovableClock) -> None:
+    notice = Outbound(platform="fake", account="bot", chat_id=chat, text=text)
+    await here.store.transact(here.store.outbox.owe(notice, name, clock.now()))
+
+
+async def test_an_answer_is_delivered_with_its_receipt(store_url: str) -> None:
+    async with running(store_url) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        shown = await chat.hears("You said: hello")
+        await here.settled()
+        rows = await here.rows("SELECT state, receipt, attempts FROM outbox")
+        assert [tuple(row) for row in rows] == [("delivered", shown.id, 1)]
+        assert Kind.MESSAGE_DELIVERED in [happening.kind for happening in here.happened]
+
+
+async def test_a_busy_platform_is_given_the_time_it_asks_for(tmp_path: Path) -> None:
+    world = World(faults=Faults(busy_for=0.3))
+    async with running(tmp_path / "p.db", world) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        world.luck.next.append(Mishap.BUSY)
+        began = asyncio.get_running_loop().time()
+        await chat.say(alice, "hello")
+        await chat.hears("You said: hello")
+        assert asyncio.get_running_loop().time() - began >= 0.3
+        assert [tuple(row) for row in await here.rows("SELECT attempts FROM outbox")] == [(2,)]
+
+
+async def test_pauses_between_tries_grow(tmp_path: Path) -> None:
+    world, clock = World(), MovableClock()
+    world.down = True
+    pauses: list[float] = []
+    async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
+        chat = world.dm(world.person("alice"))
+        await owe(here, chat.id, "hello", "n", clock)
+        for attempt in range(1, 7):
+            await until(lambda attempt=attempt: _tried(here, attempt))
+            ((due,),) = await here.rows("SELECT due FROM outbox")
+            pauses.append(due / 1_000_000 - clock.now().timestamp())
+            clock.later(seconds=pauses[-1])
+    assert all(later > earlier for earlier, later in pairwise(pauses[1:]))
+    assert pauses[-1] > 8
+
+
+async def _tried(here: Bench, attempts: int) -> bool:
+    rows = await here.rows("SELECT attempts, state FROM outbox")
+    return tuple(rows[0]) == (attempts, "due")
+
+
+async def test_what_is_refused_is_dead_and_holds_nothing_up(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        here.world.luck.next.append(Mishap.REFUSED)
+        await chat.say(alice, "first")
+        await here.settled()
+        await chat.say(alice, "second")
+        await chat.hears("You said: second")
+        await here.settled()
+        assert await states(here) == [("dead", "the platform does not like the message"), ("delivered", None)]
+
+
+async def test_patience_ends(tmp_path: Path) -> None:
+    world, clock = World(), MovableClock()
+    world.down = True
+    async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
+        chat = world.dm(world.person("alice"))
+        await owe(here, chat.id, "hello", "n", clock)
+        await until(lambda: _tried(here, 1))
+        clock.later(hours=25)
+        await here.settled()
+        ((state, error),) = await states(here)
+        assert state == "dead"
+        assert (error or "").startswith("given up")
+
+
+async def test_whoever_is_away_gets_it_when_they_are_back_however_late(tmp_path: Path) -> None:
+    world, clock = World(faults=Faults(busy_for=0.02)), MovableClock()
+    async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
+        chat = world.dm(world.person("alice"))
+        chat.away = True
+        await owe(here, chat.id, "hello", "n", clock)
+        await until(lambda: _tried(here, 1))
+        clock.later(days=3)
+        await asyncio.sleep(0.1)
+        chat.away = False
+        await chat.hears("hello")
+
+
+async def test_a_send_that_may_have_arrived_comes_once_more_with_a_mark(store_url: str) -> None:
+    async with running(store_url, chance=NoPauses()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        here.world.luck.next.append(Mishap.LOST_AFTER)
+        await chat.say(alice, "hello")
+        await chat.hears(words.MAY_BE_DUPLICATE)
+        assert [message.text for message in chat.shown] == [
+            "You said: hello",
+            f"You said: hello\n{words.MAY_BE_DUPLICATE}",
+        ]
+
+
+async def test_the_mark_has_room_also_on_the_longest_message(tmp_path: Path) -> None:
+    world = World(longest=100)
+    async with running(tmp_path / "p.db", world, limits=Limits(text=100), chance=NoPauses()) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        world.luck.next.append(Mishap.LOST_BEFORE)
+        await chat.say(alice, "x" * 90)
+        await here.settled()
+        assert {state for state, _ in await states(here)} == {"delivered"}
+        assert sum(words.MAY_BE_DUPLICATE in message.text for message in chat.shown) == 1
+
+
+async def test_unclear_twice_is_left_to_a_person(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", chance=NoPauses()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        here.world.luck.next.extend([Mishap.LOST_BEFORE, Mishap.LOST_BEFORE])
+        await chat.say(alice, "hello")
+        await here.settled()
+        assert [state for state, _ in await states(here)] == ["unclear"]
+
+
+async def test_where_the_platform_repeats_safely_there_is_no_mark_and_no_duplicate(tmp_path: Path) -> None:
+    world = World(repeats_safely=True)
+    async with running(tmp_path / "p.db", world, limits=Limits(repeats_safely=True), chance=NoPauses()) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        world.luck.next.extend([Mishap.LOST_AFTER, Mishap.LOST_BEFORE, Mishap.LOST_AFTER])
+        await chat.say(alice, "hello")
+        await here.settled()
+        assert [message.text for message in chat.shown] == ["You said: hello"]
+        assert [state for state, _ in await states(here)] == ["delivered"]
+
+
+async def test_what_stays_unclear_is_not_tried_without_pause(tmp_path: Path) -> None:
+    world, clock = World(repeats_safely=True, faults=Faults(lost_before=1.0)), MovableClock()
+    async with running(tmp_path / "p.db", world, clock=clock, limits=Limits(repeats_safely=True)) as here:
+        chat = world.dm(world.person("alice"))
+        await owe(here, chat.id, "hello", "n", clock)
+        await asyncio.sleep(0.3)
+        ((attempts,),) = await here.rows("SELECT attempts FROM outbox")
+        assert attempts == 1
+
+
+async def test_a_send_that_takes_too_long_is_unclear(tmp_path: Path) -> None:
+    world = World()
+
+    class Hanging(FakeAdapter):
+        async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+            if words.MAY_BE_DUPLICATE not in outbound.text:
+                await asyncio.Event().wait()
+            return await super().send(outbound, idempotency_key=idempotency_key)
+
+    async with running(
+        tmp_path / "p.db",
+        world,
+        adapters=[Hanging(world)],
+        send_limit=timedelta(seconds=0.05),
+        chance=NoPauses(),
+    ):
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears(words.MAY_BE_DUPLICATE)
+
+
+async def test_an_adapter_that_breaks_ends_one_send(tmp_path: Path) -> None:
+    world = World()
+
+    class Broken(FakeAdapter):
+        async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+            if "first" in outbound.text:
+                raise ValueError(outbound.text)
+            return await super().send(outbound, idempotency_key=idempotency_key)
+
+    async with running(tmp_path / "p.db", world, adapters=[Broken(world)], acknowledges=False) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        await chat.say(alice, "first")
+        await chat.say(alice, "second")
+        await chat.hears("second")
+        assert (await states(here))[0][0] == "dead"
+
+
+async def test_within_a_chat_nothing_overtakes_what_is_tried_again(tmp_path: Path) -> None:
+    world = World(faults=Faults(busy_for=0.1))
+    async with running(tmp_path / "p.db", world, acknowledges=False):
+        alice, bob = world.person("alice"), world.person("bob")
+        chat, other = world.dm(alice), world.dm(bob)
+        world.luck.next.append(Mishap.BUSY)
+        await chat.say(alice, "first")
+        await until(lambda: not world.luck.next)
+        await chat.say(alice, "second")
+        await other.say(bob, "elsewhere")
+        await other.hears("elsewhere")
+        assert chat.shown == []
+        await chat.hears("second")
+        assert [message.text for message in chat.shown] == ["You said: first", "You said: second"]
+
+
+async def test_a_chat_is_not_written_to_more_often_than_allowed(tmp_path: Path) -> None:
+    world = World(interval=0.1)
+    async with running(tmp_path / "p.db", world, limits=Limits(interval=0.1), acknowledges=False) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        for number in range(4):
+            await chat.say(alice, f"message {number}")
+        await chat.hears("message 3")
+        await here.settled()
+        rows = await here.rows("SELECT DISTINCT attempts FROM outbox")
+        assert [row[0] for row in rows] == [1]  # the platform never had to ask
+
+
+async def test_a_chat_that_may_not_be_written_to_for_long_gets_no_mark(tmp_path: Path) -> None:
+    world, clock = World(), MovableClock()
+    lease = timedelta(seconds=0.3)
+    limit = timedelta(seconds=0.2)
+    async with running(tmp_path / "p.db", world, clock=clock, lease=lease, send_limit=limit, poll=OFTEN) as here:
+        chat = world.dm(world.person("alice"))
+        hold = here.engine._on.budget.hold  # pyright: ignore[reportPrivateUsage]
+        hold(f"fake:bot:{chat.id}", 0.8)
+        await owe(here, chat.id, "hello", "n", clock)
+        shown = await chat.hears("hello")
+        assert shown.text == "hello"
+
+
+async def test_a_retry_comes_in_time_though_other_things_are_sent_meanwhile(tmp_path: Path) -> None:
+    world, clock = World(faults=Faults(busy_for=0.2)), MovableClock()
+    async with running(tmp_path / "p.db", world, clock=clock) as here:
+        alice, bob = world.person("alice"), world.person("bob")
+        chat, other = world.dm(alice), world.dm(bob)
+        world.luck.next.append(Mishap.BUSY)
+        await owe(here, chat.id, "hello", "n", clock)
+        await until(lambda: _tried(here, 1))
+        await owe(here, other.id, "elsewhere", "m", clock)
+        await other.hears("elsewhere")
+        await chat.hears("hello", within=2)

@@ -1,0 +1,217 @@
+"""An answer grows in the chat and ends as exactly one message with exactly the answer."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from palaver.agents.echo import EchoAgent
+from palaver.domain.transcript import ToolCall
+from palaver.domain.turn import Outbound
+from palaver.engine import words
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.faults import Faults, Mishap
+from palaver.platforms.kit.world import World
+from palaver.ports.adapter import Limits
+from palaver.ports.agent import Event, Final, Request, TextDelta, ToolCalled, ToolReturned
+from tests.engine.agents import Scripted, Slow, heard
+from tests.engine.gateway import NoPauses, running, until
+
+QUICK = Limits(draft_interval=0.0)
+STREAM = EchoAgent(streams=True, delay=0.01)
+
+
+async def test_an_answer_grows_and_ends_as_one_message_with_exactly_its_text(store_url: str) -> None:
+    async with running(store_url, agent=STREAM, limits=QUICK) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one two three four five")
+        await here.settled()
+        (shown,) = chat.shown
+        assert shown.text == "You said: one two three four five"
+        assert len(shown.earlier) >= 2
+        assert shown.reply_to == chat.said[0].id
+
+
+async def test_drafts_are_shown_at_a_bounded_rate(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", agent=STREAM, limits=Limits(draft_interval=10.0)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one two three four five")
+        await here.settled()
+        (shown,) = chat.shown
+        assert shown.text == "You said: one two three four five"
+        assert len(shown.earlier) == 1
+
+
+async def test_two_answers_grow_in_messages_of_their_own(tmp_path: Path) -> None:
+    world = World(repeats_safely=True)
+    limits = replace(QUICK, repeats_safely=True)
+    async with running(tmp_path / "p.db", world, agent=STREAM, limits=limits) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        for number in range(4):
+            await chat.say(alice, f"message number {number}")
+            await chat.hears(f"number {number}")
+            await here.settled()
+        assert [message.text for message in chat.shown] == [f"You said: message number {n}" for n in range(4)]
+
+
+async def test_a_draft_that_was_deleted_is_followed_by_the_answer(tmp_path: Path) -> None:
+    agent = Slow("growing")
+    async with running(tmp_path / "p.db", agent=agent, limits=QUICK) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        draft = await chat.hears("growing")
+        chat.messages.remove(draft)
+        agent.go.set()
+        await here.settled()
+        assert [message.text for message in chat.shown] == ["answer to: hello"]
+
+
+async def test_an_answer_in_the_place_of_a_deleted_draft_is_marked_when_it_may_be_a_duplicate(tmp_path: Path) -> None:
+    agent = Slow("growing")
+    async with running(tmp_path / "p.db", agent=agent, limits=QUICK, chance=NoPauses()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        draft = await chat.hears("growing")
+        chat.messages.remove(draft)
+        await asyncio.sleep(0.05)
+        agent.go.set()
+        await until(lambda: not agent.at_once)
+        here.world.luck.next.extend([Mishap.LOST_AFTER, Mishap.LOST_AFTER])
+        await here.settled()
+        texts = [message.text for message in chat.shown]
+        assert len(texts) == 1 or all(words.MAY_BE_DUPLICATE in text for text in texts[1:])
+
+
+async def test_a_long_answer_takes_the_place_of_its_draft_and_goes_on_in_the_same_thread(tmp_path: Path) -> None:
+    world = World(longest=100)
+    limits = Limits(text=100, draft_interval=0.0)
+    async with running(tmp_path / "p.db", world, agent=STREAM, limits=limits, burst_window=timedelta(0)) as here:
+        alice = world.person("alice")
+        group = world.group("friends", alice)
+        said = " ".join(f"word{number}" for number in range(30))
+        await group.say(alice, said, thread="5")
+        await here.settled()
+        assert len(group.shown) >= 3
+        assert " ".join(message.text for message in group.shown).split() == f"You said: {said}".split()
+        assert {message.thread for message in group.shown} == {"5"}
+        assert group.shown[0].earlier
+
+
+async def test_where_the_platform_cannot_edit_the_answer_comes_whole(tmp_path: Path) -> None:
+    world = World()
+
+    class Plain:
+        """The fake platform without edits."""
+
+        def __init__(self) -> None:
+            self._adapter = FakeAdapter(world)
+            self.platform, self.account, self.limits = self._adapter.platform, self._adapter.account, QUICK
+            self.run, self.send = self._adapter.run, self._adapter.send
+
+    async with running(tmp_path / "p.db", world, agent=STREAM, adapters=[Plain()]) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        await chat.say(alice, "one two three")
+        await here.settled()
+        (shown,) = chat.shown
+        assert (shown.text, shown.earlier) == ("You said: one two three", ())
+
+
+async def test_a_draft_that_hangs_does_not_hold_the_answer_up(tmp_path: Path) -> None:
+    world = World()
+
+    class Hanging(FakeAdapter):
+        async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+            if idempotency_key.startswith("draft"):
+                await asyncio.Event().wait()
+            return await super().send(outbound, idempotency_key=idempotency_key)
+
+    adapter = Hanging(world, limits=QUICK)
+    async with running(tmp_path / "p.db", world, agent=STREAM, adapters=[adapter], send_limit=timedelta(seconds=0.1)):
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        await chat.say(alice, "one two three")
+        await chat.hears("You said: one two three", within=2)
+
+
+async def test_a_draft_of_which_nobody_knows_the_id_stays_the_only_one(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", agent=STREAM, limits=QUICK) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        here.world.luck.next.append(Mishap.LOST_AFTER)
+        await chat.say(alice, "one two three four five")
+        await here.settled()
+        assert [message.text for message in chat.shown][1:] == ["You said: one two three four five"]
+
+
+async def test_drafts_are_dropped_before_answers_wait(tmp_path: Path) -> None:
+    world = World(interval=0.05, faults=Faults(busy_for=0.05))
+    limits = Limits(interval=0.05, draft_interval=0.0)
+    async with running(tmp_path / "p.db", world, agent=STREAM, limits=limits, acknowledges=False) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        for number in range(3):
+            await chat.say(alice, f"one two three four five {number}")
+        await chat.hears("five 2")
+        await here.settled()
+        rows = await here.rows("SELECT max(attempts) FROM outbox")
+        assert rows[0][0] == 1
+        assert len(chat.shown) == 3
+
+
+async def test_a_busy_platform_holds_drafts_and_answers_alike(tmp_path: Path) -> None:
+    world = World(faults=Faults(busy_for=0.3))
+    async with running(tmp_path / "p.db", world, agent=STREAM, limits=QUICK) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        world.luck.next.append(Mishap.BUSY)
+        began = asyncio.get_running_loop().time()
+        await chat.say(alice, "one two")
+        await chat.hears("You said: one two")
+        assert asyncio.get_running_loop().time() - began >= 0.3
+        await here.settled()
+        rows = await here.rows("SELECT attempts FROM outbox")
+        assert [row[0] for row in rows] == [1]
+
+
+async def _looks_first(request: Request) -> AsyncGenerator[Event]:
+    call = ToolCall(id=f"c{request.turn}", name="look")
+    yield TextDelta("let me look")
+    yield ToolCalled(calls=(call,), text="let me look")
+    yield ToolReturned(call=call.id, text="seen")
+    if heard(request).endswith("wait"):
+        await asyncio.Event().wait()
+    yield Final(text="there it is")
+
+
+async def test_what_was_shown_before_a_tool_call_is_kept_when_the_answer_is_stopped(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", agent=Scripted(_looks_first), limits=QUICK) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "wait")
+        await chat.hears("let me look")
+        await chat.say(alice, "/stop")
+        await chat.hears("Stopping.")
+        await here.settled()
+        assert chat.shown[0].text == "let me look …"
+
+
+async def test_a_failed_answer_leaves_no_half_message_behind(tmp_path: Path) -> None:
+    async def breaks(_request: Request) -> AsyncGenerator[Event]:
+        yield TextDelta("half an answer")
+        await asyncio.sleep(0.03)
+        raise ValueError
+
+    async with running(tmp_path / "p.db", agent=Scripted(breaks), limits=QUICK) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await here.settled()
+        (shown,) = chat.shown
+        assert shown.text == words.SORRY
