@@ -20,6 +20,8 @@ __all__ = ["app", "main", "palaver", "run", "take_tour"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _GROUPS = {
+    "chat": Later("chat", "palaver.cli.chat", "Talk to the agent in the terminal."),
+    "up": Later("up", "palaver.cli.up", "Run the gateway in the foreground."),
     "explain": Later("explain", "palaver.cli.explain", "Why Palaver decides as it does."),
     "sessions": Later("sessions", "palaver.cli.sessions", "Look at, find, keep and remove conversations."),
     "fate": Later("fate", "palaver.cli.fate", "What became of a message, in or out."),

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from palaver.domain.errors import StoreUnavailable
+from palaver.domain.key import SessionKey
 from palaver.domain.pseudonym import Pseudonyms
+from palaver.domain.source import Source
 from palaver.domain.turn import account_text
 from palaver.engine.delivery import Deliveries
 from palaver.engine.ground import Ground
@@ -91,6 +93,10 @@ class Engine:
     def health(self) -> Mapping[str, Health]:
         """How each account is doing."""
         return self._serving.health
+
+    async def key_of(self, source: Source) -> SessionKey:
+        """Which conversation it is, where this source speaks."""
+        return await self._intake.key_of(source)
 
     def adopt(self, options: Options) -> None:
         """From now on other options hold. What has begun under the old ones is not begun anew."""

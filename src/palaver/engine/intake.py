@@ -57,12 +57,18 @@ class Intake:
         known = await self._people()
         message = replace(inbound, source=self._placed(inbound.source, known))
         access = decide_access(message.source, trust, (*self._on.options.grants, *known.grants), pairing=False)
-        key = derive_key(message.source, self._on.options.scopes.find(message.source).value)
+        key = self._key(message.source)
         # Several may be handed over at once: within a conversation they are accepted in the order they came.
         async with self._line.passing(key.text):
             number = await self._accept(message, key, access)
         if number is not None and access.verdict is Verdict.ALLOW:
             await self._classify(message, key, number, access.role)
+
+    async def key_of(self, source: Source) -> SessionKey:
+        return self._key(self._placed(source, await self._people()))
+
+    def _key(self, placed: Source) -> SessionKey:
+        return derive_key(placed, self._on.options.scopes.find(placed).value)
 
     async def _people(self) -> _Acquaintance:
         if self._changed.is_set():

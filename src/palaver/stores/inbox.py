@@ -15,15 +15,29 @@ from palaver.ports.work import Lock, Notify, Row, Steps, Value, Work, work
 from palaver.stores import outbox
 from palaver.stores.records import INBOX_COLUMNS, inbound_body, micros, received_of
 
-__all__ = ["OPEN_TURN", "accept", "claimable", "depth", "inbox_row", "obey", "put_into_turn", "refuse", "waiting"]
+__all__ = [
+    "OPEN_TURN",
+    "RUNNING",
+    "accept",
+    "claimable",
+    "dedup_name",
+    "depth",
+    "inbox_row",
+    "obey",
+    "put_into_turn",
+    "refuse",
+    "waiting",
+]
 
 OPEN_TURN = "('running', 'parked', 'interrupted')"
 """The states of a turn that keeps its conversation from beginning another."""
+RUNNING = f"state IN {OPEN_TURN} AND state = 'running'"
+"""In the words of the index that finds it."""
 _LOOK = Notify(INBOX)
 _MOST_WAITING = 64
 
 
-def _dedup(source: Source) -> str | None:
+def dedup_name(source: Source) -> str | None:
     """What makes a redelivery the same message; a message without an id cannot be known again."""
     if source.message_id is None:
         return None
@@ -49,7 +63,7 @@ def accept(
     rows = yield (
         "INSERT INTO inbox (dedup, key, state, received, reason, body) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (dedup) DO NOTHING RETURNING no",
-        (_dedup(inbound.source), key.text, state.value, micros(now), refused, inbound_body(inbound, role)),
+        (dedup_name(inbound.source), key.text, state.value, micros(now), refused, inbound_body(inbound, role)),
     )
     if not rows:
         return None
@@ -60,7 +74,7 @@ def accept(
 
 
 def _tell_running(key: SessionKey, now: datetime, while_busy: Outbound | None) -> Steps[None]:
-    busy = yield "SELECT no FROM turns WHERE key = ? AND state = 'running'", (key.text,)
+    busy = yield f"SELECT no FROM turns WHERE key = ? AND {RUNNING}", (key.text,)
     if busy:
         yield Notify(key_topic(key))
     if busy and while_busy:

@@ -1,0 +1,100 @@
+"""`palaver chat`: a conversation in the terminal, through the gateway that runs, or else one of its own."""
+
+import asyncio
+import getpass
+import signal
+import sys
+from collections.abc import AsyncGenerator, AsyncIterable, Coroutine
+from typing import Annotated
+
+import typer
+
+from palaver.cli.hosting import Host
+from palaver.cli.output import complain
+from palaver.cli.place import StoreOption
+from palaver.cli.up import TEMPORARY, configuration
+from palaver.config.model import Config
+from palaver.domain.errors import BadArgument, StoreInUse, StoreUnavailable
+from palaver.platforms.terminal.client import Client, Screen
+from palaver.platforms.terminal.pipe import PipeScreen, lines, say_all
+from palaver.platforms.terminal.screen import LiveScreen
+
+__all__ = ["EXAMPLES", "app", "chat"]
+
+EXAMPLES = {"chat": 'palaver chat -m "What is on today?"'}
+_INTERRUPTED = 130
+_LONGEST_NAME = 100
+
+app = typer.Typer(rich_markup_mode=None)
+
+Chat = Annotated[str, typer.Option("--chat", metavar="NAME", help="Which of your conversations in the terminal.")]
+Message = Annotated[
+    str | None, typer.Option("--message", "-m", help="Say this, print the answer, and leave.", show_default=False)
+]
+
+
+@app.command(
+    help="Talk to the agent. Where a gateway runs it is used, else one is started for as long as you talk. In a pipe"
+    f" every line is answered.\n\n{EXAMPLES['chat']}"
+)
+def chat(*, chat: Chat = "main", message: Message = None, store: StoreOption = None) -> None:
+    if not 0 < len(chat) <= _LONGEST_NAME:
+        raise BadArgument("--chat cannot be", found=chat, allowed=f"1 to {_LONGEST_NAME} characters", example="work")
+    try:
+        asyncio.run(_talk(configuration(store), chat, message))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise typer.Exit(_INTERRUPTED) from None
+    except (StoreInUse, StoreUnavailable) as error:
+        complain(str(error), as_json=False)
+        raise typer.Exit(TEMPORARY) from error
+
+
+async def _talk(config: Config, name: str, message: str | None) -> None:
+    task = asyncio.current_task()
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(ending, lambda: task and task.cancel())
+    is_live = message is None and sys.stdin.isatty() and sys.stdout.isatty()
+    async with Host(config) as host:
+        if is_live:
+            await _live(host, config, name)
+        else:
+            client = _client(host, name, PipeScreen(sys.stdout))
+            await _while_connected(client, say_all(client, lines() if message is None else _only(message), sys.stderr))
+
+
+async def _live(host: Host, config: Config, name: str) -> None:
+    def interrupt() -> bool:
+        if client.waits:
+            client.say("/stop")
+            return True
+        return False
+
+    screen = LiveScreen(config.data_dir / "history", interrupt)
+    client = _client(host, name, screen)
+    await _while_connected(client, _say(client, screen.lines()))
+
+
+def _client(host: Host, name: str, screen: Screen) -> Client:
+    return Client(host.dial, name, screen, getpass.getuser())
+
+
+async def _say(client: Client, typed: AsyncIterable[str]) -> None:
+    async for line in typed:
+        client.say(line)
+
+
+async def _only(message: str) -> AsyncGenerator[str]:
+    yield message
+
+
+async def _while_connected(client: Client, talk: Coroutine[None, None, None]) -> None:
+    """Until the talk is over, or there is no way to any gateway."""
+    tasks = {asyncio.create_task(client.run()), asyncio.create_task(talk)}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,79 @@
+"""The way to a gateway: to the one that runs, or else to one in this process."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from datetime import timedelta
+from logging.handlers import RotatingFileHandler
+from typing import Self
+
+from palaver.config.model import Config
+from palaver.domain.errors import StoreInUse
+from palaver.gateway import Gateway, terminal_socket
+from palaver.observing.logs import HumanFormat
+from palaver.platforms.terminal.socket import Streams, dial
+
+__all__ = ["Host"]
+
+_GRACE = 15.0
+"""Seconds in which a gateway that went away may come back before another takes its place."""
+_PATIENCE = 10.0
+"""Seconds in which a gateway that owns the store must answer."""
+_PAUSE = 0.02
+_LONGEST_LOG = 1_000_000
+
+
+class Host:
+    """Use it as a context manager: a gateway of its own ends with it, in good order."""
+
+    def __init__(self, config: Config) -> None:
+        # Whoever leaves does not want to wait: a turn that is cut off goes on the next time.
+        hurried = config.limits.model_copy(update={"drain_limit": timedelta()})
+        self._config = config.model_copy(update={"limits": hurried})
+        self._path = terminal_socket(config)
+        self._gateway: Gateway | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._was_there = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._gateway and self._serving:
+            self._gateway.end()
+            await asyncio.wait({self._serving})
+
+    async def dial(self) -> Streams:
+        """Raises what keeps a gateway from starting."""
+        now = asyncio.get_running_loop().time
+        start_at, give_up_at = now() + (_GRACE if self._was_there else 0), now() + _GRACE + _PATIENCE
+        while True:
+            with suppress(OSError):
+                streams = await dial(self._path)
+                self._was_there = True
+                return streams
+            if now() >= start_at:
+                self._have_one(until=give_up_at - now())
+            await asyncio.sleep(_PAUSE)
+
+    def _have_one(self, until: float) -> None:
+        """Start one, if there is none or it has ended because another was quicker."""
+        if self._serving and not self._serving.done():
+            return
+        if self._serving and (error := self._serving.exception()):
+            if not isinstance(error, StoreInUse) or until < 0:
+                raise error
+        else:
+            self._keep_log()
+        self._gateway = Gateway(self._config)
+        self._serving = asyncio.create_task(self._gateway.serve())
+
+    def _keep_log(self) -> None:
+        """In a file: the terminal belongs to the conversation."""
+        file = self._config.data_dir / "chat.log"
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+        handler = RotatingFileHandler(file, maxBytes=_LONGEST_LOG, backupCount=1, encoding="utf-8")
+        handler.setFormatter(HumanFormat(colours=False))
+        logging.getLogger().handlers[:] = [handler]
+        logging.getLogger("palaver").setLevel(self._config.log.level.upper())

@@ -1,0 +1,77 @@
+"""`palaver up`: the gateway in the foreground."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import typer
+
+from palaver.cli.output import complain
+from palaver.cli.place import StoreOption
+from palaver.config.loading import load
+from palaver.config.model import Config
+from palaver.domain.errors import InvalidInput, StoreError, StoreInUse, StoreUnavailable
+from palaver.gateway import Gateway
+from palaver.observing.logs import configure_logs
+from palaver.observing.metered import metered
+from palaver.platforms.catalog import PLATFORMS
+
+__all__ = ["EXAMPLES", "TEMPORARY", "app", "configuration", "up"]
+
+log = logging.getLogger(__name__)
+
+EXAMPLES = {"up": "palaver up"}
+
+# As sysexits.h has them, for whoever supervises us: whether a restart may help.
+_WRONG_CONFIGURATION = 2
+_INTERNAL = 70
+TEMPORARY = 75
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(
+    help="Run the gateway until it is told to end: once (Ctrl-C, SIGTERM) it finishes its work, twice it stops at once."
+    f" SIGHUP reads the configuration again.\n\n{EXAMPLES['up']}"
+)
+def up(*, store: StoreOption = None) -> None:
+    config = configuration(store)
+    configure_logs(config.log.level, config.log.format, sys.stderr)
+    try:
+        with metered(config.metrics.port) as meter:
+            asyncio.run(_serve(Gateway(config, meter=meter), store))
+    except (StoreInUse, StoreUnavailable) as error:
+        complain(str(error), as_json=False)
+        raise typer.Exit(TEMPORARY) from error
+    except StoreError as error:
+        complain(str(error), as_json=False)
+        raise typer.Exit(_WRONG_CONFIGURATION) from error
+    except InvalidInput:
+        raise
+    except Exception as error:
+        log.exception("the gateway broke", extra={"action": "gateway.broke"})
+        raise typer.Exit(_INTERNAL) from error
+
+
+def configuration(store: str | None) -> Config:
+    """What the files and the environment say, and the store that a command was given."""
+    config = load(Path.cwd(), os.environ, PLATFORMS)
+    return config if store is None else config.model_copy(update={"store": store})
+
+
+async def _serve(gateway: Gateway, store: str | None) -> None:
+    loop = asyncio.get_running_loop()
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(ending, gateway.end)
+    loop.add_signal_handler(signal.SIGHUP, _reload, gateway, store)
+    await gateway.serve()
+
+
+def _reload(gateway: Gateway, store: str | None) -> None:
+    try:
+        gateway.reload(configuration(store))
+    except InvalidInput as error:
+        log.error("the configuration stays as it was: %s", error, extra={"action": "reload.refused"})  # noqa: TRY400

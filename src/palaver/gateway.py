@@ -1,0 +1,168 @@
+"""The gateway: the composition root. Store, adapters, agent and engine, put together, started, drained and stopped."""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from palaver.agents.echo import EchoAgent
+from palaver.commands.registry import Registry
+from palaver.commands.standard import standard_commands
+from palaver.config.model import Config
+from palaver.domain.errors import NotFound, StoreUnavailable
+from palaver.domain.key import SessionKey
+from palaver.domain.session import Principal
+from palaver.domain.source import Source
+from palaver.domain.transcript import Role
+from palaver.engine.engine import Engine
+from palaver.platforms.terminal.adapter import TerminalAdapter
+from palaver.platforms.terminal.socket import socket_path
+from palaver.platforms.terminal.wire import CommandLine, Said
+from palaver.ports.agent import Agent
+from palaver.ports.clock import SystemClock
+from palaver.ports.hooks import Happening
+from palaver.ports.meter import Meter, NoMeter
+from palaver.stores import glance
+from palaver.stores.opening import open_store, sqlite_path
+from palaver.stores.store import Store
+
+__all__ = ["Gateway", "terminal_socket"]
+
+log = logging.getLogger(__name__)
+
+_RECAP = 6
+_LOOK_AGAIN = 1.0
+_FIXED = ("data_dir", "store", "agent", "log", "metrics")
+"""What a running gateway cannot change."""
+
+
+class Gateway:
+    """`serve` until `end` is asked for: once for a quiet end, twice for one at once."""
+
+    def __init__(self, config: Config, *, meter: Meter | None = None) -> None:
+        self._config = config
+        self._meter = meter or NoMeter()
+        self._engine: Engine | None = None
+        self._quietly = asyncio.Event()
+        self._at_once = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Raises StoreInUse, saying by whom, where another gateway owns the store."""
+        async with await open_store(self._config.store, exclusive=True) as store:
+            self._engine = engine = self._assemble(store)
+            serving = asyncio.create_task(engine.serve())
+            log.info("the gateway is up", extra={"action": "gateway.up"})
+            try:
+                await _first(serving, self._quietly.wait())
+                await _first(serving, engine.drain(), self._at_once.wait())
+            finally:
+                serving.cancel()
+                with suppress(asyncio.CancelledError):
+                    await serving
+        log.info("the gateway is down", extra={"action": "gateway.down"})
+
+    def end(self) -> None:
+        if self._quietly.is_set():
+            log.warning("stopping at once", extra={"action": "gateway.stop"})
+            self._at_once.set()
+        self._quietly.set()
+
+    def reload(self, config: Config) -> None:
+        """Whatever can change while the gateway runs is from now on as this configuration says."""
+        for name in _FIXED:
+            if getattr(config, name) != getattr(self._config, name):
+                log.warning("a change of %s waits for a restart", name, extra={"action": "reload.waits"})
+        if self._engine is not None:
+            self._engine.adopt(config.options())
+        log.info("the configuration was read again", extra={"action": "reload"})
+
+    def _assemble(self, store: Store) -> Engine:
+        alone = sqlite_path(self._config.store) is not None
+        commands, clock = standard_commands(store), SystemClock()
+
+        async def key_of(source: Source) -> SessionKey:
+            return await engine.key_of(source)
+
+        desk = _Desk(store, commands, key_of)
+        terminal = TerminalAdapter(
+            terminal_socket(self._config),
+            desk,
+            clock,
+            # Where several gateways share a store, each has the terminals of its own machine.
+            account=None if alone else socket.gethostname(),
+        )
+        engine = Engine(
+            store=store,
+            adapters=[terminal],
+            agent=_agent(self._config),
+            commands=commands,
+            options=self._config.options(),
+            clock=clock,
+            worker=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+            alone=alone,
+            hooks=[desk.notice],
+            meter=self._meter,
+        )
+        return engine
+
+
+def terminal_socket(config: Config) -> Path:
+    """Where terminals find the gateway of this store."""
+    file = sqlite_path(config.store)
+    return socket_path(config.data_dir, str(file.resolve()) if file else config.store)
+
+
+def _agent(config: Config) -> Agent:
+    choice = config.agent
+    return EchoAgent(delay=choice.delay.total_seconds(), streams=choice.streams)
+
+
+async def _first(serving: "asyncio.Task[None]", *others: Awaitable[object]) -> None:
+    """Until one of the others is done. What goes wrong in the engine, or in them, is raised."""
+    waits = [asyncio.ensure_future(each) for each in others]
+    try:
+        done, _ = await asyncio.wait({serving, *waits}, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+class _Desk:
+    """What terminals ask, answered from the store."""
+
+    def __init__(self, store: Store, commands: Registry, key_of: Callable[[Source], Awaitable[SessionKey]]) -> None:
+        self._store = store
+        self._commands = commands
+        self._key_of = key_of
+        self._news = asyncio.Event()
+
+    async def notice(self, _happening: Happening) -> None:
+        """Something was done that somebody may wait for."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def commands(self) -> Sequence[CommandLine]:
+        return [CommandLine(name=name, help=command.help) for name, command in sorted(self._commands.table.items())]
+
+    async def recap(self, source: Source) -> Sequence[Said]:
+        principal = Principal.speaking(source)
+        with suppress(NotFound):
+            entries = await self._store.read(glance.last_words(await self._key_of(source), principal, _RECAP))
+            return [Said(by_person=entry.role is Role.USER, text=entry.text) for entry in entries if entry.text.strip()]
+        return []
+
+    async def answered(self, source: Source) -> str | None:
+        while True:
+            news = self._news
+            with suppress(StoreUnavailable):
+                if answered := await self._store.read(glance.answered(source)):
+                    return answered.refused
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_AGAIN):
+                    await news.wait()

@@ -1,0 +1,159 @@
+"""The client: the end of the wire at which people sit. It outlives gateways, and repeats what it said until settled."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+from uuid import uuid4
+
+from palaver.domain.errors import BadArgument
+from palaver.platforms.terminal.socket import Streams
+from palaver.platforms.terminal.wire import (
+    LONGEST_TEXT,
+    FromGateway,
+    FromTerminal,
+    Heard,
+    Hello,
+    Say,
+    Settled,
+    Show,
+    Shown,
+    Typing,
+    Welcome,
+    encoded,
+    read_gateway,
+)
+
+__all__ = ["Client", "Screen"]
+
+_PAUSE = 0.05
+_MOST_REMEMBERED = 500
+
+
+class Screen(Protocol):
+    """Where a terminal shows things."""
+
+    def welcome(self, welcome: Welcome) -> None:
+        """The gateway is there, for the first time or again."""
+        ...
+
+    def lost(self) -> None:
+        """The gateway has gone away."""
+        ...
+
+    def show(self, message: str, text: str, *, growing: bool) -> None:
+        """A message, or a new state of one that was growing."""
+        ...
+
+    def heard(self, text: str) -> None:
+        """Somebody said this at another terminal."""
+        ...
+
+    def typing(self) -> None: ...
+
+
+class _Lost(Exception):
+    """The gateway has gone away."""
+
+
+class Client:
+    def __init__(self, dial: Callable[[], Awaitable[Streams]], chat: str, screen: Screen, name: str = "") -> None:
+        self._dial = dial
+        self._chat = chat
+        self._name = name
+        self._screen = screen
+        self._writer: asyncio.StreamWriter | None = None
+        self._unsettled: dict[str, tuple[Say, asyncio.Future[str | None]]] = {}
+        self._seen: dict[str, Show | None] = {}
+        """The last state of every message that was shown or heard, by its id."""
+
+    @property
+    def waits(self) -> bool:
+        """Something that was said is not answered yet."""
+        return bool(self._unsettled)
+
+    def say(self, text: str) -> "asyncio.Future[str | None]":
+        """Done when nothing more will come in answer; gives the reason if it was refused."""
+        if len(text) > LONGEST_TEXT:
+            raise BadArgument(
+                "A message cannot be that long:",
+                found=f"{len(text)} characters",
+                allowed=f"at most {LONGEST_TEXT}",
+                example="several shorter messages",
+            )
+        said = Say(id=uuid4().hex, text=text, name=self._name)
+        settled: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._unsettled[said.id] = said, settled
+        self._tell(said)
+        return settled
+
+    async def run(self) -> None:
+        """Be connected, and again whenever the connection is lost, until cancelled."""
+        while True:
+            reader, writer = await self._dial()
+            try:
+                await self._converse(reader, writer)
+            except _Lost:
+                self._screen.lost()
+            finally:
+                self._writer = None
+                writer.close()
+            await asyncio.sleep(_PAUSE)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(encoded(Hello(chat=self._chat, known=tuple(self._seen))))
+        welcome = await _next(reader)
+        if not isinstance(welcome, Welcome):
+            raise _Lost
+        self._screen.welcome(welcome)
+        self._writer = writer
+        for said, _ in self._unsettled.values():
+            self._tell(said)
+        while True:
+            self._take(await _next(reader))
+
+    def _take(self, told: FromGateway) -> None:
+        match told:
+            case Show():
+                self._show(told)
+                self._tell(Shown(number=told.number))
+            case Heard(id=said, text=text) if self._is_new(said, None):
+                self._screen.heard(text)
+            case Typing():
+                self._screen.typing()
+            case Settled(id=said) if said in self._unsettled:
+                _, settled = self._unsettled.pop(said)
+                if not settled.done():
+                    settled.set_result(told.refused)
+            case _:
+                pass
+
+    def _show(self, show: Show) -> None:
+        before = self._seen.get(show.id)
+        if not before or (before.text, before.growing) != (show.text, show.growing):
+            self._remember(show.id, show)
+            self._screen.show(show.id, show.text, growing=show.growing)
+
+    def _is_new(self, message: str, show: Show | None) -> bool:
+        if message in self._seen:
+            return False
+        self._remember(message, show)
+        return True
+
+    def _remember(self, message: str, show: Show | None) -> None:
+        self._seen[message] = show
+        while len(self._seen) > _MOST_REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+
+    def _tell(self, value: FromTerminal) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(encoded(value))
+
+
+async def _next(reader: asyncio.StreamReader) -> FromGateway:
+    try:
+        told = await read_gateway(reader)
+    except (OSError, ValueError) as error:
+        raise _Lost from error
+    if told is None:
+        raise _Lost
+    return told

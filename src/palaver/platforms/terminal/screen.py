@@ -1,0 +1,151 @@
+"""The screen of a conversation: a line to type in, answers that grow above it, commands that complete themselves."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncGenerator, Callable, Iterable
+from pathlib import Path
+
+from prompt_toolkit import PromptSession, print_formatted_text
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+from palaver.platforms.terminal.printable import printable
+from palaver.platforms.terminal.wire import CommandLine, Welcome
+
+__all__ = ["LiveScreen"]
+
+_PROMPT = "> "
+_LONGEST_RECAP = 240
+_DIM, _BOLD = "ansibrightblack", "bold"
+
+
+class LiveScreen:
+    """`lines` gives what is typed. Ctrl-C calls `interrupt`, or clears the line where that says there was nothing."""
+
+    def __init__(self, history: Path, interrupt: Callable[[], bool]) -> None:
+        history.touch(mode=0o600)
+        self._commands: tuple[CommandLine, ...] = ()
+        self._interrupt = interrupt
+        self._growing: tuple[str, str] | None = None
+        """The id of the message that is being written, and its text so far."""
+        self._note = ""
+        self._is_new = True
+        self._printing: set[asyncio.Future[None]] = set()
+        self._session: PromptSession[str] = PromptSession(
+            self._above,
+            history=FileHistory(str(history)),
+            completer=_Commands(lambda: self._commands),
+            key_bindings=self._keys(),
+        )
+
+    async def lines(self) -> AsyncGenerator[str]:
+        """Until Ctrl-D."""
+        while True:
+            try:
+                line = await self._session.prompt_async()
+            except EOFError:
+                break
+            if line.strip():
+                yield line
+        await self.rest()
+
+    async def rest(self) -> None:
+        """Until everything is printed, also what was only half written."""
+        self._leave()
+        while self._printing:
+            await asyncio.wait(self._printing)
+
+    # What the gateway tells
+
+    def welcome(self, welcome: Welcome) -> None:
+        self._commands, self._note = welcome.commands, ""
+        if self._is_new:
+            for said in welcome.recap:
+                self._print(f"{_PROMPT if said.by_person else ''}{_shortened(said.text)}", _DIM)
+        self._is_new = False
+        self._draw()
+
+    def lost(self) -> None:
+        self._note = "the gateway is away; looking for it …"
+        self._draw()
+
+    def show(self, message: str, text: str, *, growing: bool) -> None:
+        if self._growing and self._growing[0] != message and growing:
+            self._leave()
+        if growing:
+            self._growing = message, text
+            self._draw()
+            return
+        if self._growing and self._growing[0] == message:
+            self._growing = None
+        self._note = ""
+        self._print(text)
+
+    def heard(self, text: str) -> None:
+        self._print(f"{_PROMPT}{text}", _DIM)
+
+    def typing(self) -> None:
+        self._note = "…"
+        self._draw()
+
+    # Drawing
+
+    def _leave(self) -> None:
+        """What will not be finished stays as it is."""
+        if self._growing:
+            self._print(f"{self._growing[1]} …")
+            self._growing = None
+
+    def _print(self, text: str, style: str = "") -> None:
+        written = FormattedText([(style, printable(text))])
+        printing = asyncio.ensure_future(run_in_terminal(lambda: print_formatted_text(written)))
+        self._printing.add(printing)
+        printing.add_done_callback(self._printing.discard)
+
+    def _draw(self) -> None:
+        self._session.app.invalidate()
+
+    def _above(self) -> FormattedText:
+        """What stands above the line: the end of the growing answer, as much as there is room for."""
+        size = shutil.get_terminal_size()
+        text = _tail(printable(self._growing[1]), size.columns, size.lines // 2) if self._growing else ""
+        parts = [("", f"{text}\n" if text else ""), (_DIM, f"{self._note}\n" if self._note else ""), (_BOLD, _PROMPT)]
+        return FormattedText(parts)
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        @keys.add("c-c")
+        @keys.add("<sigint>")
+        def _(event: KeyPressEvent) -> None:
+            if not self._interrupt():
+                event.current_buffer.reset()
+
+        return keys
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_RECAP else f"{text[:_LONGEST_RECAP].rstrip()} …"
+
+
+def _tail(text: str, columns: int, rows: int) -> str:
+    """The last lines of it, broken as the terminal would."""
+    broken = [line[at : at + columns] for line in text.split("\n") for at in range(0, max(len(line), 1), columns)]
+    return "\n".join(broken[-rows:])
+
+
+class _Commands(Completer):
+    def __init__(self, commands: Callable[[], Iterable[CommandLine]]) -> None:
+        self._commands = commands
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
+        typed = document.text_before_cursor
+        if typed.startswith("/") and " " not in typed:
+            for command in self._commands():
+                if command.name.startswith(typed[1:].lower()):
+                    name, meaning = printable(command.name), printable(command.help)
+                    yield Completion(f"/{name}", start_position=-len(typed), display_meta=meaning)

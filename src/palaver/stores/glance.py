@@ -1,0 +1,66 @@
+"""A glance at a conversation: whether a message is answered, and what was said last. Looking changes nothing."""
+
+from dataclasses import dataclass
+
+from palaver.domain.ids import encode_id
+from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import InboxState
+from palaver.domain.session import Principal
+from palaver.domain.source import Source
+from palaver.domain.transcript import Entry
+from palaver.domain.turn import account_text
+from palaver.ports.work import Steps, work
+from palaver.stores.inbox import dedup_name
+from palaver.stores.outbox import REPLIES
+from palaver.stores.records import entries_of
+from palaver.stores.sessions import get_visible, open_by_key
+from palaver.stores.transcript import SEQS
+
+__all__ = ["Answered", "answered", "last_words"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answered:
+    """Nothing more will come in answer to a message, unless somebody allows it."""
+
+    refused: str | None = None
+    """Why it was not let in."""
+
+
+@work
+def answered(source: Source) -> Steps[Answered | None]:
+    """None while the message waits or is worked on, and while anything is still owed to its chat.
+
+    Where the conversation itself waits for somebody's permission, nothing will come either.
+    """
+    rows = yield (
+        "SELECT i.state, i.reason FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.dedup = ?"
+        " AND (i.turn_no IS NULL OR t.state NOT IN ('running', 'interrupted')) AND (i.state <> 'waiting'"
+        " OR EXISTS (SELECT 1 FROM turns p WHERE p.key = i.key AND p.state = 'parked'))",
+        (dedup_name(source),),
+    )
+    if not rows:
+        return None
+    owed = yield (
+        "SELECT 1 FROM outbox WHERE account = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
+        (account_text(source.platform, source.account), encode_id(source.chat or source.participant or "")),
+    )
+    state, reason = rows[0]
+    return None if owed else Answered(refused=reason if state == InboxState.REFUSED.value else None)
+
+
+@work
+def last_words(key: SessionKey, principal: Principal, limit: int) -> Steps[list[Entry]]:
+    """What people and the agent said last in a conversation, oldest first; not what is still owed to the chat."""
+    session = yield from open_by_key(key)
+    if session is None:
+        return []
+    session = yield from get_visible(session.id, principal)
+    rows = yield (
+        "SELECT body FROM entries e WHERE id >= ? AND id < ? AND hidden_by IS NULL AND observed = 0"
+        " AND (role = 'user' OR (role = 'assistant' AND NOT EXISTS (SELECT 1 FROM outbox o"
+        "  WHERE o.id >= e.turn_no * ? AND o.id < (e.turn_no + 1) * ? AND o.state IN ('due', 'claimed'))))"
+        " ORDER BY id DESC LIMIT ?",
+        (session.number * SEQS, (session.number + 1) * SEQS, REPLIES, REPLIES, limit),
+    )
+    return entries_of(row[0] for row in reversed(rows))
