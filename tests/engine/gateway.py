@@ -83,12 +83,14 @@ class Bench:
         await until(self._is_settled)
 
     async def _is_settled(self) -> bool:
+        if self.world.unacknowledged():
+            return False
         rows = await self.rows(
             "SELECT (SELECT count(*) FROM inbox WHERE state = 'waiting')"
             " + (SELECT count(*) FROM turns WHERE state IN ('running', 'interrupted'))"
             " + (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed'))"
         )
-        return rows[0][0] == 0 and not self.world.unacknowledged()
+        return rows[0][0] == 0
 
 
 @work

@@ -97,6 +97,8 @@ class Outbound:
     reply_to: str | None = None
     edits: str | None = None
     """The receipt of a draft that this text takes the place of."""
+    mirror: str | None = None
+    """The key of a conversation whose agent is to know, once it has arrived, that it was said there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

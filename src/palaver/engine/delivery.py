@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 from heapq import heappop, heappush
 
 from palaver.domain.errors import StaleFence
+from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import OutboxState
+from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Delivery, Outbound
 from palaver.engine import words
 from palaver.engine.ground import Ground
@@ -214,13 +216,22 @@ class Deliveries:
             self.on.meter.count("sends_dead")
 
     async def _arrived(self, delivery: Delivery, receipt: str) -> None:
-        await self._settle(delivery, OutboxState.DELIVERED, receipt=receipt)
-        if delivery.is_gone:
-            await self.on.surely(self.on.store.places.chat_there(delivery.outbound))
         now = self.on.clock.now()
+        await self.on.surely(self._arrive(delivery, receipt, now))
+        log.info("send delivered", extra={"action": "send.settled", "delivery": delivery.number})
         self.on.happenings.tell(
             Happening(kind=Kind.MESSAGE_DELIVERED, at=now, delivery=delivery.number, turn=delivery.turn)
         )
+
+    @work
+    def _arrive(self, delivery: Delivery, receipt: str, now: datetime) -> Steps[None]:
+        outbound, store = delivery.outbound, self.on.store
+        yield from store.outbox.settle_send(delivery, self.on.worker, OutboxState.DELIVERED, receipt=receipt)
+        if delivery.is_gone:
+            yield from store.places.chat_there(outbound)
+        if outbound.mirror is not None:
+            entry = Entry(seq=0, role=Role.ASSISTANT, at=now, text=outbound.text, message_id=receipt)
+            yield from store.transcripts.add(SessionKey.parse(outbound.mirror), entry)
 
     async def _unclear(self, delivery: Delivery, error: str) -> None:
         safe = self.is_safe(delivery.outbound) and self._has_patience(delivery)

@@ -18,6 +18,7 @@ from palaver.stores.sessions import get_visible, open_by_key, refuse_busy
 __all__ = [
     "JOURNAL",
     "SEQS",
+    "add",
     "append",
     "compact",
     "journal",
@@ -66,6 +67,18 @@ def load_all(session: str, principal: Principal) -> Steps[list[Entry]]:
         entry if row[1] is None else entry._replace(hidden_by=str(row[1]))
         for entry, row in zip(entries, rows, strict=True)
     ]
+
+
+@work
+def add(key: SessionKey, entry: Entry) -> Steps[bool]:
+    """Write down what was said in a conversation outside of its turns. False if none is open there."""
+    rows = yield (
+        "UPDATE sessions SET next_seq = next_seq + 1 WHERE key = ? AND ended IS NULL RETURNING no, next_seq",
+        (key.text,),
+    )
+    for number, next_seq in rows:
+        yield from append(number, next_seq - 1, [prepare(entry)])
+    return bool(rows)
 
 
 def append(session_number: int, first_seq: int, entries: Sequence[Prepared], turn: int | None = None) -> Steps[None]:

@@ -1,0 +1,106 @@
+"""Who is let in, who is refused with a reason, and under which name people are known."""
+
+from pathlib import Path
+
+from palaver.domain.access import AccessRole, Effect, Grant
+from palaver.platforms.kit.world import World
+from tests.engine.agents import Slow, noted
+from tests.engine.gateway import Bench, MovableClock, running, until
+from tests.engine.mouth import Mouth
+
+
+async def inbox(here: Bench) -> list[tuple[str, str | None]]:
+    return [(row[0], row[1]) for row in await here.rows("SELECT state, reason FROM inbox ORDER BY no")]
+
+
+async def test_a_stranger_is_refused_with_a_reason_and_hears_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", grants=()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "let me in")
+        await chat.say(alice, "/status")
+        await here.settled()
+        assert chat.shown == []
+        assert await inbox(here) == [("refused", "a stranger: no grant matches and pairing is off")] * 2
+
+
+async def test_a_bot_is_refused_unless_a_grant_names_bots(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        robot = here.world.person("robot", is_bot=True)
+        chat = here.world.dm(robot)
+        await chat.say(robot, "beep")
+        await here.settled()
+        assert await inbox(here) == [("refused", "the sender is a bot and no grant names bots")]
+
+
+async def test_a_grant_given_while_the_gateway_runs_holds_at_once_and_so_does_its_end(store_url: str) -> None:
+    clock = MovableClock()
+    async with running(store_url, clock=clock, grants=()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "before")
+        await here.settled()
+        grant = Grant(platform="fake", role=AccessRole.MEMBER, user_id=alice.id)
+        number = await here.store.transact(here.store.people.add_grant(grant, clock.now(), by="owner"))
+        await until(lambda: _is_answered(here, "now", alice.id))
+        await here.store.transact(here.store.people.remove_grant(number))
+        await until(lambda: _is_refused(here, alice.id))
+
+
+async def _is_answered(here: Bench, text: str, user: str) -> bool:
+    chat = next(iter(here.world.chats.values()))
+    await chat.say(next(person for person in chat.people if person.id == user), text)
+    await here.settled()
+    return bool(chat.shown)
+
+
+async def _is_refused(here: Bench, user: str) -> bool:
+    chat = next(iter(here.world.chats.values()))
+    await chat.say(next(person for person in chat.people if person.id == user), "and now")
+    await here.settled()
+    return (await inbox(here))[-1][0] == "refused"
+
+
+async def test_a_block_wins(tmp_path: Path) -> None:
+    world = World()
+    alice = world.person("alice")
+    grants = (
+        Grant(platform="fake", role=AccessRole.OWNER),
+        Grant(platform="fake", effect=Effect.BLOCK, user_id=alice.id),
+    )
+    async with running(tmp_path / "p.db", world, grants=grants) as here:
+        chat = world.dm(alice)
+        await chat.say(alice, "hello")
+        await here.settled()
+        assert await inbox(here) == [("refused", "a grant blocks this sender")]
+
+
+async def test_what_is_overheard_is_written_down_and_not_answered(store_url: str) -> None:
+    agent, clock, world = Slow(), MovableClock(), World()
+    agent.go.set()
+    mouth = Mouth(world, clock)
+    async with running(store_url, world, agent=agent, clock=clock, adapters=[mouth]) as here:
+        group = world.group("friends")
+        await mouth.say(group, "chatter", observed=True)
+        await mouth.say(group, "/new", observed=True)
+        await here.settled()
+        assert group.shown == []
+        assert agent.requests == []
+        await mouth.say(group, "what did they say?")
+        await group.hears("what did they say?")
+        assert "overheard" in noted(agent.requests[0])
+        assert "chatter" in noted(agent.requests[0])
+
+
+async def test_one_person_with_two_ids_has_one_conversation(tmp_path: Path) -> None:
+    agent, clock, world = Slow(), MovableClock(), World()
+    agent.go.set()
+    mouth = Mouth(world, clock)
+    async with running(tmp_path / "p.db", world, agent=agent, clock=clock, adapters=[mouth]) as here:
+        await here.store.transact(here.store.people.add_alias("fake", "old-id", "new-id"))
+        group = world.group("friends")
+        await mouth.say(group, "one", user="old-id")
+        await mouth.say(group, "two", user="new-id")
+        await group.hears("two")
+        assert len({request.session for request in agent.requests}) == 1
+        assert len(await here.rows("SELECT DISTINCT identity FROM participants")) == 1

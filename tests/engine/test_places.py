@@ -1,0 +1,118 @@
+"""Chats that are gone, home channels, and output that a conversation is to know of."""
+
+from pathlib import Path
+
+from palaver.domain.key import derive_key
+from palaver.domain.scope import Scope
+from palaver.domain.source import Source
+from palaver.domain.turn import Outbound
+from palaver.platforms.kit.chat import Chat
+from palaver.platforms.kit.faults import Mishap
+from palaver.platforms.kit.world import World
+from tests.engine.agents import Slow
+from tests.engine.gateway import Bench, MovableClock, NoPauses, running
+
+
+async def set_home(here: Bench, chat: Chat, clock: MovableClock) -> None:
+    home = Source(platform="fake", account="bot", chat_id=chat.id, user_id="owner")
+    await here.store.transact(here.store.places.set_home("main", home, clock.now(), by="owner"))
+
+
+async def gone(here: Bench) -> int:
+    return len(await here.rows("SELECT chat FROM gone_chats"))
+
+
+async def test_a_chat_that_is_gone_is_remembered_and_told_to_the_owner_once(store_url: str) -> None:
+    clock = MovableClock()
+    async with running(store_url, clock=clock, acknowledges=False) as here:
+        alice, owner = here.world.person("alice"), here.world.person("owner")
+        chat, home = here.world.dm(alice), here.world.dm(owner)
+        await set_home(here, home, clock)
+        chat.gone = True
+        for text in ("one", "two", "three"):
+            await chat.say(alice, text)
+            await here.settled()
+        await home.hears(f"fake:{chat.id}")
+        assert len(home.shown) == 1
+        assert await gone(here) == 1
+        states = await here.rows("SELECT state FROM outbox WHERE id > 0")
+        assert [row[0] for row in states] == ["dead"] * 3
+
+
+async def test_a_chat_that_is_back_is_told_again_when_it_goes_again(store_url: str) -> None:
+    clock = MovableClock()
+    async with running(store_url, clock=clock) as here:
+        alice, owner = here.world.person("alice"), here.world.person("owner")
+        chat, home = here.world.dm(alice), here.world.dm(owner)
+        await set_home(here, home, clock)
+        here.world.luck.next.append(Mishap.GONE)
+        await chat.say(alice, "one")
+        await home.hears("gone")
+        await chat.say(alice, "two")
+        await chat.hears("You said: two")
+        await here.settled()
+        assert await gone(here) == 0
+        here.world.luck.next.append(Mishap.GONE)
+        await chat.say(alice, "three")
+        await home.hears("gone", times=2)
+
+
+async def test_a_home_that_is_gone_itself_is_not_told(tmp_path: Path) -> None:
+    clock = MovableClock()
+    async with running(tmp_path / "p.db", clock=clock) as here:
+        owner = here.world.person("owner")
+        home = here.world.dm(owner)
+        await set_home(here, home, clock)
+        here.world.luck.next.append(Mishap.GONE)
+        await home.say(owner, "hello")
+        await here.settled()
+        assert home.shown == []
+
+
+async def test_the_agent_knows_the_home_channel(tmp_path: Path) -> None:
+    agent, clock = Slow(), MovableClock()
+    agent.go.set()
+    async with running(tmp_path / "p.db", agent=agent, clock=clock) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears("hello")
+        await set_home(here, chat, clock)
+        await chat.say(alice, "again")
+        await chat.hears("again")
+        assert ["its home channel" in request.section for request in agent.requests] == [False, True]
+
+
+def news_for(chat: Chat, user: str) -> Outbound:
+    source = Source(platform="fake", account="bot", chat_id=chat.id, user_id=user)
+    key = derive_key(source, Scope()).text
+    return Outbound(platform="fake", account="bot", chat_id=chat.id, text="the news", mirror=key)
+
+
+async def test_the_agent_knows_what_was_said_in_its_chat_by_others_of_ours(store_url: str) -> None:
+    agent, clock, world = Slow(), MovableClock(), World()
+    agent.go.set()
+    async with running(store_url, world, agent=agent, clock=clock, chance=NoPauses()) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears("hello")
+        await here.settled()
+        world.luck.next.append(Mishap.BUSY)
+        news = news_for(chat, alice.id)
+        await here.store.transact(here.store.outbox.owe(news, "news", clock.now()))
+        await chat.hears("the news")
+        await chat.say(alice, "tell me more")
+        await chat.hears("tell me more")
+        assert [message.text for message in agent.requests[1].messages].count("answer to: hello\n\nthe news") == 1
+
+
+async def test_where_no_conversation_is_open_there_is_nothing_to_know(tmp_path: Path) -> None:
+    clock, world = MovableClock(), World()
+    async with running(tmp_path / "p.db", world, clock=clock) as here:
+        chat = world.dm(world.person("alice"))
+        news = news_for(chat, "p1")
+        await here.store.transact(here.store.outbox.owe(news, "news", clock.now()))
+        await chat.hears("the news")
+        await here.settled()
+        assert await here.rows("SELECT 1 FROM sessions") == []
