@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from palaver.domain.turn import Received
 from palaver.engine.words import MAY_BE_DUPLICATE
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.messages import Message
 from palaver.ports.work import Row, Steps, work
 from palaver.stores.invariants import violations
 from palaver.stores.outbox import REPLIES
-from palaver.stores.records import entries_of, inbound_of
+from palaver.stores.records import INBOX_COLUMNS, entries_of, received_of
 from palaver.stores.store import Store
 
 __all__ = ["Verdict", "judge", "line", "quiet", "token"]
@@ -72,7 +73,7 @@ class _Story:
     word: str
     chat: Chat
     said: Message
-    inbox: Sequence[Row]
+    inbox: Sequence[Received]
     heard: int
     """How often it stands in a transcript."""
     turn: Row | None
@@ -97,13 +98,17 @@ class _Story:
     @property
     def fate(self) -> str:
         seen = [(place, message.key, message.text) for place, message in self.seen]
-        return f"inbox {self.inbox} heard {self.heard} turn {self.turn} reply {self.reply} seen {seen}"
+        inbox = [(each.number, each.key.text, each.state.value, each.turn) for each in self.inbox]
+        return f"inbox {inbox} heard {self.heard} turn {self.turn} reply {self.reply} seen {seen}"
+
+
+_INBOX = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no ORDER BY i.no"  # noqa: S608
 
 
 @work
 def _rows() -> Steps[dict[str, list[Row]]]:
     return {
-        "inbox": (yield "SELECT no, key, state, turn_no, received, body FROM inbox ORDER BY no", ()),
+        "inbox": (yield _INBOX, ()),
         "turns": (yield "SELECT no, state, attempt, error, worker FROM turns", ()),
         "outbox": (yield "SELECT id, state, attempts, error, may_be_duplicate, worker, created FROM outbox", ()),
         "entries": (yield "SELECT body FROM entries WHERE role = 'user'", ()),
@@ -124,10 +129,10 @@ def _words(text: str) -> list[str]:
 
 
 def _stories(chats: Iterable[Chat], rows: Mapping[str, list[Row]]) -> list[_Story]:
-    inbox: dict[tuple[str | None, str | None], list[Row]] = defaultdict(list)
-    for row in rows["inbox"]:
-        source = inbound_of(row[-1]).source
-        inbox[source.chat_id, source.message_id].append(row[:-1])
+    inbox: dict[tuple[str | None, str | None], list[Received]] = defaultdict(list)
+    for received in map(received_of, rows["inbox"]):
+        source = received.inbound.source
+        inbox[source.chat_id, source.message_id].append(received)
     heard = Counter(chain.from_iterable(_words(entry.text) for entry in entries_of(row[0] for row in rows["entries"])))
     turns = {row[0]: row for row in rows["turns"]}
     outbox = {row[0]: row for row in rows["outbox"]}
@@ -140,7 +145,7 @@ def _stories(chats: Iterable[Chat], rows: Mapping[str, list[Row]]) -> list[_Stor
         for said in chat.said:
             (word,) = _words(said.text)
             found = inbox[chat.id, said.id]
-            turn = turns.get(found[0][3]) if found else None
+            turn = turns.get(found[0].turn) if found else None
             stories.append(
                 _Story(
                     word=word,
@@ -160,8 +165,8 @@ def _out_of_order(stories: Iterable[_Story]) -> list[str]:
     """In each conversation the order of the inbox is the truth."""
     latest: dict[str, int] = {}
     late: list[str] = []
-    for story in sorted((each for each in stories if each.inbox), key=lambda each: each.inbox[0][0]):
-        key, place = story.inbox[0][1], story.seen[0][0] if story.seen else None
+    for story in sorted((each for each in stories if each.inbox), key=lambda each: each.inbox[0].number):
+        key, place = story.inbox[0].key.text, story.seen[0][0] if story.seen else None
         if place is None:
             continue
         if place < latest.get(key, -1):

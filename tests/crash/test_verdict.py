@@ -1,0 +1,89 @@
+"""The verdict finds what it is there to find."""
+
+import asyncio
+from pathlib import Path
+
+from palaver.engine.words import MAY_BE_DUPLICATE
+from palaver.platforms.kit.chat import Chat
+from palaver.ports.work import Steps, work
+from tests.crash.verdict import Verdict, judge, line, quiet, token
+from tests.engine.gateway import Bench, running
+
+
+async def talk(here: Bench) -> list[Chat]:
+    """Two people say two things each and are answered."""
+    people = [here.world.person(name) for name in ("alice", "bob")]
+    chats = [here.world.dm(person) for person in people]
+    for number in range(2):
+        for person, chat in zip(people, chats, strict=True):
+            await chat.say(person, token(chat, number))
+    for chat in chats:
+        await chat.hears(token(chat, 1))
+    while not await here.store.read(quiet()):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return chats
+
+
+def found(verdict: Verdict) -> dict[str, list[str]]:
+    kinds = ("lost", "duplicate_turns", "duplicate_sends", "out_of_order", "leaked")
+    return {kind: list(getattr(verdict, kind)) for kind in kinds if getattr(verdict, kind)}
+
+
+async def test_all_is_well(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        verdict = await judge(await talk(here), here.store)
+    assert verdict.complaints == []
+    assert line(verdict, verdict) == (
+        "kills=0 messages=8 lost=0 duplicate_turns=0 duplicate_sends=0 unclear=0 out_of_order=0 leaked=0"
+    )
+
+
+async def test_what_was_not_heard_or_not_shown_is_lost(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        one, other = await talk(here)
+        other.messages.remove(other.shown[0])
+    await one.say(one.people[0], token(one, 7))
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        verdict = await judge([one, other], here.store)
+    assert found(verdict) == {"lost": [token(one, 7), token(other, 0)]}
+    assert "inbox []" in verdict.complaints[0]
+
+
+async def test_an_answer_shown_again_without_the_mark_is_one_too_many(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        one, other = await talk(here)
+        for chat, words in ((one, ""), (other, f"\n{MAY_BE_DUPLICATE}")):
+            again = chat.shown[0]
+            chat.show("bot", again.text + words, thread=None, reply_to=None, key=str(again.key))
+        verdict = await judge([one, other], here.store)
+    assert found(verdict) == {"duplicate_sends": [token(one, 0), str(one.shown[0].key)]}
+
+
+async def test_an_answer_in_another_chat_has_leaked(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        one, other = await talk(here)
+        other.show("bot", token(one, 0), thread=None, reply_to=None, key="9")
+        verdict = await judge([one, other], here.store)
+    assert found(verdict) == {"leaked": [token(one, 0)]}
+
+
+async def test_an_answer_before_the_one_before_it_is_out_of_order(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        one, other = await talk(here)
+        one.messages.sort(key=lambda message: message.text, reverse=True)
+        verdict = await judge([one, other], here.store)
+    assert found(verdict) == {"out_of_order": [token(one, 1)]}
+
+
+@work
+def repeat_entries() -> Steps[None]:
+    yield "INSERT INTO entries SELECT id + 1000, role, turn_no, hidden_by, observed, body FROM entries", ()
+
+
+async def test_a_message_that_stands_twice_in_a_transcript_had_two_turns(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        chats = await talk(here)
+        await here.store.transact(repeat_entries())
+        verdict = await judge(chats, here.store)
+    assert set(found(verdict)) == {"duplicate_turns"}
+    assert verdict.broken
