@@ -123,7 +123,7 @@ class TerminalAdapter:
         try:
             while showing:
                 done, showing = await asyncio.wait(showing, return_when=asyncio.FIRST_COMPLETED)
-                if any(each.exception() is None for each in done):
+                if None in {each.exception() for each in done}:
                     return
         finally:
             for each in showing:

@@ -10,6 +10,7 @@ from palaver.ports.adapter import SendUnclear
 __all__ = ["Visit"]
 
 _MOST_UNREAD = 1 << 23
+_GONE = "the terminal went away"
 
 
 class Visit:
@@ -31,6 +32,8 @@ class Visit:
 
     async def show(self, message: str, text: str, *, growing: bool) -> None:
         """Until the terminal has confirmed it. Raises SendUnclear if it goes away before that."""
+        if self._writer.is_closing():
+            raise SendUnclear(_GONE)
         number = next(self._numbers)
         confirmed = self._unconfirmed[number] = asyncio.get_running_loop().create_future()
         self.known.add(message)
@@ -56,5 +59,5 @@ class Visit:
             task.cancel()
         for confirmed in self._unconfirmed.values():
             if not confirmed.done():
-                confirmed.set_exception(SendUnclear("the terminal went away"))
+                confirmed.set_exception(SendUnclear(_GONE))
         self._writer.close()

@@ -113,9 +113,16 @@ def encoded(value: FromTerminal | FromGateway) -> bytes:
 async def read_terminal(reader: asyncio.StreamReader) -> FromTerminal | None:
     """The next line; None where the connection has ended. Raises ValueError for what is none of ours."""
     line = await reader.readline()
-    return msgspec.convert(json.loads(line), FromTerminal) if line.endswith(b"\n") else None
+    return msgspec.convert(_value(line), FromTerminal) if line.endswith(b"\n") else None
 
 
 async def read_gateway(reader: asyncio.StreamReader) -> FromGateway | None:
     line = await reader.readline()
-    return msgspec.convert(json.loads(line), FromGateway) if line.endswith(b"\n") else None
+    return msgspec.convert(_value(line), FromGateway) if line.endswith(b"\n") else None
+
+
+def _value(line: bytes) -> object:
+    try:
+        return json.loads(line)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error

@@ -1,0 +1,108 @@
+"""People at terminals, as tests need them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from palaver.domain.source import Source
+from palaver.platforms.terminal.client import Client
+from palaver.platforms.terminal.socket import Streams, dial
+from palaver.platforms.terminal.wire import CommandLine, Said, Welcome
+
+PATIENCE = 10.0
+
+
+class Paper:
+    """A screen that keeps everything."""
+
+    def __init__(self) -> None:
+        self.states: list[tuple[str, str, bool]] = []
+        """Every state of every message: its id, its text, and whether it was growing."""
+        self.others: list[str] = []
+        self.welcomes: list[Welcome] = []
+        self.losses = 0
+        self.typings = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def texts(self) -> list[str]:
+        """Every message in its last state."""
+        return list({message: text for message, text, _ in self.states}.values())
+
+    def welcome(self, welcome: Welcome) -> None:
+        self.welcomes.append(welcome)
+        self._changed.set()
+
+    def lost(self) -> None:
+        self.losses += 1
+        self._changed.set()
+
+    def show(self, message: str, text: str, *, growing: bool) -> None:
+        self.states.append((message, text, growing))
+        self._changed.set()
+
+    def heard(self, text: str) -> None:
+        self.others.append(text)
+        self._changed.set()
+
+    def typing(self) -> None:
+        self.typings += 1
+        self._changed.set()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not is_so():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+class Person(Client):
+    def __init__(self, path: Path, chat: str = "main", paper: Paper | None = None, name: str = "alice") -> None:
+        async def patiently() -> Streams:
+            while True:
+                try:
+                    return await dial(path)
+                except OSError:
+                    await asyncio.sleep(0.01)
+
+        self.paper = paper or Paper()
+        super().__init__(patiently, chat, self.paper, name)
+
+    def says(self, text: str, name: str) -> str:
+        """Gives the id under which it was said."""
+        self._name = name
+        self.say(text)
+        return next(reversed(self._unsettled))
+
+    def cut(self) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+    @asynccontextmanager
+    async def present(self) -> AsyncGenerator[Paper]:
+        running = asyncio.create_task(self.run())
+        try:
+            await self.paper.until(lambda: bool(self.paper.welcomes))
+            yield self.paper
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+
+class PlainDesk:
+    """Everything is answered at once."""
+
+    def __init__(self, recap: Sequence[Said] = ()) -> None:
+        self._recap = recap
+
+    def commands(self) -> list[CommandLine]:
+        return [CommandLine(name="new", help="start a fresh conversation")]
+
+    async def recap(self, source: Source) -> Sequence[Said]:
+        assert source.chat_id
+        return self._recap
+
+    async def answered(self, source: Source) -> str | None:
+        assert source.message_id
+        return None
