@@ -1,6 +1,7 @@
 """`python -m tests.engine.simulation --seeds 1000`: plays many seeds; each that fails is told with how to repeat it."""
 
 import argparse
+import hashlib
 import sys
 import time
 
@@ -17,15 +18,15 @@ def main(args: list[str]) -> int:
     parser.add_argument("--verbose", action="store_true", help="tell everything that happens")
     asked = parser.parse_args(args)
     seeds = [asked.seed] if asked.seed is not None else range(asked.first, asked.first + asked.seeds)
-    began, failed, said, kills, seconds = time.monotonic(), 0, 0, 0, 0.0
+    began, failed, said, kills, seconds, traces = time.monotonic(), 0, 0, 0, 0.0, hashlib.sha256()
     for seed in seeds:
         ending = perform(seed, aloud=asked.verbose)
         said, kills, seconds = said + ending.said, kills + ending.kills, seconds + ending.seconds
         if ending.problems:
             failed += 1
             _tell(ending.complaint)
-        if asked.seed is not None:
-            _tell(f"trace={ending.trace.digest}")
+        traces.update(ending.trace.digest.encode())
+    _tell(f"trace={traces.hexdigest()}")
     took = time.monotonic() - began
     _tell(f"seeds={len(seeds)} failed={failed} messages={said} kills={kills} virtual={seconds:.0f}s took={took:.1f}s")
     return int(failed > 0)

@@ -121,11 +121,17 @@ class Gateway:
         self._context = copy_context()
         self._context.run(PROCESS.set, self.process)
         self._serving = self._start(self._engine.serve())
+        self._ends = False
         trace.note(name, "starts")
 
     @property
     def is_alive(self) -> bool:
         return not self.process.dead
+
+    @property
+    def is_well(self) -> bool:
+        """At work: neither dead nor standing still nor about to end."""
+        return not (self.process.dead or self.process.stands or self._ends)
 
     def kill(self, why: str) -> None:
         """As SIGKILL does: not one more step, and the platform sees its connections vanish."""
@@ -145,6 +151,7 @@ class Gateway:
     async def stop(self) -> list[str]:
         """Drain and end; gives what it left behind."""
         self._trace.note(self.process.name, "drains")
+        self._ends = True
         draining = self._start(self._engine.drain())
         while self.is_alive and not draining.done():  # noqa: ASYNC110 - it may be killed meanwhile
             await asyncio.sleep(0.1)

@@ -144,7 +144,7 @@ class Play:
 
     async def _restart(self) -> None:
         gateway = self._chance.choice(self._gateways)
-        if gateway.is_alive and not gateway.process.stands:
+        if gateway.is_well:
             self._ending.problems += await gateway.stop()
             self._replace(gateway)
 
@@ -155,7 +155,7 @@ class Play:
 
     async def _freeze(self) -> None:
         gateway = self._chance.choice(self._gateways)
-        if gateway.is_alive and not gateway.process.stands:
+        if gateway.is_well:
             await gateway.stand_still(self._chance.uniform(1, 60))
 
     async def _outage(self) -> None:
@@ -192,7 +192,7 @@ class Play:
                 raise AssertionError(f"it does not come to rest: {self._changing or books.undone()}")
             await asyncio.sleep(5)
         # Whatever comes late comes now.
-        await asyncio.sleep(120)
+        await asyncio.sleep(40)
         if undone := books.undone():
             raise AssertionError(f"it does not stay at rest: {undone}")
 

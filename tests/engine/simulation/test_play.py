@@ -23,9 +23,9 @@ def test_nothing_is_lost_doubled_or_out_of_order(part: int) -> None:
 
 
 def test_the_same_seed_gives_the_same_run_in_every_process() -> None:
-    told = {_run(["--seed", "7"], hash_seed) for hash_seed in ("1", "2")}
-    assert told == {f"trace={perform(7).trace.digest}"}
-    assert perform(8).trace.digest != perform(7).trace.digest
+    told = {_run(["--from", "7", "--seeds", "4"], hash_seed) for hash_seed in ("1", "2")}
+    assert len(told) == 1, told
+    assert perform(8).trace.digest == perform(8).trace.digest != perform(7).trace.digest
 
 
 def _run(args: list[str], hash_seed: str) -> str:
