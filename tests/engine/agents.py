@@ -15,7 +15,7 @@ __all__ = ["Scripted", "Slow", "heard", "noted"]
 def heard(request: Request) -> str:
     """What people have said that was not answered yet, without the words of the gateway in it."""
     last = request.messages[-1]
-    return _MARKED.sub("", last.text) if last.role is Role.USER else ""
+    return _MARKED.sub("", last.text).strip() if last.role is Role.USER else ""
 
 
 _MARKED = re.compile(f"{OPEN}[^{CLOSE}]*{CLOSE}\\s*")

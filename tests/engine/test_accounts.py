@@ -1,0 +1,140 @@
+"""Each account is served by one gateway at a time, and taken over when that dies."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.errors import StaleFence
+from palaver.platforms.kit.world import World
+from palaver.ports.adapter import PlatformDown
+from tests.engine.agents import Slow
+from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
+from tests.engine.mouth import Mouth
+from tests.stores.conftest import fresh_store
+
+SHORT = timedelta(seconds=0.3)
+
+
+def serves(here: Bench) -> bool:
+    return any(health.served_since for health in here.engine.health.values())
+
+
+async def test_an_account_is_served_by_one_and_taken_over_when_that_one_dies(postgres_server: str) -> None:
+    url, world = await fresh_store(postgres_server), World()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(running(url, world, alone=False, lease=SHORT))
+        await until(lambda: serves(first))
+        second = await stack.enter_async_context(running(url, world, worker="w2", alone=False, lease=SHORT))
+        await chat.say(alice, "one")
+        await chat.hears("You said: one")
+        await asyncio.sleep(0.5)
+        assert (serves(first), serves(second)) == (True, False)
+        first.serving.cancel()
+        await chat.say(alice, "two")
+        await chat.hears("You said: two")
+        assert serves(second)
+
+
+async def test_a_turn_of_a_dead_worker_is_taken_over_by_a_living_one(postgres_server: str) -> None:
+    url, world, agent = await fresh_store(postgres_server), World(), Slow()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(running(url, world, alone=False, lease=SHORT, concurrent_turns=0))
+        dies = await stack.enter_async_context(
+            running(url, worker="w2", alone=False, lease=SHORT, agent=agent, adapters=[])
+        )
+        await chat.say(alice, "hello")
+        await until(lambda: bool(agent.requests))
+        dies.serving.cancel()
+        agent.go.set()
+        await stack.enter_async_context(running(url, worker="w3", alone=False, lease=SHORT, agent=agent, adapters=[]))
+        await chat.hears("hello")
+        assert [request.attempt for request in agent.requests] == [1, 2]
+
+
+async def test_a_slow_worker_whose_turn_was_taken_writes_nothing_more(postgres_server: str) -> None:
+    url, world, slow, quick = await fresh_store(postgres_server), World(), Slow(), Slow()
+    quick.go.set()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    late, clock = MovableClock(), MovableClock()
+    async with AsyncExitStack() as stack:
+        front = await stack.enter_async_context(running(url, world, alone=False, concurrent_turns=0, clock=clock))
+        await stack.enter_async_context(
+            running(url, worker="w2", alone=False, agent=slow, adapters=[], clock=late, lease=timedelta(minutes=1))
+        )
+        await chat.say(alice, "hello")
+        await until(lambda: bool(slow.requests))
+        clock.later(minutes=2)  # the one who takes over sees a lease that has run out
+        await stack.enter_async_context(running(url, worker="w3", alone=False, agent=quick, adapters=[], clock=clock))
+        await chat.hears("answer to: hello")
+        slow.go.set()
+        await until(lambda: not slow.at_once)
+        await front.settled()
+        assert [message.text for message in chat.shown] == ["answer to: hello"]
+        rows = await front.rows("SELECT state, attempt, worker FROM turns")
+        assert [tuple(row) for row in rows] == [("done", 2, "w3")]
+
+
+async def test_released_accounts_are_taken_at_once(postgres_server: str) -> None:
+    url, world = await fresh_store(postgres_server), World()
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(running(url, world, alone=False, lease=timedelta(seconds=1)))
+        await until(lambda: serves(first))
+        await first.engine.drain()
+        first.serving.cancel()
+        second = await stack.enter_async_context(running(url, world, worker="w2", alone=False))
+        await until(lambda: serves(second), within=0.5)
+
+
+async def test_how_far_a_platform_was_read_outlives_the_worker_and_only_its_owner_moves_it(
+    postgres_server: str,
+) -> None:
+    url, world, clock = await fresh_store(postgres_server), World(), MovableClock()
+    old, new = Mouth(world, clock), Mouth(world, clock)
+    async with running(url, world, adapters=[old], alone=False, lease=SHORT, clock=clock) as here:
+        inlet = await old.inlet()
+        assert await inlet.position() is None
+        await inlet.keep_position("41")
+        here.serving.cancel()
+        async with running(url, world, worker="w2", adapters=[new], alone=False, lease=SHORT, clock=clock):
+            later = await new.inlet()
+            assert await later.position() == "41"
+            await later.keep_position("42")
+            with pytest.raises(StaleFence):
+                await inlet.keep_position("43")
+            assert await later.position() == "42"
+
+
+async def test_a_connection_that_is_lost_is_made_again_and_nothing_is_missed(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", chance=NoPauses()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one")
+        await chat.hears("You said: one")
+        here.world.cut()
+        await chat.say(alice, "two")
+        await chat.hears("You said: two")
+        (health,) = here.engine.health.values()
+        assert health.last_error
+
+
+async def test_a_platform_that_is_down_does_not_stop_the_others(tmp_path: Path) -> None:
+    world, clock = World(), MovableClock()
+
+    class Down(Mouth):
+        async def run(self, inlet: object) -> None:  # noqa: ARG002
+            raise PlatformDown("no answer")
+
+    up, down = Mouth(world, clock), Down(world, clock, account="other")
+    async with running(tmp_path / "p.db", world, adapters=[up, down], clock=clock) as here:
+        chat = world.dm(world.person("alice"))
+        await up.say(chat, "hello")
+        await chat.hears("You said: hello")
+        await until(lambda: here.engine.health["fake:other"].last_error == "no answer")

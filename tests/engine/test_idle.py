@@ -1,0 +1,63 @@
+"""A conversation's life in memory is nothing when idle."""
+
+# pyright: reportPrivateUsage=false
+import asyncio
+import gc
+from pathlib import Path
+
+from palaver.agents.echo import EchoAgent
+from palaver.ports.adapter import Limits
+from palaver.stores.sqlite import SqliteDatabase
+from tests.engine.gateway import Bench, running, until
+
+
+def kept(here: Bench) -> dict[str, int]:
+    """Everything the engine keeps for conversations."""
+    engine = here.engine
+    return {
+        "lanes": len(engine._lanes._lanes),
+        "later": len(engine._lanes._later),
+        "running": len(engine._runner._running),
+        "sending": len(engine._deliveries._sending),
+        "tries": len(engine._deliveries._tries),
+        "free at": len(engine._on.budget._free_at),
+        "owed": len(engine._on.budget._owed),
+        "telling": len(engine._on.happenings._telling),
+    }
+
+
+def listeners(here: Bench) -> int:
+    database = here.store.database
+    assert isinstance(database, SqliteDatabase)
+    return sum(map(len, database._wakeups._listeners.values()))
+
+
+async def test_after_the_work_nothing_is_left_in_memory(tmp_path: Path) -> None:
+    limits = Limits(interval=0.01, draft_interval=0.0)
+    async with running(tmp_path / "p.db", agent=EchoAgent(streams=True), limits=limits) as here:
+        people = [here.world.person(f"p{number}") for number in range(10)]
+        chats = [here.world.dm(person) for person in people]
+        await until(lambda: not here.world.unacknowledged() and bool(here.engine.health))
+        await asyncio.sleep(0.05)
+        tasks, listening = len(asyncio.all_tasks()), listeners(here)
+        for text in ("hello", "!tool look", "!fail", "/status", "/stop", "/new", "bye"):
+            for person, chat in zip(people, chats, strict=True):
+                await chat.say(person, text)
+        await here.settled()
+        for chat in chats:
+            await chat.hears("You said: bye")
+        await until(lambda: not any(kept(here).values()))
+        gc.collect()
+        await asyncio.sleep(0.02)
+        assert listeners(here) == listening
+        assert len(asyncio.all_tasks()) <= tasks
+
+
+async def test_a_gateway_that_is_dropped_leaves_no_tasks(tmp_path: Path) -> None:
+    tasks = len(asyncio.all_tasks())
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "!hang")
+        await until(lambda: here.engine._lanes.running == 1)
+    await until(lambda: len(asyncio.all_tasks()) <= tasks)

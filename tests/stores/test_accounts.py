@@ -1,0 +1,88 @@
+"""Which worker serves which account, how far it has read, and how gateways start."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from palaver.domain.errors import StaleFence
+from palaver.stores import accounts
+from palaver.stores.store import Store
+from tests.stores.world import LEASE, World
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store)
+
+
+async def hold(world: World, worker: str, account: str | None = "b", *, alone: bool = False) -> int | None:
+    return await world.store.transact(accounts.hold("telegram", account, worker, world.now, LEASE, alone=alone))
+
+
+async def test_an_account_is_held_by_one_until_its_lease_runs_out(world: World) -> None:
+    fence = await hold(world, "w1")
+    assert fence is not None
+    assert await hold(world, "w2") is None
+    world.later(seconds=30)
+    assert await hold(world, "w1") == fence
+    world.later(seconds=45)
+    assert await hold(world, "w2") is None
+    world.later(seconds=30)
+    taken = await hold(world, "w2")
+    assert taken is not None
+    assert taken > fence
+    assert await hold(world, "w1") is None
+
+
+async def test_of_many_who_want_it_one_gets_it(world: World) -> None:
+    fences = await asyncio.gather(*(hold(world, f"w{number}") for number in range(8)))
+    assert len([fence for fence in fences if fence is not None]) == 1
+
+
+async def test_the_only_gateway_need_not_wait_for_a_dead_one(world: World) -> None:
+    assert await hold(world, "w1")
+    assert await hold(world, "w2", alone=True)
+
+
+async def test_accounts_of_a_platform_are_apart(world: World) -> None:
+    assert await hold(world, "w1", "a") is not None
+    assert await hold(world, "w2", "b") is not None
+    assert await hold(world, "w3", None) is not None
+
+
+async def test_what_is_released_is_free_at_once(world: World) -> None:
+    assert await hold(world, "w1") is not None
+    await world.store.transact(accounts.release("telegram", "b", "w2"))
+    assert await hold(world, "w2") is None
+    await world.store.transact(accounts.release("telegram", "b", "w1"))
+    assert await hold(world, "w2") is not None
+
+
+async def test_only_who_serves_an_account_moves_its_position(world: World) -> None:
+    fence = await hold(world, "w1")
+    assert fence is not None
+    await world.store.transact(accounts.keep_position("telegram", "b", fence, "41"))
+    world.later(minutes=5)
+    taken = await hold(world, "w2")
+    assert taken is not None
+    with pytest.raises(StaleFence):
+        await world.store.transact(accounts.keep_position("telegram", "b", fence, "42"))
+    assert await world.store.read(accounts.position("telegram", "b")) == "41"
+    await world.store.transact(accounts.keep_position("telegram", "b", taken, "43"))
+    assert await world.store.read(accounts.position("telegram", "b")) == "43"
+    assert await world.store.read(accounts.position("telegram", "other")) is None
+
+
+async def start(world: World) -> int:
+    return await world.store.transact(accounts.count_start(world.now, timedelta(minutes=5)))
+
+
+async def test_starts_count_within_their_window_until_a_gateway_stands(world: World) -> None:
+    assert [await start(world) for _ in range(3)] == [1, 2, 3]
+    world.later(minutes=6)
+    assert await start(world) == 1
+    world.later(seconds=10)
+    assert await start(world) == 2
+    await world.store.transact(accounts.calm())
+    assert await start(world) == 1

@@ -1,0 +1,101 @@
+"""Sessions that end by themselves, what is owed to them then, and routes nobody uses."""
+
+from datetime import timedelta
+
+import pytest
+
+from palaver.domain.lifecycle import EndReason
+from palaver.domain.session import Session
+from palaver.ports.store import Opening
+from palaver.stores import endings, sessions
+from palaver.stores.store import Store
+from tests.stores.world import IDLE_HOUR, NEVER, World, dm, key_of
+
+RULE = IDLE_HOUR(dm())
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store)
+
+
+async def open_one(world: World, user: str = "7") -> Session:
+    begun = await world.exchange("hello", source=dm(user))
+    return begun.opened.session
+
+
+async def test_open_sessions_are_read_page_by_page(world: World) -> None:
+    opened = sorted([(await open_one(world, user)).key.text for user in ("1", "2", "3")])
+    first = await world.store.read(endings.open_after("", 2))
+    rest = await world.store.read(endings.open_after(first[-1].key.text, 2))
+    assert [session.key.text for session in (*first, *rest)] == opened
+
+
+async def test_a_session_ends_when_its_time_has_come_and_not_before(world: World) -> None:
+    session = await open_one(world)
+    world.later(minutes=59)
+    assert await world.store.transact(endings.expire(session, RULE, world.now)) is None
+    world.later(minutes=2)
+    assert await world.store.transact(endings.expire(session, RULE, world.now)) is EndReason.IDLE
+    assert await world.store.transact(endings.expire(session, RULE, world.now)) is None
+
+
+async def test_whoever_spoke_meanwhile_keeps_it_open(world: World) -> None:
+    session = await open_one(world)
+    world.later(hours=2)
+    await world.exchange("still here")
+    assert await world.store.transact(endings.expire(session, RULE, world.now)) is None
+
+
+async def test_a_session_in_a_turn_does_not_end(world: World) -> None:
+    session = await open_one(world)
+    await world.say("go on")
+    await world.begin()
+    world.later(hours=2)
+    assert await world.store.transact(endings.expire(session, RULE, world.now)) is None
+
+
+async def owed(world: World) -> list[str]:
+    return [session.id for session in await world.store.read(endings.to_finalise(10))]
+
+
+async def test_hooks_are_owed_to_what_has_ended_until_they_were_told(world: World) -> None:
+    session = await open_one(world)
+    assert await owed(world) == []
+    await world.store.transact(sessions.end(session.number, EndReason.RESET, world.now))
+    assert await owed(world) == [session.id]
+    await world.store.transact(endings.finalise(session, world.now, done=True, tries=3))
+    assert await owed(world) == []
+
+
+async def test_hooks_that_fail_are_tried_so_often_and_no_more(world: World) -> None:
+    session = await open_one(world)
+    await world.store.transact(sessions.end(session.number, EndReason.RESET, world.now))
+    for _ in range(3):
+        assert await owed(world) == [session.id]
+        await world.store.transact(endings.finalise(session, world.now, done=False, tries=3))
+    assert await owed(world) == []
+
+
+async def drop(world: World) -> int:
+    return await world.store.transact(endings.drop_routes(world.now - timedelta(days=90), world.now))
+
+
+async def test_a_route_that_nobody_uses_is_dropped_and_what_was_said_stays(world: World) -> None:
+    session = await open_one(world)
+    world.later(days=89)
+    assert await drop(world) == 0
+    world.later(days=2)
+    assert await drop(world) == 1
+    assert await world.texts(session.id) == ["hello", "yes"]
+    assert (await world.store.read(sessions.get(session.number))).end_reason is EndReason.EXPIRED
+    opened = await world.store.transact(sessions.open_session(key_of(dm()), dm(), world.now, NEVER(dm())))
+    assert opened.opening is Opening.CREATED
+    assert not opened.is_first_contact
+
+
+async def test_a_conversation_in_a_turn_keeps_its_route(world: World) -> None:
+    await world.say("hello")
+    await world.begin()
+    world.later(days=100)
+    assert await drop(world) == 0

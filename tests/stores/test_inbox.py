@@ -1,0 +1,147 @@
+"""Every message is accepted once and ends in a named state."""
+
+import asyncio
+
+import pytest
+
+from palaver.domain.access import AccessRole
+from palaver.domain.errors import NotFound
+from palaver.domain.lifecycle import InboxState
+from palaver.domain.session import Principal, identity_of
+from palaver.domain.turn import Inbound, Outbound, Received
+from palaver.ports.store import INBOX, key_topic
+from palaver.ports.work import Steps, work
+from palaver.stores import inbox, outbox, turns
+from palaver.stores.store import Store
+from tests.stores.world import LEASE, NOON, OPERATOR, World, dm, key_of
+
+BUSY = Outbound(platform="telegram", chat_id="7", text="Still answering.")
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store)
+
+
+async def row(world: World, number: int | None) -> Received:
+    assert number is not None
+    found = await world.store.read(inbox.inbox_row(number, OPERATOR))
+    assert found
+    return found
+
+
+async def accept(world: World, id_: str, *, refused: str | None = None) -> int | None:
+    source = dm(message_id=id_)
+    inbound = Inbound(source=source, text="hello", at=NOON)
+    return await world.store.transact(
+        inbox.accept(inbound, key_of(source), NOON, role=AccessRole.ADMIN, refused=refused, while_busy=BUSY)
+    )
+
+
+async def test_a_redelivery_cannot_enter_however_many_try_at_once(world: World) -> None:
+    numbers = await asyncio.gather(*(accept(world, "m1") for _ in range(10)))
+    assert len([number for number in numbers if number is not None]) == 1
+
+
+async def test_messages_without_an_id_are_all_different(world: World) -> None:
+    inbound = Inbound(source=dm(), text="hello", at=NOON)
+    for _ in range(2):
+        assert await world.store.transact(inbox.accept(inbound, key_of(dm()), NOON)) is not None
+
+
+async def test_what_is_refused_is_kept_with_its_reason_and_wakes_nobody(world: World) -> None:
+    with world.store.listen(INBOX) as arrived:
+        number = await accept(world, "m1", refused="a stranger")
+        assert not arrived.is_set()
+    found = await row(world, number)
+    assert (found.state, found.reason, found.role) == (InboxState.REFUSED, "a stranger", AccessRole.ADMIN)
+    assert await world.store.read(inbox.claimable(10)) == []
+
+
+async def test_a_running_turn_hears_of_what_arrives_and_its_sender_is_told_once(world: World) -> None:
+    assert await accept(world, "m1")
+    await world.begin()
+    with world.store.listen(key_topic(key_of(dm()))) as signal:
+        await accept(world, "m2")
+        await asyncio.wait_for(signal.wait(), 5)
+    await accept(world, "m3")
+    owed = await world.store.transact(outbox.claim("w1", world.now, LEASE))
+    assert [each.outbound.text for each in owed] == ["Still answering."]
+
+
+async def test_a_message_is_shown_to_whoever_sent_it_and_to_nobody_else(world: World) -> None:
+    number = await accept(world, "m1")
+    assert number is not None
+    mine = Principal(identities=frozenset({identity_of(dm()) or ""}))
+    other = Principal(identities=frozenset({identity_of(dm("8")) or ""}))
+    assert await world.store.read(inbox.inbox_row(number, mine))
+    assert await world.store.read(inbox.inbox_row(number, other)) is None
+
+
+async def test_in_front_is_who_had_a_turn_longest_ago(world: World) -> None:
+    for user in ("1", "2", "3"):
+        await world.say("hello", dm(user))
+    for user in ("2", "1"):
+        world.later(seconds=1)
+        begun = await world.begin(dm(user))
+        assert begun
+        await world.store.transact(turns.settle(begun.turn, [], [], world.now))
+        await world.say("again", dm(user))
+    keys = await world.store.read(inbox.claimable(10))
+    assert keys == [key_of(dm(user)) for user in ("3", "2", "1")]
+    assert await world.store.read(inbox.claimable(1)) == keys[:1]
+
+
+async def test_a_conversation_with_an_open_turn_is_not_claimable(world: World) -> None:
+    await world.say("one")
+    await world.begin()
+    await world.say("two")
+    assert await world.store.read(inbox.claimable(10)) == []
+
+
+@work
+def _does(text: str) -> Steps[str]:
+    yield from ()
+    return text
+
+
+@work
+def _fails() -> Steps[str]:
+    yield from ()
+    raise NotFound("session", "x")
+
+
+def answers(text: str) -> list[Outbound]:
+    return [Outbound(platform="telegram", chat_id="7", text=text)]
+
+
+async def test_a_command_is_done_and_answered_once(world: World) -> None:
+    received = await row(world, await world.say("/new"))
+    assert await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+    assert not await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+    owed = await world.store.transact(outbox.claim("w1", world.now, LEASE))
+    assert [each.outbound.text for each in owed] == ["done"]
+    assert (await row(world, received.number)).state is InboxState.DONE
+
+
+async def test_a_command_that_cannot_be_done_leaves_no_trace(world: World) -> None:
+    received = await row(world, await world.say("/resume x"))
+    with pytest.raises(NotFound):
+        await world.store.transact(inbox.obey(received, _fails(), answers, NOON))
+    assert (await row(world, received.number)).state is InboxState.WAITING
+
+
+async def test_only_what_is_urgent_comes_before_the_turn_that_runs(world: World) -> None:
+    await world.say("hello")
+    await world.begin()
+    received = await row(world, await world.say("/stop"))
+    assert not await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+    assert await world.store.transact(inbox.obey(received, _does("done"), answers, NOON, urgent=True))
+
+
+async def test_what_waits_can_be_refused_and_what_is_answered_cannot(world: World) -> None:
+    number = await world.say("hello")
+    assert number is not None
+    assert await world.store.transact(inbox.refuse(number, "erased"))
+    assert not await world.store.transact(inbox.refuse(number, "erased"))
+    assert (await row(world, number)).reason == "erased"
