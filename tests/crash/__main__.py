@@ -47,6 +47,7 @@ async def _besiege(engine: str, url: str, wanted: argparse.Namespace) -> Verdict
 async def _on_postgres(folder: str, wanted: argparse.Namespace) -> Verdict:
     server = await asyncio.to_thread(Server, folder)
     try:
+        server.forget_durability()  # It is gateways that are killed.
         return await _besiege("postgres", await fresh_store(server.url), wanted)
     finally:
         await asyncio.to_thread(server.close)

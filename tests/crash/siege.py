@@ -24,6 +24,9 @@ from tests.crash.verdict import Verdict, judge, quiet, token
 __all__ = ["FAULTS", "Siege", "Town", "town_of"]
 
 FAULTS = Faults(duplicate=0.1, reorder=0.2, busy=0.01, busy_for=0.05, lost_before=0.002, lost_after=0.002)
+_PATIENCE = 30.0
+_BACKLOG = 200
+"""So many messages may wait to be taken in; people who get no answer stop speaking."""
 _OFTEN = ("hold", "reclaim", "extend", "count_start")
 
 
@@ -82,14 +85,24 @@ class Town:
         """What no kill explains: a gateway that broke by itself."""
         return [line for line in self.log if " ERROR " in line or "Traceback" in line]
 
-    async def conclude(self, within: float = 120.0) -> Verdict:
-        """Wait until there is nothing left to do, or for so long, and look at everything."""
+    async def conclude(self) -> Verdict:
+        """Wait until there is nothing left to do, or nothing is done any more, and look at everything."""
         async with await open_store(self.url) as store:
             with suppress(TimeoutError):  # The verdict says what is missing.
-                async with asyncio.timeout(within):
-                    while self.world.unacknowledged() or not await store.read(quiet()):  # noqa: ASYNC110
-                        await asyncio.sleep(0.05)
+                while self.world.unacknowledged() or not await store.read(quiet()):
+                    async with asyncio.timeout(_PATIENCE):
+                        await self._next_sign_of_life()
             return await judge(list(self.world.chats.values()), store)
+
+    async def _next_sign_of_life(self) -> None:
+        before = self._signs
+        while self._signs == before:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    @property
+    def _signs(self) -> tuple[int, int]:
+        """How much was taken in, and how much was shown."""
+        return len(self.world.unacknowledged()), sum(len(chat.messages) for chat in self.world.chats.values())
 
 
 @asynccontextmanager
@@ -132,12 +145,13 @@ class Siege:
 
     @property
     def _is_over(self) -> bool:
-        return self.killed >= self.kills
+        return self.killed >= self.kills and self.said >= self.messages
 
     async def _speak(self) -> None:
         """As much as the kills have got on."""
         while self.said < self.messages:
-            if self.said < self.messages * min(1.0, (self.killed + 1) / self.kills):
+            due = self.messages * min(1.0, (self.killed + 1) / self.kills)
+            if self.said < due and len(self.town.world.unacknowledged()) < _BACKLOG:
                 self.said += 1
                 await self.town.speak(self.town.chance.choice(("", "", "!tool")))
             await asyncio.sleep(0.002)

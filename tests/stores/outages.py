@@ -39,6 +39,12 @@ class Server:
         with tempfile.TemporaryFile() as output:
             subprocess.run(command, check=True, stdout=output, stderr=output, user=self._server.system_user)
 
+    def forget_durability(self) -> None:
+        """Quicker, where nothing in it has to outlive the machine."""
+        self._server.psql(
+            "ALTER SYSTEM SET fsync = off; ALTER SYSTEM SET full_page_writes = off; SELECT pg_reload_conf()"
+        )
+
     def close(self) -> None:
         """The package knows only the process it has started itself, not the one after a restart."""
         self._control("stop", "-m", "immediate")
