@@ -232,6 +232,11 @@ def test_lengths_of_time(text: str, expected: timedelta, place: Place) -> None:
     assert place.load(user=f"limits: {{burst_window: {text}}}").limits.burst_window == expected
 
 
+@pytest.mark.parametrize("text", ["idle_minutes: 5256000", "idle_minutes: 1", "at_hour: 0", "at_hour: 23"])
+def test_what_the_domain_allows_is_allowed(text: str, place: Place) -> None:
+    assert place.load(user=f"reset: {{{text}}}").options().resets.default
+
+
 # Files that are no files of ours
 
 
@@ -290,11 +295,17 @@ def test_a_file_that_is_not_utf_8(place: Place) -> None:
         ("- busy", 1),
         ("busy", 1),
         (f"# {'x' * 300_000}", None),
+        (f"store: '{'://a:' * 50_000}'", 1),
+        (f"limits: {{attempts: {'9' * 200_000}}}", 1),
     ],
 )
 def test_hostile_files_are_refused(text: str, line: int | None, place: Place) -> None:
     mistake = place.mistake(user=text)
     assert (mistake.spot.file, mistake.spot.line) == (place.user, line)
+
+
+def test_of_very_many_mistakes_some_are_enough(place: Place) -> None:
+    assert len(place.mistakes(user="\n".join(f"k{number}: x" for number in range(10_000)))) == 100
 
 
 @given(st.text(alphabet=st.one_of(st.sampled_from("abc:[]{}-?!&*#|>'\"%@`,\n\t \\$\u2028\ud800~"), st.characters())))
@@ -332,7 +343,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         ('platforms: {irc: {chats: {"": {}}}}', 1, "platforms.irc.chats", "name is ''"),
         ('data_dir: "a\\nb"', 1, "data_dir", "U+000A"),
         ('data_dir: "a\\0b"', 1, "data_dir", "U+0000"),
-        ('"a\\nb": x', 1, "a\nb", "U+000A"),
+        ('"a\\eb": x', 1, "a\\x1bb", "U+001B"),
         ('store: ""', 1, "store", "postgresql://"),
         ('data_dir: ""', 1, "data_dir", "a folder"),
     ],

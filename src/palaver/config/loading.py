@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import islice
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -17,6 +18,8 @@ from palaver.domain.platform import Platform
 
 __all__ = ["Loaded", "load", "survey"]
 
+_ENOUGH = 100
+"""Nobody reads more mistakes of one kind in one file."""
 _SQLITE = "sqlite:///"
 
 
@@ -37,7 +40,8 @@ def survey(cwd: Path, environ: Mapping[str, str], platforms: Mapping[str, Platfo
     nodes, mistakes = [defaults], list[Mistake]()
     for node, found in _files(cwd, environ):
         named = unknown_names(node, platforms) if platforms is not None else ()
-        mistakes += _one_for_each_field([*found, *misshapen(merged(defaults, node)), *named])
+        shapes = islice(misshapen(merged(defaults, node)), _ENOUGH)
+        mistakes += _one_for_each_field([*found[:_ENOUGH], *shapes, *islice(named, _ENOUGH)])
         nodes.append(node)
     said = _with_a_store(reduce(merged, [*nodes, _variables(environ)]))
     mistakes = mistakes or list(misshapen(said))

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from palaver.domain.text import visible
+
 __all__ = ["Node", "Plain", "Spot", "Way", "dotted", "merged"]
 
 Way = tuple[str | int, ...]
@@ -79,5 +81,5 @@ def merged(lower: Node, upper: Node) -> Node:
 
 
 def dotted(way: Sequence[str | int]) -> str:
-    """`grants[0].role`."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in way).removeprefix(".")
+    """`grants[0].role`, safe to print."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{visible(step)}" for step in way).removeprefix(".")

@@ -19,6 +19,7 @@ _PARSE: Any = getattr(yaml, "parse")  # noqa: B009 - the types are not ours
 EXAMPLE = "busy: queue"
 _PLAIN_YAML = "plain YAML: fields, values and lists in one document"
 _DEEPEST = 20
+_LONGEST = 2_000
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -150,17 +151,21 @@ class _Walk:
                 self.complain(inner, line, "is said twice, first", f"in line {fields[name].spot.line}", "once")
             elif not name:
                 self.complain(way, line, "has a field whose name is", "", "any text")
-            elif self._can_be_seen(name, inner, line):
+            elif self._is_one_line(name, (*way, name[:_LONGEST]), line):
                 fields[name] = node
         return fields
 
     def _text(self, text: str, way: Way, line: int) -> Node:
+        text = text if self._is_one_line(text, way, line) else ""
         secret = "${" in text
         value = self._filled(text, way, line) if secret else text
-        self._can_be_seen(value, way, line)
+        self._is_one_line(value, way, line)
         return Node(spot=Spot(file=self.file, line=line, secret=secret), value=value, written=text)
 
-    def _can_be_seen(self, text: str, way: Way, line: int) -> bool:
+    def _is_one_line(self, text: str, way: Way, line: int) -> bool:
+        if len(text) > _LONGEST:
+            self.complain(way, line, "is too long:", f"{len(text)} characters", f"up to {_LONGEST}")
+            return False
         unseen = next((c for c in text if unicodedata.category(c) in {"Cc", "Cs"}), None)
         if unseen is not None:
             self.complain(way, line, "has a character that cannot be seen:", f"U+{ord(unseen):04X}", "one line of text")
