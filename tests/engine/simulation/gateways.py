@@ -168,7 +168,8 @@ class Gateway:
         return broken + left
 
     async def bury(self) -> None:
-        """Take the tasks of a dead gateway down; whatever they still ask for is not done."""
+        """Take down whatever tasks there are; what they still ask for is not done."""
+        self.process.dead = True
         self._loop.let_go(self.process)
         for _ in range(_ROUNDS):
             if not self.process.alive:

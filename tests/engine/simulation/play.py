@@ -17,9 +17,10 @@ from tests.engine.simulation.scenery import draw_lines, draw_scenery
 from tests.engine.simulation.trace import Trace
 from tests.engine.simulation.verdict import Books
 
-__all__ = ["Ending", "perform"]
+__all__ = ["PATIENCE", "Ending", "perform"]
 
-_PATIENCE = 4 * 3600.0
+PATIENCE = 4 * 3600.0
+"""Virtual seconds after which something that should come to rest counts as not doing so."""
 _WELL_KNOWN = {"StoreUnavailable", "StaleFence"}
 
 
@@ -69,6 +70,13 @@ class Play:
         self._database: SharedDatabase
 
     async def act(self) -> None:
+        try:
+            await self._act()
+        finally:
+            for gateway in self._all:
+                await gateway.bury()
+
+    async def _act(self) -> None:
         self._database = SharedDatabase(self._fork(), self._trace)
         self._database.lost = self._chance.choice((0.0, 0.0, 0.01, 0.05))
         self._database.slow = self._chance.choice((0.0, 0.01, 0.05))
@@ -188,7 +196,7 @@ class Play:
         loop = asyncio.get_running_loop()
         books = Books(self._database, self._scenery)
         while self._changing or books.undone():
-            if loop.time() > _PATIENCE:
+            if loop.time() > PATIENCE:
                 raise AssertionError(f"it does not come to rest: {self._changing or books.undone()}")
             await asyncio.sleep(5)
         # Whatever comes late comes now.
@@ -199,8 +207,6 @@ class Play:
     async def _end(self) -> None:
         for gateway in self._gateways:
             self._ending.problems += [f"{gateway.process.name} {left}" for left in await gateway.stop()]
-        for gateway in self._all:
-            await gateway.bury()
         self._ending.seconds = asyncio.get_running_loop().time()
 
 

@@ -8,6 +8,7 @@ from palaver.agents.echo import EchoAgent
 from palaver.domain.access import AccessRole, Grant
 from palaver.domain.busy import BusyMode
 from palaver.domain.layers import Layers
+from palaver.domain.reset import ResetMode, ResetPolicy
 from palaver.domain.scope import GroupScope, Scope
 from palaver.engine.options import Options
 from palaver.platforms.kit.chat import Chat
@@ -136,4 +137,6 @@ def _options(busy: BusyMode, chance: random.Random) -> Options:
         lease=timedelta(seconds=chance.choice((6, 15))),
         poll=timedelta(seconds=5),
         crash_limit=chance.choice((3, 100)),
+        resets=Layers(default=chance.choice((ResetPolicy(), ResetPolicy(mode=ResetMode.IDLE, idle_minutes=1)))),
+        sweep_every=timedelta(seconds=20),
     )

@@ -110,6 +110,8 @@ class Books:
 
     def _accepted_once(self) -> Iterator[str]:
         yield from (f"lost: {name}" for name in self._not_accepted())
+        times = Counter((_Place.of(each.inbound), each.inbound.source.message_id) for each in self._received)
+        yield from (f"accepted {count} times: {name}" for name, count in times.items() if count > 1)
         bots = {person.id for chat in self._chats.values() for person in chat.people if person.is_bot}
         for received in self._received:
             text = received.inbound.text
