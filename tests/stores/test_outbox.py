@@ -9,6 +9,7 @@ import pytest
 from palaver.domain.errors import StaleFence
 from palaver.domain.lifecycle import OutboxState
 from palaver.domain.turn import Delivery, Outbound
+from palaver.ports.work import Work
 from palaver.stores import outbox
 from palaver.stores.store import Store
 from tests.stores.world import LEASE, NOON, World
@@ -158,3 +159,25 @@ async def test_what_waits_for_a_chat_can_be_hastened(world: World) -> None:
         await world.store.transact(outbox.hasten(NOTICE.platform, NOTICE.account, NOTICE.chat_id, world.now))
         await asyncio.wait_for(owed.wait(), 5)
     assert [sent.outbound for sent in await claim(world)] == [NOTICE]
+
+
+async def test_parts_that_are_owed_at_once_come_in_their_order(world: World) -> None:
+    parts = [to_chat("7", text) for text in ("one", "two", "three")]
+    await world.store.transact(Work(lambda: outbox.owe_all(parts, "command:1", NOON)))
+    world.later(seconds=1)
+    for part in parts:
+        assert await world.store.read(outbox.is_owed(part))
+        (sent,) = await claim(world)
+        assert sent.outbound == part
+        await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DELIVERED, receipt="p"))
+    assert not await world.store.read(outbox.is_owed(parts[0]))
+
+
+async def test_what_cannot_take_the_place_of_its_draft_is_due_as_a_message_of_its_own(world: World) -> None:
+    await world.store.transact(outbox.owe(replace(NOTICE, edits="draft"), "n", NOON))
+    (sent,) = await claim(world)
+    await world.store.transact(outbox.detach(sent, "w1", world.now, error="too old"))
+    (again,) = await claim(world)
+    assert (again.outbound, again.may_be_duplicate) == (NOTICE, False)
+    with pytest.raises(StaleFence):
+        await world.store.transact(outbox.detach(sent, "w1", world.now, error="too late"))
