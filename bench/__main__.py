@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from bench import commands, domain, engines, reads, searches, sqlite, turns
+from bench import commands, domain, engine, engines, reads, searches, sqlite, turns
 from bench.measure import Figure, Verdict
 from bench.workshop import Workshop, say
 
@@ -33,6 +33,9 @@ MEASURES: Mapping[str, Measure] = {
     "store.list_100k": _on(engines.sqlite, reads.list_100k),
     "store.open_100k": sqlite.open_100k,
     "store.search_1m": _on(engines.sqlite, searches.search_1m),
+    "engine.messages": engine.messages,
+    "engine.growth": engine.growth,
+    "engine.idle_memory": engine.idle_memory,
     "pg.turn": _on(engines.postgres, turns.turn),
     "pg.turns_64": _on(engines.postgres, turns.turns_64),
     "pg.load_200": _on(engines.postgres, reads.load_200),

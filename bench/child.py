@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from bench.engine import measure
 from bench.engines import sqlite
 from bench.populate import NOON, RULE, answer_of, key, running_turns, source
 from bench.turns import sixty_four
@@ -64,6 +65,12 @@ def _resident() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
 
 
+async def _engine(path: Path) -> dict[str, float]:
+    before = _flushed()
+    found = await measure(str(path))
+    return {**found, "flushes": (_flushed() - before) / found.pop("messages")}
+
+
 if __name__ == "__main__":
-    what = {"turn_io": _turn_io, "turns_64": _turns_64, "open": _open}[sys.argv[1]]
+    what = {"turn_io": _turn_io, "turns_64": _turns_64, "open": _open, "engine": _engine}[sys.argv[1]]
     print(json.dumps(asyncio.run(what(*map(Path, sys.argv[2:])))))

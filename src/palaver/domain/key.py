@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 from palaver.domain.errors import MalformedKey
@@ -59,30 +60,41 @@ class SessionKey(NamedTuple):
 
     @property
     def text(self) -> str:
-        place = ":".join(map(encode_id, (self.profile, self.platform, self.kind, self.chat)))
-        named = "".join(f":{name}:{encode_id(value)}" for name in _NAMED if (value := getattr(self, name)))
-        return f"agent:{place}{named}" if self.chat or named else f"agent:{place}".removesuffix(":")
+        return _text(self)
 
-    @classmethod
-    def parse(cls, text: str) -> "SessionKey":
+    @staticmethod
+    def parse(text: str) -> "SessionKey":
         """Read the text form. Only what `text` itself writes is accepted, so one key has one text."""
-        head, *place = text.split(":")
-        tail = place[4:]
-        values = dict(zip(("profile", "platform", "kind", "chat"), map(decode_id, place), strict=False))
-        named = dict(zip(tail[::2], map(decode_id, tail[1::2]), strict=False))
-        if head == "agent" and values.get("profile") and values.get("kind") and named.keys() <= set(_NAMED):
-            key = cls(**values, **named)
-            if key.text == text:
-                return key
-        raise MalformedKey(
-            "Not a session key:",
-            found=text,
-            allowed="agent:<profile>:<platform>:<kind>:<chat> and named parts, ids percent-encoded",
-            example="agent:main:telegram:group:-100:user:7",
-        )
+        return _parse(text)
 
 
 _NAMED = ("scope", "thread", "user", "person", "account")
+
+
+# Every step of a message names its conversation again, so a busy one is written and read only once.
+@lru_cache(4096)
+def _text(key: SessionKey) -> str:
+    place = ":".join(map(encode_id, (key.profile, key.platform, key.kind, key.chat)))
+    named = "".join(f":{name}:{encode_id(value)}" for name in _NAMED if (value := getattr(key, name)))
+    return f"agent:{place}{named}" if key.chat or named else f"agent:{place}".removesuffix(":")
+
+
+@lru_cache(4096)
+def _parse(text: str) -> SessionKey:
+    head, *place = text.split(":")
+    tail = place[4:]
+    values = dict(zip(("profile", "platform", "kind", "chat"), map(decode_id, place), strict=False))
+    named = dict(zip(tail[::2], map(decode_id, tail[1::2]), strict=False))
+    if head == "agent" and values.get("profile") and values.get("kind") and named.keys() <= set(_NAMED):
+        key = SessionKey(**values, **named)
+        if key.text == text:
+            return key
+    raise MalformedKey(
+        "Not a session key:",
+        found=text,
+        allowed="agent:<profile>:<platform>:<kind>:<chat> and named parts, ids percent-encoded",
+        example="agent:main:telegram:group:-100:user:7",
+    )
 
 
 def file_name(key: SessionKey) -> str:

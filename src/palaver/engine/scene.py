@@ -14,6 +14,7 @@ from palaver.domain.turn import Received, Turn
 from palaver.domain.view import view
 from palaver.ports.agent import Request, nothing_meanwhile
 from palaver.ports.repositories import Store
+from palaver.ports.store import Begun, Held
 from palaver.ports.work import Steps, Work, work
 
 __all__ = ["Scene", "Scenes"]
@@ -34,8 +35,13 @@ class Scenes:
     """Those that are connected."""
     pseudonyms: Pseudonyms | None = None
 
+    def after(self, begin: Work[Begun | Held | None]) -> Work[tuple[Begun | Held | None, Scene | None]]:
+        """The scene of a turn that begins, in the same step."""
+        return _enter(self.store, begin)
+
     def scene(self, turn: Turn, messages: Sequence[Received]) -> Work[Scene]:
-        return _read(self.store, turn, messages[-1])
+        """The scene as it is now."""
+        return _look(self.store, turn, messages[-1])
 
     def request(
         self, turn: Turn, scene: Scene, meanwhile: Callable[[], Awaitable[tuple[str, ...]]] | None = None
@@ -70,8 +76,21 @@ class Scenes:
 
 
 @work
-def _read(store: Store, turn: Turn, last: Received) -> Steps[Scene]:
+def _enter(store: Store, begin: Work[Begun | Held | None]) -> Steps[tuple[Begun | Held | None, Scene | None]]:
+    begun = yield from begin
+    if not isinstance(begun, Begun):
+        return begun, None
+    override = begun.opened.session.override
+    return begun, (yield from _scene(store, begun.turn, begun.messages[-1], override))
+
+
+@work
+def _look(store: Store, turn: Turn, last: Received) -> Steps[Scene]:
+    session = yield from store.turns.session_of(turn)
+    return (yield from _scene(store, turn, last, session.override))
+
+
+def _scene(store: Store, turn: Turn, last: Received, override: ModelOverride | None) -> Steps[Scene]:
     entries = yield from store.transcripts.load(turn)
     homes = yield from store.places.homes(turn.key.profile)
-    session = yield from store.turns.session_of(turn)
-    return Scene(entries=entries, homes=homes, override=session.override, last=last)
+    return Scene(entries=entries, homes=homes, override=override, last=last)

@@ -20,7 +20,7 @@ from palaver.engine.answering import Answering, Outcome
 from palaver.engine.drafts import Draft
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
-from palaver.engine.scene import Scenes
+from palaver.engine.scene import Scene, Scenes
 from palaver.engine.waiting import through_outages
 from palaver.engine.welcome import Welcomes
 from palaver.ports.agent import Agent, ApprovalNeeded, Failure, FailureKind, Final
@@ -51,6 +51,8 @@ class _Running:
     turn: Turn
     messages: Sequence[Received]
     stop: "asyncio.Future[Stop]"
+    scene: Scene | None = None
+    """What the agent is to be shown, if that is known already."""
     draft: Draft | None = None
     answering: Answering | None = None
 
@@ -83,14 +85,14 @@ class TurnRunner:
         # Listened to before the turn exists: whatever is said to the turn comes after.
         with self.on.store.listen(key_topic(key)) as signal:
             with self.on.meter.step("begin"):
-                begun = await self.on.store.transact(self._begin(key))
+                begun, scene = await self.on.store.transact(self.scenes.after(self._begin(key)))
             if isinstance(begun, Held):
                 if begun.until is None:
                     await self.obedience.obey(begun.head)
                 return begun.until
             if begun is not None:
                 self._tell_opened(begun)
-                await self._see_through(begun.turn, begun.messages, signal)
+                await self._see_through(begun.turn, begun.messages, signal, scene)
         return None
 
     async def take_over(self, turn: Turn, *, takes_up: bool) -> None:
@@ -149,8 +151,11 @@ class TurnRunner:
 
     # Run
 
-    async def _see_through(self, turn: Turn, messages: Sequence[Received], signal: asyncio.Event) -> None:
-        running = _Running(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
+    async def _see_through(
+        self, turn: Turn, messages: Sequence[Received], signal: asyncio.Event, scene: Scene | None = None
+    ) -> None:
+        stop = asyncio.get_running_loop().create_future()
+        running = _Running(turn=turn, messages=messages, stop=stop, scene=scene)
         self._running[turn.number] = running
         watch = asyncio.create_task(self._watch(running, signal))
         log.info("turn began", extra={"action": "turn.began", "turn": turn.number, "key": turn.key.text})
@@ -221,7 +226,9 @@ class TurnRunner:
     async def _ask(self, running: _Running, answering: Answering) -> Outcome:
         """With the transcript as it is now: what tools did before a failure is in it."""
         steers = self.on.options.busy.find(running.source).value is BusyMode.STEER
-        scene = await self.on.store.read(self.scenes.scene(running.turn, running.messages))
+        scene, running.scene = running.scene, None
+        if scene is None:
+            scene = await self.on.store.read(self.scenes.scene(running.turn, running.messages))
         return await answering.ask(
             self.scenes.request(running.turn, scene, self._meanwhile(running) if steers else None)
         )

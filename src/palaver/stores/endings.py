@@ -48,8 +48,8 @@ def to_finalise(limit: int) -> Steps[list[Session]]:
 def finalise(session: Session, now: datetime, *, done: bool, tries: int) -> Steps[None]:
     """Remember that the hooks were told; after so many tries that failed, that they will not be."""
     yield (
-        "UPDATE sessions SET finalise_tries = finalise_tries + 1,"
-        " finalised = CASE WHEN ? = 1 OR finalise_tries + 1 >= ? THEN CAST(? AS BIGINT) END WHERE no = ? AND ended IS NOT NULL",
+        "UPDATE sessions SET finalise_tries = finalise_tries + 1, finalised = CASE"
+        " WHEN ? = 1 OR finalise_tries + 1 >= ? THEN CAST(? AS BIGINT) END WHERE no = ? AND ended IS NOT NULL",
         (int(done), tries, micros(now), session.number),
     )
 

@@ -183,8 +183,8 @@ def reclaim_sends(
 ) -> Steps[list[Delivery]]:
     """Claims whose owner is gone: nobody knows whether they were sent. Gives them as they were claimed."""
     rows: list[Row] = yield (
-        f"SELECT {DELIVERY_COLUMNS}, worker FROM outbox WHERE state = 'claimed' AND (claim_until < ?"
-        " OR (? = 1 AND worker <> ?)) ORDER BY id /*pg FOR UPDATE SKIP LOCKED*/",
+        f"SELECT {DELIVERY_COLUMNS}, worker FROM outbox WHERE state IN ('due', 'claimed') AND state = 'claimed'"
+        " AND (claim_until < ? OR (? = 1 AND worker <> ?)) ORDER BY +id /*pg FOR UPDATE SKIP LOCKED*/",
         (micros(now), int(alone), worker),
     )
     lost = [(delivery_of(row[:-1]), row[-1]) for row in rows]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -30,7 +31,6 @@ __all__ = [
     "entries_of",
     "from_json",
     "inbound_body",
-    "inbound_of",
     "instant",
     "json_text",
     "micros",
@@ -72,7 +72,10 @@ def _json_bytes(value: object) -> bytes:
 
 
 def from_json(text: str | bytes) -> Any:  # noqa: ANN401 - whoever wrote it knows its shape
-    return json.loads(text)
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return json.loads(text)  # half a surrogate, which only the standard library reads
 
 
 def _label_out(value: object) -> object:
@@ -97,6 +100,7 @@ def source_text(source: Source) -> str:
     return json_text(source.to_json())
 
 
+@lru_cache(1024)
 def source_of(text: str) -> Source:
     data: Mapping[str, object] = from_json(text)
     return Source.from_json(data, known=(str(data["platform"]),))
@@ -221,8 +225,22 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
     )
 
 
-def inbound_of(body: bytes) -> Inbound:
+def received_of(row: Row) -> Received:
+    no, key, state, received, turn, reason, body, turn_state, turn_error = row
     data = from_json(body)
+    return Received(
+        number=no,
+        key=SessionKey.parse(key),
+        inbound=_inbound_of(data),
+        state=_FATES.get(turn_state, InboxState(state)),
+        received=instant(received),
+        turn=turn,
+        reason=reason or turn_error,
+        role=AccessRole(data["role"]) if data["role"] else None,
+    )
+
+
+def _inbound_of(data: Mapping[str, Any]) -> Inbound:
     return Inbound(
         source=Source.from_json(data["source"], known=(data["source"]["platform"],)),
         labels=Labels.from_json(data["labels"]),
@@ -231,21 +249,6 @@ def inbound_of(body: bytes) -> Inbound:
         cause=Cause(data["cause"]),
         observed=data["observed"],
         burst=data["burst"],
-    )
-
-
-def received_of(row: Row) -> Received:
-    no, key, state, received, turn, reason, body, turn_state, turn_error = row
-    role = from_json(body)["role"]
-    return Received(
-        number=no,
-        key=SessionKey.parse(key),
-        inbound=inbound_of(body),
-        state=_FATES.get(turn_state, InboxState(state)),
-        received=instant(received),
-        turn=turn,
-        reason=reason or turn_error,
-        role=AccessRole(role) if role else None,
     )
 
 

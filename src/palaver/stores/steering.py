@@ -6,7 +6,7 @@ from palaver.domain.key import SessionKey
 from palaver.domain.turn import Received, Turn
 from palaver.ports.store import Choose, Signals, Status, key_topic
 from palaver.ports.work import Lock, Notify, Steps, work
-from palaver.stores.inbox import put_into_turn, waiting
+from palaver.stores.inbox import RUNNING, put_into_turn, waiting
 from palaver.stores.records import instant
 from palaver.stores.sessions import join, open_by_key, touch
 from palaver.stores.turns import write_messages
@@ -56,7 +56,7 @@ def keep_draft(turn: Turn, receipt: str) -> Steps[None]:
 def status(key: SessionKey) -> Steps[Status]:
     """What is going on in a conversation. Looking changes nothing."""
     session = yield from open_by_key(key)
-    running = yield "SELECT started FROM turns WHERE key = ? AND state = 'running'", (key.text,)
+    running = yield f"SELECT started FROM turns WHERE key = ? AND {RUNNING}", (key.text,)
     waits = yield "SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting'", (key.text,)
     since = instant(running[0][0]) if running else None
     return Status(session=session, running_since=since, waiting=waits[0][0])

@@ -86,7 +86,18 @@ def _begin(
         " VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING no",
         (key.text, opened.session.number, worker, micros(now + lease), micros(now), identity_of(source)),
     )
-    turn = yield from _get(rows[0][0])
+    turn = Turn(
+        number=rows[0][0],
+        key=key,
+        session=opened.session.id,
+        session_number=opened.session.number,
+        state=TurnState.RUNNING,
+        attempt=1,
+        fence=1,
+        worker=worker,
+        lease_until=now + lease,
+        started=now,
+    )
     yield from put_into_turn(turn.number, messages)
     said = welcome(opened, source)
     notes = [Entry(seq=0, role=Role.NOTE, at=now, text=note) for note in said.notes]
@@ -268,7 +279,7 @@ def reclaim(
         " ELSE halted END WHERE no IN ("
         f" SELECT no FROM turns WHERE state IN {OPEN_TURN} AND (state = 'interrupted' OR (state = 'running'"
         f"  AND (lease_until < ? OR (? = 1 AND worker <> ?)))) AND no NOT IN ({', '.join(map(str, (0, *besides)))})"
-        "  ORDER BY no LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING no",
+        "  ORDER BY +no LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING no",
         (worker, micros(now + lease), *(micros(now),) * 3, int(alone), worker, limit),
     )
     numbers = sorted(row[0] for row in rows)

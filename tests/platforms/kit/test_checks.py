@@ -13,6 +13,7 @@ from palaver.domain.turn import Inbound, Outbound
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.conformance import AdapterConformance
 from palaver.platforms.kit.link import Line
+from palaver.platforms.kit.messages import Update
 from palaver.ports.adapter import Inlet, Limits, PlatformBusy, PlatformDown, SendRefused, SendUnclear, TargetGone
 from tests.platforms.kit.rigs import WorldRig, world_for_checks
 
@@ -67,17 +68,16 @@ class StripsTexts(ForgetsNames):
 
 
 class AcknowledgesFirst(FakeAdapter):
-    async def _hand_over(self, line: Line, inlet: Inlet) -> None:
-        update = await line.next()
+    async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
         await line.acknowledge(update.number)
         await inlet.receive(self._inbound(update), Trust())
 
 
 class Reverses(FakeAdapter):
-    async def _hand_over(self, line: Line, inlet: Inlet) -> None:
-        updates = [await line.next() for _ in range(5)]
-        for update in reversed(updates):
-            await inlet.receive(self._inbound(update), Trust())
+    async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
+        updates = [update, *[await line.next() for _ in range(4)]]
+        for each in reversed(updates):
+            await inlet.receive(self._inbound(each), Trust())
 
 
 class SkipsTheBacklog(FakeAdapter):

@@ -48,13 +48,16 @@ class FakeAdapter:
 
     async def run(self, inlet: Inlet) -> None:
         line = await self._link.open(self._account)
-        hands = [asyncio.ensure_future(self._hand_over(line, inlet)) for _ in range(self._at_once)]
+        room = asyncio.Semaphore(self._at_once)
         try:
-            await asyncio.gather(*hands)
+            async with asyncio.TaskGroup() as hands:
+                while True:
+                    await room.acquire()
+                    hand = hands.create_task(self._hand_over(line, await line.next(), inlet))
+                    hand.add_done_callback(lambda _: room.release())
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from several
         finally:
-            for hand in hands:
-                hand.cancel()
-            await asyncio.gather(*hands, return_exceptions=True)
             await line.close()
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
@@ -66,13 +69,11 @@ class FakeAdapter:
     async def edit(self, receipt: str, outbound: Outbound) -> None:
         await self._link.edit(self._account, receipt, outbound)
 
-    async def _hand_over(self, line: Line, inlet: Inlet) -> None:
-        while True:
-            update = await line.next()
-            if not update.message.earlier:  # There is no inbound form of an edit yet.
-                await inlet.receive(self._inbound(update), Trust(is_bot=update.person.is_bot))
-            # Only now is the message safe.
-            await line.acknowledge(update.number)
+    async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
+        if not update.message.earlier:  # There is no inbound form of an edit yet.
+            await inlet.receive(self._inbound(update), Trust(is_bot=update.person.is_bot))
+        # Only now is the message safe.
+        await line.acknowledge(update.number)
 
     def _inbound(self, update: Update) -> Inbound:
         message = update.message

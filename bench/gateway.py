@@ -1,0 +1,115 @@
+"""A gateway to be measured: the engine with the echo agent, and a platform that speaks as fast as it is told to."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+
+from palaver.agents.echo import EchoAgent
+from palaver.commands.standard import standard_commands
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.turn import Outbound
+from palaver.engine.engine import Engine
+from palaver.engine.options import Options
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.chat import Chat
+from palaver.platforms.kit.link import Link
+from palaver.platforms.kit.messages import Person
+from palaver.platforms.kit.world import World
+from palaver.ports.clock import SystemClock
+from palaver.ports.meter import NoMeter, Step
+from palaver.stores.opening import open_store
+
+__all__ = ["OPTIONS", "Crowd", "Gateway", "TimedAdapter", "gateway"]
+
+_AT_ONCE = 256
+OPTIONS = Options(
+    grants=(Grant(platform="fake", role=AccessRole.MEMBER),),
+    acknowledges=False,
+    concurrent_turns=64,
+    concurrent_sends=64,
+)
+
+
+class TimedAdapter(FakeAdapter):
+    """Remembers when each text was sent."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link, at_once=_AT_ONCE)
+        self.sent: dict[str, float] = {}
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        receipt = await super().send(outbound, idempotency_key=idempotency_key)
+        self.sent[outbound.text] = time.perf_counter()
+        return receipt
+
+
+@dataclass
+class Crowd:
+    """Many people, each in a chat of their own."""
+
+    world: World
+    size: int
+    chats: list[tuple[Chat, Person]] = field(default_factory=list[tuple[Chat, Person]])
+
+    def __post_init__(self) -> None:
+        for number in range(self.size):
+            person = self.world.person(f"person {number}")
+            self.chats.append((self.world.dm(person), person))
+
+    async def say(self, number: int, text: str) -> None:
+        chat, person = self.chats[number % self.size]
+        await chat.say(person, text)
+
+
+@dataclass
+class Gateway(NoMeter):
+    """It is its own meter: a send counts when its receipt is in the store."""
+
+    crowd: Crowd
+    adapter: TimedAdapter
+    _delivered: int = 0
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def step(self, name: Step) -> AbstractContextManager[None]:
+        return self._send() if name == "send" else super().step(name)
+
+    @contextmanager
+    def _send(self) -> Generator[None]:
+        yield
+        self._delivered += 1
+        self._changed.set()
+
+    async def until_delivered(self, count: int) -> None:
+        """Until so many more receipts are in the store."""
+        wanted = self._delivered + count
+        while self._delivered < wanted:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+@asynccontextmanager
+async def gateway(url: str, people: int) -> AsyncGenerator[Gateway]:
+    world = World(clock=SystemClock())
+    adapter = TimedAdapter(world)
+    measured = Gateway(Crowd(world, people), adapter)
+    async with await open_store(url) as store:
+        engine = Engine(
+            store=store,
+            adapters=[adapter],
+            agent=EchoAgent(),
+            commands=standard_commands(store),
+            options=OPTIONS,
+            clock=SystemClock(),
+            worker="bench",
+            alone=True,
+            meter=measured,
+        )
+        serving = asyncio.create_task(engine.serve())
+        try:
+            yield measured
+        finally:
+            serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await serving
