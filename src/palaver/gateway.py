@@ -50,8 +50,8 @@ class Gateway:
         self._quietly = asyncio.Event()
         self._at_once = asyncio.Event()
 
-    async def serve(self) -> None:
-        """Raises StoreInUse, saying by whom, where another gateway owns the store."""
+    async def serve(self) -> bool:
+        """Whether it ended in good order. Raises StoreInUse, saying by whom, where another gateway owns the store."""
         async with await open_store(self._config.store, exclusive=True) as store:
             self._engine = engine = self._assemble(store)
             serving = asyncio.create_task(engine.serve())
@@ -64,6 +64,7 @@ class Gateway:
                 with suppress(asyncio.CancelledError):
                     await serving
         log.info("the gateway is down", extra={"action": "gateway.down"})
+        return not self._at_once.is_set()
 
     def end(self) -> None:
         if self._quietly.is_set():

@@ -32,7 +32,7 @@ class Host:
         self._config = config.model_copy(update={"limits": hurried})
         self._path = terminal_socket(config)
         self._gateway: Gateway | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self._serving: asyncio.Task[bool] | None = None
         self._was_there = False
 
     async def __aenter__(self) -> Self:

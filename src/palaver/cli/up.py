@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 EXAMPLES = {"up": "palaver up"}
 
-# As sysexits.h has them, for whoever supervises us: whether a restart may help.
+# For whoever supervises us, as sysexits.h has them: whether a restart may help.
+_CUT_SHORT = 1
 _WRONG_CONFIGURATION = 2
 _INTERNAL = 70
 TEMPORARY = 75
@@ -42,7 +43,7 @@ def up(*, store: StoreOption = None) -> None:
     configure_logs(config.log.level, config.log.format, sys.stderr)
     try:
         with metered(config.metrics.port) as meter:
-            asyncio.run(_serve(Gateway(config, meter=meter), store))
+            drained = asyncio.run(_serve(Gateway(config, meter=meter), store))
     except (StoreInUse, StoreUnavailable) as error:
         complain(str(error), as_json=False)
         raise typer.Exit(TEMPORARY) from error
@@ -54,6 +55,8 @@ def up(*, store: StoreOption = None) -> None:
     except Exception as error:
         log.exception("the gateway broke", extra={"action": "gateway.broke"})
         raise typer.Exit(_INTERNAL) from error
+    if not drained:
+        raise typer.Exit(_CUT_SHORT)
 
 
 def configuration(store: str | None) -> Config:
@@ -62,12 +65,12 @@ def configuration(store: str | None) -> Config:
     return config if store is None else config.model_copy(update={"store": store})
 
 
-async def _serve(gateway: Gateway, store: str | None) -> None:
+async def _serve(gateway: Gateway, store: str | None) -> bool:
     loop = asyncio.get_running_loop()
     for ending in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(ending, gateway.end)
     loop.add_signal_handler(signal.SIGHUP, _reload, gateway, store)
-    await gateway.serve()
+    return await gateway.serve()
 
 
 def _reload(gateway: Gateway, store: str | None) -> None:

@@ -1,6 +1,7 @@
 """Talking through a pipe: lines are said one after the other, answers are printed plain and whole."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable
 from typing import TextIO
@@ -43,18 +44,17 @@ async def say_all(client: Client, messages: AsyncIterable[str], complaints: Text
 
 async def lines() -> AsyncGenerator[str]:
     """The lines of standard input, read in a thread that does not keep the process alive."""
+    if not sys.stdin:
+        return  # it is closed, and its number may be that of another file by now
     loop, waiting = asyncio.get_running_loop(), asyncio.Queue[str | None](maxsize=16)
 
     def put(line: str | None) -> None:
         asyncio.run_coroutine_threadsafe(waiting.put(line), loop).result()
 
     def read() -> None:
-        try:
-            with open(_STANDARD_INPUT, encoding="utf-8", errors="replace", closefd=False) as stream:
-                for line in stream:
-                    put(line.rstrip("\n"))
-        except OSError:
-            pass  # a closed input has no lines
+        with open(_STANDARD_INPUT, encoding="utf-8", errors="replace", closefd=False) as stream:
+            for line in stream:
+                put(line.rstrip("\n"))
         put(None)
 
     threading.Thread(target=read, daemon=True).start()

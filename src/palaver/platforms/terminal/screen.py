@@ -19,6 +19,7 @@ from palaver.platforms.terminal.wire import CommandLine, Welcome
 __all__ = ["LiveScreen"]
 
 _PROMPT = "> "
+_GREETING = "/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves."
 _LONGEST_RECAP = 240
 _DIM, _BOLD = "ansibrightblack", "bold"
 
@@ -27,6 +28,7 @@ class LiveScreen:
     """`lines` gives what is typed. Ctrl-C calls `interrupt`, or clears the line where that says there was nothing."""
 
     def __init__(self, history: Path, interrupt: Callable[[], bool]) -> None:
+        history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         history.touch(mode=0o600)
         self._commands: tuple[CommandLine, ...] = ()
         self._interrupt = interrupt
@@ -64,6 +66,7 @@ class LiveScreen:
     def welcome(self, welcome: Welcome) -> None:
         self._commands, self._note = welcome.commands, ""
         if self._is_new:
+            self._print(_GREETING, _DIM)
             for said in welcome.recap:
                 self._print(f"{_PROMPT if said.by_person else ''}{_shortened(said.text)}", _DIM)
         self._is_new = False
@@ -123,7 +126,7 @@ class LiveScreen:
         @keys.add("<sigint>")
         def _(event: KeyPressEvent) -> None:
             if not self._interrupt():
-                event.current_buffer.reset()
+                event.current_buffer.text = ""
 
         return keys
 

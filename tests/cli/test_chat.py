@@ -1,0 +1,200 @@
+"""`palaver chat` and `palaver up` as real processes, talked to, stopped and killed."""
+
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import Place, ended, read_until, until
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    place.close()
+
+
+def asked(place: Place, question: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(f"file:{place.home / 'palaver.db'}?mode=ro", uri=True)) as db:
+        return db.execute(question).fetchall()
+
+
+def turns(place: Place) -> list[str]:
+    return [str(state) for (state,) in asked(place, "SELECT state FROM turns ORDER BY no")]
+
+
+def answers(printed: str) -> list[str]:
+    return [line.removeprefix("You said: ") for line in printed.splitlines() if line.startswith("You said: ")]
+
+
+# In a pipe
+
+
+def test_in_a_pipe_every_line_is_answered_in_order(place: Place) -> None:
+    done = place.run("chat", says="hello\n\n!slow 1 slowly\n/new Plans\nlast words")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "You said: hello",
+        "You said: slowly",
+        "This is a fresh conversation. It is called Plans. /back returns to the one before.",
+        "You said: last words",
+    ]
+    assert all(stat.S_IMODE(file.stat().st_mode) & 0o077 == 0 for file in place.home.glob("palaver.db"))
+
+
+def test_one_message_can_be_said_alone_and_the_conversation_goes_on(place: Place) -> None:
+    assert place.run("chat", "-m", "two\nlines").stdout == "You said: two\nlines\n"
+    assert "1 turns" in place.run("chat", "-m", "/status").stdout
+    assert "no conversation yet" in place.run("chat", "--chat", "work", "-m", "/status").stdout
+
+
+def test_nothing_that_is_said_can_play_tricks_on_the_terminal(place: Place) -> None:
+    done = place.run("chat", "-m", "a\x1b[31mred\x07 \u202eturned")
+    assert done.stdout == "You said: a\\x1b[31mred\\x07 \\u202eturned\n"
+
+
+def test_an_answer_that_is_streamed_is_printed_once(place: Place) -> None:
+    place.configure("agent: {name: echo, streams: true, delay: 150ms}")
+    assert place.run("chat", "-m", "one two three four").stdout == "You said: one two three four\n"
+
+
+def test_whoever_is_not_let_in_is_told_so(place: Place) -> None:
+    place.configure("grants: [{effect: block, platform: terminal}]")
+    done = place.run("chat", "-m", "hello")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "a grant blocks this sender" in done.stderr
+
+
+def test_without_input_there_is_nothing_to_answer(place: Place) -> None:
+    assert place.run("chat").returncode == 0
+    closed = subprocess.run(
+        ["/bin/sh", "-c", f"exec {sys.executable} -m palaver chat <&-"],
+        env=place.environment,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert (closed.returncode, closed.stdout, closed.stderr) == (0, "", "")
+
+
+# Beside a running gateway
+
+
+def open_files(process: "subprocess.Popen[str]") -> set[str]:
+    names: set[str] = set()
+    for entry in Path(f"/proc/{process.pid}/fd").iterdir():
+        try:
+            names.add(entry.readlink().name)
+        except FileNotFoundError:
+            continue
+    return names
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="who has what open is seen in /proc")
+def test_beside_a_gateway_the_database_is_not_opened_again(place: Place) -> None:
+    gateway = place.up()
+    talk = place.start("chat", "-m", "!slow 2 hello")
+    until(lambda: turns(place) == ["running"])
+    assert "palaver.db" in open_files(gateway)
+    assert not [name for name in open_files(talk) if name.startswith("palaver.db")]
+    assert "terminal" in place.run("sessions", "list").stdout
+    assert talk.communicate()[0] == "You said: hello\n"
+    assert ended(gateway, signal.SIGTERM) == 0
+
+
+def test_a_second_gateway_is_refused_and_told_who_is_there(place: Place) -> None:
+    gateway = place.up()
+    second = place.run("up")
+    assert second.returncode == 75
+    assert f"pid {gateway.pid}" in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def test_a_wrong_configuration_is_no_reason_to_try_again(place: Place) -> None:
+    place.configure("stores: x")
+    for command in ("up", "chat"):
+        done = place.run(command)
+        assert done.returncode == 2
+        assert "stores" in done.stderr
+
+
+def test_a_gateway_reads_its_configuration_again(place: Place) -> None:
+    gateway = place.up()
+    place.configure("log: {level: error}\ngrants: [{effect: block, platform: terminal}]")
+    gateway.send_signal(signal.SIGHUP)
+    assert "a change of log waits for a restart" in read_until(gateway, "the configuration was read again")
+    assert "blocks" in place.run("chat", "-m", "hello").stderr
+    place.configure("nonsense: 1")
+    gateway.send_signal(signal.SIGHUP)
+    read_until(gateway, "the configuration stays as it was")
+    place.configure("")
+    gateway.send_signal(signal.SIGHUP)
+    read_until(gateway, "the configuration was read again")
+    assert place.run("chat", "-m", "hello").stdout == "You said: hello\n"
+
+
+# Ends
+
+
+def test_a_drained_turn_is_marked_and_taken_up_after_the_restart(place: Place) -> None:
+    """The terminal stays, and gets the answer from the next gateway."""
+    place.configure("limits: {drain_limit: 200ms}")
+    gateway = place.up()
+    talk = place.start("chat", "-m", "!slow 3 hello")
+    until(lambda: turns(place) == ["running"])
+    assert ended(gateway, signal.SIGTERM) == 0
+    assert turns(place) == ["interrupted"]
+    place.up()
+    out, complaints = talk.communicate()
+    assert (talk.returncode, out, complaints) == (0, "You said: hello\n", "")
+    assert turns(place) == ["done"]
+
+
+def test_told_twice_to_end_a_gateway_ends_at_once(place: Place) -> None:
+    gateway = place.up()
+    talk = place.start("chat", "-m", "!slow 60 hello")
+    until(lambda: turns(place) == ["running"])
+    gateway.send_signal(signal.SIGINT)
+    read_until(gateway, "draining")
+    assert ended(gateway, signal.SIGINT) == 1
+    talk.kill()
+
+
+def test_killed_in_the_middle_the_next_chat_gets_the_answer(place: Place) -> None:
+    gateway = place.up()
+    talk = place.start("chat", "-m", "!slow 1 the first")
+    until(lambda: turns(place) == ["running"])
+    ended(gateway, signal.SIGKILL)
+    ended(talk, signal.SIGKILL)
+    assert turns(place) == ["running"]
+    assert list(place.home.glob("terminal-*.sock")), "the dead gateway leaves its socket behind"
+    done = place.run("chat", "-m", "the second")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert answers(done.stdout) == ["the first", "the second"]
+
+
+def test_what_was_answered_while_nobody_was_there_is_shown_first(place: Place) -> None:
+    gateway = place.up()
+    talk = place.start("chat", "-m", "!slow 1 the first")
+    until(lambda: turns(place) == ["running"])
+    ended(talk, signal.SIGKILL)
+    until(lambda: turns(place) == ["done"])
+    assert asked(place, "SELECT state FROM outbox WHERE state = 'delivered'") == []
+    assert answers(place.run("chat", "-m", "the second").stdout) == ["the first", "the second"]
+    assert ended(gateway, signal.SIGTERM) == 0
+
+
+def test_leaving_in_the_middle_is_quick_and_the_answer_comes_next_time(place: Place) -> None:
+    talk = place.start("chat", "-m", "!slow 2 the first")
+    log = place.home / "chat.log"
+    until(lambda: log.exists() and "turn began" in log.read_text())
+    assert ended(talk, signal.SIGINT) == 130
+    assert turns(place) == ["interrupted"]
+    assert answers(place.run("chat", "-m", "the second").stdout) == ["the first", "the second"]

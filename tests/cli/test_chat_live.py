@@ -1,0 +1,121 @@
+"""`palaver chat` as somebody at a terminal sees it."""
+
+import os
+import pty
+import re
+import select
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import PATIENCE, Place, until
+
+ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z~]|[=>()][0-9A-B]?|\][^\x07]*\x07)")
+
+
+class Terminal:
+    """What is typed into it, and what stands on it, one thing after the other."""
+
+    def __init__(self, place: Place, *args: str) -> None:
+        self._master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "palaver", "chat", *args],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=place.environment,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self._unread = ""
+
+    def types(self, text: str) -> None:
+        """Like a person, who sees first and types then: while something is printed, keys are not the program's."""
+        time.sleep(0.3)
+        os.write(self._master, text.encode())
+
+    def shows(self, words: str) -> str:
+        """Wait until these words are there; gives what came before them and forgets it."""
+        end = time.monotonic() + PATIENCE
+        while words not in self._unread:
+            ready, _, _ = select.select([self._master], [], [], max(0.0, end - time.monotonic()))
+            assert ready, f"{words!r} is not there, but: {self._unread!r}"
+            try:
+                self._unread += ESCAPES.sub("", os.read(self._master, 65536).decode(errors="replace"))
+            except OSError:
+                raise AssertionError(f"{words!r} never came, but: {self._unread!r}") from None
+        before, _, self._unread = self._unread.partition(words)
+        return before
+
+    def ends(self) -> int:
+        until(lambda: self._leaves() is not None)
+        return self.process.returncode
+
+    def _leaves(self) -> int | None:
+        self.types("\x04")
+        return self.process.poll()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    place.close()
+
+
+@contextmanager
+def terminal(place: Place, *args: str) -> Generator[Terminal]:
+    terminal = Terminal(place, *args)
+    try:
+        terminal.shows("Ctrl-D leaves.")
+        yield terminal
+    finally:
+        terminal.close()
+
+
+def test_a_conversation_with_history_completion_and_a_recap(place: Place) -> None:
+    with terminal(place) as here:
+        here.types("hello\r")
+        here.shows("You said: hello")
+        here.types("/he")
+        here.shows("list the commands, or explain one")
+        here.types("\x03")
+        here.types("\x1b[A")
+        here.shows("hello")
+        here.types(" again\r")
+        here.shows("You said: hello again")
+        assert here.ends() == 0
+    assert stat.S_IMODE((place.home / "history").stat().st_mode) == 0o600
+    with terminal(place) as here:
+        for words in ("> hello", "You said: hello", "> hello again", "You said: hello again"):
+            here.shows(words)
+        assert here.ends() == 0
+    with terminal(place, "--chat", "work") as here:
+        here.types("something else\r")
+        assert "hello" not in here.shows("You said: something else")
+        assert here.ends() == 0
+
+
+def test_an_answer_grows_and_can_be_stopped(place: Place) -> None:
+    place.configure("agent: {name: echo, streams: true, delay: 200ms}")
+    with terminal(place) as here:
+        words = " ".join(f"w{number}" for number in range(200))
+        here.types(f"{words}\r")
+        here.shows("You said: w0")
+        here.shows("w3")
+        here.types("\x03")
+        here.shows("Stopping.")
+        here.types("/status\r")
+        here.shows("idle")
+        assert here.ends() == 0
