@@ -13,7 +13,7 @@ from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.link import Link
 from palaver.ports.adapter import Inlet
 from palaver.ports.agent import Event, Request
-from palaver.ports.work import Steps, Work
+from palaver.ports.work import Row, Steps, Work
 from palaver.stores.store import Store
 
 __all__ = ["STEPS", "Fuse", "FusedAdapter", "FusedAgent", "FusedStore"]
@@ -51,19 +51,52 @@ class Fuse:
                 os.kill(os.getpid(), self.signal)
 
 
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """Said by work that was done, to whoever drives it."""
+
+    name: str
+
+
 class _Fused(Work[T]):
-    """Work that knows its name."""
+    """Work that knows its name, also where it is joined with other work."""
 
     def __init__(self, name: str, work: Work[T], fuse: Fuse) -> None:
         super().__init__(self._walk)
-        self.name = name
+        self._name = name
         self._work = work
         self._fuse = fuse
 
     def _walk(self) -> Steps[T]:
+        self._fuse.reach(f"before {self._name}")
         result = yield from self._work
-        self._fuse.reach(f"uncommitted {self.name}")
+        self._fuse.reach(f"uncommitted {self._name}")
+        yield _Done(self._name)  # pyright: ignore[reportReturnType]
         return result
+
+
+class _Whole(Work[T]):
+    """One transaction, and the names of the work that was done in it."""
+
+    def __init__(self, work: Work[T]) -> None:
+        super().__init__(self._walk)
+        self._work = work
+        self.done: list[str] = []
+
+    def _walk(self) -> Steps[T]:
+        self.done.clear()
+        steps, rows = iter(self._work), list[Row]()
+        try:
+            statement = next(steps)
+            while True:
+                if isinstance(statement, _Done):
+                    self.done.append(statement.name)
+                    rows = []
+                else:
+                    rows = yield statement
+                statement = steps.send(rows)
+        except StopIteration as finished:
+            return finished.value
 
 
 class _Group:
@@ -90,12 +123,14 @@ class FusedStore(Store):
             setattr(self, group, _Group(getattr(store, group), fuse))
 
     async def transact(self, work: Work[T]) -> T:
-        if not isinstance(work, _Fused):
-            return await super().transact(work)
-        self._fuse.reach(f"before {work.name}")
-        result = await super().transact(work)
-        self._fuse.reach(f"after {work.name}")
+        whole = _Whole(work)
+        result = await super().transact(whole)
+        for name in whole.done:
+            self._fuse.reach(f"after {name}")
         return result
+
+    async def read(self, work: Work[T]) -> T:
+        return await super().read(_Whole(work))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count, cycle
 from pathlib import Path
@@ -27,7 +27,7 @@ FAULTS = Faults(duplicate=0.1, reorder=0.2, busy=0.01, busy_for=0.05, lost_befor
 _PATIENCE = 30.0
 _BACKLOG = 200
 """So many messages may wait to be taken in; people who get no answer stop speaking."""
-_OFTEN = ("hold", "reclaim", "extend", "count_start")
+_SELDOM = ("hold", "reclaim", "reclaim_sends", "extend", "count_start")
 
 
 @dataclass(kw_only=True)
@@ -85,19 +85,21 @@ class Town:
         """What no kill explains: a gateway that broke by itself."""
         return [line for line in self.log if " ERROR " in line or "Traceback" in line]
 
+    async def until_logged(self, action: str, worker: str = "") -> None:
+        """Until a gateway has said that it did something."""
+        async with asyncio.timeout(60):
+            while not any(f" {action} " in said and f" {worker}" in said for said in self.log):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
     async def conclude(self) -> Verdict:
         """Wait until there is nothing left to do, or nothing is done any more, and look at everything."""
         async with await open_store(self.url) as store:
-            with suppress(TimeoutError):  # The verdict says what is missing.
-                while self.world.unacknowledged() or not await store.read(quiet()):
-                    async with asyncio.timeout(_PATIENCE):
-                        await self._next_sign_of_life()
+            signs, patience = self._signs, _PATIENCE
+            while patience > 0 and (self.world.unacknowledged() or not await store.read(quiet())):
+                await asyncio.sleep(0.05)
+                patience = _PATIENCE if self._signs != signs else patience - 0.05
+                signs = self._signs
             return await judge(list(self.world.chats.values()), store)
-
-    async def _next_sign_of_life(self) -> None:
-        before = self._signs
-        while self._signs == before:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
     @property
     def _signs(self) -> tuple[int, int]:
@@ -161,7 +163,7 @@ class Siege:
         chance = self.town.chance
         while not self._is_over:
             step = next(steps) if chance.random() < 0.7 else None
-            length = chance.randint(1, 3 if step and step.endswith(_OFTEN) else 10)
+            length = chance.randint(1, 2 if step and step.endswith(_SELDOM) else 8)
             gateway = await self.town.start(place, step=step, length=length)
             life = self.longest_life if step else chance.uniform(0, self.longest_life)
             if await gateway.dies(within=life):

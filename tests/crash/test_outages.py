@@ -45,12 +45,6 @@ async def speak(town: Town, messages: int, order: str = "") -> None:
         await asyncio.sleep(0.01)
 
 
-async def until_logged(town: Town, action: str, worker: str = "") -> None:
-    async with asyncio.timeout(60):
-        while not any(f" {action} " in said and worker in said for said in town.log):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-
-
 async def check(town: Town, messages: int) -> None:
     verdict = await town.conclude()
     assert verdict.complaints == []
@@ -73,7 +67,7 @@ async def test_a_worker_cut_off_from_the_server(town: Town, server: Server, url:
     folder = Path(tempfile.mkdtemp(prefix="palaver-proxy-"))
     async with Proxy(server, url, folder).running() as proxy:
         cut_off = await town.start(0, url=proxy.url)
-        await until_logged(town, "account.held", cut_off.order.worker)
+        await town.until_logged("account.held", cut_off.order.worker)
         other = await town.start(1)
         await speak(town, 20, "!tool")
         for _ in range(3):
@@ -82,7 +76,7 @@ async def test_a_worker_cut_off_from_the_server(town: Town, server: Server, url:
             proxy.mend()
             await speak(town, 20, "!tool")
         proxy.cut()
-        await until_logged(town, "account.held", other.order.worker)
+        await town.until_logged("account.held", other.order.worker)
         await speak(town, 20)
         proxy.mend()
         await check(town, 160)
@@ -92,27 +86,27 @@ async def test_a_worker_cut_off_from_the_server(town: Town, server: Server, url:
 @pytest.mark.parametrize("step", ["before settle", "before append_to_turn"])
 async def test_a_worker_frozen_past_its_lease_writes_nothing_more(town: Town, step: str) -> None:
     frozen = await town.start(0, step=step, length=3, signal=signal.SIGSTOP)
-    await until_logged(town, "account.held", frozen.order.worker)
+    await town.until_logged("account.held", frozen.order.worker)
     other = await town.start(1)
     await speak(town, 40, "!tool")
     await asyncio.wait_for(frozen.frozen.wait(), 60)
-    await until_logged(town, "account.held", other.order.worker)
-    await until_logged(town, "turn.reclaimed", other.order.worker)
+    await town.until_logged("account.held", other.order.worker)
+    await town.until_logged("turn.reclaimed", other.order.worker)
     await speak(town, 20)
     frozen.go_on()
-    await until_logged(town, "turn.lost", frozen.order.worker)
+    await town.until_logged("turn.lost", frozen.order.worker)
     await check(town, 60)
 
 
 async def test_a_send_of_a_worker_frozen_past_its_lease_is_not_settled_by_it(town: Town) -> None:
     frozen = await town.start(0, step="after send", length=3, signal=signal.SIGSTOP)
-    await until_logged(town, "account.held", frozen.order.worker)
+    await town.until_logged("account.held", frozen.order.worker)
     other = await town.start(1)
     await speak(town, 40)
     await asyncio.wait_for(frozen.frozen.wait(), 60)
-    await until_logged(town, "send.reclaimed", other.order.worker)
+    await town.until_logged("send.reclaimed", other.order.worker)
     frozen.go_on()
-    await until_logged(town, "send.lost", frozen.order.worker)
+    await town.until_logged("send.lost", frozen.order.worker)
     await check(town, 40)
 
 
@@ -120,11 +114,11 @@ async def test_a_send_of_a_worker_frozen_past_its_lease_is_not_settled_by_it(tow
 async def test_a_worker_frozen_in_a_transaction_stops_nobody(town: Town, step: str) -> None:
     """What it holds locked is let go by the server."""
     frozen = await town.start(0, step=step, length=3, signal=signal.SIGSTOP)
-    await until_logged(town, "account.held", frozen.order.worker)
+    await town.until_logged("account.held", frozen.order.worker)
     other = await town.start(1)
     await speak(town, 40)
     await asyncio.wait_for(frozen.frozen.wait(), 60)
-    await until_logged(town, "account.held", other.order.worker)
+    await town.until_logged("account.held", other.order.worker)
     await check(town, 40)
     frozen.go_on()
     await speak(town, 10)
@@ -133,13 +127,13 @@ async def test_a_worker_frozen_in_a_transaction_stops_nobody(town: Town, step: s
 
 async def test_the_account_of_a_dead_worker_is_taken_over(town: Town) -> None:
     first = await town.start(0)
-    await until_logged(town, "account.held", first.order.worker)
+    await town.until_logged("account.held", first.order.worker)
     other = await town.start(1)
     await speak(town, 20)
     await first.kill()
     killed = asyncio.get_running_loop().time()
     await speak(town, 20)
-    await until_logged(town, "account.held", other.order.worker)
+    await town.until_logged("account.held", other.order.worker)
     took = asyncio.get_running_loop().time() - killed
     assert took < 10 * LEASE
     await check(town, 40)

@@ -39,6 +39,8 @@ class Verdict:
     out_of_order: Sequence[str] = ()
     leaked: Sequence[str] = ()
     given_up: int = 0
+    unfinished: Sequence[str] = ()
+    """Rows that still wait, run or are owed."""
     broken: Sequence[str] = ()
     """Promises that the store itself finds broken."""
     fates: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -48,7 +50,11 @@ class Verdict:
         """Everything that should not be, each with the fate of its message."""
         kinds = ("lost", "duplicate_turns", "duplicate_sends", "out_of_order", "leaked")
         found = [f"{kind}: {word}: {self.fates.get(word, '?')}" for kind in kinds for word in getattr(self, kind)]
-        return [*found, *(f"broken: {words}" for words in self.broken)]
+        return [
+            *found,
+            *(f"unfinished: {words}" for words in self.unfinished),
+            *(f"broken: {words}" for words in self.broken),
+        ]
 
 
 def line(*verdicts: Verdict) -> str:
@@ -102,6 +108,7 @@ class _Story:
         return f"inbox {inbox} heard {self.heard} turn {self.turn} reply {self.reply} seen {seen}"
 
 
+_SENDS = "SELECT id, state, attempts, error, may_be_duplicate, worker, created, due, dedup FROM outbox"
 _INBOX = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no ORDER BY i.no"  # noqa: S608
 
 
@@ -110,7 +117,7 @@ def _rows() -> Steps[dict[str, list[Row]]]:
     return {
         "inbox": (yield _INBOX, ()),
         "turns": (yield "SELECT no, state, attempt, error, worker FROM turns", ()),
-        "outbox": (yield "SELECT id, state, attempts, error, may_be_duplicate, worker, created FROM outbox", ()),
+        "outbox": (yield _SENDS, ()),
         "entries": (yield "SELECT body FROM entries WHERE role = 'user'", ()),
     }
 
@@ -118,10 +125,15 @@ def _rows() -> Steps[dict[str, list[Row]]]:
 @work
 def quiet() -> Steps[bool]:
     """Nothing waits, nothing runs, nothing is owed."""
-    waiting = yield "SELECT count(*) FROM inbox WHERE state = 'waiting'", ()
-    running = yield "SELECT count(*) FROM turns WHERE state NOT IN ('done', 'failed')", ()
-    owed = yield "SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed')", ()
-    return not waiting[0][0] + running[0][0] + owed[0][0]
+    return not (yield from _unfinished())
+
+
+@work
+def _unfinished() -> Steps[list[str]]:
+    waiting = yield "SELECT no, key, state FROM inbox WHERE state = 'waiting'", ()
+    running = yield "SELECT no, key, state, attempt, worker, lease_until FROM turns WHERE ended IS NULL", ()
+    owed = yield f"{_SENDS} WHERE state IN ('due', 'claimed')", ()
+    return [str(tuple(row)) for row in (*waiting, *running, *owed)]
 
 
 def _words(text: str) -> list[str]:
@@ -205,6 +217,7 @@ async def judge(chats: Sequence[Chat], store: Store) -> Verdict:
         out_of_order=_out_of_order(stories),
         leaked=_leaked(chats, stories),
         given_up=sum(story.is_given_up for story in stories),
+        unfinished=await store.read(_unfinished()),
         broken=[str(violation) for violation in await store.read(violations())],
         fates={story.word: story.fate for story in stories},
     )

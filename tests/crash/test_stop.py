@@ -1,0 +1,19 @@
+"""What was said to a turn counts also after its gateway has died."""
+
+from pathlib import Path
+
+from tests.crash.siege import town_of
+
+
+async def test_a_turn_that_was_asked_to_stop_stops_after_a_crash(tmp_path: Path) -> None:
+    async with town_of(f"sqlite:///{tmp_path}/palaver.db", workers=1, chats=0, seed=1) as town:
+        alice = town.world.person("alice")
+        chat = town.world.dm(alice)
+        dying = await town.start(step="after obey")
+        await chat.say(alice, "!hang")
+        await town.until_logged("turn.began")
+        await chat.say(alice, "/stop")
+        assert await dying.dies(within=60)
+        await town.start()
+        await chat.say(alice, "are you there?")
+        await chat.hears("are you there?", within=60)
