@@ -12,8 +12,8 @@ WORKERS ?= auto
 help: ## show what can be done
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
 
-run: $(VENV)/.run ## a short tour: how Palaver decides
-	@$(BIN)/palaver tour
+run: $(VENV)/.run ## a conversation in the terminal, or in a pipe
+	@$(BIN)/palaver chat
 
 test: $(VENV)/.dev ## all tests
 	@$(BIN)/python -m pytest -n $(WORKERS)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from logging.handlers import RotatingFileHandler
 from typing import Self
@@ -34,6 +34,7 @@ class Host:
         self._gateway: Gateway | None = None
         self._serving: asyncio.Task[bool] | None = None
         self._was_there = False
+        self._log = ExitStack()
 
     async def __aenter__(self) -> Self:
         return self
@@ -42,6 +43,7 @@ class Host:
         if self._gateway and self._serving:
             self._gateway.end()
             await asyncio.wait({self._serving})
+        self._log.close()
 
     async def dial(self) -> Streams:
         """Raises what keeps a gateway from starting."""
@@ -75,5 +77,9 @@ class Host:
         file.touch(mode=0o600)
         handler = RotatingFileHandler(file, maxBytes=_LONGEST_LOG, backupCount=1, encoding="utf-8")
         handler.setFormatter(HumanFormat(colours=False))
-        logging.getLogger().handlers[:] = [handler]
-        logging.getLogger("palaver").setLevel(self._config.log.level.upper())
+        root, ours = logging.getLogger(), logging.getLogger("palaver")
+        self._log.callback(handler.close)
+        self._log.callback(root.removeHandler, handler)
+        self._log.callback(ours.setLevel, ours.level)
+        root.addHandler(handler)
+        ours.setLevel(self._config.log.level.upper())

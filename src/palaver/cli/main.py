@@ -46,7 +46,7 @@ def palaver(*, version: Version = False) -> None:
     del version
 
 
-@app.command("tour", help="A short tour of what works today.")
+@app.command("tour", help="A short tour: how Palaver decides.")
 def take_tour() -> None:
     tour(main)
 

@@ -1,4 +1,4 @@
-"""`palaver tour`: the decisions that exist today, each shown by the command that explains it."""
+"""`palaver tour`: the decisions, each shown by the command that explains it."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -47,4 +47,4 @@ def tour(run: Callable[[Sequence[str]], int]) -> None:
         print_heading(f"$ palaver {command}")
         run(shlex.split(command))
     print_line("")
-    print_line("Next: palaver explain --help. There is no agent to talk to yet; the README says what works today.")
+    print_line("Next: palaver chat to talk, palaver explain --help to ask why.")

@@ -1,0 +1,119 @@
+"""The gateway as a whole, talked to from terminals."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.config.model import Config, EchoChoice, GrantChoice
+from palaver.domain.access import Effect
+from palaver.domain.errors import StoreInUse
+from palaver.gateway import Gateway, terminal_socket
+from palaver.platforms.terminal.wire import Said
+from tests.platforms.terminal.people import Person
+
+
+@pytest.fixture
+def config(tmp_path: Path, store_url: str) -> Config:
+    return Config(data_dir=tmp_path, store=store_url)
+
+
+@asynccontextmanager
+async def serving(config: Config) -> AsyncGenerator[Gateway]:
+    """It ends in good order."""
+    gateway = Gateway(config)
+    serving = asyncio.create_task(gateway.serve())
+    try:
+        yield gateway
+    finally:
+        gateway.end()
+        async with asyncio.timeout(30):
+            assert await serving
+
+
+def person(config: Config, chat: str = "main") -> Person:
+    return Person(terminal_socket(config), chat)
+
+
+async def test_what_is_said_is_answered_and_told_again_to_whoever_comes(config: Config) -> None:
+    async with serving(config):
+        alice = person(config)
+        async with alice.present() as paper:
+            assert [command.name for command in paper.welcomes[0].commands][:2] == ["back", "help"]
+            assert paper.welcomes[0].recap == ()
+            assert await alice.say("hello") is None
+            assert paper.texts == ["You said: hello"]
+    async with serving(config), person(config).present() as paper:
+        recap = paper.welcomes[0].recap
+        assert recap == (Said(by_person=True, text="hello"), Said(by_person=False, text="You said: hello"))
+        assert paper.texts == []
+    async with serving(config), person(config, "work").present() as paper:
+        assert paper.welcomes[0].recap == ()
+
+
+async def test_what_was_never_shown_is_shown_and_not_told_as_if_it_had_been(config: Config) -> None:
+    async with serving(config):
+        leaving = person(config)
+        async with leaving.present():
+            leaving.says("!slow 1 hello", "alice")
+            await asyncio.sleep(0.3)
+        await asyncio.sleep(1.2)
+        async with person(config).present() as paper:
+            await paper.until(lambda: bool(paper.texts))
+            assert paper.welcomes[0].recap == (Said(by_person=True, text="!slow 1 hello"),)
+            assert paper.texts == ["You said: hello"]
+
+
+async def test_an_answer_grows_in_the_terminal(config: Config) -> None:
+    choice = EchoChoice(streams=True, delay=timedelta(milliseconds=150))
+    async with serving(config.model_copy(update={"agent": choice})):
+        alice = person(config)
+        async with alice.present() as paper:
+            await alice.say("one two three")
+    growing = [text for _, text, grows in paper.states if grows]
+    assert growing
+    assert all("You said: one two three".startswith(text) for text in growing)
+    assert paper.texts == ["You said: one two three"]
+    assert paper.states[-1][1:] == ("You said: one two three", False)
+
+
+async def test_whoever_waits_for_permission_does_not_wait_for_an_answer(config: Config) -> None:
+    async with serving(config):
+        alice = person(config)
+        async with alice.present() as paper:
+            async with asyncio.timeout(20):
+                await alice.say("!approve this")
+                await alice.say("and then?")
+            assert paper.texts == ["May I use the echo tool for: this"]
+
+
+async def test_options_change_while_the_gateway_runs(config: Config) -> None:
+    async with serving(config) as gateway:
+        alice = person(config)
+        async with alice.present():
+            assert await alice.say("hello") is None
+            block = GrantChoice(effect=Effect.BLOCK, platform="terminal")
+            gateway.reload(config.model_copy(update={"grants": (block,)}))
+            assert await alice.say("hello") == "a grant blocks this sender"
+
+
+async def test_one_gateway_owns_a_file(tmp_path: Path) -> None:
+    config = Config(data_dir=tmp_path, store=str(tmp_path / "p.db"))
+    async with serving(config):
+        async with person(config).present():
+            pass
+        with pytest.raises(StoreInUse, match=f"pid {os.getpid()}"):
+            await Gateway(config).serve()
+
+
+async def test_two_stores_in_one_folder_have_two_sockets(tmp_path: Path) -> None:
+    one, two = (Config(data_dir=tmp_path, store=str(tmp_path / name)) for name in ("1.db", "2.db"))
+    async with serving(one), serving(two):
+        alice, bob = person(one), person(two)
+        async with alice.present() as paper, bob.present() as other:
+            await alice.say("hello")
+            assert (paper.texts, other.texts) == (["You said: hello"], [])
