@@ -42,13 +42,14 @@ class Host:
     async def __aexit__(self, *_: object) -> None:
         if self._gateway and self._serving:
             self._gateway.end()
-            await asyncio.wait({self._serving})
+            await asyncio.gather(self._serving, return_exceptions=True)
         self._log.close()
 
     async def dial(self) -> Streams:
         """Raises what keeps a gateway from starting."""
         now = asyncio.get_running_loop().time
-        start_at, give_up_at = now() + (_GRACE if self._was_there else 0), now() + _GRACE + _PATIENCE
+        grace = _GRACE if self._was_there and not self._gateway else 0
+        start_at, give_up_at = now() + grace, now() + grace + _PATIENCE
         while True:
             with suppress(OSError):
                 streams = await dial(self._path)

@@ -11,6 +11,7 @@ from palaver.domain.key import SessionKey
 from palaver.domain.pseudonym import Pseudonyms
 from palaver.domain.source import Source
 from palaver.domain.turn import account_text
+from palaver.engine.closing import Closing
 from palaver.engine.delivery import Deliveries
 from palaver.engine.ground import Ground
 from palaver.engine.happenings import Happenings
@@ -77,6 +78,7 @@ class Engine:
             scenes=Scenes(store=store, platforms=platforms, pseudonyms=pseudonyms),
             welcomes=Welcomes(on),
             obedience=obedience,
+            closing=Closing(on),
         )
         self._lanes = Lanes(on, self._runner.take)
         self._serving = Serving(on=on, intake=self._intake, adapters=accounts)

@@ -5,65 +5,33 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from functools import partial
 
 from palaver.domain.busy import BusyMode, Choice, choose_waiting
 from palaver.domain.errors import StaleFence
 from palaver.domain.key import SessionKey
-from palaver.domain.lifecycle import EndReason, TurnState
-from palaver.domain.source import Source
-from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Inbound, Outbound, Received, Turn
+from palaver.domain.transcript import Entry
+from palaver.domain.turn import Inbound, Received, Turn
 from palaver.engine import words
 from palaver.engine.answering import Answering, Outcome
+from palaver.engine.closing import Closing
 from palaver.engine.drafts import Draft
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
+from palaver.engine.running import Running, Stop
 from palaver.engine.scene import Scene, Scenes
 from palaver.engine.waiting import through_outages
 from palaver.engine.welcome import Welcomes
-from palaver.ports.agent import Agent, ApprovalNeeded, Failure, FailureKind, Final
-from palaver.ports.hooks import Happening, Kind
+from palaver.ports.agent import Agent, Failure, FailureKind
+from palaver.ports.hooks import Kind
 from palaver.ports.store import Begun, Held, Opening, key_topic
 from palaver.ports.work import Work
 
-__all__ = ["Stop", "TurnRunner"]
+__all__ = ["TurnRunner"]
 
 log = logging.getLogger(__name__)
 
 _ALMOST_FULL = 0.95
-
-
-class Stop(StrEnum):
-    """Why a turn ends before its agent is done."""
-
-    ASKED = "somebody asked for it"
-    NEWER = "a newer message takes its place"
-    DRAIN = "the gateway shuts down"
-    LOST = "another worker has taken it over"
-
-
-@dataclass(kw_only=True)
-class _Running:
-    """A turn that this process works on, and how to stop it."""
-
-    turn: Turn
-    messages: Sequence[Received]
-    stop: "asyncio.Future[Stop]"
-    scene: Scene | None = None
-    """What the agent is to be shown, if that is known already."""
-    draft: Draft | None = None
-    answering: Answering | None = None
-
-    @property
-    def source(self) -> Source:
-        """Where the answer goes: to whoever spoke last."""
-        return self.messages[-1].inbound.source
-
-    def end(self, why: Stop) -> None:
-        if not self.stop.done():
-            self.stop.set_result(why)
 
 
 @dataclass(kw_only=True)
@@ -73,7 +41,8 @@ class TurnRunner:
     scenes: Scenes
     welcomes: Welcomes
     obedience: Obedience
-    _running: dict[int, _Running] = field(default_factory=dict[int, _Running])
+    closing: Closing
+    _running: dict[int, Running] = field(default_factory=dict[int, Running])
 
     # Begin
 
@@ -101,11 +70,11 @@ class TurnRunner:
             signal.set()  # What was said to the turn while nobody was at work on it counts.
             messages = await self.on.store.read(self.on.store.turns.messages(turn))
             if takes_up and self._is_worth_it(turn):
-                note = self._note(words.cut_off_note(turn.attempt))
+                note = self.closing.note(words.cut_off_note(turn.attempt))
                 await self.on.store.transact(self.on.store.turns.append_to_turn(turn, [note]))
                 await self._see_through(turn, messages, signal)
             else:
-                await self._give_up(turn, messages[-1].inbound.source)
+                await self.closing.give_up(turn, messages[-1].inbound.source)
 
     def _begin(self, key: SessionKey) -> Work[Begun | Held | None]:
         now = self.on.clock.now()
@@ -145,9 +114,9 @@ class TurnRunner:
     def _tell_opened(self, begun: Begun) -> None:
         opened = begun.opened
         if opened.opening is Opening.RESET:
-            self._tell(Kind.SESSION_RESET, begun.turn, reason=opened.reason)
+            self.closing.tell(Kind.SESSION_RESET, begun.turn, reason=opened.reason)
         if opened.opening in {Opening.RESET, Opening.CREATED}:
-            self._tell(Kind.SESSION_STARTED, begun.turn)
+            self.closing.tell(Kind.SESSION_STARTED, begun.turn)
 
     # Run
 
@@ -155,23 +124,23 @@ class TurnRunner:
         self, turn: Turn, messages: Sequence[Received], signal: asyncio.Event, scene: Scene | None = None
     ) -> None:
         stop = asyncio.get_running_loop().create_future()
-        running = _Running(turn=turn, messages=messages, stop=stop, scene=scene)
+        running = Running(turn=turn, messages=messages, stop=stop, scene=scene)
         self._running[turn.number] = running
         watch = asyncio.create_task(self._watch(running, signal))
         log.info("turn began", extra={"action": "turn.began", "turn": turn.number, "key": turn.key.text})
-        self._tell(Kind.TURN_STARTED, turn)
+        self.closing.tell(Kind.TURN_STARTED, turn)
         try:
             with self.on.meter.step("turn"):
                 await self._run(running)
         except StaleFence:
-            self._lost(turn)
+            self.closing.lost(turn)
         finally:
             watch.cancel()
             del self._running[turn.number]
 
-    async def _run(self, running: _Running) -> None:
+    async def _run(self, running: Running) -> None:
         if all(message.inbound.observed for message in running.messages):
-            await self._settle(running, [], [])
+            await self.closing.settle(running, [], [])
             return
         answer = asyncio.create_task(self._answer(running))
         try:
@@ -183,11 +152,11 @@ class TurnRunner:
         if running.draft is not None:
             await running.draft.rest()
         if stopped:
-            await self._cut_short(running, running.stop.result())
+            await self.closing.cut_short(running, running.stop.result())
         else:
-            await self._conclude(running, answer.result())
+            await self.closing.conclude(running, answer.result())
 
-    async def _watch(self, running: _Running, signal: asyncio.Event) -> None:
+    async def _watch(self, running: Running, signal: asyncio.Event) -> None:
         """Something was said to the turn: that it stop, or a message that, in this chat, takes its place."""
         mode = self.on.options.busy.find(running.source).value
         while True:
@@ -203,7 +172,7 @@ class TurnRunner:
         """Not what is only overheard, nor what acts at once beside the turn."""
         return not inbound.observed and not self.obedience.is_urgent(inbound)
 
-    async def _answer(self, running: _Running) -> Outcome:
+    async def _answer(self, running: Running) -> Outcome:
         limit = self.on.options.turn_limit
         try:
             async with asyncio.timeout(limit.total_seconds()):
@@ -211,7 +180,7 @@ class TurnRunner:
         except TimeoutError:
             return Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
 
-    async def _ask_until_clear(self, running: _Running) -> Outcome:
+    async def _ask_until_clear(self, running: Running) -> Outcome:
         answering = running.answering = self._answering(running)
         outcome = await self._ask(running, answering)
         for earlier in range(1, self.on.options.agent_tries):
@@ -223,7 +192,7 @@ class TurnRunner:
             outcome = await self._ask(running, answering)
         return outcome
 
-    async def _ask(self, running: _Running, answering: Answering) -> Outcome:
+    async def _ask(self, running: Running, answering: Answering) -> Outcome:
         """With the transcript as it is now: what tools did before a failure is in it."""
         steers = self.on.options.busy.find(running.source).value is BusyMode.STEER
         scene, running.scene = running.scene, None
@@ -233,7 +202,7 @@ class TurnRunner:
             self.scenes.request(running.turn, scene, self._meanwhile(running) if steers else None)
         )
 
-    def _meanwhile(self, running: _Running) -> Callable[[], Awaitable[tuple[str, ...]]]:
+    def _meanwhile(self, running: Running) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def meanwhile() -> tuple[str, ...]:
             now = self.on.clock.now()
             steer = self.on.store.steering.steer(running.turn, partial(self._choose, now), now)
@@ -242,7 +211,7 @@ class TurnRunner:
 
         return meanwhile
 
-    def _answering(self, running: _Running) -> Answering:
+    def _answering(self, running: Running) -> Answering:
         async def write(entry: Entry) -> None:
             await self.on.surely(self.on.store.turns.append_to_turn(running.turn, [entry]))
 
@@ -256,7 +225,7 @@ class TurnRunner:
             agent=self.agent, write=write, show=show, now=self.on.clock.now, quiet_limit=self.on.options.quiet_limit
         )
 
-    def _draft(self, running: _Running) -> Draft | None:
+    def _draft(self, running: Running) -> Draft | None:
         source, turn = running.source, running.turn
         adapter = self.on.replies.adapter_for(source.platform, source.account)
         first = self.on.replies.to(source, "…")
@@ -273,114 +242,6 @@ class TurnRunner:
         return Draft(
             adapter, first[0], self.on.budget, keep=keep, may_begin=is_next, receipt=turn.draft, name=name, limit=limit
         )
-
-    # Settle
-
-    async def _conclude(self, running: _Running, outcome: Outcome) -> None:
-        match outcome:
-            case Final():
-                entry = self._entry(Role.ASSISTANT, outcome.text, reasoning=outcome.reasoning, blob=outcome.blob)
-                await self._settle(running, [entry], self._reply(running, outcome.text))
-            case Failure():
-                await self._fail(running, outcome)
-            case ApprovalNeeded():
-                await self._park(running, outcome)
-
-    async def _fail(self, running: _Running, failure: Failure) -> None:
-        """The chat gets a safe sentence, the log the kind; the detail, which may quote, stays in the store."""
-        stuck = failure.kind is FailureKind.STUCK
-        log.error("turn failed: %s", failure.kind.value, extra={"action": "turn.failed", "turn": running.turn.number})
-        note = self._note(words.TOO_LONG_NOTE if stuck else words.FAILED_NOTE)
-        reply = self._reply(running, words.TOO_LONG if stuck else words.SORRY)
-        await self._settle(running, [note], reply, failure=failure)
-
-    async def _park(self, running: _Running, needed: ApprovalNeeded) -> None:
-        turns, turn, now = self.on.store.turns, running.turn, self.on.clock.now()
-        call = Entry(seq=0, role=Role.ASSISTANT, at=now, calls=(needed.call,))
-        question = self._reply(running, needed.question)
-        await self.on.surely(turns.append_to_turn(turn, [call]))
-        await self.on.surely(turns.halt(turn, TurnState.PARKED, now, notices=question))
-        log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
-
-    async def _cut_short(self, running: _Running, why: Stop) -> None:
-        log.info("turn stopped: %s", why, extra={"action": "turn.stopped", "turn": running.turn.number})
-        if why is Stop.DRAIN:
-            halt = self.on.store.turns.halt(running.turn, TurnState.INTERRUPTED, self.on.clock.now(), error=why.value)
-            await self.on.store.transact(halt)
-        elif why is Stop.LOST:
-            self._lost(running.turn)
-        else:
-            said = running.answering.said if running.answering else ""
-            entries = [self._entry(Role.ASSISTANT, said)] if said.strip() else []
-            shown = running.draft.text if running.draft and running.draft.receipt else ""
-            reply = self._reply(running, f"{said or shown} …") if shown else []
-            await self._settle(running, [*entries, self._note(words.STOPPED_NOTE)], reply)
-
-    async def _give_up(self, turn: Turn, source: Source) -> None:
-        settle = self.on.store.turns.settle(
-            turn,
-            [],
-            self.on.replies.to(source, words.GIVEN_UP),
-            self.on.clock.now(),
-            error="cut off, and not taken up again",
-            ends=EndReason.SUSPENDED,
-        )
-        await self.on.surely(settle)
-        log.warning("turn given up", extra={"action": "turn.given_up", "turn": turn.number})
-        self.on.meter.count("turns_failed")
-        self._tell(Kind.TURN_FAILED, turn, reason="given up")
-        self._tell(Kind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED)
-
-    async def _settle(
-        self,
-        running: _Running,
-        entries: Sequence[Entry],
-        replies: Sequence[Outbound],
-        *,
-        failure: Failure | None = None,
-    ) -> None:
-        usage = running.answering.usage if running.answering else None
-        error = failure.detail if failure else None
-        settle = self.on.store.turns.settle(
-            running.turn, entries, replies, self.on.clock.now(), usage=usage, error=error
-        )
-        with self.on.meter.step("settle"):
-            await self.on.surely(settle)
-        log.info(
-            "turn settled", extra={"action": "turn.settled", "turn": running.turn.number, "failed": failure is not None}
-        )
-        if failure:
-            self.on.meter.count("turns_failed")
-            self._tell(Kind.TURN_FAILED, running.turn, reason=failure.kind.value)
-        else:
-            self._tell(Kind.TURN_FINISHED, running.turn)
-
-    def _reply(self, running: _Running, text: str) -> list[Outbound]:
-        return self.on.replies.to(
-            running.source, text, draft=(running.draft and running.draft.receipt) or running.turn.draft
-        )
-
-    def _entry(self, role: Role, text: str, *, reasoning: str = "", blob: bytes = b"") -> Entry:
-        return Entry(seq=0, role=role, at=self.on.clock.now(), text=text, reasoning=reasoning, blob=blob)
-
-    def _note(self, text: str) -> Entry:
-        return self._entry(Role.NOTE, text)
-
-    def _tell(self, kind: Kind, turn: Turn, *, reason: str | None = None) -> None:
-        self.on.happenings.tell(
-            Happening(
-                kind=kind,
-                at=self.on.clock.now(),
-                key=turn.key.text,
-                session=turn.session,
-                turn=turn.number,
-                reason=reason,
-            )
-        )
-
-    def _lost(self, turn: Turn) -> None:
-        log.warning("turn taken over by another worker", extra={"action": "turn.lost", "turn": turn.number})
-        self.on.meter.count("turns_lost")
 
     # From outside
 

@@ -27,8 +27,8 @@ from palaver.stores.records import (
     received_of,
     turn_of,
 )
-from palaver.stores.sessions import find, visible_to
 from palaver.stores.transcript import SEQS
+from palaver.stores.visibility import find, visible_to
 
 __all__ = ["NAMES", "Arrival", "Fate", "Run", "Sending", "fates"]
 

@@ -13,8 +13,9 @@ from palaver.ports.work import Steps, work
 from palaver.stores.inbox import dedup_name
 from palaver.stores.outbox import REPLIES
 from palaver.stores.records import entries_of
-from palaver.stores.sessions import get_visible, open_by_key
+from palaver.stores.sessions import open_by_key
 from palaver.stores.transcript import SEQS
+from palaver.stores.visibility import get_visible
 
 __all__ = ["Answered", "answered", "last_words"]
 

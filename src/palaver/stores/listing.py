@@ -16,8 +16,8 @@ from palaver.domain.title import TITLE_LIMIT
 from palaver.ports.store import Preview
 from palaver.ports.work import Row, Steps, Value, work
 from palaver.stores.records import SESSION_COLUMNS, instant, micros, session_of
-from palaver.stores.sessions import Filter, visible_to
 from palaver.stores.transcript import SEQS
+from palaver.stores.visibility import Filter, visible_to
 
 __all__ = [
     "EVERYTHING",

@@ -13,20 +13,9 @@ from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores import operations
 from palaver.stores.operations import Operation
 from palaver.stores.records import SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
-from palaver.stores.sessions import (
-    ENDED_BY_ITSELF,
-    create,
-    end,
-    get,
-    get_visible,
-    hold,
-    open_by_key,
-    refuse_busy,
-    reopen,
-    routed,
-    visible_to,
-)
+from palaver.stores.sessions import ENDED_BY_ITSELF, create, end, hold, open_by_key, refuse_busy, reopen, routed
 from palaver.stores.transcript import SEQS, journal
+from palaver.stores.visibility import get, get_visible, visible_to
 
 __all__ = ["back", "branch", "redo"]
 

@@ -12,8 +12,9 @@ from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores.listing import ListFilter, matching
 from palaver.stores.outbox import REPLIES
 from palaver.stores.records import SESSION_COLUMNS, from_json, instant, micros, session_of
-from palaver.stores.sessions import Filter, get, get_visible, refuse_busy
+from palaver.stores.sessions import refuse_busy
 from palaver.stores.transcript import SEQS, journal
+from palaver.stores.visibility import Filter, get, get_visible
 
 __all__ = ["ProcessRuns", "PruneRule", "Pruned", "Removed", "Survey", "delete", "prune", "survey"]
 

@@ -13,7 +13,8 @@ from palaver.ports.store import OperationKind, Undone
 from palaver.ports.work import Lock, Notify, Steps, Value, work
 from palaver.stores import operations
 from palaver.stores.records import Prepared, entries_of, prepare
-from palaver.stores.sessions import get_visible, open_by_key, refuse_busy
+from palaver.stores.sessions import open_by_key, refuse_busy
+from palaver.stores.visibility import get_visible
 
 __all__ = [
     "JOURNAL",

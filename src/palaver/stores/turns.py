@@ -17,8 +17,9 @@ from palaver.ports.work import Lock, Notify, Row, Steps, Work, work
 from palaver.stores import outbox
 from palaver.stores.inbox import OPEN_TURN, put_into_turn, waiting
 from palaver.stores.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
-from palaver.stores.sessions import end, get, join, open_session
+from palaver.stores.sessions import end, join, open_session
 from palaver.stores.transcript import SEQS, append
+from palaver.stores.visibility import get
 
 __all__ = [
     "append_to_turn",

@@ -34,6 +34,9 @@ class Changing:
     async def keep_position(self, position: str) -> None:
         await self._inlet.keep_position(position)
 
+    async def is_back(self, chat_id: str) -> None:
+        await self._inlet.is_back(chat_id)
+
 
 class ForgetsNames(FakeAdapter):
     def changed(self, inbound: Inbound) -> Inbound:

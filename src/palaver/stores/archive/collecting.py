@@ -13,8 +13,8 @@ from palaver.ports.work import Row, Steps, work
 from palaver.stores.archive.form import ArchivedOperation, ArchivedRoute, ArchivedSession, ArchivedTurn, Record
 from palaver.stores.listing import EVERYTHING, ListFilter, session_ids
 from palaver.stores.records import entries_of, from_json, instant
-from palaver.stores.sessions import visible_to
 from palaver.stores.transcript import SEQS
+from palaver.stores.visibility import visible_to
 
 __all__ = ["collect", "collect_all", "collect_some"]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from palaver.stores.sessions import Filter
+from palaver.stores.visibility import Filter
 
 __all__ = ["all_of"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from palaver.ports.work import Row, Steps, work
 from palaver.stores.search.conditions import all_of
 from palaver.stores.search.documents import Candidate, Need, Wanted
-from palaver.stores.sessions import Filter
+from palaver.stores.visibility import Filter
 
 __all__ = ["find_candidates"]
 

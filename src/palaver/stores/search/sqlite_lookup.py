@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from palaver.stores.search.conditions import all_of
 from palaver.stores.search.documents import Candidate, Need, Wanted, session_tag
-from palaver.stores.sessions import Filter
+from palaver.stores.visibility import Filter
 
 __all__ = ["MICROS", "PER_SECOND", "find_candidates"]
 

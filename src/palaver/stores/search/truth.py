@@ -8,8 +8,8 @@ from palaver.domain.transcript import Entry
 from palaver.ports.work import Row, Steps, Value, work
 from palaver.stores.records import SESSION_COLUMNS, entries_of, session_of
 from palaver.stores.search.documents import Document, documents_of
-from palaver.stores.sessions import get_visible, visible_to
 from palaver.stores.transcript import SEQS
+from palaver.stores.visibility import get_visible, visible_to
 
 __all__ = ["Change", "Noted", "Progress", "changes_of", "findable", "load", "neighbours_of", "scope_of"]
 

@@ -1,0 +1,131 @@
+"""Closing: how a turn ends. Concluded, failed, parked, cut short or given up, it is always in a named state."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from palaver.domain.lifecycle import EndReason, TurnState
+from palaver.domain.source import Source
+from palaver.domain.transcript import Entry, Role
+from palaver.domain.turn import Outbound, Turn
+from palaver.engine import words
+from palaver.engine.answering import Outcome
+from palaver.engine.ground import Ground
+from palaver.engine.running import Running, Stop
+from palaver.ports.agent import ApprovalNeeded, Failure, FailureKind, Final
+from palaver.ports.hooks import Happening, Kind
+
+__all__ = ["Closing"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    on: Ground
+
+    async def conclude(self, running: Running, outcome: Outcome) -> None:
+        match outcome:
+            case Final():
+                entry = self._entry(Role.ASSISTANT, outcome.text, reasoning=outcome.reasoning, blob=outcome.blob)
+                await self.settle(running, [entry], self._reply(running, outcome.text))
+            case Failure():
+                await self._fail(running, outcome)
+            case ApprovalNeeded():
+                await self._park(running, outcome)
+
+    async def _fail(self, running: Running, failure: Failure) -> None:
+        """The chat gets a safe sentence, the log the kind; the detail, which may quote, stays in the store."""
+        stuck = failure.kind is FailureKind.STUCK
+        log.error("turn failed: %s", failure.kind.value, extra={"action": "turn.failed", "turn": running.turn.number})
+        note = self.note(words.TOO_LONG_NOTE if stuck else words.FAILED_NOTE)
+        reply = self._reply(running, words.TOO_LONG if stuck else words.SORRY)
+        await self.settle(running, [note], reply, failure=failure)
+
+    async def _park(self, running: Running, needed: ApprovalNeeded) -> None:
+        turns, turn, now = self.on.store.turns, running.turn, self.on.clock.now()
+        call = Entry(seq=0, role=Role.ASSISTANT, at=now, calls=(needed.call,))
+        question = self._reply(running, needed.question)
+        await self.on.surely(turns.append_to_turn(turn, [call]))
+        await self.on.surely(turns.halt(turn, TurnState.PARKED, now, notices=question))
+        log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
+
+    async def cut_short(self, running: Running, why: Stop) -> None:
+        log.info("turn stopped: %s", why, extra={"action": "turn.stopped", "turn": running.turn.number})
+        if why is Stop.DRAIN:
+            halt = self.on.store.turns.halt(running.turn, TurnState.INTERRUPTED, self.on.clock.now(), error=why.value)
+            await self.on.store.transact(halt)
+        elif why is Stop.LOST:
+            self.lost(running.turn)
+        else:
+            said = running.answering.said if running.answering else ""
+            entries = [self._entry(Role.ASSISTANT, said)] if said.strip() else []
+            shown = running.draft.text if running.draft and running.draft.receipt else ""
+            reply = self._reply(running, f"{said or shown} …") if shown else []
+            await self.settle(running, [*entries, self.note(words.STOPPED_NOTE)], reply)
+
+    async def give_up(self, turn: Turn, source: Source) -> None:
+        settle = self.on.store.turns.settle(
+            turn,
+            [],
+            self.on.replies.to(source, words.GIVEN_UP),
+            self.on.clock.now(),
+            error="cut off, and not taken up again",
+            ends=EndReason.SUSPENDED,
+        )
+        await self.on.surely(settle)
+        log.warning("turn given up", extra={"action": "turn.given_up", "turn": turn.number})
+        self.on.meter.count("turns_failed")
+        self.tell(Kind.TURN_FAILED, turn, reason="given up")
+        self.tell(Kind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED)
+
+    async def settle(
+        self,
+        running: Running,
+        entries: Sequence[Entry],
+        replies: Sequence[Outbound],
+        *,
+        failure: Failure | None = None,
+    ) -> None:
+        usage = running.answering.usage if running.answering else None
+        error = failure.detail if failure else None
+        settle = self.on.store.turns.settle(
+            running.turn, entries, replies, self.on.clock.now(), usage=usage, error=error
+        )
+        with self.on.meter.step("settle"):
+            await self.on.surely(settle)
+        log.info(
+            "turn settled", extra={"action": "turn.settled", "turn": running.turn.number, "failed": failure is not None}
+        )
+        if failure:
+            self.on.meter.count("turns_failed")
+            self.tell(Kind.TURN_FAILED, running.turn, reason=failure.kind.value)
+        else:
+            self.tell(Kind.TURN_FINISHED, running.turn)
+
+    def _reply(self, running: Running, text: str) -> list[Outbound]:
+        return self.on.replies.to(
+            running.source, text, draft=(running.draft and running.draft.receipt) or running.turn.draft
+        )
+
+    def _entry(self, role: Role, text: str, *, reasoning: str = "", blob: bytes = b"") -> Entry:
+        return Entry(seq=0, role=role, at=self.on.clock.now(), text=text, reasoning=reasoning, blob=blob)
+
+    def note(self, text: str) -> Entry:
+        return self._entry(Role.NOTE, text)
+
+    def tell(self, kind: Kind, turn: Turn, *, reason: str | None = None) -> None:
+        self.on.happenings.tell(
+            Happening(
+                kind=kind,
+                at=self.on.clock.now(),
+                key=turn.key.text,
+                session=turn.session,
+                turn=turn.number,
+                reason=reason,
+            )
+        )
+
+    def lost(self, turn: Turn) -> None:
+        log.warning("turn taken over by another worker", extra={"action": "turn.lost", "turn": turn.number})
+        self.on.meter.count("turns_lost")

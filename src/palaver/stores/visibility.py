@@ -1,0 +1,92 @@
+"""Who may read which session, and finding one among those."""
+
+from typing import NamedTuple
+
+from palaver.domain.errors import BadArgument, NotFound
+from palaver.domain.session import Principal, Session
+from palaver.domain.title import lineage, newest_of_lineage
+from palaver.ports.work import Row, Steps, Value, work
+from palaver.stores.records import SESSION_COLUMNS, session_of
+
+__all__ = ["Filter", "find", "get", "get_visible", "visible_to"]
+
+
+@work
+def get(number: int) -> Steps[Session]:
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.no = ?", (number,)
+    if not rows:
+        raise NotFound("session", str(number))
+    return session_of(rows[0])
+
+
+class Filter(NamedTuple):
+    """A piece of SQL for a WHERE clause, and its values."""
+
+    sql: str
+    values: tuple[Value, ...]
+
+
+def visible_to(principal: Principal) -> Filter:
+    """The one rule of who may read a session `s`."""
+    if principal.sees_all:
+        return Filter("1 = 1", ())
+    names = tuple(sorted(principal.identities))
+    if not names:
+        return Filter("1 = 0", ())
+    marks = ", ".join("?" * len(names))
+    return Filter(f"EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no AND p.identity IN ({marks}))", names)
+
+
+@work
+def get_visible(session: str, principal: Principal) -> Steps[Session]:
+    seen = visible_to(principal)
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ? AND {seen.sql}", (session, *seen.values)
+    if not rows:
+        raise NotFound("session", session)
+    return session_of(rows[0])
+
+
+_SHORTEST_PREFIX = 4
+
+
+@work
+def find(text: str, principal: Principal) -> Steps[Session]:
+    """By id, by a prefix of the id that fits one session, or by title: the newest of exactly that lineage."""
+    text = text.strip()
+    rows = yield from _by_id_prefix(text, principal) if len(text) >= _SHORTEST_PREFIX else _none()
+    if len(rows) > 1:
+        ids = ", ".join(row[1] for row in rows[:5])
+        raise BadArgument("Several sessions begin with", found=text, allowed="a longer prefix", example=ids)
+    row = rows[0] if rows else (yield from _by_title(text, principal))
+    if row is None:
+        raise NotFound("session", text)
+    return session_of(row)
+
+
+def _none() -> Steps[list[Row]]:
+    yield from ()
+    return []
+
+
+def _by_id_prefix(text: str, principal: Principal) -> Steps[list[Row]]:
+    seen = visible_to(principal)
+    name = text.lower()
+    return (
+        yield (
+            f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id >= ? AND s.id < ? AND {seen.sql}"
+            " ORDER BY s.id LIMIT 6",
+            (name, name + "\x7f", *seen.values),
+        )
+    )
+
+
+def _by_title(text: str, principal: Principal) -> Steps[Row | None]:
+    seen = visible_to(principal)
+    base, _ = lineage(text)
+    rows = yield (
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE (s.title = ? OR substr(s.title, 1, ?) = ?) AND {seen.sql}"
+        " ORDER BY s.no",
+        (text, len(base) + 2, f"{base} #", *seen.values),
+    )
+    newest = newest_of_lineage(text, (row[5] for row in rows))
+    return next((row for row in reversed(rows) if row[5] == newest), None)
