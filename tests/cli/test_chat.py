@@ -140,6 +140,14 @@ def test_a_gateway_reads_its_configuration_again(place: Place) -> None:
     assert place.run("chat", "-m", "hello").stdout == "You said: hello\n"
 
 
+def test_terminals_that_start_at_once_share_one_gateway(place: Place) -> None:
+    talks = [place.start("chat", "--chat", f"c{number}", "-m", f"!slow 1 number {number}") for number in range(3)]
+    for number, talk in enumerate(talks):
+        out, complaints = talk.communicate()
+        assert (talk.returncode, out, complaints) == (0, f"You said: number {number}\n", "")
+    assert turns(place) == ["done"] * 3
+
+
 # Ends
 
 
