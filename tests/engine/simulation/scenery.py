@@ -73,7 +73,7 @@ def draw_scenery(chance: random.Random) -> Scenery:
         options=_options(busy, chance),
         busy=busy,
         gateways=chance.choice((1, 1, 2, 3)),
-        length=chance.choice((20.0, 60.0, 200.0)),
+        length=chance.choice((15.0, 40.0, 100.0)),
     )
 
 
