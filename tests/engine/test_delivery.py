@@ -227,7 +227,7 @@ async def test_within_a_chat_nothing_overtakes_what_is_tried_again(tmp_path: Pat
 
 async def test_a_chat_is_not_written_to_more_often_than_allowed(tmp_path: Path) -> None:
     world = World(interval=0.1)
-    async with running(tmp_path / "p.db", world, limits=Limits(interval=0.1), acknowledges=False) as here:
+    async with running(tmp_path / "p.db", world, limits=Limits(interval=0.15), acknowledges=False) as here:
         alice = world.person("alice")
         chat = world.dm(alice)
         for number in range(4):

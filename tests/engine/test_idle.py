@@ -7,6 +7,7 @@ from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
 from palaver.ports.adapter import Limits
+from palaver.ports.hooks import Happening
 from palaver.stores.sqlite import SqliteDatabase
 from tests.engine.gateway import Bench, running, until
 
@@ -55,9 +56,13 @@ async def test_after_the_work_nothing_is_left_in_memory(tmp_path: Path) -> None:
 
 async def test_a_gateway_that_is_dropped_leaves_no_tasks(tmp_path: Path) -> None:
     tasks = len(asyncio.all_tasks())
-    async with running(tmp_path / "p.db") as here:
+
+    async def hangs(_happening: Happening) -> None:
+        await asyncio.Event().wait()
+
+    async with running(tmp_path / "p.db", hooks=(hangs,)) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "!hang")
-        await until(lambda: here.engine._lanes.running == 1)
+        await until(lambda: bool(here.happened))
     await until(lambda: len(asyncio.all_tasks()) <= tasks)

@@ -8,7 +8,9 @@ from pathlib import Path
 from palaver.domain.transcript import Role, ToolCall
 from palaver.domain.view import INTERRUPTED
 from palaver.engine import words
+from palaver.platforms.kit.faults import Faults
 from palaver.platforms.kit.world import World
+from palaver.ports.adapter import Limits
 from palaver.ports.agent import Event, Final, Request, TextDelta, ToolCalled
 from tests.engine.agents import Scripted, Slow, noted
 from tests.engine.gateway import MovableClock, running, until
@@ -141,6 +143,18 @@ async def test_draining_lets_a_running_answer_finish_and_arrive(store_url: str) 
         agent.go.set()
         await draining
         assert [message.text for message in chat.shown if "answer to" in message.text] == ["answer to: hello"]
+
+
+async def test_draining_waits_for_every_part_of_an_answer(tmp_path: Path) -> None:
+    world = World(faults=Faults(delay=0.02))
+    async with running(tmp_path / "p.db", world, limits=Limits(text=100), burst_window=timedelta(0)) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        said = " ".join(f"word{number}" for number in range(60))
+        await chat.say(alice, said)
+        await chat.hears("word0")
+        await here.engine.drain()
+        assert " ".join(message.text for message in chat.shown).split() == f"You said: {said}".split()
 
 
 async def test_what_arrives_during_the_drain_is_answered_after_the_restart(tmp_path: Path) -> None:

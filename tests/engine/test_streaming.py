@@ -13,7 +13,7 @@ from palaver.engine import words
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.faults import Faults, Mishap
 from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Limits
+from palaver.ports.adapter import Limits, SendUnclear
 from palaver.ports.agent import Event, Final, Request, TextDelta, ToolCalled, ToolReturned
 from tests.engine.agents import Scripted, Slow, heard
 from tests.engine.gateway import NoPauses, running, until
@@ -31,6 +31,7 @@ async def test_an_answer_grows_and_ends_as_one_message_with_exactly_its_text(sto
         (shown,) = chat.shown
         assert shown.text == "You said: one two three four five"
         assert len(shown.earlier) >= 2
+        assert all(shown.text.startswith(earlier) for earlier in shown.earlier)
         assert shown.reply_to == chat.said[0].id
 
 
@@ -141,10 +142,18 @@ async def test_a_draft_that_hangs_does_not_hold_the_answer_up(tmp_path: Path) ->
 
 
 async def test_a_draft_of_which_nobody_knows_the_id_stays_the_only_one(tmp_path: Path) -> None:
-    async with running(tmp_path / "p.db", agent=STREAM, limits=QUICK) as here:
-        alice = here.world.person("alice")
-        chat = here.world.dm(alice)
-        here.world.luck.next.append(Mishap.LOST_AFTER)
+    world = World()
+
+    class Flapping(FakeAdapter):
+        async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+            receipt = await super().send(outbound, idempotency_key=idempotency_key)
+            if idempotency_key.startswith("draft"):
+                raise SendUnclear("the connection was lost")
+            return receipt
+
+    async with running(tmp_path / "p.db", world, agent=STREAM, adapters=[Flapping(world, limits=QUICK)]) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
         await chat.say(alice, "one two three four five")
         await here.settled()
         assert [message.text for message in chat.shown][1:] == ["You said: one two three four five"]
@@ -152,7 +161,7 @@ async def test_a_draft_of_which_nobody_knows_the_id_stays_the_only_one(tmp_path:
 
 async def test_drafts_are_dropped_before_answers_wait(tmp_path: Path) -> None:
     world = World(interval=0.05, faults=Faults(busy_for=0.05))
-    limits = Limits(interval=0.05, draft_interval=0.0)
+    limits = Limits(interval=0.1, draft_interval=0.0)
     async with running(tmp_path / "p.db", world, agent=STREAM, limits=limits, acknowledges=False) as here:
         alice = world.person("alice")
         chat = world.dm(alice)
