@@ -79,8 +79,13 @@ def split(text: str, limit: int, unit: Unit = Unit.CODE_POINTS) -> tuple[Piece, 
     if limit < unit.widest:
         allowed = f"{unit.widest} or more, so that any one character fits"
         raise BadArgument("too small a limit", found=f"{limit} {unit.value}", allowed=allowed, example="4096")
+    if unit.measure(text) <= limit and not _FRAME.search(text):
+        return (Piece(prefix="", body=text, suffix=""),) if text else ()
     blocks = tuple(_blocks(text, lambda frame: unit.measure(frame) <= limit // 2))
     return tuple(_Splitter(text, limit, unit, blocks).pieces())
+
+
+_FRAME = re.compile(r"```|~~~|\|")  # Without one of these there is no fence or table.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Self
@@ -102,13 +102,13 @@ class Intake:
         )
         return number
 
-    def _busy(self, message: Inbound) -> Outbound | None:
+    def _busy(self, message: Inbound) -> Callable[[], Outbound] | None:
         """What is said to somebody who writes into a running turn."""
         speaks = self._on.options.acknowledges and self._on.replies.reaches_people(message.source)
         if not speaks or message.observed or self._invocation(message):
             return None
         notice = words.busy_notice(self._on.options.busy.find(message.source).value)
-        return self._on.replies.to(message.source, notice)[0]
+        return lambda: self._on.replies.to(message.source, notice)[0]
 
     def _invocation(self, message: Inbound) -> Invocation | None:
         try:

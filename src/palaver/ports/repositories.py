@@ -135,7 +135,7 @@ class Inbox(Protocol):
         *,
         role: AccessRole | None = None,
         refused: str | None = None,
-        while_busy: Outbound | None = None,
+        while_busy: Callable[[], Outbound] | None = None,
     ) -> Work[int | None]:
         """The number of the inbox row; None for a message that is there already."""
         ...

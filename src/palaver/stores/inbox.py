@@ -53,7 +53,7 @@ def accept(
     *,
     role: AccessRole | None = None,
     refused: str | None = None,
-    while_busy: Outbound | None = None,
+    while_busy: Callable[[], Outbound] | None = None,
 ) -> Steps[int | None]:
     """Put a message into the inbox; None if it is there already. Only after this is a platform acknowledged.
 
@@ -73,12 +73,12 @@ def accept(
     return rows[0][0]
 
 
-def _tell_running(key: SessionKey, now: datetime, while_busy: Outbound | None) -> Steps[None]:
+def _tell_running(key: SessionKey, now: datetime, while_busy: Callable[[], Outbound] | None) -> Steps[None]:
     busy = yield f"SELECT no FROM turns WHERE key = ? AND {RUNNING}", (key.text,)
     if busy:
         yield Notify(key_topic(key))
     if busy and while_busy:
-        yield from outbox.owe(while_busy, f"busy:{busy[0][0]}", now)
+        yield from outbox.owe(while_busy(), f"busy:{busy[0][0]}", now)
 
 
 @work
