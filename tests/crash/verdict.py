@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from palaver.domain.transcript import Role
 from palaver.domain.turn import Received
 from palaver.engine.words import MAY_BE_DUPLICATE
 from palaver.platforms.kit.chat import Chat
@@ -42,7 +43,7 @@ class Verdict:
     unfinished: Sequence[str] = ()
     """Rows that still wait, run or are owed."""
     broken: Sequence[str] = ()
-    """Promises that the store itself finds broken."""
+    """Entries that stand twice, and promises that the store itself finds broken."""
     fates: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -118,7 +119,7 @@ def _rows() -> Steps[dict[str, list[Row]]]:
         "inbox": (yield _INBOX, ()),
         "turns": (yield "SELECT no, state, attempt, error, worker FROM turns", ()),
         "outbox": (yield _SENDS, ()),
-        "entries": (yield "SELECT body FROM entries WHERE role = 'user'", ()),
+        "entries": (yield "SELECT body FROM entries ORDER BY id", ()),
     }
 
 
@@ -145,7 +146,8 @@ def _stories(chats: Iterable[Chat], rows: Mapping[str, list[Row]]) -> list[_Stor
     for received in map(received_of, rows["inbox"]):
         source = received.inbound.source
         inbox[source.chat_id, source.message_id].append(received)
-    heard = Counter(chain.from_iterable(_words(entry.text) for entry in entries_of(row[0] for row in rows["entries"])))
+    said = (entry.text for entry in entries_of(row[0] for row in rows["entries"]) if entry.role is Role.USER)
+    heard = Counter(chain.from_iterable(map(_words, said)))
     turns = {row[0]: row for row in rows["turns"]}
     outbox = {row[0]: row for row in rows["outbox"]}
     stories: list[_Story] = []
@@ -204,6 +206,17 @@ def _shown_twice(chats: Iterable[Chat]) -> list[str]:
     return [key for key, times in keys.items() if times > 1]
 
 
+def _written_twice(rows: Sequence[Row]) -> list[str]:
+    """The same entry twice, or two answers in one turn."""
+    entries = entries_of(row[0] for row in rows)
+    same = Counter(repr(entry._replace(seq=0)) for entry in entries)
+    answers = Counter(entry.turn for entry in entries if entry.role is Role.ASSISTANT and not entry.calls)
+    return [
+        *(f"written twice: {entry}" for entry, times in same.items() if times > 1),
+        *(f"two answers in turn {turn}" for turn, times in answers.items() if times > 1),
+    ]
+
+
 async def judge(chats: Sequence[Chat], store: Store) -> Verdict:
     rows = await store.read(_rows())
     stories = _stories(chats, rows)
@@ -218,6 +231,6 @@ async def judge(chats: Sequence[Chat], store: Store) -> Verdict:
         leaked=_leaked(chats, stories),
         given_up=sum(story.is_given_up for story in stories),
         unfinished=await store.read(_unfinished()),
-        broken=[str(violation) for violation in await store.read(violations())],
+        broken=[*_written_twice(rows["entries"]), *map(str, await store.read(violations()))],
         fates={story.word: story.fate for story in stories},
     )
