@@ -94,7 +94,7 @@ class _Story:
 
     @property
     def is_lost(self) -> bool:
-        if len(self.inbox) != 1 or not self.heard or self.reply is None or self.reply[1] not in _ENDS:
+        if not self.inbox or not self.heard or self.reply is None or self.reply[1] not in _ENDS:
             return True
         return self.reply[1] == "delivered" and not self.seen and not self.is_given_up
 
