@@ -98,8 +98,9 @@ async def test_a_worker_frozen_past_its_lease_writes_nothing_more(town: Town, st
     await check(town, 60)
 
 
-async def test_a_send_of_a_worker_frozen_past_its_lease_is_not_settled_by_it(town: Town) -> None:
-    frozen = await town.start(0, step="after send", length=3, signal=signal.SIGSTOP)
+@pytest.mark.parametrize("step", ["before send", "after send"])
+async def test_a_send_of_a_worker_frozen_past_its_lease_is_not_settled_by_it(town: Town, step: str) -> None:
+    frozen = await town.start(0, step=step, length=3, signal=signal.SIGSTOP)
     await town.until_logged("account.held", frozen.order.worker)
     other = await town.start(1)
     await speak(town, 40)
