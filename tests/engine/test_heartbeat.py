@@ -1,0 +1,53 @@
+"""The heartbeat speaks for the turns it asked about, and for no others."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from palaver.agents.echo import EchoAgent
+from palaver.domain.turn import Turn
+from palaver.ports.hooks import Kind
+from palaver.ports.work import Work
+from palaver.stores import turns
+from tests.engine.gateway import running, until
+
+T = TypeVar("T")
+
+
+class Beat(Work[frozenset[int]]):
+    """Work by which the heartbeat is known."""
+
+
+async def test_a_turn_that_begins_during_the_heartbeat_is_not_taken_for_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extend, asked, go_on = turns.extend, asyncio.Event(), asyncio.Event()
+
+    def beat(held: Sequence[Turn], now: datetime, lease: timedelta) -> Beat:
+        return Beat(extend(held, now, lease).__iter__)
+
+    async with running(tmp_path / "p.db", agent=EchoAgent(delay=0.3), lease=timedelta(seconds=0.6)) as here:
+        transact = here.store.transact
+
+        async def answer_late(work: Work[T]) -> T:
+            result = await transact(work)
+            if isinstance(work, Beat):
+                asked.set()
+                await go_on.wait()
+            return result
+
+        monkeypatch.setattr(turns, "extend", beat)
+        monkeypatch.setattr(here.store, "transact", answer_late)
+        people = [here.world.person(name) for name in ("alice", "bob")]
+        first, second = map(here.world.dm, people)
+        await first.say(people[0], "one")
+        await asyncio.wait_for(asked.wait(), 10)
+        await second.say(people[1], "two")
+        await until(lambda: sum(each.kind is Kind.TURN_STARTED for each in here.happened) == 2)
+        go_on.set()
+        await second.hears("two")
+        assert await here.rows("SELECT max(attempt) FROM turns") == [(1,)]
