@@ -17,6 +17,7 @@ from palaver.ports.store import Opening, OperationKind
 
 IDLE = timedelta(hours=1)
 """Of the one reset policy of the model, where there is one."""
+_MOMENT = timedelta(microseconds=1)
 _ENDED_BY_ITSELF = {EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED}
 _HIDING = {OperationKind.UNDO, OperationKind.COMPACTION}
 _OPEN = {TurnState.RUNNING, TurnState.PARKED, TurnState.INTERRUPTED}
@@ -207,7 +208,7 @@ class Model:
         self.turns[turn.number].state = TurnState.FAILED if failed else TurnState.DONE
         for ordinal, text in enumerate(replies):
             number = turn.number * 1024 + ordinal
-            self.outbox[number] = Send(number, text, self.now, self.now)
+            self.owe(number, text)
 
     def lapsed(self, worker: str, *, alone: bool) -> list[Work]:
         return [
@@ -438,10 +439,17 @@ class Model:
             send.state, send.worker, send.claim_until = OutboxState.CLAIMED, worker, until
             send.attempts += 1
 
+    def owe(self, number: int, text: str) -> None:
+        """Everything goes to one chat here: behind what is owed there already."""
+        latest = max((send.created for send in self.owed()), default=self.now - _MOMENT)
+        self.outbox[number] = Send(number, text, self.now, max(self.now, latest + _MOMENT))
+
+    def owed(self) -> list[Send]:
+        return [send for send in self.outbox.values() if send.state in {OutboxState.DUE, OutboxState.CLAIMED}]
+
     def due(self) -> list[Send]:
-        """Everything goes to one chat here: what is owed longest, if its time has come and nobody is at it."""
-        owed = [send for send in self.outbox.values() if send.state in {OutboxState.DUE, OutboxState.CLAIMED}]
-        first = min(owed, key=lambda send: (send.created, send.number), default=None)
+        """What is owed longest, if its time has come and nobody is at it."""
+        first = min(self.owed(), key=lambda send: (send.created, send.number), default=None)
         return [first] if first and first.state is OutboxState.DUE and first.due <= self.now else []
 
     def lose(self, send: Send) -> None:

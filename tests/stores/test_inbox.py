@@ -34,7 +34,7 @@ async def accept(world: World, id_: str, *, refused: str | None = None) -> int |
     source = dm(message_id=id_)
     inbound = Inbound(source=source, text="hello", at=NOON)
     return await world.store.transact(
-        inbox.accept(inbound, key_of(source), NOON, role=AccessRole.ADMIN, refused=refused, while_busy=BUSY)
+        inbox.accept(inbound, key_of(source), NOON, role=AccessRole.ADMIN, refused=refused, while_busy=lambda: BUSY)
     )
 
 

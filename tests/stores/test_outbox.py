@@ -181,3 +181,13 @@ async def test_what_cannot_take_the_place_of_its_draft_is_due_as_a_message_of_it
     assert (again.outbound, again.may_be_duplicate) == (NOTICE, False)
     with pytest.raises(StaleFence):
         await world.store.transact(outbox.detach(sent, "w1", world.now, error="too late"))
+
+
+async def test_a_worker_whose_clock_runs_behind_does_not_overtake(world: World) -> None:
+    await world.store.transact(outbox.owe(to_chat("7", "first"), "first", NOON))
+    await world.store.transact(outbox.owe(to_chat("7", "second"), "second", NOON - timedelta(seconds=2)))
+    (first,) = await claim(world)
+    assert first.outbound.text == "first"
+    await world.store.transact(outbox.settle_send(first, "w1", OutboxState.DELIVERED, receipt="1"))
+    (second,) = await claim(world)
+    assert second.outbound.text == "second"

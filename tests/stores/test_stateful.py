@@ -41,7 +41,7 @@ from palaver.stores.records import (
 )
 from palaver.stores.store import Store
 from tests.stores.conftest import ENGINES, fresh_database
-from tests.stores.model import Message, Model, Send, Talk
+from tests.stores.model import Message, Model, Talk
 from tests.stores.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, World, answer, dm, first, key_of, only_begun
 
 T = TypeVar("T")
@@ -292,7 +292,7 @@ class Turning(StoreMachine):
         assert (number is None) == (f"n{name}" in self.model.notices)
         self.model.notices.add(f"n{name}")
         if number is not None:
-            self.model.outbox[number] = Send(number, text, self.model.now, self.model.now)
+            self.model.owe(number, text)
 
     @rule(worker=workers, limit=st.integers(1, 3))
     def claim(self, worker: str, limit: int) -> None:

@@ -34,10 +34,17 @@ REPLIES = 1024
 """Reply ids are turn number * REPLIES + ordinal."""
 
 
+# Behind whatever is owed to the chat already, also where the clock of another worker runs ahead.
+_CREATED = (
+    "(SELECT CASE WHEN max(e.created) >= ? THEN max(e.created) + 1 ELSE ? END FROM outbox e"
+    " WHERE e.account = ? AND e.chat = ? AND e.state IN ('due', 'claimed'))"
+)
+
+
 def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
     moment = micros(now)
-    account = account_text(outbound.platform, outbound.account)
-    return account, encode_id(outbound.chat_id), moment, moment, outbound_body(outbound)
+    place = account_text(outbound.platform, outbound.account), encode_id(outbound.chat_id)
+    return *place, moment, moment, moment, *place, outbound_body(outbound)
 
 
 @work
@@ -48,7 +55,8 @@ def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Steps[
     ]
     if rows:
         yield (
-            "INSERT INTO outbox (id, account, chat, state, due, created, body) VALUES (?, ?, ?, 'due', ?, ?, ?)",
+            "INSERT INTO outbox (id, account, chat, state, due, created, body)"
+            f" VALUES (?, ?, ?, 'due', ?, {_CREATED}, ?)",
             rows,
         )
         yield Notify(OUTBOX)
@@ -60,7 +68,7 @@ def owe(outbound: Outbound, dedup: str, now: datetime) -> Steps[int | None]:
     yield Lock("numbers below zero in the outbox")
     rows = yield (
         "INSERT INTO outbox (id, dedup, account, chat, state, due, created, body)"
-        " SELECT coalesce(min(id), 0) - 1, ?, ?, ?, 'due', ?, ?, ? FROM outbox WHERE id < 0"
+        f" SELECT coalesce(min(id), 0) - 1, ?, ?, ?, 'due', ?, {_CREATED}, ? FROM outbox WHERE id < 0"
         " ON CONFLICT (dedup) WHERE dedup IS NOT NULL DO NOTHING RETURNING id",
         (dedup, *_row(outbound, now)),
     )
@@ -69,9 +77,9 @@ def owe(outbound: Outbound, dedup: str, now: datetime) -> Steps[int | None]:
 
 
 def owe_all(parts: Sequence[Outbound], name: str, now: datetime) -> Steps[None]:
-    """Something in several parts, sent in their order: each is owed a moment after the one before."""
+    """Something in several parts, sent in their order."""
     for part, outbound in enumerate(parts):
-        yield from owe(outbound, f"{name}:{part}", now + timedelta(microseconds=part))
+        yield from owe(outbound, f"{name}:{part}", now)
 
 
 _GONE = "EXISTS (SELECT 1 FROM gone_chats g WHERE g.account = outbox.account AND g.chat = outbox.chat)"
