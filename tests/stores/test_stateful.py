@@ -71,7 +71,7 @@ Seen = dict[str, object]
 
 @work
 def look() -> Steps[Seen]:
-    seen: Seen = {"claimable": (yield from inbox.claimable(10)), "broken": (yield from violations())}
+    seen: Seen = {"claimable": set((yield from inbox.claimable(10))), "broken": (yield from violations())}
     sessions_ = yield f"SELECT {SESSION_COLUMNS} FROM sessions s ORDER BY s.no", ()  # noqa: S608
     entries = yield "SELECT id, body, hidden_by FROM entries ORDER BY id", ()
     for session in map(session_of, sessions_):
@@ -99,7 +99,7 @@ def look() -> Steps[Seen]:
 
 def imagine(model: Model) -> Seen:
     """What `look` must show."""
-    seen: Seen = {"claimable": model.claimable(), "broken": []}
+    seen: Seen = {"claimable": set(model.claimable()), "broken": []}
     for talk in model.talks.values():
         seen[f"life of {talk.id}"] = (talk.key, talk.reason, talk.title, talk.parent, talk.last_human)
         seen[f"counters of {talk.id}"] = (talk.next_seq - 1, talk.turns, talk.tokens)
