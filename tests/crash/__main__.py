@@ -6,7 +6,6 @@ import sys
 import tempfile
 import time
 
-from tests.crash.fuse import STEPS
 from tests.crash.siege import Siege, town_of
 from tests.crash.verdict import Verdict, line
 from tests.stores.conftest import fresh_store
@@ -33,11 +32,11 @@ async def _besiege(engine: str, url: str, wanted: argparse.Namespace) -> Verdict
             town=town, kills=wanted.kills, messages=wanted.messages, longest_life=_LONGEST_LIFE[engine], tell=tell
         )
         verdict = await siege.run()
-        missed = set(STEPS) - set(siege.reached)
+        missed = set(siege.steps) - set(siege.reached)
         complaints = [*verdict.complaints, *town.errors]
     tell(f"{line(verdict)} given_up={verdict.given_up} seconds={time.monotonic() - began:.0f}")
     tell(
-        f"died at {len(siege.reached)} of {len(STEPS)} steps{', not at: ' if missed else ''}{', '.join(sorted(missed))}"
+        f"died at {len(siege.reached)} of {len(siege.steps)} steps{', not at: ' if missed else ''}{', '.join(sorted(missed))}"
     )
     for complaint in complaints[:50]:
         tell(complaint)
