@@ -35,9 +35,7 @@ async def _besiege(engine: str, url: str, wanted: argparse.Namespace) -> Verdict
         missed = set(siege.steps) - set(siege.reached)
         complaints = [*verdict.complaints, *town.errors]
     tell(f"{line(verdict)} given_up={verdict.given_up} seconds={time.monotonic() - began:.0f}")
-    tell(
-        f"died at {len(siege.reached)} of {len(siege.steps)} steps{', not at: ' if missed else ''}{', '.join(sorted(missed))}"
-    )
+    tell(f"died at {len(siege.reached)} of {len(siege.steps)} steps; not at: {', '.join(sorted(missed)) or '-'}")
     for complaint in complaints[:50]:
         tell(complaint)
     return verdict
