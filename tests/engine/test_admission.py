@@ -1,12 +1,20 @@
 """Who is let in, who is refused with a reason, and under which name people are known."""
 
+import asyncio
 from pathlib import Path
+from typing import TypeVar
+
+import pytest
 
 from palaver.domain.access import AccessRole, Effect, Grant
 from palaver.platforms.kit.world import World
+from palaver.ports.work import Work
+from palaver.stores.store import Store
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.engine.mouth import Mouth
+
+T = TypeVar("T")
 
 
 async def inbox(here: Bench) -> list[tuple[str, str | None]]:
@@ -59,6 +67,35 @@ async def _is_refused(here: Bench, user: str) -> bool:
     await chat.say(next(person for person in chat.people if person.id == user), "and now")
     await here.settled()
     return (await inbox(here))[-1][0] == "refused"
+
+
+async def test_a_slow_look_at_the_grants_does_not_bring_back_one_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, clock, go = World(), MovableClock(), asyncio.Event()
+    mouth = Mouth(world, clock)
+    chat = world.dm(world.person("alice"))
+    async with running(tmp_path / "p.db", world, adapters=[mouth], clock=clock, grants=()) as here:
+        grant = Grant(platform="fake", role=AccessRole.MEMBER)
+        number = await here.store.transact(here.store.people.add_grant(grant, clock.now(), by="owner"))
+        await mouth.inlet()
+
+        async def slow(store: Store, work: Work[T]) -> T:
+            found = await store.database.read(work)
+            await go.wait()
+            return found
+
+        monkeypatch.setattr(Store, "read", slow)
+        first = asyncio.create_task(mouth.say(chat, "one"))
+        await asyncio.sleep(0.05)
+        monkeypatch.undo()
+        await here.store.transact(here.store.people.remove_grant(number))
+        second = asyncio.create_task(mouth.say(chat, "two"))
+        await asyncio.sleep(0.05)
+        go.set()
+        await asyncio.gather(first, second)
+        await mouth.say(chat, "three")
+        assert (await inbox(here))[-1][0] == "refused"
 
 
 async def test_a_block_wins(tmp_path: Path) -> None:

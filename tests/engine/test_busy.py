@@ -8,6 +8,7 @@ import pytest
 
 from palaver.domain.busy import BusyMode
 from palaver.domain.layers import Layers
+from palaver.domain.reset import Cause
 from palaver.domain.transcript import Role
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import Limits
@@ -262,3 +263,17 @@ async def test_a_long_text_without_a_rest_is_answered_after_the_window(tmp_path:
         chat = world.dm(world.person("alice"))
         await mouth.say(chat, "x" * 100)
         await chat.hears("You said")
+
+
+@pytest.mark.parametrize("cause", [Cause.SCHEDULE, Cause.PROCESS])
+async def test_only_a_person_is_told_that_the_turn_is_still_at_work(tmp_path: Path, cause: Cause) -> None:
+    world, clock, agent = World(), MovableClock(), Slow()
+    mouth = Mouth(world, clock)
+    chat = world.dm(world.person("alice"))
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[mouth], clock=clock) as here:
+        await mouth.say(chat, "first")
+        await until(lambda: bool(agent.requests))
+        await mouth.say(chat, "a build has ended", cause=cause)
+        assert await here.rows("SELECT 1 FROM outbox") == []
+        await mouth.say(chat, "second")
+        await chat.hears("Still answering")

@@ -1,10 +1,20 @@
 """One turn at a time in a conversation, in the order of arrival; many conversations at once, fairly."""
 
 import asyncio
+import json
 from pathlib import Path
+from typing import TypeVar
 
+import pytest
+
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.world import World
+from palaver.ports.work import Work
+from palaver.stores.store import Store
 from tests.engine.agents import Slow
 from tests.engine.gateway import running, until
+
+T = TypeVar("T")
 
 
 async def test_what_is_said_in_one_chat_is_answered_one_by_one_in_order(store_url: str) -> None:
@@ -75,3 +85,26 @@ async def test_a_chat_with_much_to_say_does_not_keep_others_waiting(store_url: s
         assert len(busy.shown) + len(busy_too.shown) <= 4
         await busy_too.hears("bob 19")
         await busy.hears("alice 19")
+
+
+async def test_messages_handed_over_at_once_are_accepted_in_order_also_before_people_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    said = [f"message {number}" for number in range(8)]
+    for text in said:
+        await chat.say(alice, text)
+    delays = iter(range(32, 0, -1))
+
+    async def slower_at_first(store: Store, work: Work[T]) -> T:
+        await asyncio.sleep(next(delays, 0) / 500)
+        return await store.database.read(work)
+
+    monkeypatch.setattr(Store, "read", slower_at_first)
+    path = tmp_path / "p.db"
+    async with running(path, world, adapters=[FakeAdapter(world, at_once=8)], concurrent_turns=0) as here:
+        await until(lambda: not world.unacknowledged())
+        rows = await here.rows("SELECT body FROM inbox ORDER BY no")
+        assert [json.loads(row[0])["text"] for row in rows] == said

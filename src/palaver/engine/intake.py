@@ -12,6 +12,7 @@ from palaver.domain.command import Invocation
 from palaver.domain.errors import InvalidInput, StoreUnavailable
 from palaver.domain.key import SessionKey, canonical_source, derive_key
 from palaver.domain.lifecycle import InboxState
+from palaver.domain.reset import Cause
 from palaver.domain.scope import choose_profile
 from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Outbound, Received
@@ -19,7 +20,9 @@ from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
 from palaver.engine.turnstile import Turnstile
+from palaver.ports.repositories import People
 from palaver.ports.store import PEOPLE
+from palaver.ports.work import Steps, work
 
 __all__ = ["Intake"]
 
@@ -34,6 +37,12 @@ class _Acquaintance:
     aliases: Mapping[str, Mapping[str, str]]
 
 
+@work
+def _acquaint(people: People) -> Steps[_Acquaintance]:
+    grants = yield from people.grants()
+    return _Acquaintance(tuple(grants.values()), (yield from people.all_aliases()))
+
+
 class Intake:
     """Use it as a context manager: it remembers who may speak until it is told that this has changed."""
 
@@ -43,6 +52,7 @@ class Intake:
         self._line = Turnstile()
         self._known: _Acquaintance | None = None
         self._changed = asyncio.Event()
+        self._asking = asyncio.Lock()
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -71,14 +81,14 @@ class Intake:
         return derive_key(placed, self._on.options.scopes.find(placed).value)
 
     async def _people(self) -> _Acquaintance:
-        if self._changed.is_set():
-            self._changed.clear()
-            self._known = None
-        if self._known is None:
-            people = self._on.store.people
-            grants = await self._on.store.read(people.grants())
-            self._known = _Acquaintance(tuple(grants.values()), await self._on.store.read(people.all_aliases()))
-        return self._known
+        # Whoever asks gets the answer in the order they asked, and nobody puts an older answer over a newer one.
+        async with self._asking:
+            if self._changed.is_set():
+                self._changed.clear()
+                self._known = None
+            if self._known is None:
+                self._known = await self._on.store.read(_acquaint(self._on.store.people))
+            return self._known
 
     def _placed(self, source: Source, known: _Acquaintance) -> Source:
         """The source under canonical ids, served by the profile that the rules choose."""
@@ -103,9 +113,9 @@ class Intake:
         return number
 
     def _busy(self, message: Inbound) -> Callable[[], Outbound] | None:
-        """What is said to somebody who writes into a running turn."""
+        """What is said to a person who writes into a running turn."""
         speaks = self._on.options.acknowledges and self._on.replies.reaches_people(message.source)
-        if not speaks or message.observed or self._invocation(message):
+        if not speaks or message.cause is not Cause.HUMAN or message.observed or self._invocation(message):
             return None
         notice = words.busy_notice(self._on.options.busy.find(message.source).value)
         return lambda: self._on.replies.to(message.source, notice)[0]
