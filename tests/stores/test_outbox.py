@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from palaver.domain.errors import StaleFence
+from palaver.domain.errors import BadArgument, StaleFence
 from palaver.domain.lifecycle import OutboxState
 from palaver.domain.turn import Delivery, Outbound
 from palaver.ports.work import Work
-from palaver.stores import outbox
+from palaver.stores import outbox, turns
 from palaver.stores.store import Store
 from tests.stores.world import LEASE, NOON, World
 
@@ -191,3 +191,14 @@ async def test_a_worker_whose_clock_runs_behind_does_not_overtake(world: World) 
     await world.store.transact(outbox.settle_send(first, "w1", OutboxState.DELIVERED, receipt="1"))
     (second,) = await claim(world)
     assert second.outbound.text == "second"
+
+
+async def test_a_turn_never_takes_the_numbers_of_the_next(world: World) -> None:
+    await world.say("hello")
+    begun = await world.begin()
+    assert begun
+    too_many = turns.settle(begun.turn, [], [NOTICE] * (outbox.REPLIES + 1), NOON)
+    with pytest.raises(BadArgument, match="too many replies"):
+        await world.store.transact(too_many)
+    await world.store.transact(turns.settle(begun.turn, [], [NOTICE] * outbox.REPLIES, NOON))
+    await world.exchange("and the next")

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from palaver.domain.errors import PalaverError, StaleFence, StoreUnavailable
 from palaver.domain.lifecycle import EndReason, TurnState
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Role
@@ -12,6 +13,7 @@ from palaver.engine import words
 from palaver.engine.answering import Outcome
 from palaver.engine.ground import Ground
 from palaver.engine.running import Running, Stop
+from palaver.engine.traces import log_broken
 from palaver.ports.agent import ApprovalNeeded, Failure, FailureKind, Final
 from palaver.ports.hooks import Happening, Kind
 
@@ -64,20 +66,24 @@ class Closing:
             reply = self._reply(running, f"{said or shown} …") if shown else []
             await self.settle(running, [*entries, self.note(words.STOPPED_NOTE)], reply)
 
-    async def give_up(self, turn: Turn, source: Source) -> None:
-        settle = self.on.store.turns.settle(
-            turn,
-            [],
-            self.on.replies.to(source, words.GIVEN_UP),
-            self.on.clock.now(),
-            error="cut off, and not taken up again",
-            ends=EndReason.SUSPENDED,
-        )
-        await self.on.surely(settle)
+    async def give_up(self, turn: Turn, source: Source | None) -> None:
+        """Whatever is the matter with the turn, it ends here: if it cannot be told to the people, then untold."""
+        try:
+            await self._suspend(turn, self.on.replies.to(source, words.GIVEN_UP) if source else [])
+        except (StaleFence, StoreUnavailable):
+            raise
+        except PalaverError as error:
+            log_broken(log, "a notice was refused", error, {"action": "notice.refused", "turn": turn.number})
+            await self._suspend(turn, [])
         log.warning("turn given up", extra={"action": "turn.given_up", "turn": turn.number})
         self.on.meter.count("turns_failed")
         self.tell(Kind.TURN_FAILED, turn, reason="given up")
         self.tell(Kind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED)
+
+    async def _suspend(self, turn: Turn, notices: Sequence[Outbound]) -> None:
+        now, error = self.on.clock.now(), "cut off, and not taken up again"
+        settle = self.on.store.turns.settle(turn, [], notices, now, error=error, ends=EndReason.SUSPENDED)
+        await self.on.surely(settle)
 
     async def settle(
         self,

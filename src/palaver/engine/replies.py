@@ -11,6 +11,9 @@ from palaver.ports.adapter import Adapter, Limits
 __all__ = ["Replies"]
 
 
+_MOST_PARTS = 64
+
+
 class Replies:
     def __init__(self, adapters: Mapping[str, Adapter]) -> None:
         self._adapters = adapters
@@ -27,7 +30,7 @@ class Replies:
         """The messages that carry the text back to where it was asked for; the first takes the place of a draft."""
         adapter = self.adapter_for(source.platform, source.account)
         limits = adapter.limits if adapter else Limits()
-        pieces = [piece.text for piece in split(text, _room(limits))] if text.strip() else []
+        pieces = _pieces(text, _room(limits)) if text.strip() else []
         return [
             Outbound(
                 platform=source.platform,
@@ -40,6 +43,14 @@ class Replies:
             )
             for position, piece in enumerate(pieces)
         ]
+
+
+def _pieces(text: str, room: int) -> list[str]:
+    pieces = [piece.text for piece in split(text, room)]
+    if len(pieces) <= _MOST_PARTS:
+        return pieces
+    end = [piece.text for piece in split(words.CUT, room)][:_MOST_PARTS]
+    return [*pieces[: _MOST_PARTS - len(end)], *end]
 
 
 def _room(limits: Limits) -> int:

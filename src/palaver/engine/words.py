@@ -4,6 +4,7 @@ from palaver.domain.busy import BusyMode
 from palaver.domain.lifecycle import EndReason
 
 __all__ = [
+    "CUT",
     "FAILED_NOTE",
     "FIRST_CONTACT_NOTE",
     "GIVEN_UP",
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 SORRY = "Something went wrong while answering. Please try again."
+CUT = "(The answer is too long for this chat and ends here; the whole of it stands in the transcript.)"
 TOO_LONG = "The answer took too long and was stopped. Please try again."
 GIVEN_UP = (
     "Your last message could not be answered: the gateway was restarted several times or too long ago. "

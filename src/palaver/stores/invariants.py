@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from palaver.ports.work import Steps, work
-from palaver.stores.records import micros
+from palaver.stores.records import REPLIES, micros
 
 __all__ = ["DEADLINES", "INVARIANTS", "PROMISES", "Invariant", "Violation", "delays", "violations"]
 
@@ -49,6 +49,13 @@ INVARIANTS = (
     ),
     Invariant(
         "P1",
+        "a conversation stands in line exactly while messages wait in it",
+        "SELECT key FROM lines l WHERE NOT EXISTS (SELECT 1 FROM inbox i WHERE i.key = l.key AND i.state = 'waiting')"
+        " UNION ALL SELECT DISTINCT key FROM inbox i WHERE i.state = 'waiting'"
+        " AND NOT EXISTS (SELECT 1 FROM lines l WHERE l.key = i.key)",
+    ),
+    Invariant(
+        "P1",
         "every send is due, claimed, delivered, dead or unclear",
         "SELECT id FROM outbox WHERE state NOT IN ('due', 'claimed', 'delivered', 'dead', 'unclear')",
     ),
@@ -70,13 +77,13 @@ INVARIANTS = (
     Invariant(
         "P2",
         "only a settled turn owes replies",
-        "SELECT o.id FROM outbox o LEFT JOIN turns t ON t.no = o.id / 1024"
+        f"SELECT o.id FROM outbox o LEFT JOIN turns t ON t.no = o.id / {REPLIES}"
         " WHERE o.id > 0 AND (t.no IS NULL OR t.state NOT IN ('done', 'failed'))",
     ),
     Invariant(
         "P2",
         "the replies of a turn are owed once, without a gap",
-        "SELECT o.id FROM outbox o WHERE o.id > 0 AND (o.dedup IS NOT NULL OR (o.id % 1024 > 0"
+        f"SELECT o.id FROM outbox o WHERE o.id > 0 AND (o.dedup IS NOT NULL OR (o.id % {REPLIES} > 0"
         " AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.id = o.id - 1)))",
     ),
     Invariant(

@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from palaver.domain.errors import StaleFence
+from palaver.domain.errors import BadArgument, StaleFence
 from palaver.domain.ids import encode_id
 from palaver.domain.lifecycle import OutboxState, advance
 from palaver.domain.turn import Delivery, Outbound, account_text, after_unclear
 from palaver.ports.store import OUTBOX
 from palaver.ports.work import Lock, Notify, Row, Steps, Value, work
-from palaver.stores.records import DELIVERY_COLUMNS, delivery_of, micros, outbound_body
+from palaver.stores.records import DELIVERY_COLUMNS, REPLIES, delivery_of, micros, outbound_body
 
 __all__ = [
     "OUTBOX",
@@ -30,10 +30,6 @@ __all__ = [
     "unclear",
 ]
 
-REPLIES = 1024
-"""Reply ids are turn number * REPLIES + ordinal."""
-
-
 # Behind whatever is owed to the chat already, also where the clock of another worker runs ahead.
 _CREATED = (
     "(SELECT CASE WHEN max(e.created) >= ? THEN max(e.created) + 1 ELSE ? END FROM outbox e"
@@ -50,6 +46,9 @@ def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
 @work
 def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Steps[None]:
     """The replies of a turn, each owed once: the same turn and ordinal cannot be written twice."""
+    if len(replies) > REPLIES:  # The rest would have the numbers of the next turn.
+        allowed = f"at most {REPLIES}"
+        raise BadArgument("too many replies", found=str(len(replies)), allowed=allowed, example="the first of them")
     rows: list[tuple[Value, ...]] = [
         (turn * REPLIES + ordinal, *_row(reply, now)) for ordinal, reply in enumerate(replies)
     ]

@@ -24,6 +24,7 @@ from palaver.ports.work import Row
 __all__ = [
     "DELIVERY_COLUMNS",
     "INBOX_COLUMNS",
+    "REPLIES",
     "SESSION_COLUMNS",
     "TURN_COLUMNS",
     "Prepared",
@@ -42,6 +43,9 @@ __all__ = [
     "source_text",
     "turn_of",
 ]
+
+REPLIES = 1024
+"""Reply ids are turn number * REPLIES + ordinal, so no turn has more."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -298,8 +302,8 @@ def delivery_of(row: Row) -> Delivery:
         attempts=attempts,
         due=instant(due),
         created=instant(created),
-        turn=number // 1024 if number > 0 else None,
-        ordinal=number % 1024 if number > 0 else 0,
+        turn=number // REPLIES if number > 0 else None,
+        ordinal=number % REPLIES if number > 0 else 0,
         receipt=receipt,
         error=error,
         may_be_duplicate=bool(duplicate),

@@ -1,0 +1,64 @@
+"""However long an answer is, a chat gets a bounded number of messages, and is told where the rest is."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.errors import BadArgument
+from palaver.domain.source import Source
+from palaver.domain.turn import Outbound
+from palaver.engine import words
+from palaver.engine.replies import Replies
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.world import World
+from palaver.ports.adapter import Limits
+from palaver.ports.agent import Event, Final, Request
+from tests.engine.agents import Scripted, Slow, heard
+from tests.engine.gateway import running, until
+
+LONG = "nine char\n" * 1100
+
+
+async def _long_once(request: Request) -> AsyncGenerator[Event]:
+    yield Final(text=LONG if heard(request) == "long" else "short")
+
+
+async def test_an_answer_that_is_far_too_long_is_cut_and_stands_whole_in_the_transcript(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", agent=Scripted(_long_once), limits=Limits(text=32)) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat, other = here.world.dm(alice), here.world.dm(bob)
+        await chat.say(alice, "long")
+        await until(lambda: len(chat.shown) == 64)
+        assert LONG in await here.texts()
+        await other.say(bob, "hello")
+        await other.hears("short")
+        await here.settled()
+        shown = "".join(message.text for message in chat.shown)
+        assert len(chat.shown) == 64
+        assert "".join(shown.split()).endswith("".join(words.CUT.split()))
+
+
+@pytest.mark.parametrize("room", [1, 30, 4000])
+def test_wherever_it_goes_it_never_takes_more_messages_than_allowed(room: int) -> None:
+    replies = Replies({"fake:bot": FakeAdapter(World(), "bot", limits=Limits(text=room, repeats_safely=True))})
+    there = Source(platform="fake", account="bot", chat_id="7")
+    assert len(replies.to(there, "word " * 100_000)) == 64
+    assert len(replies.to(there, "w" * 64)) <= 64
+
+
+async def test_a_turn_ends_even_if_it_cannot_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, agent = World(), Slow()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(tmp_path / "p.db", world, agent=agent):
+        await chat.say(alice, "hello")
+        await until(lambda: bool(agent.requests))
+
+    def refuse(self: Replies, source: Source, text: str, *, draft: str | None = None) -> list[Outbound]:  # noqa: ARG001
+        raise BadArgument("too small a limit", found="0", allowed="1 or more", example="4096")
+
+    monkeypatch.setattr(Replies, "to", refuse)
+    async with running(tmp_path / "p.db", world, agent=agent, worker="w2", attempts=1) as here:
+        await here.settled()
+        assert await here.rows("SELECT state FROM turns") == [("failed",)]
