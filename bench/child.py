@@ -66,9 +66,7 @@ def _resident() -> int:
 
 
 async def _engine(path: Path) -> dict[str, float]:
-    before = _flushed()
-    found = await measure(str(path))
-    return {**found, "flushes": (_flushed() - before) / found.pop("messages")}
+    return await measure(str(path), _flushed)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import gc
 import statistics
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from bench.gateway import Gateway, gateway
 from bench.measure import Bare, Figure, Limit, at_most, not_taken, ratio_at_most
@@ -15,60 +15,61 @@ from bench.workshop import Workshop
 __all__ = ["growth", "idle_memory", "messages"]
 
 _PEOPLE = 1000
-_MESSAGES = 4000
+_FLOOD = 2000
+_FLOODS = 5
 _FLOOR = Limit(bound=800, goal=3000, from_below=True)
 _ROUNDS = 5
 
 
 def messages(workshop: Workshop) -> Iterator[Figure]:
-    """Floods of one message after another over a thousand conversations, then half of that, evenly."""
+    """Floods over a thousand conversations, then half of what they came to, evenly."""
     found = workshop.child("engine", workshop.folder / "engine.db")
     rate = found["rate"]
     yield Figure(name="engine.messages", value=rate, unit="/s", limit=_FLOOR)
+    main = f"processor time per message, {found['main'] * 1e3:.2f} ms of it in the thread of the event loop"
+    yield Figure(name="engine.cpu", value=found["cpu"], note=main)
     for name in ("p50", "p99"):
         yield Figure(name=f"engine.latency_{name}", value=found[name], note=f"at {rate / 2:,.0f} messages/s")
     if workshop.flush_counter is None:
-        yield not_taken("engine.fsyncs", "there is no C compiler (cc), which is needed to count flushes")
+        yield not_taken("engine.fsyncs", "there is no C compiler (cc), which is needed to count flushes", at_most(1))
     else:
         yield Figure(name="engine.fsyncs", value=found["flushes"], unit="", limit=at_most(1), note="per message")
 
 
-async def measure(url: str) -> dict[str, float]:
-    """Messages per second at full load, and the latencies at half of it."""
+async def measure(url: str, flushed: Callable[[], int]) -> dict[str, float]:
+    """What a message costs at full load, and the latencies at half of it."""
     async with gateway(url, _PEOPLE) as measured:
-        await flood(measured, _PEOPLE, "warm")
-        rate = _MESSAGES / await flood(measured, _MESSAGES, "full")
-        latencies = sorted(await _evenly(measured, _MESSAGES // 2, rate / 2))
-    return {
-        "rate": rate,
-        "p50": statistics.median(latencies),
-        "p99": latencies[int(len(latencies) * 0.99)],
-    }
+        await flood(measured, _PEOPLE)
+        before = time.process_time(), time.thread_time(), flushed()
+        seconds = [await flood(measured, _FLOOD) for _ in range(_FLOODS)]
+        after = time.process_time(), time.thread_time(), flushed()
+        cpu, main, flushes = ((late - early) / _FLOOD / _FLOODS for early, late in zip(before, after, strict=True))
+        rate = _FLOOD / statistics.median(seconds)
+        latencies = await _evenly(measured, 2 * _FLOOD, rate / 2)
+    p50, p99 = (statistics.quantiles(latencies, n=100)[place - 1] for place in (50, 99))
+    return {"rate": rate, "cpu": cpu, "main": main, "flushes": flushes, "p50": p50, "p99": p99}
 
 
-async def flood(measured: Gateway, count: int, word: str) -> float:
+async def flood(measured: Gateway, count: int) -> float:
     """Seconds until everything that was said at once is answered and the receipts are in the store."""
     start = time.perf_counter()
     done = asyncio.create_task(measured.until_delivered(count))
     for number in range(count):
-        await measured.crowd.say(number, f"{word} {number}")
+        await measured.crowd.say(number, f"message {number}")
     await done
     return time.perf_counter() - start
 
 
 async def _evenly(measured: Gateway, count: int, rate: float) -> list[float]:
-    """Seconds from being said to being sent, of each message."""
+    """Seconds to the answer of each message, from when it was to be said: being late with it is no excuse."""
     done = asyncio.create_task(measured.until_delivered(count))
-    start, said = time.perf_counter(), dict[str, float]()
+    start, said = time.perf_counter(), dict[tuple[str, str | None], float]()
     for number in range(count):
-        pause = start + number / rate - time.perf_counter()
-        if pause > 0:
-            await asyncio.sleep(pause)
-        said[f"even {number}"] = time.perf_counter()
-        await measured.crowd.say(number, f"even {number}")
+        moment = start + number / rate
+        await asyncio.sleep(max(0.0, moment - time.perf_counter()))
+        said[await measured.crowd.say(number, f"message {number}")] = moment
     await done
-    sent = {text.rpartition("even ")[2].strip("\"'. "): moment for text, moment in measured.adapter.sent.items()}
-    return [sent[text.removeprefix("even ")] - moment for text, moment in said.items()]
+    return [measured.adapter.answered[message] - moment for message, moment in said.items()]
 
 
 def growth(workshop: Workshop) -> Iterator[Figure]:
@@ -84,8 +85,8 @@ def growth(workshop: Workshop) -> Iterator[Figure]:
 
 async def _flood_once(url: str) -> float:
     async with gateway(url, _PEOPLE) as measured:
-        await flood(measured, 200, "warm")
-        return await flood(measured, _PEOPLE, "grown")
+        await flood(measured, 200)
+        return await flood(measured, _PEOPLE)
 
 
 def idle_memory(workshop: Workshop) -> Iterator[Figure]:
@@ -103,12 +104,12 @@ def idle_memory(workshop: Workshop) -> Iterator[Figure]:
 async def _idle(url: str, people: int) -> int:
     """Bytes that the engine holds after each of so many people had a conversation."""
     async with gateway(url, people) as measured:
-        await flood(measured, 50, "warm")
+        await flood(measured, 50)
         await asyncio.sleep(0.2)
         own = ("*/palaver/engine/*", "*/palaver/stores/*", "*/palaver/domain/*", "*/asyncio/*")
         tracemalloc.start()
         try:
-            await flood(measured, people, "idle")
+            await flood(measured, people)
             await asyncio.sleep(0.5)
             gc.collect()
             taken = tracemalloc.take_snapshot()

@@ -33,15 +33,16 @@ OPTIONS = Options(
 
 
 class TimedAdapter(FakeAdapter):
-    """Remembers when each text was sent."""
+    """Remembers when each message was answered."""
 
     def __init__(self, link: Link) -> None:
         super().__init__(link, at_once=_AT_ONCE)
-        self.sent: dict[str, float] = {}
+        self.answered: dict[tuple[str, str | None], float] = {}
+        """By the chat and the message."""
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         receipt = await super().send(outbound, idempotency_key=idempotency_key)
-        self.sent[outbound.text] = time.perf_counter()
+        self.answered[outbound.chat_id, outbound.reply_to] = time.perf_counter()
         return receipt
 
 
@@ -58,9 +59,10 @@ class Crowd:
             person = self.world.person(f"person {number}")
             self.chats.append((self.world.dm(person), person))
 
-    async def say(self, number: int, text: str) -> None:
+    async def say(self, number: int, text: str) -> tuple[str, str]:
+        """Gives the chat and the message."""
         chat, person = self.chats[number % self.size]
-        await chat.say(person, text)
+        return chat.id, (await chat.say(person, text)).id
 
 
 @dataclass
