@@ -4,17 +4,29 @@ import logging
 from dataclasses import dataclass
 
 from palaver.domain.command import Invocation
-from palaver.domain.errors import InvalidInput, PalaverError, StoreUnavailable
+from palaver.domain.errors import (
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    NothingToCompact,
+    SessionBusy,
+    StoreUnavailable,
+)
 from palaver.domain.reset import Cause
 from palaver.domain.session import Principal
 from palaver.domain.turn import Inbound, Received
+from palaver.engine import words
 from palaver.engine.ground import Ground
+from palaver.engine.traces import log_broken
 from palaver.ports.commands import Commands, Spoken
 from palaver.ports.work import Steps, Work, work
 
 __all__ = ["Obedience"]
 
 log = logging.getLogger(__name__)
+
+_SPEAKS_TO_PEOPLE = (InvalidInput, NotAllowed, NotFound, NothingToCompact, SessionBusy)
+"""Errors whose words are meant for whoever commanded; what others say is nobody's business in a chat."""
 
 
 @work
@@ -53,8 +65,11 @@ class Obedience:
             await self._do(received, self._work(received), urgent=urgent)
         except StoreUnavailable:
             raise
-        except PalaverError as error:
+        except _SPEAKS_TO_PEOPLE as error:
             await self._do(received, _say(str(error)), urgent=urgent)
+        except Exception as error:  # noqa: BLE001 - whatever a command raises, the conversation goes on after it
+            log_broken(log, "a command broke", error, {"action": "command.broke", "inbox": received.number})
+            await self._do(received, _say(words.SORRY), urgent=urgent)
         self.on.meter.count("commands")
         log.info("command", extra={"action": "command", "inbox": received.number, "key": received.key.text})
 

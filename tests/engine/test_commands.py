@@ -1,0 +1,77 @@
+"""A command that cannot be done is answered, and the conversation goes on after it."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from palaver.commands.registry import Registry
+from palaver.domain.command import Invocation
+from palaver.domain.errors import NotFound, StoreError
+from palaver.engine import words
+from palaver.ports.commands import Spoken
+from palaver.ports.work import Steps, Work, work
+from tests.engine.gateway import running
+
+WORDS = "the words of somebody"
+
+
+@work
+def _raises() -> Steps[str]:
+    yield from ()
+    raise KeyError(WORDS)
+
+
+@work
+def _writes_nonsense() -> Steps[str]:
+    yield "INSERT INTO sessions (id) VALUES (?)", (WORDS,)
+    return "done"
+
+
+@work
+def _finds_the_store_broken() -> Steps[str]:
+    yield from ()
+    raise StoreError(WORDS)
+
+
+def _raises_at_once() -> Work[str]:
+    raise ValueError(WORDS)
+
+
+@pytest.mark.parametrize("breaks", [_raises, _writes_nonsense, _finds_the_store_broken, _raises_at_once])
+@pytest.mark.parametrize("command", ["/new", "/status"])
+async def test_a_command_that_breaks_is_answered_safely_and_holds_nothing_up(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    breaks: Callable[[], Work[str]],
+    command: str,
+) -> None:
+    def perform(self: Registry, invocation: Invocation, spoken: Spoken) -> Work[str]:  # noqa: ARG001
+        return breaks()
+
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(Registry, "perform", perform)
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, command)
+        await chat.say(alice, "hello")
+        await chat.hears("You said: hello")
+        assert [message.text for message in chat.shown] == [words.SORRY, "You said: hello"]
+        assert await here.rows("SELECT state FROM inbox WHERE turn_no IS NULL") == [("done",)]
+    assert "a command broke" in caplog.text
+    assert WORDS not in caplog.text
+
+
+async def test_what_is_meant_for_people_is_told_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def perform(self: Registry, invocation: Invocation, spoken: Spoken) -> Work[str]:  # noqa: ARG001
+        raise NotFound("session", "x")
+
+    monkeypatch.setattr(Registry, "perform", perform)
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "/new")
+        await chat.hears("there is no session")
