@@ -143,6 +143,8 @@ class Model:
     talks: dict[str, Talk] = field(default_factory=dict[str, Talk])
     routes: dict[SessionKey, str] = field(default_factory=dict[SessionKey, str])
     inbox: dict[int, Message] = field(default_factory=dict[int, Message])
+    line: list[SessionKey] = field(default_factory=list[SessionKey])
+    """Conversations in which messages wait, in the order in which they get a turn."""
     known: set[tuple[str | None, str | None]] = field(default_factory=set[tuple[str | None, str | None]])
     turns: dict[int, Work] = field(default_factory=dict[int, Work])
     outbox: dict[int, Send] = field(default_factory=dict[int, Send])
@@ -158,6 +160,13 @@ class Model:
     def accept(self, message: Message) -> None:
         self.inbox[message.number] = message
         self.known.add((message.source.chat_id, message.source.message_id))
+        if not message.refused and message.key not in self.line:
+            self.line.append(message.key)
+
+    def step_back(self, key: SessionKey) -> None:
+        self.line.remove(key)
+        if self.waiting(key):
+            self.line.append(key)
 
     def state_of(self, message: Message) -> InboxState:
         if message.refused:
@@ -178,8 +187,7 @@ class Model:
         return any(turn.state in _OPEN for turn in mine)
 
     def claimable(self) -> list[SessionKey]:
-        keys = (each.key for each in self.inbox.values() if self.state_of(each) is InboxState.WAITING)
-        return [key for key in dict.fromkeys(keys) if not self.is_busy(key)]
+        return [key for key in self.line if not self.is_busy(key)]
 
     def begin(self, turn: Turn, messages: list[Message], *, idle_policy: bool) -> Opening:
         """Claim the messages; gives how the session must have been opened."""
@@ -190,6 +198,7 @@ class Model:
         for message in messages:
             message.turn = turn.number
             self.talks[turn.session].write(message.role, message.text, turn.number, observed=message.observed)
+        self.step_back(turn.key)
         return expected
 
     def holds(self, turn: Turn) -> bool:

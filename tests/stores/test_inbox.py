@@ -12,6 +12,7 @@ from palaver.domain.turn import Inbound, Outbound, Received
 from palaver.ports.store import INBOX, key_topic
 from palaver.ports.work import Steps, work
 from palaver.stores import inbox, outbox, turns
+from palaver.stores.invariants import violations
 from palaver.stores.store import Store
 from tests.stores.world import LEASE, NOON, OPERATOR, World, dm, key_of
 
@@ -78,6 +79,32 @@ async def test_a_message_is_shown_to_whoever_sent_it_and_to_nobody_else(world: W
     assert await world.store.read(inbox.inbox_row(number, other)) is None
 
 
+async def test_who_has_much_to_say_comes_after_who_came_later(world: World) -> None:
+    for _ in range(3):
+        await world.say("much", dm("1"))
+    await world.say("little", dm("2"))
+    begun = await world.begin(dm("1"))
+    assert begun
+    await world.store.transact(turns.settle(begun.turn, [], [], world.now))
+    assert await world.store.read(inbox.claimable(10)) == [key_of(dm("2")), key_of(dm("1"))]
+
+
+async def test_who_is_new_comes_after_who_waits_already(world: World) -> None:
+    await world.exchange("hello", source=dm("1"))
+    world.later(days=1)
+    await world.say("again", dm("1"))
+    await world.say("new here", dm("2"))
+    assert await world.store.read(inbox.claimable(10)) == [key_of(dm("1")), key_of(dm("2"))]
+
+
+async def test_a_command_or_a_refusal_of_the_last_that_waits_leaves_nothing_to_claim(world: World) -> None:
+    numbers = [await world.say("one", dm("1")), await world.say("/new", dm("2"))]
+    assert len(await world.store.read(inbox.claimable(10))) == 2
+    assert await world.store.transact(inbox.refuse(numbers[0] or 0, "erased"))
+    assert await world.store.transact(inbox.obey(await row(world, numbers[1]), _does("done"), answers, NOON))
+    assert await world.store.read(inbox.claimable(10)) == []
+
+
 async def test_in_front_is_who_had_a_turn_longest_ago(world: World) -> None:
     for user in ("1", "2", "3"):
         await world.say("hello", dm(user))
@@ -90,6 +117,17 @@ async def test_in_front_is_who_had_a_turn_longest_ago(world: World) -> None:
     keys = await world.store.read(inbox.claimable(10))
     assert keys == [key_of(dm(user)) for user in ("3", "2", "1")]
     assert await world.store.read(inbox.claimable(1)) == keys[:1]
+
+
+async def test_however_many_accept_and_take_at_once_nobody_who_waits_is_out_of_the_line(world: World) -> None:
+    async def take() -> None:
+        begun = await world.begin(limit=9)
+        if begun:
+            await world.store.transact(turns.settle(begun.turn, [], [], world.now))
+
+    for _ in range(5):
+        await asyncio.gather(*(each for _ in range(8) for each in (world.say("hello"), take())))
+        assert await world.store.read(violations()) == []
 
 
 async def test_a_conversation_with_an_open_turn_is_not_claimable(world: World) -> None:

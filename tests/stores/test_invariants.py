@@ -38,6 +38,7 @@ async def test_a_healthy_store_breaks_nothing(store: Store) -> None:
 BREAKS = {
     "every message is waiting, in a turn, done, refused or failed": "UPDATE inbox SET state = 'lost' WHERE no = 1",
     "a message in a turn has that turn": "UPDATE inbox SET turn_no = 99 WHERE no = 1",
+    "a conversation stands in line exactly while messages wait in it": "DELETE FROM lines",
     "a message of a turn shares the turn's fate, and has none of its own": "UPDATE inbox SET turn_no = 1"
     " WHERE state = 'waiting'",
     "every send is due, claimed, delivered, dead or unclear": "UPDATE outbox SET state = 'lost'",

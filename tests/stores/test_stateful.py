@@ -50,7 +50,7 @@ T = TypeVar("T")
 PLACES = {"alice": dm("7"), "alice a": dm("7", thread_id="a"), "alice b": dm("7", thread_id="b"), "bob": dm("8")}
 KEYS = {name: key_of(source) for name, source in PLACES.items()}
 PEOPLE = {name: Principal.speaking(source) for name, source in PLACES.items()}
-TABLES = ("sessions", "participants", "routes", "entries", "journal", "inbox", "turns", "outbox", "operations")
+TABLES = ("sessions", "participants", "routes", "entries", "journal", "inbox", "lines", "turns", "outbox", "operations")
 STEPS = 50
 
 places = st.sampled_from(tuple(PLACES))
@@ -226,6 +226,7 @@ class Turning(StoreMachine):
         message = waiting[pick % len(waiting)]
         assert self.do(inbox.refuse(message.number, "changed my mind"))
         message.refused = True
+        self.model.step_back(message.key)
         assert not self.do(inbox.refuse(message.number, "twice"))
 
     def held_turn(self, pick: int) -> Turn:

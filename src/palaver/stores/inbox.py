@@ -68,9 +68,32 @@ def accept(
     if not rows:
         return None
     if not refused:
+        yield from _queue(key)
         yield from _tell_running(key, now, while_busy)
         yield _LOOK
     return rows[0][0]
+
+
+_LAST = "(SELECT coalesce(max(place), 0) + 1 FROM lines)"
+
+
+def _queue(key: SessionKey) -> Steps[None]:
+    # The row is written to also where it is there already: then nobody can take it away who does not see the message.
+    yield (
+        f"INSERT INTO lines (key, place) VALUES (?, {_LAST}) ON CONFLICT (key) DO UPDATE SET place = lines.place",
+        (key.text,),
+    )
+
+
+def _step_back(key: SessionKey) -> Steps[None]:
+    """A conversation that was served goes behind all others, or out of the line if nothing waits in it any more."""
+    yield f"UPDATE lines SET place = {_LAST} WHERE key = ?", (key.text,)
+    # A statement of its own: it sees whatever was accepted before the first one got hold of the row.
+    yield (
+        "DELETE FROM lines WHERE key = ?"
+        " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.key = lines.key AND i.state = 'waiting')",
+        (key.text,),
+    )
 
 
 def _tell_running(key: SessionKey, now: datetime, while_busy: Callable[[], Outbound] | None) -> Steps[None]:
@@ -98,9 +121,11 @@ _BODY = 6  # of INBOX_COLUMNS; what was erased has none
 def refuse(number: int, reason: str) -> Steps[bool]:
     """End a message that still waits."""
     rows = yield (
-        "UPDATE inbox SET state = 'refused', reason = ? WHERE no = ? AND state = 'waiting' RETURNING no",
+        "UPDATE inbox SET state = 'refused', reason = ? WHERE no = ? AND state = 'waiting' RETURNING key",
         (reason, number),
     )
+    for (key,) in rows:
+        yield from _step_back(SessionKey.parse(key))
     return bool(rows)
 
 
@@ -108,13 +133,13 @@ def refuse(number: int, reason: str) -> Steps[bool]:
 def claimable(limit: int) -> Steps[list[SessionKey]]:
     """Keys with waiting messages and no open turn.
 
-    In front is the one whose last turn is longest ago: who has much to say does not keep others waiting.
+    In front is the one that has waited longest since it was last served: neither who has much to say nor who is new
+    keeps others waiting.
     """
     rows = yield (
-        "SELECT w.key FROM (SELECT key, min(no) AS first FROM inbox WHERE state = 'waiting' GROUP BY key) w"
-        " LEFT JOIN routes r ON r.key = w.key LEFT JOIN sessions s ON s.no = r.session_no"
-        f" WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = w.key AND t.state IN {OPEN_TURN})"
-        " ORDER BY coalesce(s.last_active, 0), w.first LIMIT ?",
+        "SELECT l.key FROM lines l"
+        f" WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = l.key AND t.state IN {OPEN_TURN})"
+        " ORDER BY l.place, l.key LIMIT ?",
         (limit,),
     )
     return [SessionKey.parse(row[0]) for row in rows]
@@ -140,6 +165,7 @@ def waiting(key: SessionKey, *, held: bool = True) -> Steps[list[Received]]:
 def put_into_turn(turn: int, messages: Sequence[Received]) -> Steps[None]:
     taken: list[tuple[Value, ...]] = [(turn, each.number) for each in messages]
     yield "UPDATE inbox SET state = 'in-turn', turn_no = ? WHERE no = ?", taken
+    yield from _step_back(messages[0].key)
 
 
 @work
@@ -163,6 +189,7 @@ def obey(
     mine = yield "UPDATE inbox SET state = 'done' WHERE no = ? AND state = 'waiting' RETURNING no", (received.number,)
     if not mine:
         return False
+    yield from _step_back(received.key)
     yield from outbox.owe_all(answers((yield from does)), f"command:{received.number}", now)
     yield _LOOK
     return True

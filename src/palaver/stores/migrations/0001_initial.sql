@@ -86,6 +86,13 @@ CREATE TABLE inbox (
 CREATE INDEX inbox_waiting ON inbox (key, no) WHERE state = 'waiting';
 CREATE INDEX inbox_of_turn ON inbox (turn_no) WHERE turn_no IS NOT NULL;
 
+-- One row for each conversation in which messages wait: its place among those that wait for a turn.
+CREATE TABLE lines (
+  key TEXT PRIMARY KEY,
+  place @int NOT NULL
+) @strict @clustered;
+CREATE INDEX lines_in_order ON lines (place, key);
+
 CREATE TABLE turns (
   no @counter,
   key TEXT NOT NULL,
