@@ -3,14 +3,18 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from palaver.engine import words
+from palaver.domain.errors import StoreError
+from palaver.engine import waiting, words
 from palaver.ports.adapter import Limits
 from palaver.ports.agent import Agent, Event, Failure, FailureKind, Final, Request, TextDelta
 from palaver.ports.hooks import Kind
+from palaver.ports.work import Work
+from palaver.stores.store import Store
 from tests.engine.agents import Scripted
 from tests.engine.gateway import NoPauses, running
 
@@ -107,3 +111,25 @@ async def test_an_answer_that_broke_off_is_shown_once_when_it_is_begun_again(tmp
         await here.settled()
         assert len(chat.shown) == 1
         assert set(shown.earlier) <= {"one ", "one two "}
+
+
+async def test_a_store_that_refuses_for_a_while_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "_BREATH", 0.01)
+    often = timedelta(seconds=0.03)
+    async with running(tmp_path / "p.db", lease=3 * often, poll=often, sweep_every=often, chance=NoPauses()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "before")
+        await chat.hears("You said: before")
+        await here.settled()
+
+        async def refuse(_store: Store, _work: Work[object]) -> None:
+            raise StoreError("the database refused")
+
+        monkeypatch.setattr(Store, "transact", refuse)
+        monkeypatch.setattr(Store, "read", refuse)
+        await chat.say(alice, "meanwhile")
+        await asyncio.sleep(0.3)
+        monkeypatch.undo()
+        await chat.hears("You said: meanwhile")
+        assert not here.serving.done()

@@ -25,7 +25,7 @@ from palaver.stores.invariants import violations
 from palaver.stores.opening import open_store
 from palaver.stores.ownership import refuse_network_disk
 from palaver.stores.schema import Migration, known_migrations
-from tests.stores.conftest import fresh_database
+from tests.stores.conftest import fresh_database, fresh_store
 from tests.stores.crash_child import Order, Victims
 from tests.stores.world import NOON, World, dm, key_of
 
@@ -638,9 +638,45 @@ async def test_a_full_disk_leaves_nobody_waiting_and_nothing_halfway(tmp_path: P
         await asyncio.sleep(0)
         pause.let_go.set()
         await running
-        assert all(isinstance(each, StoreError) and "disk is full" in str(each) for each in await together)
+        assert all(isinstance(each, StoreUnavailable) and "disk is full" in str(each) for each in await together)
         await store.transact(accept("after"))
     assert await names(url) == ["paused", "after"]
+
+
+async def test_a_file_that_others_hold_is_unavailable(tmp_path: Path) -> None:
+    async with await open_store(str(tmp_path / "palaver.db")) as store:
+        with closing(sqlite3.connect(tmp_path / "palaver.db", isolation_level=None)) as other:
+            await store.transact(_impatient())
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreUnavailable, match="locked"):
+                await store.transact(accept("held up"))
+            other.execute("ROLLBACK")
+        await store.transact(accept("after"))
+        with pytest.raises(StoreError) as wrong:
+            await store.transact(_wrong())
+        assert not isinstance(wrong.value, StoreUnavailable)
+
+
+@work
+def _impatient() -> Steps[None]:
+    yield "PRAGMA busy_timeout = 1", ()
+
+
+@work
+def _wrong() -> Steps[None]:
+    yield "SELECT nothing FROM nowhere", ()
+
+
+@pytest.mark.parametrize(("code", "passes"), [("25P04", True), ("53100", True), ("57014", True), ("22012", False)])
+async def test_what_a_server_cannot_do_now_it_may_do_later(postgres_server: str, code: str, passes: bool) -> None:
+    @work
+    def fails() -> Steps[None]:
+        yield f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{code}'; END $$", ()
+
+    async with await open_store(await fresh_store(postgres_server)) as store:
+        with pytest.raises(StoreError) as refused:
+            await store.transact(fails())
+        assert isinstance(refused.value, StoreUnavailable) == passes
 
 
 async def test_the_failure_of_one_work_takes_back_nothing_of_the_others(tmp_path: Path) -> None:

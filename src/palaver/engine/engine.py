@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from palaver.domain.errors import StoreUnavailable
+from palaver.domain.errors import StoreError
 from palaver.domain.key import SessionKey
 from palaver.domain.pseudonym import Pseudonyms
 from palaver.domain.source import Source
@@ -24,6 +24,7 @@ from palaver.engine.scene import Scenes
 from palaver.engine.serving import Health, Serving
 from palaver.engine.turns import TurnRunner
 from palaver.engine.upkeep import Upkeep
+from palaver.engine.waiting import unending
 from palaver.engine.welcome import Welcomes
 from palaver.ports.adapter import Adapter
 from palaver.ports.agent import Agent
@@ -110,14 +111,14 @@ class Engine:
             with self._intake:
                 async with asyncio.TaskGroup() as group:
                     self._takes_turns = [
-                        group.create_task(self._lanes.serve(), name="lanes"),
-                        group.create_task(self._upkeep.recover(), name="recovery"),
+                        group.create_task(unending(self._lanes.serve), name="lanes"),
+                        group.create_task(unending(self._upkeep.recover), name="recovery"),
                     ]
                     group.create_task(self._serving.serve(), name="accounts")
-                    group.create_task(self._deliveries.serve(), name="deliveries")
-                    group.create_task(self._upkeep.beat(), name="heartbeat")
-                    group.create_task(self._upkeep.sweep(), name="sweeper")
-                    group.create_task(self._upkeep.settle_in(), name="settling in")
+                    group.create_task(unending(self._deliveries.serve), name="deliveries")
+                    group.create_task(unending(self._upkeep.beat), name="heartbeat")
+                    group.create_task(unending(self._upkeep.sweep), name="sweeper")
+                    group.create_task(unending(self._upkeep.settle_in), name="settling in")
         finally:
             self._lanes.abandon()
             self._deliveries.abandon()
@@ -135,12 +136,12 @@ class Engine:
             async with asyncio.timeout(self._on.options.drain_limit.total_seconds()):
                 await self._lanes.drain()
         self._runner.drain()
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, StoreError):  # what is not done now is done after the restart
             async with asyncio.timeout(self._on.options.send_limit.total_seconds()):
                 await self._lanes.drain()
                 await self._deliveries.drain()
                 await self._on.happenings.drain()
-        with suppress(StoreUnavailable):  # then the leases run out
+        with suppress(StoreError):  # then the leases run out
             await self._serving.release()
             # Whoever ends in good order did not crash.
             await self._on.store.transact(self._on.store.accounts.calm())

@@ -5,13 +5,14 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from palaver.domain.source import Trust
 from palaver.domain.turn import Inbound, account_text
 from palaver.engine.ground import Ground
 from palaver.engine.intake import Intake
 from palaver.engine.traces import trace
-from palaver.engine.waiting import through_outages
+from palaver.engine.waiting import through_outages, unending
 from palaver.ports.adapter import Adapter, PlatformDown, PlatformError
 
 __all__ = ["Health", "Serving"]
@@ -76,7 +77,8 @@ class Serving:
         async with asyncio.TaskGroup() as group:
             for name, adapter in self.adapters.items():
                 self.health[name] = Health()
-                group.create_task(self._serve(adapter, self.health[name]), name=f"account {name}")
+                serve = partial(self._serve, adapter, self.health[name])
+                group.create_task(unending(serve), name=f"account {name}")
 
     async def _serve(self, adapter: Adapter, health: Health) -> None:
         while True:

@@ -1,19 +1,21 @@
-"""Waiting: for the first of several events, and through a store that does not answer."""
+"""Waiting: for the first of several events, and through a store that does not answer or that refuses."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from palaver.domain.errors import StoreUnavailable
+from palaver.domain.errors import StoreError, StoreUnavailable
+from palaver.engine.traces import log_broken
 
-__all__ = ["any_of", "through_outages"]
+__all__ = ["any_of", "through_outages", "unending"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _LONGEST_PAUSE = 10.0
+_BREATH = 1.0
 
 
 async def any_of(*events: asyncio.Event, timeout: float) -> None:  # noqa: ASYNC109 - running out is no error here
@@ -36,3 +38,13 @@ async def through_outages(step: Callable[[], Awaitable[T]]) -> T:
             log.warning("the store does not answer: %s", error, extra={"action": "store.unavailable"})
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+async def unending(loop: Callable[[], Awaitable[None]]) -> None:
+    """A loop that the store has refused something begins anew: the others, and the next round, may well go on."""
+    while True:
+        try:
+            await loop()
+        except StoreError as error:
+            log_broken(log, "a loop begins anew", error, {"action": "loop.broke"})
+        await asyncio.sleep(_BREATH)

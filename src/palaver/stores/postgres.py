@@ -48,6 +48,8 @@ _LOST = (
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
 )
+# Not the fault of the work: a server that only reads now, took too long, has no room, was told to stop, or is broken.
+_PASSING = ("25006", "25P04", "53", "57", "58")
 
 
 @lru_cache(maxsize=512)
@@ -164,7 +166,8 @@ class PostgresDatabase:
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
                 pause = min(pause * 2, _LONGEST_PAUSE)
             except asyncpg.PostgresError as error:
-                raise StoreError(f"the database refused: {error}") from error
+                passes = str(getattr(error, "sqlstate", "")).startswith(_PASSING)
+                raise (StoreUnavailable if passes else StoreError)(f"the database refused: {error}") from error
         raise AssertionError
 
     async def _attempt(self, work: Work[T], *, read_only: bool) -> T:

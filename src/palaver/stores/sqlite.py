@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
-from palaver.domain.errors import StoreError
+from palaver.domain.errors import StoreError, StoreUnavailable
 from palaver.ports.work import Notify, Row, Steps, Work
 from palaver.stores.ownership import FileOwnership, may_write
 from palaver.stores.values import storable
@@ -25,6 +25,8 @@ _LARGEST_BATCH = 256
 _READERS = 3
 _CHECKPOINT_AT = 4 * 1024 * 1024
 _CHECKPOINT_EVERY = 64
+_PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR})
+"""What is not the fault of the work: nothing was written, and later it may succeed."""
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
@@ -84,6 +86,12 @@ def drive(db: sqlite3.Connection, steps: Steps[T], notified: set[str]) -> T:
         return finished.value
 
 
+def _refusal(problem: str, error: sqlite3.Error) -> StoreError:
+    code: int | None = getattr(error, "sqlite_errorcode", None)  # it has none where Python refused
+    passes = code is not None and code & 0xFF in _PASSING
+    return (StoreUnavailable if passes else StoreError)(f"{problem}: {error}")
+
+
 class _Job(Generic[T]):
     """Work on its way through the writer thread and back to the loop that asked for it."""
 
@@ -103,7 +111,7 @@ class _Job(Generic[T]):
         try:
             self.result = drive(db, iter(self.work), notified)
         except sqlite3.Error as error:
-            self.error = StoreError(f"the database refused: {error}")
+            self.error = _refusal("the database refused", error)
         except Exception as error:  # noqa: BLE001 - whatever it is belongs to the caller, not to this thread
             self.error = error
         return self.error is None and not self.future.cancelled()
@@ -176,14 +184,16 @@ class SqliteDatabase:
     # Readers
 
     def _read(self, work: Work[T]) -> T:
-        db = self._reader()
-        db.execute("BEGIN")
         try:
-            return drive(db, iter(work), set())
+            db = self._reader()
+            db.execute("BEGIN")
+            try:
+                return drive(db, iter(work), set())
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            raise StoreError(f"the database cannot be read: {error}") from error
-        finally:
-            db.execute("ROLLBACK")
+            raise _refusal("the database cannot be read", error) from error
 
     def _reader(self) -> sqlite3.Connection:
         if not hasattr(self._local, "db"):
@@ -224,9 +234,9 @@ class SqliteDatabase:
                 self._start_over(batch, notified)
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
-            self._roll_back()
-            for job in batch:
-                job.error = job.error or StoreError(f"the database could not commit: {error}")
+            self._give_up(batch, _refusal("the database could not commit", error))
+        except StoreUnavailable as error:
+            self._give_up(batch, error)
         return notified
 
     def _start_over(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
@@ -237,10 +247,15 @@ class SqliteDatabase:
             self._db.execute("SAVEPOINT work")
             kept = job.run(self._db, notified)
             if not self._db.in_transaction:  # a full disk takes everything back
-                raise sqlite3.OperationalError(f"the transaction was lost: {job.error}")
+                raise StoreUnavailable(f"the transaction was lost: {job.error}")
             if not kept:
                 self._db.execute("ROLLBACK TO work")
             self._db.execute("RELEASE work")
+
+    def _give_up(self, batch: Sequence[_Job[object]], error: StoreError) -> None:
+        self._roll_back()
+        for job in batch:
+            job.error = job.error or error
 
     def _roll_back(self) -> None:
         if self._db.in_transaction:
