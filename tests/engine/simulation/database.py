@@ -4,7 +4,7 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from contextvars import Context
 from dataclasses import dataclass
 from functools import cache, partial
@@ -27,11 +27,11 @@ _VERSION_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'm
 @cache
 def _empty() -> bytes:
     """A database with the schema in it, to be copied: a run begins in a millisecond."""
-    db = sqlite3.connect(":memory:", isolation_level=None)
-    waiting = pending(known_migrations(), _VERSION_TABLE)
-    for migration in known_migrations():
-        drive(db, iter(migrate_step(migration, SQLITE, waiting)), set())
-    return db.serialize()
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        waiting = pending(known_migrations(), _VERSION_TABLE)
+        for migration in known_migrations():
+            drive(db, iter(migrate_step(migration, SQLITE, waiting)), set())
+        return db.serialize()
 
 
 def nobody() -> Context:
@@ -72,6 +72,10 @@ class SharedDatabase:
         self._trace = trace
         self._context = nobody()
         self._listeners: dict[str, dict[asyncio.Event, None]] = {}
+
+    def __del__(self) -> None:
+        """With the run that it belongs to."""
+        self.db.close()
 
     def look(self, work: Work[T]) -> T:
         """At once, for whoever judges."""

@@ -70,6 +70,7 @@ class Play:
         self._database: SharedDatabase
 
     async def act(self) -> None:
+        self._database = SharedDatabase(self._fork(), self._trace)
         try:
             await self._act()
         finally:
@@ -77,7 +78,6 @@ class Play:
                 await gateway.bury()
 
     async def _act(self) -> None:
-        self._database = SharedDatabase(self._fork(), self._trace)
         self._database.lost = self._chance.choice((0.0, 0.0, 0.01, 0.05))
         self._database.slow = self._chance.choice((0.0, 0.01, 0.05))
         self._database.meet = self._meet
