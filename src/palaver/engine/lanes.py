@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
 
 from palaver.domain.key import SessionKey
@@ -52,6 +52,11 @@ class Lanes:
         """Drop everything as a crash would; what was going on is found in the store."""
         for lane in self._lanes.values():
             lane.cancel()
+
+    @property
+    def keys(self) -> Collection[SessionKey]:
+        """The conversations that are worked on here."""
+        return tuple(self._lanes)
 
     @property
     def running(self) -> int:

@@ -103,7 +103,7 @@ class Upkeep:
                 self.on.options.lease,
                 alone=self.on.alone,
                 limit=limit,
-                besides=self.runner.at_work,
+                besides=self.lanes.keys,
             )
         )
 

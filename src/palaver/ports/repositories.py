@@ -217,7 +217,7 @@ class Turns(Protocol):
         *,
         alone: bool = False,
         limit: int = 100,
-        besides: Collection[int] = (),
+        besides: Collection[SessionKey] = (),
     ) -> Work[list[Turn]]: ...
 
 

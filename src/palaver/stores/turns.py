@@ -268,9 +268,9 @@ def reclaim(
     *,
     alone: bool = False,
     limit: int = 100,
-    besides: Collection[int] = (),
+    besides: Collection[SessionKey] = (),
 ) -> Steps[list[Turn]]:
-    """Take over turns that were interrupted, and running ones whose owner is gone, besides those one is at work on.
+    """Take over turns that were interrupted, and running ones whose owner is gone, besides where one is at work.
 
     That is when the lease ran out or, for the only gateway, when anybody else owns it. Such a turn was cut off when its
     owner last showed a sign of life, which is not later than the end of the lease.
@@ -279,9 +279,15 @@ def reclaim(
         f"{_TAKE}, halted = CASE WHEN state = 'running' THEN CASE WHEN lease_until < ? THEN lease_until ELSE ? END"
         " ELSE halted END WHERE no IN ("
         f" SELECT no FROM turns WHERE state IN {OPEN_TURN} AND (state = 'interrupted' OR (state = 'running'"
-        f"  AND (lease_until < ? OR (? = 1 AND worker <> ?)))) AND no NOT IN ({', '.join(map(str, (0, *besides)))})"
+        f"  AND (lease_until < ? OR (? = 1 AND worker <> ?)))) AND key NOT IN ({', '.join('?' * (1 + len(besides)))})"
         "  ORDER BY +no LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING no",
-        (worker, micros(now + lease), *(micros(now),) * 3, int(alone), worker, limit),
+        (
+            *(worker, micros(now + lease)),
+            *(micros(now),) * 3,
+            *(int(alone), worker),
+            *("", *(key.text for key in besides)),
+            limit,
+        ),
     )
     numbers = sorted(row[0] for row in rows)
     return (yield from _gather(numbers))

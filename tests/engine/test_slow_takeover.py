@@ -1,0 +1,48 @@
+"""A turn that is being taken over is not taken over again by the same gateway, however slow it is."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from palaver.domain.turn import Received, Turn
+from palaver.platforms.kit.world import World
+from palaver.ports.hooks import Kind
+from palaver.ports.work import Work
+from palaver.stores import turns
+from tests.engine.gateway import running, until
+
+T = TypeVar("T")
+LEASE = timedelta(seconds=0.3)
+
+
+class Look(Work[list[Received]]):
+    """Work by which the beginning of a takeover is known."""
+
+
+async def test_a_takeover_that_takes_longer_than_the_lease_is_one_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, messages = World(), turns.messages
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(tmp_path / "p.db", world, worker="w1") as here:
+        await chat.say(alice, "!slow 1 hello")
+        await until(lambda: any(each.kind is Kind.TURN_STARTED for each in here.happened))
+
+    def look(turn: Turn) -> Look:
+        return Look(messages(turn).__iter__)
+
+    monkeypatch.setattr(turns, "messages", look)
+    async with running(tmp_path / "p.db", world, worker="w2", lease=LEASE) as here:
+        read = here.store.read
+
+        async def read_slowly(work: Work[T]) -> T:
+            await asyncio.sleep(4 * LEASE.total_seconds() if isinstance(work, Look) else 0)
+            return await read(work)
+
+        monkeypatch.setattr(here.store, "read", read_slowly)
+        await chat.hears("hello")
+        assert await here.rows("SELECT attempt, state FROM turns") == [(2, "done")]
