@@ -7,10 +7,13 @@ import pytest
 
 from palaver.domain.errors import StaleFence
 from palaver.domain.lifecycle import InboxState, TurnState
-from palaver.domain.turn import Turn
-from palaver.ports.store import key_topic
-from palaver.stores import inbox, steering, turns
+from palaver.domain.turn import Inbound, Outbound, Turn
+from palaver.ports.store import Begun, key_topic
+from palaver.ports.work import Steps, work
+from palaver.stores import inbox, outbox, steering, turns
+from palaver.stores.opening import open_store
 from palaver.stores.store import Store
+from tests.stores.conftest import fresh_store
 from tests.stores.world import LEASE, OPERATOR, World, dm, first, key_of
 
 KEY = key_of(dm())
@@ -110,3 +113,58 @@ async def test_looking_at_the_status_changes_nothing(world: World) -> None:
     assert (busy.session.id, busy.running_since, busy.waiting) == (turn.session, turn.started, 1)
     world.later(hours=1)
     assert await world.store.read(steering.status(KEY)) == busy
+
+
+@work
+def _hold_up_turns() -> Steps[None]:
+    yield "LOCK TABLE turns IN EXCLUSIVE MODE", ()
+    yield "SELECT pg_sleep(0.4)", ()
+
+
+async def _begin_slowly(world: World) -> "asyncio.Future[tuple[None, Begun | None]]":
+    """A turn that has looked at what waits, and is not there yet."""
+    await world.say("hello")
+    held = asyncio.create_task(world.store.transact(_hold_up_turns()))
+    await asyncio.sleep(0.1)
+    begins = asyncio.create_task(world.begin())
+    await asyncio.sleep(0.1)
+    return asyncio.gather(held, begins)
+
+
+async def test_a_turn_that_is_just_beginning_hears_of_a_message(postgres_server: str) -> None:
+    async with await open_store(await fresh_store(postgres_server)) as store:
+        world = World(store)
+        begins = await _begin_slowly(world)
+        notice = Outbound(platform="telegram", chat_id="7", text="still at work")
+        spoken = dm(message_id="m9")
+        inbound = Inbound(source=spoken, text="more", at=world.now)
+        with store.listen(key_topic(KEY)) as signal:
+            await store.transact(inbox.accept(inbound, key_of(spoken), world.now, while_busy=lambda: notice))
+            await asyncio.wait_for(signal.wait(), 5)
+        await begins
+        assert await store.read(outbox.depth()) == 1
+
+
+async def test_a_turn_that_is_just_beginning_can_be_stopped(postgres_server: str) -> None:
+    async with await open_store(await fresh_store(postgres_server)) as store:
+        world = World(store)
+        begins = await _begin_slowly(world)
+        number = await world.say("/stop", id_="stop")
+        assert number
+        received = await store.read(inbox.inbox_row(number, OPERATOR))
+        assert received
+        stopped = await store.transact(inbox.obey(received, _stop(world), _say_nothing, world.now, urgent=True))
+        _, begun = await begins
+        assert stopped
+        assert begun
+        assert (await store.read(steering.signals(begun.turn))).stop
+
+
+@work
+def _stop(world: World) -> Steps[str]:
+    yield from steering.request_stop(KEY, world.now, by="alice")
+    return ""
+
+
+def _say_nothing(_text: str) -> list[Outbound]:
+    return []

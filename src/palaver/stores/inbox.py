@@ -68,6 +68,8 @@ def accept(
     if not rows:
         return None
     if not refused:
+        # A turn that is just beginning without this message is waited for, so that it can be told.
+        yield Lock(key.text)
         yield from _queue(key)
         yield from _tell_running(key, now, while_busy)
         yield _LOOK
@@ -181,8 +183,8 @@ def obey(
 
     What is not urgent comes after the turn that is at work.
     """
+    yield Lock(received.key.text)
     if not urgent:
-        yield Lock(received.key.text)
         open_turn = yield f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN}", (received.key.text,)
         if open_turn:
             return False
