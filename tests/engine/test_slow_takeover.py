@@ -40,8 +40,10 @@ async def test_a_takeover_that_takes_longer_than_the_lease_is_one_attempt(
         read = here.store.read
 
         async def read_slowly(work: Work[T]) -> T:
-            await asyncio.sleep(4 * LEASE.total_seconds() if isinstance(work, Look) else 0)
-            return await read(work)
+            result = await read(work)
+            if isinstance(work, Look):
+                await asyncio.sleep(4 * LEASE.total_seconds())
+            return result
 
         monkeypatch.setattr(here.store, "read", read_slowly)
         await chat.hears("hello")
