@@ -109,19 +109,21 @@ async def test_many_gateways_tell_the_end_of_a_session_once(postgres_server: str
             await asyncio.sleep(0.1)
 
     alice = world.person("alice")
-    chat = world.dm(alice)
+    chats = [world.dm(alice) for _ in range(8)]
     async with running(url, world, clock=clock, resets=IDLE, alone=False):
-        await chat.say(alice, "hello")
-        await chat.hears("hello")
+        for chat in chats:
+            await chat.say(alice, "hello")
+            await chat.hears("hello")
         clock.later(hours=2)
     sweeping = {"clock": clock, "resets": IDLE, "sweep_every": timedelta(seconds=0.2), "hooks": (slow,), "alone": False}
     async with (
         running(url, worker="w2", adapters=[], **sweeping),  # pyright: ignore[reportArgumentType]
         running(url, worker="w3", adapters=[], **sweeping),  # pyright: ignore[reportArgumentType]
     ):
-        await until(lambda: bool(told))
+        # Longer than one lease of whoever sweeps.
+        await until(lambda: len(set(told)) == len(chats))
         await asyncio.sleep(0.5)
-    assert len(told) == 1
+    assert len(told) == len(chats)
 
 
 async def test_a_person_who_speaks_for_the_first_time_is_noted_once(store_url: str) -> None:
@@ -147,3 +149,45 @@ async def test_somebody_new_in_a_conversation_that_exists_is_noted_too(tmp_path:
         await group.say(bob, "me too", thread="5")
         await group.hears("me too")
         assert [noted(request).count(words.FIRST_CONTACT_NOTE) for request in agent.requests] == [1, 2]
+
+
+async def test_a_fresh_conversation_is_told_with_the_end_of_the_one_before(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one")
+        await chat.hears("one")
+        await here.settled()
+        here.happened.clear()
+        await chat.say(alice, "/new")
+        await chat.hears("fresh")
+        await until(lambda: len(here.happened) == 4)
+        (first, second) = [row[0] for row in await here.rows("SELECT id FROM sessions ORDER BY no")]
+        assert [(each.kind, each.session, each.reason) for each in here.happened[:3]] == [
+            (Kind.SESSION_ENDED, first, "reset"),
+            (Kind.SESSION_RESET, second, "reset"),
+            (Kind.SESSION_STARTED, second, None),
+        ]
+
+
+async def test_a_conversation_that_starts_fresh_by_itself_is_told_with_the_end_of_the_one_before(
+    tmp_path: Path,
+) -> None:
+    clock = MovableClock()
+    async with running(tmp_path / "p.db", clock=clock, resets=IDLE) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one")
+        await chat.hears("one")
+        await here.settled()
+        here.happened.clear()
+        clock.later(hours=2)
+        await chat.say(alice, "two")
+        await chat.hears("two")
+        await until(lambda: len(here.happened) >= 3)
+        (first, second) = [row[0] for row in await here.rows("SELECT id FROM sessions ORDER BY no")]
+        assert [(each.kind, each.session, each.reason) for each in here.happened[:3]] == [
+            (Kind.SESSION_ENDED, first, "idle"),
+            (Kind.SESSION_RESET, second, "idle"),
+            (Kind.SESSION_STARTED, second, None),
+        ]

@@ -120,13 +120,13 @@ class Closing:
     def note(self, text: str) -> Entry:
         return self._entry(Role.NOTE, text)
 
-    def tell(self, kind: Kind, turn: Turn, *, reason: str | None = None) -> None:
+    def tell(self, kind: Kind, turn: Turn, *, reason: str | None = None, session: str | None = None) -> None:
         self.on.happenings.tell(
             Happening(
                 kind=kind,
                 at=self.on.clock.now(),
                 key=turn.key.text,
-                session=turn.session,
+                session=session or turn.session,
                 turn=turn.number,
                 reason=reason,
             )

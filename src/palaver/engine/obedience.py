@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from datetime import datetime
 
 from palaver.domain.command import Invocation
 from palaver.domain.errors import (
@@ -12,13 +13,17 @@ from palaver.domain.errors import (
     SessionBusy,
     StoreUnavailable,
 )
+from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import EndReason
 from palaver.domain.reset import Cause
-from palaver.domain.session import Principal
+from palaver.domain.session import Principal, Session
 from palaver.domain.turn import Inbound, Received
 from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.engine.traces import log_broken
 from palaver.ports.commands import Commands, Spoken
+from palaver.ports.hooks import Happening, Kind
+from palaver.ports.repositories import Store
 from palaver.ports.work import Steps, Work, work
 
 __all__ = ["Obedience"]
@@ -32,6 +37,23 @@ _SPEAKS_TO_PEOPLE = (InvalidInput, NotAllowed, NotFound, NothingToCompact, Sessi
 @work
 def _say(text: str) -> Steps[str]:
     yield from ()
+    return text
+
+
+@dataclass(slots=True)
+class _Move:
+    """The session that was open before a command, and the one after it."""
+
+    left: Session | None = None
+    entered: Session | None = None
+
+
+@work
+def _watched(store: Store, key: SessionKey, does: Work[str], move: _Move) -> Steps[str]:
+    left = yield from store.sessions.open_by_key(key)
+    text = yield from does
+    move.entered = yield from store.sessions.open_by_key(key)
+    move.left = left and (yield from store.sessions.get_visible(left.id, Principal.operator()))
     return text
 
 
@@ -82,9 +104,26 @@ class Obedience:
         return self.commands.perform(invocation, spoken)
 
     async def _do(self, received: Received, does: Work[str], *, urgent: bool) -> None:
-        source = received.inbound.source
+        source, now, move = received.inbound.source, self.on.clock.now(), _Move()
+        watched = _watched(self.on.store, received.key, does, move)
         await self.on.store.transact(
             self.on.store.inbox.obey(
-                received, does, lambda text: self.on.replies.to(source, text), self.on.clock.now(), urgent=urgent
+                received, watched, lambda text: self.on.replies.to(source, text), now, urgent=urgent
             )
         )
+        self._tell(move, now)
+
+    def _tell(self, move: _Move, now: datetime) -> None:
+        """Hooks hear of sessions that a command has ended or begun."""
+        left, entered = move.left, move.entered
+        reason = left.end_reason if left else None
+        if left and reason:
+            self._tell_of(Kind.SESSION_ENDED, left, now, reason)
+        if entered and not entered.counters.turns and entered.id != (left and left.id):
+            if reason is EndReason.RESET:
+                self._tell_of(Kind.SESSION_RESET, entered, now, reason)
+            self._tell_of(Kind.SESSION_STARTED, entered, now)
+
+    def _tell_of(self, kind: Kind, session: Session, now: datetime, reason: EndReason | None = None) -> None:
+        happening = Happening(kind=kind, at=now, key=session.key.text, session=session.id, reason=reason)
+        self.on.happenings.tell(happening)

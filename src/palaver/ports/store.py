@@ -101,7 +101,9 @@ class Opened:
     reason: EndReason | None = None
     """Why the session before it ended, where that was not somebody's wish."""
     before: str | None = None
-    """The session that a reset ended."""
+    """The session that a reset left behind."""
+    ended: str | None = None
+    """The same, where it had not ended by itself earlier."""
     before_had_words: bool = False
     is_first_contact: bool = False
     """Whoever speaks never took part in a session before."""

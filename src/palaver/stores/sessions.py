@@ -59,13 +59,24 @@ def open_by_key(key: SessionKey) -> Steps[Session | None]:
 
 @work
 def routed(key: SessionKey) -> Steps[Session | None]:
-    """The session this key leads to, open or ended; none if it is somewhere else now, or was given up."""
+    """The session this key leads to, open or ended; none if it is somewhere else now, or was given up.
+
+    A key whose route was dropped leads to the session used last, if that ended by itself.
+    """
     rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM routes r JOIN sessions s ON s.no = r.session_no AND s.key = r.key"
-        " WHERE r.key = ? AND (s.end_reason IS NULL OR s.end_reason <> ?)",
-        (key.text, EndReason.RESET.value),
+        f"SELECT {SESSION_COLUMNS} FROM routes r LEFT JOIN sessions s ON s.no = r.session_no AND s.key = r.key"
+        " WHERE r.key = ?",
+        (key.text,),
     )
-    return session_of(rows[0]) if rows else None
+    if not rows:
+        rows = yield (
+            f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key = ? ORDER BY s.last_active DESC, s.no DESC LIMIT 1",
+            (key.text,),
+        )
+        last = session_of(rows[0]) if rows else None
+        return last if last and last.end_reason in ENDED_BY_ITSELF else None
+    found = session_of(rows[0]) if rows[0][0] is not None else None
+    return found if found and found.end_reason is not EndReason.RESET else None
 
 
 @work
@@ -88,6 +99,7 @@ def open_session(
             opening=Opening.RESET,
             reason=reason,
             before=current.id,
+            ended=current.id if current.ended is None else None,
             before_had_words=current.counters.entries > 0,
             is_first_contact=is_first,
         )
