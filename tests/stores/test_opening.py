@@ -768,3 +768,19 @@ async def test_what_is_stored_is_nobody_elses_business(tmp_path: Path) -> None:
         assert [
             file.name for file in path.parent.iterdir() if file.suffix != ".lock" and file.stat().st_mode & 0o077
         ] == []
+
+
+@pytest.mark.parametrize("put_back", [False, True])
+async def test_nothing_is_accepted_into_a_file_that_was_removed_or_replaced(tmp_path: Path, put_back: bool) -> None:
+    path = tmp_path / "palaver.db"
+    async with await open_store(str(path)) as store:
+        world = World(store)
+        await world.exchange("one")
+        kept = path.with_suffix(".kept")
+        path.rename(kept)
+        if put_back:
+            path.touch()
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            await world.say("two")
+        kept.replace(path)
+        assert await world.say("three") is not None

@@ -129,6 +129,12 @@ class _Job(Generic[T]):
 class _Stop: ...
 
 
+def _identity(path: Path) -> tuple[int, int]:
+    """Which file it is, whatever its name."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
 class SqliteDatabase:
     """One SQLite file. Work that is cancelled before its commit is rolled back; otherwise it happened whole."""
 
@@ -144,6 +150,7 @@ class SqliteDatabase:
         self._open_readers: list[sqlite3.Connection] = []
         self._checkpoints = ThreadPoolExecutor(1, thread_name_prefix="palaver-checkpoint")
         self._db = connect(path)
+        self._file = _identity(path)
         self._batches = 0
         self._closed = False
         self._writer.start()
@@ -229,6 +236,7 @@ class SqliteDatabase:
         """All the work in one transaction; the failure of one piece takes back nothing but itself."""
         notified: set[str] = set()
         try:
+            self._refuse_when_gone()
             self._db.execute("BEGIN IMMEDIATE")
             if not all(job.run(self._db, notified) for job in batch):
                 self._start_over(batch, notified)
@@ -251,6 +259,14 @@ class SqliteDatabase:
             if not kept:
                 self._db.execute("ROLLBACK TO work")
             self._db.execute("RELEASE work")
+
+    def _refuse_when_gone(self) -> None:
+        """Nothing may be acknowledged that would be written into a file nobody can find again."""
+        if not self.path.exists() or _identity(self.path) != self._file:
+            raise StoreUnavailable(
+                f"the database {self.path} was removed or replaced while it was open; stop the gateway, put the file "
+                "back or remove it, and start again"
+            )
 
     def _give_up(self, batch: Sequence[_Job[object]], error: StoreError) -> None:
         self._roll_back()
