@@ -28,6 +28,8 @@ __all__ = ["Answering", "Outcome"]
 
 log = logging.getLogger(__name__)
 
+_CLOSE_LIMIT = 5.0
+
 Outcome = Final | Failure | ApprovalNeeded
 
 
@@ -54,13 +56,21 @@ class Answering:
             try:
                 return await self._until_done(stream)
             finally:
-                if isinstance(stream, AsyncGenerator):
-                    await stream.aclose()
+                await self._close(stream, request.turn)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever an agent raises ends one turn
             log_broken(log, "the agent broke", error, {"action": "agent.broke", "turn": request.turn})
             return Failure(kind=FailureKind.FATAL, detail=f"the agent broke: {type(error).__name__}")
+
+    async def _close(self, stream: AsyncIterator[Event], turn: int) -> None:
+        """However the agent cleans up after itself, what it has answered counts."""
+        try:
+            async with asyncio.timeout(_CLOSE_LIMIT):
+                if isinstance(stream, AsyncGenerator):
+                    await stream.aclose()
+        except Exception as error:  # noqa: BLE001 - see above
+            log_broken(log, "the agent did not close", error, {"action": "agent.unclosed", "turn": turn})
 
     async def _until_done(self, stream: AsyncIterator[Event]) -> Outcome:
         while True:

@@ -34,6 +34,8 @@ class Running:
     """What the agent is to be shown, if that is known already."""
     draft: Draft | None = None
     answering: Answering | None = None
+    is_over: bool = False
+    """Nothing that the agent still says is heard."""
 
     @property
     def source(self) -> Source:

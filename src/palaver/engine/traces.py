@@ -2,10 +2,12 @@
 
 import logging
 import traceback
+from asyncio import Task
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-__all__ = ["log_broken", "trace"]
+__all__ = ["log_broken", "log_if_broken", "trace"]
 
 _PLACES = 4
 
@@ -18,6 +20,12 @@ def trace(error: BaseException) -> str:
     return told if error.__cause__ is None else f"{told}, from {trace(error.__cause__)}"
 
 
-def log_broken(log: logging.Logger, what: str, error: Exception, told: Mapping[str, object]) -> None:
+def log_broken(log: logging.Logger, what: str, error: BaseException, told: Mapping[str, object]) -> None:
     """Something that is not ours raised what it should not have."""
     log.error("%s: %s", what, trace(error), extra=told)
+
+
+def log_if_broken(log: logging.Logger, what: str, told: Mapping[str, object], task: Task[Any]) -> None:
+    """For a task that is done and that nobody waits for."""
+    if not task.cancelled() and (error := task.exception()):
+        log_broken(log, what, error, told)

@@ -18,10 +18,13 @@ from palaver.engine.closing import Closing
 from palaver.engine.drafts import Draft
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
+from palaver.engine.presence import show_typing
 from palaver.engine.running import Running, Stop
 from palaver.engine.scene import Scene, Scenes
+from palaver.engine.traces import log_broken, log_if_broken
 from palaver.engine.waiting import through_outages
 from palaver.engine.welcome import Welcomes
+from palaver.ports.adapter import Typing
 from palaver.ports.agent import Agent, Failure, FailureKind
 from palaver.ports.hooks import Kind
 from palaver.ports.store import Begun, Held, Opening, key_topic
@@ -32,6 +35,9 @@ __all__ = ["TurnRunner"]
 log = logging.getLogger(__name__)
 
 _ALMOST_FULL = 0.95
+_LET_GO = 5.0
+"""For how many seconds an agent is waited for that was told to stop."""
+_LOOK_AGAIN = 1.0
 
 
 @dataclass(kw_only=True)
@@ -113,6 +119,8 @@ class TurnRunner:
 
     def _tell_opened(self, begun: Begun) -> None:
         opened = begun.opened
+        if opened.ended is not None:
+            self.closing.tell(Kind.SESSION_ENDED, begun.turn, reason=opened.reason, session=opened.ended)
         if opened.opening is Opening.RESET:
             self.closing.tell(Kind.SESSION_RESET, begun.turn, reason=opened.reason)
         if opened.opening in {Opening.RESET, Opening.CREATED}:
@@ -142,43 +150,63 @@ class TurnRunner:
         if all(message.inbound.observed for message in running.messages):
             await self.closing.settle(running, [], [])
             return
-        answer = asyncio.create_task(self._answer(running))
+        limit = self.on.options.turn_limit
+        typing = self._typing(running)
+        answer = asyncio.create_task(self._ask_until_clear(running))
         try:
-            await asyncio.wait({answer, running.stop}, return_when=asyncio.FIRST_COMPLETED)
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait({answer, running.stop}, timeout=limit.total_seconds(), return_when=first)
         finally:
-            stopped = not answer.done()
-            answer.cancel()
-            await asyncio.wait({answer})
+            answered = answer.done()
+            if typing is not None:
+                typing.cancel()
+            await self._let_go(running, answer)
         if running.draft is not None:
             await running.draft.rest()
-        if stopped:
+        if answered:
+            await self.closing.conclude(running, answer.result())
+        elif running.stop.done():
             await self.closing.cut_short(running, running.stop.result())
         else:
-            await self.closing.conclude(running, answer.result())
+            late = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
+            await self.closing.conclude(running, late)
+
+    async def _let_go(self, running: Running, answer: "asyncio.Task[Outcome]") -> None:
+        """Whether the agent heeds it or not, its turn is over: what it still says is not heard."""
+        running.is_over = True
+        if answer.done():
+            return
+        told = {"action": "agent.left", "turn": running.turn.number}
+        answer.cancel()
+        answer.add_done_callback(partial(log_if_broken, log, "the agent broke while it was stopped", told))
+        await asyncio.wait({answer}, timeout=_LET_GO)
+        if not answer.done():
+            self.on.meter.count("agents_left")
+            log.error("the agent does not stop; it is left to itself", extra=told)
 
     async def _watch(self, running: Running, signal: asyncio.Event) -> None:
         """Something was said to the turn: that it stop, or a message that, in this chat, takes its place."""
-        mode = self.on.options.busy.find(running.source).value
         while True:
             await signal.wait()
             signal.clear()
-            said = await through_outages(lambda: self.on.store.read(self.on.store.steering.signals(running.turn)))
-            if said.stop:
-                running.end(Stop.ASKED)
-            elif mode is BusyMode.INTERRUPT and any(self._interrupts(each.inbound) for each in said.waiting):
-                running.end(Stop.NEWER)
+            try:
+                await self._heed(running)
+            except Exception as error:  # noqa: BLE001 - whoever says stop later must still be heard
+                log_broken(log, "a turn does not hear", error, {"action": "turn.deaf", "turn": running.turn.number})
+                await asyncio.sleep(_LOOK_AGAIN)
+                signal.set()
+
+    async def _heed(self, running: Running) -> None:
+        mode = self.on.options.busy.find(running.source).value
+        said = await through_outages(lambda: self.on.store.read(self.on.store.steering.signals(running.turn)))
+        if said.stop:
+            running.end(Stop.ASKED)
+        elif mode is BusyMode.INTERRUPT and any(self._interrupts(each.inbound) for each in said.waiting):
+            running.end(Stop.NEWER)
 
     def _interrupts(self, inbound: Inbound) -> bool:
         """Not what is only overheard, nor what acts at once beside the turn."""
         return not inbound.observed and not self.obedience.is_urgent(inbound)
-
-    async def _answer(self, running: Running) -> Outcome:
-        limit = self.on.options.turn_limit
-        try:
-            async with asyncio.timeout(limit.total_seconds()):
-                return await self._ask_until_clear(running)
-        except TimeoutError:
-            return Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
 
     async def _ask_until_clear(self, running: Running) -> Outcome:
         answering = running.answering = self._answering(running)
@@ -216,6 +244,8 @@ class TurnRunner:
             await self.on.surely(self.on.store.turns.append_to_turn(running.turn, [entry]))
 
         def show(text: str) -> None:
+            if running.is_over:
+                return
             if running.draft is None:
                 running.draft = self._draft(running)
             if running.draft is not None:
@@ -224,6 +254,13 @@ class TurnRunner:
         return Answering(
             agent=self.agent, write=write, show=show, now=self.on.clock.now, quiet_limit=self.on.options.quiet_limit
         )
+
+    def _typing(self, running: Running) -> "asyncio.Task[None] | None":
+        adapter = self.on.replies.adapter_for(running.source.platform, running.source.account)
+        there = self.on.replies.to(running.source, "…")
+        if isinstance(adapter, Typing) and there:
+            return asyncio.create_task(show_typing(adapter, there[0]))
+        return None
 
     def _draft(self, running: Running) -> Draft | None:
         source, turn = running.source, running.turn

@@ -16,6 +16,7 @@ COUNTS: Mapping[Count, str] = {
     "messages_refused": "Messages whose sender may not speak here",
     "commands": "Commands obeyed",
     "agent_retries": "Times an agent was asked again within one turn",
+    "agents_left": "Agents that did not stop when they were told to",
     "turns_failed": "Turns that ended without an answer",
     "turns_lost": "Turns that another worker has taken over",
     "turns_reclaimed": "Turns without a living owner that were taken over",

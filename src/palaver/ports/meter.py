@@ -11,6 +11,7 @@ Count = Literal[
     "messages_refused",
     "commands",
     "agent_retries",
+    "agents_left",
     "turns_failed",
     "turns_lost",
     "turns_reclaimed",

@@ -1,0 +1,55 @@
+"""While a turn runs its chat sees that somebody is writing, where the platform can show it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.turn import Outbound
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.world import BOT, World
+from tests.engine.agents import Slow
+from tests.engine.gateway import running, until
+
+
+@pytest.fixture(autouse=True)
+def lively(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaver.engine.presence._AFTER", 0.0)
+    monkeypatch.setattr("palaver.engine.presence._EVERY", 0.05)
+
+
+async def test_typing_is_shown_again_and_again_until_the_answer_is_there(tmp_path: Path) -> None:
+    agent = Slow()
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await until(lambda: len(chat.typing) >= 3)
+        agent.go.set()
+        await chat.hears("answer to: hello")
+        await here.settled()
+        assert set(chat.typing) == {(BOT, None)}
+        seen = len(chat.typing)
+        await asyncio.sleep(0.2)
+        assert len(chat.typing) == seen
+
+
+class Shy(FakeAdapter):
+    tried = 0
+
+    async def typing(self, outbound: Outbound) -> None:
+        self.tried += 1
+        raise ValueError(outbound)
+
+
+async def test_where_it_fails_it_is_left_and_the_answer_comes(tmp_path: Path) -> None:
+    agent, world = Slow(), World()
+    adapter = Shy(world)
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter]):
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        await chat.say(alice, "hello")
+        await until(lambda: adapter.tried == 1)
+        agent.go.set()
+        await chat.hears("answer to: hello")
+        assert adapter.tried == 1
