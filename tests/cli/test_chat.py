@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import Place, ended, read_until, until
+from tests.cli.processes import PATIENCE, Place, ended, read_until, until
 
 
 @pytest.fixture
@@ -70,6 +70,24 @@ def test_whoever_is_not_let_in_is_told_so(place: Place) -> None:
     done = place.run("chat", "-m", "hello")
     assert (done.returncode, done.stdout) == (0, "")
     assert "a grant blocks this sender" in done.stderr
+
+
+def test_a_reader_that_has_enough_ends_it_in_silence(place: Place) -> None:
+    talk = subprocess.run(
+        ["/bin/sh", "-c", f"yes | head -200 | {sys.executable} -m palaver chat | head -1"],
+        env=place.environment,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (talk.stdout, talk.stderr) == ("You said: y\n", "")
+
+
+def test_a_line_that_is_too_long_keeps_no_other_from_being_said(place: Place) -> None:
+    done = place.run("chat", says=f"one\n{'x' * 200_001}\nthree\n")
+    assert (done.returncode, answers(done.stdout)) == (2, ["one", "three"])
+    assert done.stderr.startswith("palaver: line 2: A message cannot be that long")
 
 
 def test_without_input_there_is_nothing_to_answer(place: Place) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import getpass
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterable, Coroutine
+from collections.abc import AsyncIterable, Coroutine
 from typing import Annotated
 
 import typer
@@ -16,12 +16,13 @@ from palaver.cli.up import TEMPORARY, configuration
 from palaver.config.model import Config
 from palaver.domain.errors import BadArgument, StoreInUse, StoreUnavailable
 from palaver.platforms.terminal.client import Client, Screen
-from palaver.platforms.terminal.pipe import PipeScreen, lines, say_all
+from palaver.platforms.terminal.pipe import PipeScreen, lines, say_all, say_one
 from palaver.platforms.terminal.screen import LiveScreen
 
 __all__ = ["EXAMPLES", "app", "chat"]
 
 EXAMPLES = {"chat": 'palaver chat -m "What is on today?"'}
+_WRONG_INPUT = 2
 _INTERRUPTED = 130
 _LONGEST_NAME = 100
 
@@ -58,8 +59,19 @@ async def _talk(config: Config, name: str, message: str | None) -> None:
         if is_live:
             await _live(host, config, name)
         else:
-            client = _client(host, name, PipeScreen(sys.stdout))
-            await _while_connected(client, say_all(client, lines() if message is None else _only(message), sys.stderr))
+            await _through(_client(host, name, PipeScreen(sys.stdout)), message)
+
+
+async def _through(client: Client, message: str | None) -> None:
+    """One message, or every line of standard input."""
+
+    async def talk() -> None:
+        if message is not None:
+            await say_one(client, message, sys.stderr)
+        elif not await say_all(client, lines(), sys.stderr):
+            raise typer.Exit(_WRONG_INPUT)
+
+    await _while_connected(client, talk())
 
 
 async def _live(host: Host, config: Config, name: str) -> None:
@@ -81,10 +93,6 @@ def _client(host: Host, name: str, screen: Screen) -> Client:
 async def _say(client: Client, typed: AsyncIterable[str]) -> None:
     async for line in typed:
         client.say(line)
-
-
-async def _only(message: str) -> AsyncGenerator[str]:
-    yield message
 
 
 async def _while_connected(client: Client, talk: Coroutine[None, None, None]) -> None:

@@ -4,13 +4,16 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import TextIO
 
+from palaver.domain.errors import BadArgument
 from palaver.platforms.terminal.client import Client
 from palaver.platforms.terminal.printable import printable
 from palaver.platforms.terminal.wire import Welcome
 
-__all__ = ["PipeScreen", "lines", "say_all"]
+__all__ = ["PipeScreen", "lines", "say_all", "say_one"]
 
 _STANDARD_INPUT = 0
 
@@ -35,11 +38,23 @@ class PipeScreen:
     def typing(self) -> None: ...
 
 
-async def say_all(client: Client, messages: AsyncIterable[str], complaints: TextIO) -> None:
-    """Each when the one before is answered."""
-    async for message in messages:
-        if message.strip() and (refused := await client.say(message)):
-            complaints.write(f"palaver: not let in: {refused}\n")
+async def say_all(client: Client, lines: AsyncIterable[str], complaints: TextIO) -> bool:
+    """Each when the one before is answered; whether all of them could be said."""
+    number, well = 0, True
+    async for line in lines:
+        number += 1
+        try:
+            await say_one(client, line, complaints)
+        except BadArgument as error:
+            complaints.write(f"palaver: line {number}: {error}\n")
+            well = False
+    return well
+
+
+async def say_one(client: Client, message: str, complaints: TextIO) -> None:
+    """Until it is answered. Raises BadArgument where it is too long."""
+    if message.strip() and (refused := await client.say(message)):
+        complaints.write(f"palaver: not let in: {refused}\n")
 
 
 async def lines() -> AsyncGenerator[str]:
@@ -52,10 +67,14 @@ async def lines() -> AsyncGenerator[str]:
         asyncio.run_coroutine_threadsafe(waiting.put(line), loop).result()
 
     def read() -> None:
-        with open(_STANDARD_INPUT, encoding="utf-8", errors="replace", closefd=False) as stream:
+        # Whoever listened may be gone by now.
+        with (
+            suppress(CancelledError, RuntimeError),
+            open(_STANDARD_INPUT, encoding="utf-8", errors="replace", closefd=False) as stream,
+        ):
             for line in stream:
                 put(line.rstrip("\n"))
-        put(None)
+            put(None)
 
     threading.Thread(target=read, daemon=True).start()
     while (line := await waiting.get()) is not None:
