@@ -155,6 +155,19 @@ async def test_no_way_back_leads_to_what_is_gone(world: World) -> None:
     await assert_sound(world)
 
 
+async def test_the_way_back_leads_past_what_is_gone(world: World) -> None:
+    kept = (await world.exchange("kept")).turn.session
+    await world.store.transact(sessions.reset(KEY, dm(), world.now, by="me"))
+    gone = (await world.exchange("gone")).turn.session
+    await world.store.transact(sessions.reset(KEY, dm(), world.now, by="me"))
+    await world.exchange("last")
+    await world.store.transact(removal.delete(gone, OPERATOR, world.now))
+    undone = await world.store.transact(moves.back(KEY, world.now, principal=OPERATOR))
+    assert undone
+    assert undone.session == kept
+    assert await world.store.transact(moves.back(KEY, world.now, principal=OPERATOR)) is None
+
+
 async def test_no_way_back_leads_to_what_is_gone_wherever_it_was(world: World) -> None:
     first = (await world.exchange("one")).turn.session
     await world.store.transact(sessions.reset(KEY, ALICE, world.now, by="me"))

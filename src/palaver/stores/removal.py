@@ -92,11 +92,26 @@ def _remove_turns(turns: Sequence[int]) -> Steps[None]:
 
 
 def _forbid_return(session: Session, now: datetime) -> Steps[None]:
-    """No way back leads to what is gone: moves away from this session, wherever it was, no longer stand."""
-    rows: list[Row] = yield "SELECT key, details FROM operations WHERE session_no = ?", (session.number,)
-    keys = {session.key.text, *(row[0] for row in rows), *(from_json(row[1]).get("key") for row in rows)} - {None}
-    moves: list[tuple[Value, ...]] = [(micros(now), key, f'%"before":"{session.id}"%') for key in sorted(keys)]
-    yield "UPDATE operations SET undone_at = ? WHERE key = ? AND undone_at IS NULL AND details LIKE ?", moves
+    """No way back leads to what is gone: wherever it was, moves away from it now lead to what came before it."""
+    rows: list[Row] = yield (
+        "SELECT key, details, undone_at FROM operations WHERE session_no = ? ORDER BY no",
+        (session.number,),
+    )
+    moves = [(key, from_json(details), undone) for key, details, undone in rows]
+    keys = {session.key.text, *(key for key, _, _ in moves), *(details.get("key") for _, details, _ in moves)} - {None}
+    earlier = {key: details.get("before") for key, details, undone in moves if undone is None}
+    gone = f'"before":"{session.id}"'
+    for key in sorted(keys):
+        if before := earlier.get(key):
+            yield (
+                "UPDATE operations SET details = replace(details, ?, ?) WHERE key = ? AND details LIKE ?",
+                (gone, f'"before":"{before}"', key, f"%{gone}%"),
+            )
+        else:
+            yield (
+                "UPDATE operations SET undone_at = ? WHERE key = ? AND undone_at IS NULL AND details LIKE ?",
+                (micros(now), key, f"%{gone}%"),
+            )
 
 
 # By age
