@@ -240,6 +240,19 @@ def test_both_means_whichever_comes_first(policy: ResetPolicy, last: datetime, s
 
 
 @BRIEF
+@given(policies, moments, spans, zones)
+def test_only_what_the_policy_reaches_is_due(
+    policy: ResetPolicy, last: datetime, span: timedelta, zone: ZoneInfo
+) -> None:
+    now = last + span
+    reach = policy.reach(now, zone)
+    if due(policy, last, now, zone):
+        assert reach is not None
+        assert last <= reach
+    if reach is not None:
+        assert due(policy, reach - timedelta(microseconds=1), now, zone)
+
+
 @given(moments, spans, zones)
 def test_never_is_never_and_the_default(last: datetime, span: timedelta, zone: ZoneInfo) -> None:
     assert ResetPolicy().mode is ResetMode.NEVER

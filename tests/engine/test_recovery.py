@@ -5,9 +5,11 @@ from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from palaver.domain.transcript import Role, ToolCall
 from palaver.domain.view import INTERRUPTED
-from palaver.engine import words
+from palaver.engine import upkeep, words
 from palaver.platforms.kit.faults import Faults
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import Limits
@@ -97,7 +99,10 @@ async def test_without_a_window_it_is_taken_up_however_late(tmp_path: Path) -> N
         await chat.hears("answer to")
 
 
-async def test_a_gateway_that_keeps_crashing_gives_up_instead_of_resuming(tmp_path: Path) -> None:
+async def test_a_gateway_that_keeps_crashing_gives_up_instead_of_resuming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_PAGE", 2)
     world, agent = World(), Slow()
     people = [world.person(f"p{number}") for number in range(5)]
     chats = [world.dm(person) for person in people]

@@ -10,7 +10,7 @@ from palaver.domain.platform import Platform
 from palaver.domain.reset import Cause, ResetMode, ResetPolicy
 from palaver.platforms.kit.world import World
 from palaver.ports.work import Steps, work
-from tests.engine.agents import Slow, heard, noted
+from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.engine.mouth import Mouth
 
@@ -214,8 +214,14 @@ async def test_a_route_that_nobody_uses_for_a_season_is_dropped_and_what_was_sai
         await until(lambda: _no_routes(here))
         assert "before" in await here.texts(session)
         await chat.say(alice, "after")
+        assert "for a very long time" in (await chat.hears(NOTICE)).text
         await chat.hears("answer to: after")
-        assert heard(agent.requests[1]).startswith("after")
+        assert "for a very long time" in noted(agent.requests[1])
+        await chat.say(alice, "/back")
+        await chat.hears("was taken back")
+        await chat.say(alice, "where were we?")
+        await chat.hears("where were we?")
+        assert agent.requests[2].session == session
 
 
 async def _no_routes(here: Bench) -> bool:

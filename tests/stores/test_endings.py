@@ -7,9 +7,9 @@ import pytest
 from palaver.domain.lifecycle import EndReason
 from palaver.domain.session import Session
 from palaver.ports.store import Opening
-from palaver.stores import endings, sessions
+from palaver.stores import endings, moves, sessions
 from palaver.stores.store import Store
-from tests.stores.world import IDLE_HOUR, NEVER, World, dm, key_of
+from tests.stores.world import IDLE_HOUR, NEVER, NOON, OPERATOR, World, dm, key_of
 
 RULE = IDLE_HOUR(dm())
 
@@ -24,11 +24,18 @@ async def open_one(world: World, user: str = "7") -> Session:
     return begun.opened.session
 
 
-async def test_open_sessions_are_read_page_by_page(world: World) -> None:
-    opened = sorted([(await open_one(world, user)).key.text for user in ("1", "2", "3")])
-    first = await world.store.read(endings.open_after("", 2))
-    rest = await world.store.read(endings.open_after(first[-1].key.text, 2))
-    assert [session.key.text for session in (*first, *rest)] == opened
+async def test_sessions_in_which_nobody_speaks_are_read_page_by_page(world: World) -> None:
+    opened: list[str] = []
+    for user in ("1", "2", "3", "4"):
+        opened.append((await open_one(world, user)).id)
+        world.later(minutes=1)
+    last, until = None, NOON + timedelta(minutes=2)
+    for expected in ([opened[0], opened[1]], [opened[2]], []):
+        page = await world.store.read(endings.silent(NOON, until, last, 2))
+        assert [session.id for session in page] == expected
+        last = page[-1] if page else None
+    rest = await world.store.read(endings.silent(until, world.now, None, 9))
+    assert [session.id for session in rest] == opened[2:]
 
 
 async def test_a_session_ends_when_its_time_has_come_and_not_before(world: World) -> None:
@@ -78,7 +85,11 @@ async def test_hooks_that_fail_are_tried_so_often_and_no_more(world: World) -> N
 
 
 async def drop(world: World) -> int:
-    return await world.store.transact(endings.drop_routes(world.now - timedelta(days=90), world.now))
+    before = world.now - timedelta(days=90)
+    found = await world.store.read(endings.unused(NOON, before, 10))
+    dropped = [await world.store.transact(endings.drop_route(key_of(dm()), before, world.now)) for _ in range(2)]
+    assert dropped == [bool(found), False]
+    return len(found)
 
 
 async def test_a_route_that_nobody_uses_is_dropped_and_what_was_said_stays(world: World) -> None:
@@ -90,8 +101,30 @@ async def test_a_route_that_nobody_uses_is_dropped_and_what_was_said_stays(world
     assert await world.texts(session.id) == ["hello", "yes"]
     assert (await world.store.read(sessions.get(session.number))).end_reason is EndReason.EXPIRED
     opened = await world.store.transact(sessions.open_session(key_of(dm()), dm(), world.now, NEVER(dm())))
-    assert opened.opening is Opening.CREATED
+    assert (opened.opening, opened.reason, opened.before) == (Opening.RESET, EndReason.EXPIRED, session.id)
     assert not opened.is_first_contact
+    undone = await world.store.transact(moves.back(key_of(dm()), world.now, principal=OPERATOR))
+    assert undone
+    assert undone.session == session.id
+
+
+async def test_what_had_ended_before_its_route_was_dropped_is_not_forgotten_either(world: World) -> None:
+    session = await open_one(world)
+    await world.store.transact(sessions.end(session.number, EndReason.IDLE, world.now))
+    world.later(days=91)
+    assert await drop(world) == 1
+    undone = await world.store.transact(moves.back(key_of(dm()), world.now, principal=OPERATOR))
+    assert undone
+    assert undone.session == session.id
+
+
+async def test_what_somebody_gave_up_does_not_come_back_when_its_route_is_dropped(world: World) -> None:
+    session = await open_one(world)
+    await world.store.transact(sessions.end(session.number, EndReason.RESET, world.now))
+    world.later(days=91)
+    assert await drop(world) == 1
+    opened = await world.store.transact(sessions.open_session(key_of(dm()), dm(), world.now, NEVER(dm())))
+    assert opened.opening is Opening.CREATED
 
 
 async def test_a_conversation_in_a_turn_keeps_its_route(world: World) -> None:

@@ -78,6 +78,15 @@ class ResetPolicy:
             ends.append((last_active + timedelta(minutes=self.idle_minutes), ResetReason.IDLE))
         return sorted(ends)
 
+    def reach(self, now: datetime, zone: ZoneInfo) -> datetime | None:
+        """Only conversations last used at this time or earlier can have ended by `now`; None if none ever does."""
+        reaches: list[datetime] = []
+        if self.mode in {ResetMode.DAILY, ResetMode.BOTH}:
+            reaches.append(_last_daily_boundary(utc(now), self.at_hour, zone))
+        if self.mode in {ResetMode.IDLE, ResetMode.BOTH}:
+            reaches.append(utc(now) - timedelta(minutes=self.idle_minutes))
+        return max(reaches, default=None)
+
 
 _LONGEST_IDLE = 5_256_000  # ten years
 _LAST_HOUR = 23
@@ -90,6 +99,13 @@ def next_daily_boundary(moment: datetime, hour: int, zone: ZoneInfo) -> datetime
     days = (today + timedelta(days=offset) for offset in (0, 1, 2))
     boundaries = (first_instant(datetime.combine(day, time(hour)), zone) for day in days)
     return next(boundary for boundary in boundaries if boundary > utc(moment))
+
+
+def _last_daily_boundary(moment: datetime, hour: int, zone: ZoneInfo) -> datetime:
+    boundary = next_daily_boundary(moment - timedelta(days=3), hour, zone)
+    while (following := next_daily_boundary(boundary, hour, zone)) <= moment:
+        boundary = following
+    return boundary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from palaver.domain.lifecycle import EndReason
-from palaver.domain.reset import Activity, ResetMode, decide_reset
+from palaver.domain.reset import Activity, decide_reset
 from palaver.domain.session import Session
 from palaver.domain.turn import Turn
 from palaver.engine.delivery import Deliveries
@@ -21,6 +22,11 @@ __all__ = ["Upkeep"]
 log = logging.getLogger(__name__)
 
 _PAGE = 500
+_LOOKED_AT_ONCE = 100
+"""Sessions looked at before others get on."""
+_LOOK_AGAIN = timedelta(hours=1)
+"""At what was held when its time came, or whose rule has changed."""
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 _FINALISE_TRIES = 3
 
 
@@ -30,6 +36,11 @@ class Upkeep:
     lanes: Lanes
     runner: TurnRunner
     deliveries: Deliveries
+    _looked: datetime = _EVER
+    """Until when everything that ended by itself has been found."""
+    _looked_at_all: datetime = _EVER
+    _routed_since: datetime = _EVER
+    """Routes of what was used last before are dropped already."""
 
     async def beat(self) -> None:
         """The heartbeat, until cancelled."""
@@ -56,12 +67,15 @@ class Upkeep:
 
     async def _take_over(self, *, takes_up: bool) -> None:
         await through_outages(self._reclaim_sends)
-        # To give up takes no room.
+        # To give up takes no room: all of them are.
         limit = self.lanes.room if takes_up else _PAGE
-        for turn in await through_outages(lambda: self._reclaim_turns(limit)):
-            log.warning("turn taken over", extra={"action": "turn.reclaimed", "turn": turn.number})
-            self.on.meter.count("turns_reclaimed")
-            self.lanes.start(turn.key, partial(self.runner.take_over, turn, takes_up=takes_up))
+        while turns := await through_outages(lambda: self._reclaim_turns(limit)):
+            for turn in turns:
+                log.warning("turn taken over", extra={"action": "turn.reclaimed", "turn": turn.number})
+                self.on.meter.count("turns_reclaimed")
+                self.lanes.start(turn.key, partial(self.runner.take_over, turn, takes_up=takes_up))
+            if takes_up:
+                break
 
     async def sweep(self) -> None:
         """End what has expired, finalise what has ended, forget routes nobody uses; until cancelled."""
@@ -116,13 +130,27 @@ class Upkeep:
             log.warning("send without owner", extra={"action": "send.reclaimed", "delivery": delivery.number})
 
     async def _end_expired(self) -> None:
-        if all(policy.mode is ResetMode.NEVER for policy in self.on.options.resets.values()):
-            return
-        after = ""
-        while page := await self.on.store.read(self.on.store.endings.open_after(after, _PAGE)):
+        """What has ended since the last look; from time to time whatever has ended at all."""
+        now, options = self.on.clock.now(), self.on.options
+        rules = {(policy, zone) for policy in options.resets.values() for zone in options.zones.values()}
+        spans = {
+            (policy.reach(self._looked, zone) or _EVER, policy.reach(now, zone) or _EVER) for policy, zone in rules
+        }
+        looks_at_all = now - self._looked_at_all >= _LOOK_AGAIN
+        if looks_at_all:
+            spans = {(_EVER, max(until for _, until in spans))}
+        for since, until in spans:
+            await self._end_silent(since, until)
+        self._looked, self._looked_at_all = now, now if looks_at_all else self._looked_at_all
+
+    async def _end_silent(self, since: datetime, until: datetime) -> None:
+        last: Session | None = None
+        while since < until and (
+            page := await self.on.store.read(self.on.store.endings.silent(since, until, last, _LOOKED_AT_ONCE))
+        ):
             for session in page:
                 await self._end_if_expired(session)
-            after = page[-1].key.text
+            last = page[-1]
 
     async def _end_if_expired(self, session: Session) -> None:
         now, rule = self.on.clock.now(), self.on.options.reset_rule(session.origin)
@@ -134,12 +162,20 @@ class Upkeep:
             self._tell(Kind.SESSION_ENDED, session, reason)
 
     async def _drop_routes(self) -> None:
-        now = self.on.clock.now()
-        await self.on.store.transact(self.on.store.endings.drop_routes(now - self.on.options.route_limit, now))
+        now, endings = self.on.clock.now(), self.on.store.endings
+        before = now - self.on.options.route_limit
+        while page := await self.on.store.read(endings.unused(self._routed_since, before, _PAGE)):
+            for key, _ in page:
+                await self.on.store.transact(endings.drop_route(key, before, now))
+            self._routed_since = page[-1][1]
+        self._routed_since = before
 
     async def _finalise(self) -> None:
         """The hooks for a session that has ended, once; tried again twice if one of them fails."""
         for session in await self.on.store.read(self.on.store.endings.to_finalise(_PAGE)):
+            # Hooks may take their time: whoever sweeps by now tells the rest.
+            if not await self._is_sweeper():
+                return
             told = await self.on.happenings.told(self._happening(Kind.SESSION_FINALISED, session, session.end_reason))
             finalise = self.on.store.endings.finalise(session, self.on.clock.now(), done=told, tries=_FINALISE_TRIES)
             await self.on.store.transact(finalise)

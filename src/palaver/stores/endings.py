@@ -2,23 +2,26 @@
 
 from datetime import datetime
 
+from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason
 from palaver.domain.session import Session
 from palaver.ports.store import ResetRule
 from palaver.ports.work import Lock, Steps, work
 from palaver.stores.inbox import OPEN_TURN
-from palaver.stores.records import SESSION_COLUMNS, micros, session_of
+from palaver.stores.records import SESSION_COLUMNS, instant, micros, session_of
 from palaver.stores.sessions import due, end, open_by_key
 
-__all__ = ["drop_routes", "expire", "finalise", "open_after", "to_finalise"]
+__all__ = ["drop_route", "expire", "finalise", "silent", "to_finalise", "unused"]
 
 
 @work
-def open_after(key: str, limit: int) -> Steps[list[Session]]:
-    """Open sessions by key, a page at a time."""
+def silent(since: datetime, until: datetime, after: Session | None, limit: int) -> Steps[list[Session]]:
+    """Open sessions in which a person spoke last between these times; a page at a time."""
+    last = (micros(after.last_human), after.number) if after else (micros(since), 0)
     rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.ended IS NULL AND s.key > ? ORDER BY s.key LIMIT ?",
-        (key, limit),
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.ended IS NULL AND s.last_human <= ?"
+        " AND (s.last_human, s.no) > (?, ?) ORDER BY s.last_human, s.no LIMIT ?",
+        (micros(until), *last, limit),
     )
     return [session_of(row) for row in rows]
 
@@ -54,32 +57,33 @@ def finalise(session: Session, now: datetime, *, done: bool, tries: int) -> Step
     )
 
 
-_UNUSED = (
-    "s.no = r.session_no AND s.last_active < ? AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = r.key"
-    f" AND t.state IN {OPEN_TURN})"
-)
+_IN_NO_TURN = f"NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = r.key AND t.state IN {OPEN_TURN})"
 
 
 @work
-def drop_routes(before: datetime, now: datetime, *, limit: int = 500) -> Steps[int]:
-    """Forget where conversations that nobody has used since then would go on; what was said in them stays."""
-    old = yield (
-        f"SELECT r.key FROM routes r JOIN sessions s ON {_UNUSED} ORDER BY r.key LIMIT ?",
-        (micros(before), limit),
+def unused(since: datetime, until: datetime, limit: int) -> Steps[list[tuple[SessionKey, datetime]]]:
+    """Keys whose route leads to a session last used between these times, each with that time; the oldest first."""
+    rows = yield (
+        "SELECT r.key, s.last_active FROM sessions s JOIN routes r ON r.session_no = s.no"
+        f" WHERE s.last_active >= ? AND s.last_active < ? AND {_IN_NO_TURN} ORDER BY s.last_active, s.no LIMIT ?",
+        (micros(since), micros(until), limit),
     )
-    dropped = 0
-    for (key,) in old:
-        yield Lock(key)
-        # Looked at again under the lock: somebody may have spoken meanwhile.
-        rows = yield (
-            "DELETE FROM routes WHERE key IN (SELECT r.key FROM routes r JOIN sessions s"
-            f" ON {_UNUSED} WHERE r.key = ?) RETURNING session_no",
-            (micros(before), key),
+    return [(SessionKey.parse(key), instant(active)) for key, active in rows]
+
+
+@work
+def drop_route(key: SessionKey, before: datetime, now: datetime) -> Steps[bool]:
+    """Forget where a conversation that nobody has used since then would go on; what was said in it stays."""
+    yield Lock(key.text)
+    # Looked at under the lock: somebody may have spoken meanwhile.
+    rows = yield (
+        "DELETE FROM routes WHERE key IN (SELECT r.key FROM routes r JOIN sessions s ON s.no = r.session_no"
+        f" WHERE r.key = ? AND s.last_active < ? AND {_IN_NO_TURN}) RETURNING session_no",
+        (key.text, micros(before)),
+    )
+    for (number,) in rows:
+        yield (
+            "UPDATE sessions SET ended = ?, end_reason = ? WHERE no = ? AND key = ? AND ended IS NULL",
+            (micros(now), EndReason.EXPIRED.value, number, key.text),
         )
-        for (number,) in rows:
-            dropped += 1
-            yield (
-                "UPDATE sessions SET ended = ?, end_reason = ? WHERE no = ? AND key = ? AND ended IS NULL",
-                (micros(now), EndReason.EXPIRED.value, number, key),
-            )
-    return dropped
+    return bool(rows)

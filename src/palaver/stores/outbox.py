@@ -81,9 +81,6 @@ def owe_all(parts: Sequence[Outbound], name: str, now: datetime) -> Steps[None]:
         yield from owe(outbound, f"{name}:{part}", now)
 
 
-_GONE = "EXISTS (SELECT 1 FROM gone_chats g WHERE g.account = outbox.account AND g.chat = outbox.chat)"
-
-
 @work
 def claim(
     worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str] | None = None, limit: int = 32
@@ -98,18 +95,32 @@ def claim(
         f" SELECT id FROM outbox o WHERE o.state = 'due' AND o.due <= ? {served} AND NOT EXISTS ("
         "  SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat AND e.state IN ('due', 'claimed')"
         "  AND (e.created, e.id) < (o.created, o.id))"
-        f" ORDER BY o.due, o.id LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING {DELIVERY_COLUMNS}, {_GONE}",
+        f" ORDER BY o.due, o.id LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING {DELIVERY_COLUMNS}",
         (worker, micros(now + lease), micros(now), *names, limit),
     )
-    claimed = [replace(delivery_of(row[:-1]), is_gone=bool(row[-1])) for row in rows]
+    gone = yield from _gone([row[0] for row in rows])
+    claimed = [replace(delivery_of(row), is_gone=row[0] in gone) for row in rows]
     return sorted(claimed, key=lambda delivery: (delivery.due, delivery.number))
+
+
+def _gone(numbers: Sequence[int]) -> Steps[set[int]]:
+    """Which of these go to chats that are gone."""
+    if not numbers:
+        return set()
+    rows = yield (
+        "SELECT o.id FROM outbox o JOIN gone_chats g ON g.account = o.account AND g.chat = o.chat"
+        f" WHERE o.id IN ({', '.join('?' * len(numbers))})",
+        tuple(numbers),
+    )
+    return {row[0] for row in rows}
 
 
 @work
 def hasten(platform: str, account: str | None, chat: str, now: datetime) -> Steps[None]:
     """What waits for a chat is due now."""
     yield (
-        "UPDATE outbox SET due = ? WHERE account = ? AND chat = ? AND state = 'due' AND due > ?",
+        "UPDATE outbox SET due = ? WHERE account = ? AND chat = ?"
+        " AND state IN ('due', 'claimed') AND state = 'due' AND +due > ?",
         (micros(now), account_text(platform, account), encode_id(chat), micros(now)),
     )
     yield Notify(OUTBOX)

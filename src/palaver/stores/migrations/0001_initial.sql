@@ -34,6 +34,8 @@ CREATE TABLE sessions (
 CREATE UNIQUE INDEX one_open_session_per_key ON sessions (key) WHERE ended IS NULL;
 CREATE UNIQUE INDEX title_unique_per_owner ON sessions (owner, title) WHERE title IS NOT NULL;
 CREATE INDEX sessions_by_activity ON sessions (last_active, no);
+CREATE INDEX sessions_by_silence ON sessions (last_human, no) WHERE ended IS NULL;
+CREATE INDEX sessions_by_key ON sessions (key);
 CREATE INDEX sessions_to_finalise ON sessions (no) WHERE ended IS NOT NULL AND finalised IS NULL;
 
 -- Who took part in a session, and so may read it.

@@ -1,0 +1,51 @@
+"""What is asked again and again is found through an index, however much has piled up."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.turn import Outbound
+from palaver.ports.work import Steps, Work, work
+from palaver.stores import endings, inbox, outbox, sessions
+from palaver.stores.opening import open_store
+from tests.stores.world import LEASE, NOON, World, dm, key_of
+
+NOTICE = Outbound(platform="telegram", account="b", chat_id="7", text="hello")
+ASKED = {
+    "claimable": inbox.claimable(16),
+    "claim": outbox.claim("w1", NOON, LEASE, accounts=["telegram:b"]),
+    "hasten": outbox.hasten("telegram", "b", "7", NOON),
+    "silent": endings.silent(NOON - timedelta(hours=1), NOON, None, 100),
+    "unused": endings.unused(NOON - timedelta(hours=1), NOON, 100),
+    "routed": sessions.routed(key_of(dm("9"))),
+}
+
+
+@work
+def plans(of: Work[object]) -> Steps[list[str]]:
+    """How SQLite finds what each statement of the work is about."""
+    steps, found = iter(of), list[str]()
+    try:
+        statement = next(steps)
+        while True:
+            rows = []
+            if isinstance(statement, tuple) and isinstance(statement[1], tuple):
+                found += [row[3] for row in (yield "EXPLAIN QUERY PLAN " + statement[0], statement[1])]
+                rows = yield statement
+            statement = steps.send(rows)
+    except StopIteration:
+        return found
+
+
+@pytest.mark.parametrize("name", ASKED)
+async def test_no_table_is_read_as_a_whole(tmp_path: Path, name: str) -> None:
+    async with await open_store(str(tmp_path / "p.db")) as store:
+        world = World(store)
+        await world.say("hello")
+        await store.transact(outbox.owe(NOTICE, "notice", NOON))
+        steps = await store.transact(plans(ASKED[name]))
+        assert steps
+        assert [step for step in steps if step.startswith("SCAN") and "lines_in_order" not in step] == []
+        if name == "hasten":
+            assert "outbox_in_order" in steps[0]
