@@ -59,7 +59,7 @@ async def _talk(config: Config, name: str, message: str | None) -> None:
         if is_live:
             await _live(host, config, name)
         else:
-            await _through(_client(host, name, PipeScreen(sys.stdout)), message)
+            await _through(_client(host, name, PipeScreen(sys.stdout), alone=True), message)
 
 
 async def _through(client: Client, message: str | None) -> None:
@@ -86,8 +86,8 @@ async def _live(host: Host, config: Config, name: str) -> None:
     await _while_connected(client, _say(client, screen.lines()))
 
 
-def _client(host: Host, name: str, screen: Screen) -> Client:
-    return Client(host.dial, name, screen, getpass.getuser())
+def _client(host: Host, name: str, screen: Screen, *, alone: bool = False) -> Client:
+    return Client(host.dial, name, screen, getpass.getuser(), alone=alone)
 
 
 async def _say(client: Client, typed: AsyncIterable[str]) -> None:

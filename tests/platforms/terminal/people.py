@@ -58,7 +58,9 @@ class Paper:
 
 
 class Person(Client):
-    def __init__(self, path: Path, chat: str = "main", paper: Paper | None = None, name: str = "alice") -> None:
+    def __init__(
+        self, path: Path, chat: str = "main", paper: Paper | None = None, name: str = "alice", *, alone: bool = False
+    ) -> None:
         async def patiently() -> Streams:
             while True:
                 try:
@@ -67,7 +69,7 @@ class Person(Client):
                     await asyncio.sleep(0.01)
 
         self.paper = paper or Paper()
-        super().__init__(patiently, chat, self.paper, name)
+        super().__init__(patiently, chat, self.paper, name, alone=alone)
 
     def says(self, text: str, name: str) -> str:
         """Gives the id under which it was said."""

@@ -7,13 +7,17 @@ import socket
 import stat
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from palaver.domain.errors import StoreError, StoreUnavailable
+from palaver.domain.source import Source
 from palaver.domain.turn import Outbound
 from palaver.platforms.kit.notebook import Notebook, running
 from palaver.platforms.terminal.adapter import TerminalAdapter
+from palaver.platforms.terminal.client import GatewayFails
 from palaver.platforms.terminal.socket import dial, take
 from palaver.platforms.terminal.wire import LONGEST_TEXT, Hello, Said, encoded
 from palaver.ports.adapter import PlatformDown, SendUnclear, TargetAway
@@ -44,6 +48,10 @@ class Open:
 
 def entries(path: Path) -> list[Path]:
     return list(path.parent.iterdir())
+
+
+def take_away(path: Path) -> None:
+    path.unlink()
 
 
 def to(chat: str, text: str) -> Outbound:
@@ -108,6 +116,46 @@ async def test_all_terminals_of_a_chat_see_the_same_and_no_other_does(path: Path
         await adapter.send(to("main", "hi"), idempotency_key="1")
         await asyncio.gather(a.until(lambda: a.texts == ["hi"]), b.until(lambda: b.texts == ["hi"]))
         assert (a.others, c.others, c.texts) == ([], [], [])
+
+
+async def test_one_that_is_alone_gets_its_own_answers_and_what_nobody_else_waits_for(path: Path) -> None:
+    one, two, watcher = Person(path, alone=True), Person(path, alone=True), Person(path)
+    async with Open(path)() as adapter, one.present() as a, two.present() as b, watcher.present() as c:
+        mine = one.says("mine", "alice")
+        await c.until(lambda: c.others == ["mine"])
+        await adapter.send(replace(to("main", "for one"), reply_to=mine), idempotency_key="1")
+        await adapter.send(replace(to("main", "for whoever left"), reply_to="earlier"), idempotency_key="2")
+        await asyncio.gather(*(each.until(lambda each=each: "for whoever left" in each.texts) for each in (a, b, c)))
+    assert (a.texts, b.texts, c.texts) == (
+        ["for one", "for whoever left"],
+        ["for whoever left"],
+        ["for one", "for whoever left"],
+    )
+
+
+async def test_a_socket_that_was_taken_away_is_missed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaver.platforms.terminal.socket._LOOK_AGAIN", 0.01)
+    serving = asyncio.create_task(Open(path).adapter.run(Notebook()))
+    async with asyncio.timeout(10):
+        async with Person(path).present():
+            take_away(path)
+            with pytest.raises(PlatformDown, match=r"taken .* away"):
+                await serving
+
+
+@pytest.mark.parametrize(("error", "passes"), [(StoreUnavailable("full"), True), (StoreError("damaged"), False)])
+async def test_a_gateway_that_fails_again_and_again_is_given_up(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: StoreError, *, passes: bool
+) -> None:
+    async def recap(_desk: PlainDesk, _source: Source) -> list[Said]:
+        raise error
+
+    monkeypatch.setattr(PlainDesk, "recap", recap)
+    monkeypatch.setattr("palaver.platforms.terminal.client._PAUSE", 0.001)
+    async with running(Open(path).adapter, Notebook()), asyncio.timeout(10):
+        with pytest.raises(GatewayFails, match=str(error)) as given_up:
+            await Person(path).run()
+    assert given_up.value.passes is passes
 
 
 async def test_an_answer_grows_and_whoever_comes_later_sees_it_whole(path: Path) -> None:

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
-from palaver.domain.errors import PalaverError
+from palaver.domain.errors import PalaverError, StoreUnavailable
 from palaver.domain.label import Label
 from palaver.domain.source import Labels, Source, Trust
 from palaver.domain.turn import Inbound, Outbound
 from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.terminal.socket import give_back, take
+from palaver.platforms.terminal.socket import give_back, gone, take
 from palaver.platforms.terminal.visit import Visit
 from palaver.platforms.terminal.wire import (
     LONGEST_LINE,
     LONGEST_TEXT,
     CommandLine,
+    Failed,
     Heard,
     Hello,
     Said,
@@ -79,7 +80,8 @@ class TerminalAdapter:
         server = await asyncio.start_unix_server(welcome, sock=listener, limit=LONGEST_LINE)
         self._is_open = True
         try:
-            await asyncio.Event().wait()
+            await gone(self._path)
+            raise PlatformDown(f"somebody has taken {self._path} away")
         finally:
             self._is_open = False
             server.close()
@@ -113,9 +115,11 @@ class TerminalAdapter:
     def _present(self, outbound: Outbound) -> list[Visit]:
         if not self._is_open:
             raise PlatformDown("the socket is not open")
-        if visits := [visit for visit in self._visits if visit.chat == outbound.chat_id]:
-            return visits
-        raise TargetAway(_AWAY)
+        here = [visit for visit in self._visits if visit.chat == outbound.chat_id]
+        if not here:
+            raise TargetAway(_AWAY)
+        asked = [visit for visit in here if outbound.reply_to in visit.said]
+        return [visit for visit in here if not (asked and visit.alone) or visit in asked]
 
     async def _show(self, visits: Collection[Visit], message: str, text: str, *, growing: bool = False) -> None:
         """Everywhere; once one terminal has confirmed it, it is shown."""
@@ -138,8 +142,11 @@ class TerminalAdapter:
             hello = await read_terminal(reader)
             if isinstance(hello, Hello):
                 await self._attend(inlet, hello, reader, writer)
-        except (OSError, ValueError, PalaverError) as error:
+        except (OSError, ValueError) as error:
             log.info("a terminal was let go: %s", type(error).__name__, extra={"action": "terminal.let_go"})
+        except PalaverError as error:
+            log.warning("a terminal was let go: %s", type(error).__name__, extra={"action": "terminal.let_go"})
+            writer.write(encoded(Failed(why=str(error), passes=isinstance(error, StoreUnavailable))))
         finally:
             writer.close()
 
@@ -149,7 +156,7 @@ class TerminalAdapter:
         # What was said before is told before anything new.
         recap = await self._desk.recap(self._source(hello.chat, None))
         writer.write(encoded(Welcome(commands=tuple(self._desk.commands()), recap=tuple(recap))))
-        visit = Visit(writer, hello.chat, hello.known)
+        visit = Visit(writer, hello.chat, hello.known, alone=hello.alone)
         self._visits.append(visit)
         log.info("a terminal is here", extra={"action": "terminal.here"})
         try:
@@ -169,6 +176,7 @@ class TerminalAdapter:
 
     async def _receive(self, inlet: Inlet, visit: Visit, said: Say) -> Source:
         source = self._source(visit.chat, said.id)
+        visit.said.add(said.id)
         labels = Labels(user=Label(said.name)) if said.name else Labels()
         await inlet.receive(Inbound(source=source, text=said.text, at=self._clock.now(), labels=labels), Trust())
         for other in self._visits:

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 from uuid import uuid4
 
-from palaver.domain.errors import BadArgument
+from palaver.domain.errors import BadArgument, PalaverError
 from palaver.platforms.terminal.socket import Streams
 from palaver.platforms.terminal.wire import (
     LONGEST_TEXT,
+    Failed,
     FromGateway,
     FromTerminal,
     Heard,
@@ -23,9 +24,10 @@ from palaver.platforms.terminal.wire import (
     read_gateway,
 )
 
-__all__ = ["Client", "Screen"]
+__all__ = ["Client", "GatewayFails", "Screen"]
 
 _PAUSE = 0.05
+_MOST_FAILURES = 6
 _MOST_REMEMBERED = 500
 
 
@@ -51,14 +53,35 @@ class Screen(Protocol):
     def typing(self) -> None: ...
 
 
+class GatewayFails(PalaverError):
+    """The gateway is there, but has failed again and again."""
+
+    def __init__(self, why: str, *, passes: bool) -> None:
+        super().__init__(why)
+        self.passes = passes
+        """It is likely to pass."""
+
+
 class _Lost(Exception):
     """The gateway has gone away."""
 
 
 class Client:
-    def __init__(self, dial: Callable[[], Awaitable[Streams]], chat: str, screen: Screen, name: str = "") -> None:
+    def __init__(
+        self,
+        dial: Callable[[], Awaitable[Streams]],
+        chat: str,
+        screen: Screen,
+        name: str = "",
+        *,
+        alone: bool = False,
+    ) -> None:
+        """One that is alone is not shown what answers another terminal that is there."""
         self._dial = dial
         self._chat = chat
+        self._alone = alone
+        self._failures = 0
+        """How often the gateway has failed since it last got anything done."""
         self._name = name
         self._screen = screen
         self._writer: asyncio.StreamWriter | None = None
@@ -87,7 +110,7 @@ class Client:
         return settled
 
     async def run(self) -> None:
-        """Be connected, and again whenever the connection is lost, until cancelled."""
+        """Be connected, and again whenever the connection is lost, until cancelled. Raises GatewayFails."""
         while True:
             reader, writer = await self._dial()
             try:
@@ -97,11 +120,13 @@ class Client:
             finally:
                 self._writer = None
                 writer.close()
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE * 2**self._failures)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(encoded(Hello(chat=self._chat, known=tuple(self._seen))))
+        writer.write(encoded(Hello(chat=self._chat, known=tuple(self._seen), alone=self._alone)))
         welcome = await _next(reader)
+        if isinstance(welcome, Failed):
+            self._count(welcome)
         if not isinstance(welcome, Welcome):
             raise _Lost
         self._screen.welcome(welcome)
@@ -113,7 +138,10 @@ class Client:
 
     def _take(self, told: FromGateway) -> None:
         match told:
+            case Failed():
+                self._count(told)
             case Show():
+                self._failures = 0
                 self._show(told)
                 self._tell(Shown(number=told.number))
             case Heard(id=said, text=text) if self._is_new(said, None):
@@ -121,11 +149,17 @@ class Client:
             case Typing():
                 self._screen.typing()
             case Settled(id=said) if said in self._unsettled:
+                self._failures = 0
                 _, settled = self._unsettled.pop(said)
                 if not settled.done():
                     settled.set_result(told.refused)
             case _:
                 pass
+
+    def _count(self, failed: Failed) -> None:
+        self._failures += 1
+        if self._failures >= _MOST_FAILURES:
+            raise GatewayFails(failed.why, passes=failed.passes)
 
     def _show(self, show: Show) -> None:
         before = self._seen.get(show.id)

@@ -12,12 +12,13 @@ from palaver.domain.errors import BadArgument
 from palaver.platforms.terminal.wire import LONGEST_LINE
 from palaver.ports.adapter import PlatformDown
 
-__all__ = ["Streams", "dial", "give_back", "socket_path", "take"]
+__all__ = ["Streams", "dial", "give_back", "gone", "socket_path", "take"]
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 _LONGEST_PATH = 100
 """What every system takes, with room for a name in the making."""
+_LOOK_AGAIN = 2.0
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
@@ -50,6 +51,12 @@ def take(path: Path) -> socket.socket:
         listener.close()
         raise PlatformDown(f"{path} cannot be served: {error}") from error
     return listener
+
+
+async def gone(path: Path) -> None:
+    """Returns soon after somebody has removed the file: nobody finds the listener any more."""
+    while path.is_socket():  # noqa: ASYNC110, ASYNC240 - the file system tells nobody, and looking is quick
+        await asyncio.sleep(_LOOK_AGAIN)
 
 
 def give_back(path: Path, listener: socket.socket) -> None:

@@ -14,10 +14,14 @@ _GONE = "the terminal went away"
 
 
 class Visit:
-    def __init__(self, writer: asyncio.StreamWriter, chat: str, known: Iterable[str]) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, chat: str, known: Iterable[str], *, alone: bool = False) -> None:
         self.chat = chat
         self.known = set(known)
         """The messages that it has shown, whole or in part."""
+        self.alone = alone
+        """It wants no answer that another waits for."""
+        self.said = set[str]()
+        """The ids of what it said."""
         self._writer = writer
         self._numbers = count(1)
         self._unconfirmed: dict[int, asyncio.Future[None]] = {}

@@ -1,7 +1,8 @@
 """The wire between terminals and the gateway: one JSON object per line over a local socket.
 
 A terminal begins with the chat it wants, and with what it has shown before, should the connection have been lost. Then
-it says things and confirms what it has shown; it repeats what it said until that is settled:
+it says things and confirms what it has shown; it repeats what it said until that is settled. One that is `alone`
+is not shown what answers another terminal that is there:
 
     → {"do": "hello", "chat": "main", "known": []}
     ← {"do": "welcome", "commands": [{"name": "new", "help": "start a fresh conversation"}], "recap": []}
@@ -21,6 +22,7 @@ __all__ = [
     "LONGEST_LINE",
     "LONGEST_TEXT",
     "CommandLine",
+    "Failed",
     "FromGateway",
     "FromTerminal",
     "Heard",
@@ -45,6 +47,7 @@ _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 class Hello(msgspec.Struct, frozen=True, tag_field="do", tag="hello"):
     chat: _Id
     known: tuple[str, ...] = ()
+    alone: bool = False
 
 
 class Say(msgspec.Struct, frozen=True, tag_field="do", tag="say"):
@@ -101,8 +104,16 @@ class Settled(msgspec.Struct, frozen=True, tag_field="do", tag="settled"):
     refused: str | None = None
 
 
+class Failed(msgspec.Struct, frozen=True, tag_field="do", tag="failed"):
+    """The gateway could not go on, and hangs up; it may be able to later."""
+
+    why: str
+    passes: bool
+    """It is likely to pass."""
+
+
 FromTerminal = Hello | Say | Shown
-FromGateway = Welcome | Show | Typing | Heard | Settled
+FromGateway = Welcome | Show | Typing | Heard | Settled | Failed
 
 
 def encoded(value: FromTerminal | FromGateway) -> bytes:
