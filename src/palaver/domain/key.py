@@ -229,6 +229,8 @@ def _followed(identity: str, aliases: Mapping[str, str]) -> Iterable[str]:
 
 def canonical_source(source: Source, aliases: Mapping[str, str]) -> Source:
     """The source with people under their canonical ids. A direct chat is a person; group ids are not rewritten."""
+    if not aliases:
+        return source
     people = {"user_id": source.user_id, "user_id_alt": source.user_id_alt}
     if source.chat_kind == DM:
         people["chat_id"] = source.chat_id

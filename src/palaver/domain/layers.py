@@ -44,7 +44,7 @@ class Layers(Generic[T]):
 
     def find(self, source: Source) -> Found[T]:
         """A chat's setting also holds in its threads, unless the thread has its own."""
-        for chat in _chats(source):
+        for chat in _chats(source) if self.chats else ():
             if chat in self.chats:
                 return Found(self.chats[chat], f"chat {chat}")
         named = (

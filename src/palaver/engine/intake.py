@@ -93,7 +93,8 @@ class Intake:
     def _placed(self, source: Source, known: _Acquaintance) -> Source:
         """The source under canonical ids, served by the profile that the rules choose."""
         plain = canonical_source(source, known.aliases.get(source.platform, {}))
-        return replace(plain, profile=choose_profile(plain, self._on.options.profiles))
+        profile = choose_profile(plain, self._on.options.profiles)
+        return plain if profile == plain.profile else replace(plain, profile=profile)
 
     async def _accept(self, message: Inbound, key: SessionKey, access: Access) -> int | None:
         refused = None if access.verdict is Verdict.ALLOW else access.reason
@@ -127,9 +128,14 @@ class Intake:
             return None
 
     async def _classify(self, message: Inbound, key: SessionKey, number: int, role: AccessRole | None) -> None:
-        """Urgent commands act now. If that fails they wait in the inbox like everything else."""
+        """Urgent commands act now. If that fails they wait in the inbox like everything else.
+
+        Others come after the turn that is at work, but they do not wait for one that waits for a person.
+        """
         invocation = self._invocation(message)
-        if invocation is None or not invocation.command.urgent:
+        if invocation is None:
+            return
+        if not (invocation.command.urgent or await self._on.store.read(self._on.store.steering.is_parked(key))):
             return
         received = Received(
             number=number,

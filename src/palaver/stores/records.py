@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -46,6 +46,8 @@ __all__ = [
 
 REPLIES = 1024
 """Reply ids are turn number * REPLIES + ordinal, so no turn has more."""
+
+T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -95,6 +97,13 @@ def _label_in(wanted: type, value: object) -> object:
     if wanted is Label:
         return Label(str(value))
     raise NotImplementedError(wanted)
+
+
+def _read(body: bytes, form: msgspec.json.Decoder[T]) -> T:
+    try:
+        return form.decode(body)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return msgspec.convert(json.loads(body), form.type, dec_hook=_label_in)  # half a surrogate, as above
 
 
 # Sources. Every platform that was written may be read: which ones are known is not the store's business.
@@ -229,30 +238,46 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
     )
 
 
+class _Written(msgspec.Struct, frozen=True):
+    """What `inbound_body` has written."""
+
+    source: Source
+    labels: Labels
+    text: str
+    at: int
+    cause: Cause
+    observed: bool
+    burst: str | None
+    role: AccessRole | None
+
+    @property
+    def inbound(self) -> Inbound:
+        return Inbound(
+            source=self.source,
+            labels=self.labels,
+            text=self.text,
+            at=instant(self.at),
+            cause=self.cause,
+            observed=self.observed,
+            burst=self.burst,
+        )
+
+
+_inbound_form = msgspec.json.Decoder(_Written, dec_hook=_label_in)
+
+
 def received_of(row: Row) -> Received:
     no, key, state, received, turn, reason, body, turn_state, turn_error = row
-    data = from_json(body)
+    written = _read(body, _inbound_form)
     return Received(
         number=no,
         key=SessionKey.parse(key),
-        inbound=_inbound_of(data),
+        inbound=written.inbound,
         state=_FATES.get(turn_state, InboxState(state)),
         received=instant(received),
         turn=turn,
         reason=reason or turn_error,
-        role=AccessRole(data["role"]) if data["role"] else None,
-    )
-
-
-def _inbound_of(data: Mapping[str, Any]) -> Inbound:
-    return Inbound(
-        source=Source.from_json(data["source"], known=(data["source"]["platform"],)),
-        labels=Labels.from_json(data["labels"]),
-        text=data["text"],
-        at=instant(data["at"]),
-        cause=Cause(data["cause"]),
-        observed=data["observed"],
-        burst=data["burst"],
+        role=written.role,
     )
 
 
@@ -293,11 +318,14 @@ def outbound_body(outbound: Outbound) -> bytes:
         return json_text(asdict(outbound)).encode()
 
 
+_outbound_form = msgspec.json.Decoder(Outbound)
+
+
 def delivery_of(row: Row) -> Delivery:
     number, body, state, attempts, due, created, receipt, error, duplicate = row
     return Delivery(
         number=number,
-        outbound=Outbound(**from_json(body)),
+        outbound=_read(body, _outbound_form),
         state=OutboxState(state),
         attempts=attempts,
         due=instant(due),
