@@ -165,6 +165,30 @@ async def test_the_watcher_ends_what_has_expired_and_back_returns_to_it(store_ur
         assert agent.requests[1].session == agent.requests[0].session
 
 
+async def test_each_conversation_ends_when_its_own_time_comes(tmp_path: Path) -> None:
+    clock = MovableClock()
+    hourly, soon = (ResetPolicy(mode=ResetMode.IDLE, idle_minutes=minutes) for minutes in (55, 20))
+    resets = Layers(default=hourly, kinds={"group": soon})
+    async with running(tmp_path / "p.db", clock=clock, resets=resets, sweep_every=timedelta(seconds=0.02)) as here:
+        alice = here.world.person("alice")
+        for chat in (here.world.dm(alice), here.world.group("friends", alice)):
+            await chat.say(alice, "hello")
+            await chat.hears("hello")
+
+        async def ended() -> list[str | None]:
+            return [row[0] for row in await here.rows("SELECT end_reason FROM sessions ORDER BY no")]
+
+        for minutes, expected in (
+            (10, [None, None]),
+            (15, [None, "idle"]),
+            (15, [None, "idle"]),
+            (15, ["idle", "idle"]),
+        ):
+            clock.later(minutes=minutes)
+            await asyncio.sleep(0.1)
+            assert await ended() == expected
+
+
 async def test_back_after_a_reset_returns_to_the_conversation_before(tmp_path: Path) -> None:
     agent, clock = at_once(), MovableClock()
     async with running(tmp_path / "p.db", agent=agent, clock=clock, resets=IDLE) as here:

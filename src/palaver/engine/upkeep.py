@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from palaver.domain.lifecycle import EndReason
-from palaver.domain.reset import Activity, decide_reset
 from palaver.domain.session import Session
 from palaver.domain.turn import Turn
 from palaver.engine.delivery import Deliveries
@@ -16,6 +16,7 @@ from palaver.engine.lanes import Lanes
 from palaver.engine.turns import TurnRunner
 from palaver.engine.waiting import through_outages
 from palaver.ports.hooks import Happening, Kind
+from palaver.ports.store import ResetRule
 
 __all__ = ["Upkeep"]
 
@@ -133,29 +134,28 @@ class Upkeep:
         """What has ended since the last look; from time to time whatever has ended at all."""
         now, options = self.on.clock.now(), self.on.options
         rules = {(policy, zone) for policy in options.resets.values() for zone in options.zones.values()}
-        spans = {
-            (policy.reach(self._looked, zone) or _EVER, policy.reach(now, zone) or _EVER) for policy, zone in rules
-        }
+        reaches = {(policy, zone): policy.reach(now, zone) or _EVER for policy, zone in rules}
+        spans = {(policy.reach(self._looked, zone) or _EVER, until) for (policy, zone), until in reaches.items()}
         looks_at_all = now - self._looked_at_all >= _LOOK_AGAIN
         if looks_at_all:
-            spans = {(_EVER, max(until for _, until in spans))}
+            spans = {(_EVER, max(reaches.values()))}
         for since, until in spans:
-            await self._end_silent(since, until)
+            async for session in self._silent(since, until):
+                rule = options.reset_rule(session.origin)
+                if session.last_human <= reaches[rule.policy, rule.zone]:
+                    await self._expire(session, rule, now)
         self._looked, self._looked_at_all = now, now if looks_at_all else self._looked_at_all
 
-    async def _end_silent(self, since: datetime, until: datetime) -> None:
+    async def _silent(self, since: datetime, until: datetime) -> AsyncGenerator[Session]:
         last: Session | None = None
         while since < until and (
             page := await self.on.store.read(self.on.store.endings.silent(since, until, last, _LOOKED_AT_ONCE))
         ):
             for session in page:
-                await self._end_if_expired(session)
+                yield session
             last = page[-1]
 
-    async def _end_if_expired(self, session: Session) -> None:
-        now, rule = self.on.clock.now(), self.on.options.reset_rule(session.origin)
-        if decide_reset(rule.policy, Activity(last_human=session.last_human), now, rule.zone).reason is None:
-            return
+    async def _expire(self, session: Session, rule: ResetRule, now: datetime) -> None:
         reason = await self.on.store.transact(self.on.store.endings.expire(session, rule, now))
         if reason:
             log.info("session expired", extra={"action": "session.expired", "session": session.id})
