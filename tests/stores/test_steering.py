@@ -7,6 +7,7 @@ import pytest
 
 from palaver.domain.errors import StaleFence
 from palaver.domain.lifecycle import InboxState, TurnState
+from palaver.domain.session import Principal
 from palaver.domain.turn import Inbound, Outbound, Turn
 from palaver.ports.store import Begun, key_topic
 from palaver.ports.work import Steps, work
@@ -89,7 +90,7 @@ async def test_a_turn_that_was_taken_over_takes_nothing_more(world: World) -> No
     assert await world.store.transact(turns.reclaim("w2", world.now, timedelta(minutes=1)))
     with pytest.raises(StaleFence):
         await world.store.transact(steering.steer(turn, first(1), world.now))
-    assert (await world.store.read(steering.status(KEY))).waiting == 1
+    assert (await world.store.read(steering.status(KEY, OPERATOR))).waiting == 1
 
 
 async def test_the_message_in_which_an_answer_grows_is_known_after_a_crash(world: World) -> None:
@@ -104,15 +105,15 @@ async def test_the_message_in_which_an_answer_grows_is_known_after_a_crash(world
 
 
 async def test_looking_at_the_status_changes_nothing(world: World) -> None:
-    empty = await world.store.read(steering.status(KEY))
+    empty = await world.store.read(steering.status(KEY, OPERATOR))
     assert (empty.session, empty.running_since, empty.waiting) == (None, None, 0)
     turn = await begin(world)
     await world.say("more")
-    busy = await world.store.read(steering.status(KEY))
+    busy = await world.store.read(steering.status(KEY, OPERATOR))
     assert busy.session
     assert (busy.session.id, busy.running_since, busy.waiting) == (turn.session, turn.started, 1)
     world.later(hours=1)
-    assert await world.store.read(steering.status(KEY)) == busy
+    assert await world.store.read(steering.status(KEY, OPERATOR)) == busy
 
 
 @work
@@ -168,3 +169,10 @@ def _stop(world: World) -> Steps[str]:
 
 def _say_nothing(_text: str) -> list[Outbound]:
     return []
+
+
+async def test_what_somebody_may_not_see_is_not_named(world: World) -> None:
+    await begin(world)
+    seen = await world.store.read(steering.status(KEY, Principal.speaking(dm("8"))))
+    assert seen.session is None
+    assert seen.running_since

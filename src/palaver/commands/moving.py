@@ -2,6 +2,7 @@
 
 from palaver.commands.registry import Performance
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
+from palaver.engine import words
 from palaver.ports.commands import Spoken
 from palaver.ports.repositories import Store
 from palaver.ports.store import Undone
@@ -24,20 +25,28 @@ _BACK = Command(
 def moving(store: Store) -> list[Performance]:
     @work
     def new(invocation: Invocation, spoken: Spoken) -> Steps[str]:
+        left = " What was asked there was not allowed." if (yield from _leave(store, spoken)) else ""
         source = spoken.received.inbound.source
         title = invocation.words.get("title")
         fresh = yield from store.sessions.reset(
             spoken.received.key, source, spoken.now, by=spoken.principal.name, title=title
         )
         named = f" It is called {fresh.title}." if fresh.title else ""
-        return f"This is a fresh conversation.{named} /back returns to the one before."
+        return f"This is a fresh conversation.{named} /back returns to the one before.{left}"
 
     @work
     def back(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
+        yield from _leave(store, spoken)
         undone = yield from store.moves.back(spoken.received.key, spoken.now, principal=spoken.principal)
         return _told(undone)
 
     return [Performance(_NEW, new), Performance(_BACK, back)]
+
+
+def _leave(store: Store, spoken: Spoken) -> Steps[bool]:
+    """Whoever goes elsewhere does not answer what was asked here, and is not held up by it."""
+    key, now = spoken.received.key, spoken.now
+    return (yield from store.steering.drop_parked(key, now, note=words.LEFT_NOTE, error="left without an answer"))
 
 
 def _told(undone: Undone | None) -> str:

@@ -1,34 +1,76 @@
 """Commands about the answer that is being worked on. They act at once, also during a turn."""
 
 from palaver.commands.registry import Performance
+from palaver.domain.access import AccessRole
 from palaver.domain.command import Command, Invocation
+from palaver.domain.session import Principal
+from palaver.engine import words
 from palaver.ports.commands import Spoken
 from palaver.ports.repositories import Store
+from palaver.ports.store import Status
 from palaver.ports.work import Steps, work
 
 __all__ = ["about_turns"]
 
 _STOP = Command(name="stop", help="stop the answer that is being worked on", example="/stop", urgent=True)
 _STATUS = Command(name="status", help="say what is going on in this conversation", example="/status", urgent=True)
+_APPROVE = Command(name="approve", help="allow what the agent asks permission for", example="/approve", urgent=True)
+_DENY = Command(name="deny", help="do not allow what the agent asks permission for", example="/deny", urgent=True)
+_NOTHING_ASKED = "Nothing waits for your permission."
 
 
 def about_turns(store: Store) -> list[Performance]:
     @work
     def stop(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
-        stopped = yield from store.steering.request_stop(spoken.received.key, spoken.now, by=spoken.principal.name)
-        return "Stopping." if stopped else "There is nothing to stop."
+        key, now, by = spoken.received.key, spoken.now, spoken.principal.name
+        if (yield from store.steering.request_stop(key, now, by=by)):
+            return "Stopping."
+        error = f"stopped by {by} instead of an answer"
+        dropped = yield from store.steering.drop_parked(key, now, note=words.STOPPED_NOTE, error=error)
+        return "Stopped; nothing was allowed." if dropped else "There is nothing to stop."
 
     @work
     def status(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
-        seen = yield from store.steering.status(spoken.received.key)
-        if seen.session is None:
-            return "There is no conversation yet: whatever you write starts one."
-        doing = f"working on an answer since {seen.running_since:%H:%M:%S} UTC" if seen.running_since else "idle"
-        title = seen.session.title or "untitled"
-        waiting = f", {seen.waiting} waiting" if seen.waiting else ""
-        return (
-            f"{title} ({seen.session.id}): {doing}{waiting}; {seen.session.counters.turns} turns, "
-            f"{seen.session.counters.input_tokens + seen.session.counters.output_tokens} tokens."
-        )
+        return _told((yield from store.steering.status(spoken.received.key, spoken.principal)))
 
-    return [Performance(_STOP, stop), Performance(_STATUS, status)]
+    @work
+    def approve(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
+        is_admin = (spoken.received.role or AccessRole.GUEST) >= AccessRole.ADMIN
+        principal = Principal.operator() if is_admin else spoken.principal
+        decided = yield from store.steering.decide(
+            spoken.received.key, spoken.now, principal, allowed=True, note=words.APPROVED_NOTE
+        )
+        return "Allowed." if decided else _NOTHING_ASKED
+
+    @work
+    def deny(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
+        decided = yield from store.steering.decide(
+            spoken.received.key, spoken.now, spoken.principal, allowed=False, note=words.DENIED_NOTE
+        )
+        return "Not allowed." if decided else _NOTHING_ASKED
+
+    return [
+        Performance(_STOP, stop),
+        Performance(_STATUS, status),
+        Performance(_APPROVE, approve),
+        Performance(_DENY, deny),
+    ]
+
+
+def _told(seen: Status) -> str:
+    session, waiting = seen.session, f", {seen.waiting} waiting" if seen.waiting else ""
+    if session is None and not (seen.running_since or seen.is_parked):
+        return "There is no conversation yet: whatever you write starts one."
+    if session is None:
+        return f"This conversation: {_doing(seen)}{waiting}."
+    tokens = session.counters.input_tokens + session.counters.output_tokens
+    return (
+        f"{session.title or 'untitled'} ({session.id}): {_doing(seen)}{waiting}; "
+        f"{session.counters.turns} turns, {tokens} tokens."
+    )
+
+
+def _doing(seen: Status) -> str:
+    if seen.is_parked:
+        return "waiting for permission, /approve or /deny"
+    return f"working on an answer since {seen.running_since:%H:%M:%S} UTC" if seen.running_since else "idle"

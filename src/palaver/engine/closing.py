@@ -14,8 +14,10 @@ from palaver.engine.answering import Outcome
 from palaver.engine.ground import Ground
 from palaver.engine.running import Running, Stop
 from palaver.engine.traces import log_broken
+from palaver.engine.waiting import through_outages
 from palaver.ports.agent import ApprovalNeeded, Failure, FailureKind, Final
 from palaver.ports.hooks import Happening, Kind
+from palaver.ports.work import Work
 
 __all__ = ["Closing"]
 
@@ -47,9 +49,10 @@ class Closing:
     async def _park(self, running: Running, needed: ApprovalNeeded) -> None:
         turns, turn, now = self.on.store.turns, running.turn, self.on.clock.now()
         call = Entry(seq=0, role=Role.ASSISTANT, at=now, calls=(needed.call,))
-        question = self._reply(running, needed.question)
+        question = self._reply(running, words.approval_question(needed.question))
         await self.on.surely(turns.append_to_turn(turn, [call]))
-        await self.on.surely(turns.halt(turn, TurnState.PARKED, now, notices=question))
+        halt = turns.halt(turn, TurnState.PARKED, now, asked=needed.call.id, notices=question)
+        await self._end(turn, halt, TurnState.PARKED)
         log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 
     async def cut_short(self, running: Running, why: Stop) -> None:
@@ -83,7 +86,7 @@ class Closing:
     async def _suspend(self, turn: Turn, notices: Sequence[Outbound]) -> None:
         now, error = self.on.clock.now(), "cut off, and not taken up again"
         settle = self.on.store.turns.settle(turn, [], notices, now, error=error, ends=EndReason.SUSPENDED)
-        await self.on.surely(settle)
+        await self._end(turn, settle, TurnState.FAILED)
 
     async def settle(
         self,
@@ -99,7 +102,7 @@ class Closing:
             running.turn, entries, replies, self.on.clock.now(), usage=usage, error=error
         )
         with self.on.meter.step("settle"):
-            await self.on.surely(settle)
+            await self._end(running.turn, settle, TurnState.FAILED if failure else TurnState.DONE)
         log.info(
             "turn settled", extra={"action": "turn.settled", "turn": running.turn.number, "failed": failure is not None}
         )
@@ -108,6 +111,15 @@ class Closing:
             self.tell(Kind.TURN_FAILED, running.turn, reason=failure.kind.value)
         else:
             self.tell(Kind.TURN_FINISHED, running.turn)
+
+    async def _end(self, turn: Turn, step: Work[object], state: TurnState) -> None:
+        """The last that is written under a fence: if it is in that state then, it was done, though nobody heard so."""
+        store = self.on.store
+        try:
+            await self.on.surely(step)
+        except StaleFence:
+            if await through_outages(lambda: store.read(store.turns.state_of(turn))) is not state:
+                raise
 
     def _reply(self, running: Running, text: str) -> list[Outbound]:
         return self.on.replies.to(

@@ -1,7 +1,7 @@
 """Scenes: everything an agent is shown of a turn, put together from one consistent state of the store."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from palaver.domain.naming import Naming
 from palaver.domain.platform import Platform
@@ -26,6 +26,7 @@ class Scene:
     homes: Sequence[Source]
     override: ModelOverride | None
     last: Received
+    approvals: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,7 @@ class Scenes:
             section=context_section(self._situation(turn, scene, platform), self.pseudonyms),
             messages=view(scene.entries, naming, shared=turn.key.shared),
             override=scene.override,
+            approvals=scene.approvals,
             meanwhile=meanwhile or nothing_meanwhile,
         )
 
@@ -87,7 +89,8 @@ def _enter(store: Store, begin: Work[Begun | Held | None]) -> Steps[tuple[Begun 
 @work
 def _look(store: Store, turn: Turn, last: Received) -> Steps[Scene]:
     session = yield from store.turns.session_of(turn)
-    return (yield from _scene(store, turn, last, session.override))
+    scene = yield from _scene(store, turn, last, session.override)
+    return replace(scene, approvals=(yield from store.steering.approvals(turn)))
 
 
 def _scene(store: Store, turn: Turn, last: Received, override: ModelOverride | None) -> Steps[Scene]:

@@ -74,13 +74,18 @@ class TurnRunner:
         """A turn that was cut off: told to the agent and gone on with, or given up and told to the people."""
         with self.on.store.listen(key_topic(turn.key)) as signal:
             signal.set()  # What was said to the turn while nobody was at work on it counts.
-            messages = await self.on.store.read(self.on.store.turns.messages(turn))
-            if takes_up and self._is_worth_it(turn):
-                note = self.closing.note(words.cut_off_note(turn.attempt))
-                await self.on.store.transact(self.on.store.turns.append_to_turn(turn, [note]))
-                await self._see_through(turn, messages, signal)
-            else:
-                await self.closing.give_up(turn, messages[-1].inbound.source)
+            turns = self.on.store.turns
+            messages = await through_outages(lambda: self.on.store.read(turns.messages(turn)))
+            try:
+                if messages and takes_up and self._is_worth_it(turn):
+                    if turn.attempt > 1:  # else it was not cut off: it asked, and was answered
+                        note = self.closing.note(words.cut_off_note(turn.attempt))
+                        await self.on.surely(turns.append_to_turn(turn, [note]))
+                    await self._see_through(turn, messages, signal)
+                else:
+                    await self.closing.give_up(turn, messages[-1].inbound.source if messages else None)
+            except StaleFence:
+                self.closing.lost(turn)
 
     def _begin(self, key: SessionKey) -> Work[Begun | Held | None]:
         now = self.on.clock.now()
@@ -225,7 +230,8 @@ class TurnRunner:
         steers = self.on.options.busy.find(running.source).value is BusyMode.STEER
         scene, running.scene = running.scene, None
         if scene is None:
-            scene = await self.on.store.read(self.scenes.scene(running.turn, running.messages))
+            look = self.scenes.scene(running.turn, running.messages)
+            scene = await through_outages(lambda: self.on.store.read(look))
         return await answering.ask(
             self.scenes.request(running.turn, scene, self._meanwhile(running) if steers else None)
         )
@@ -275,7 +281,7 @@ class TurnRunner:
         async def is_next() -> bool:
             return not await self.on.store.read(self.on.store.outbox.is_owed(first[0]))
 
-        name, limit = f"draft:{turn.number}.{turn.attempt}", self.on.options.send_limit.total_seconds()
+        name, limit = f"draft:{turn.number}", self.on.options.send_limit.total_seconds()
         return Draft(
             adapter, first[0], self.on.budget, keep=keep, may_begin=is_next, receipt=turn.draft, name=name, limit=limit
         )

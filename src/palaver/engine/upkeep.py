@@ -14,9 +14,9 @@ from palaver.engine.delivery import Deliveries
 from palaver.engine.ground import Ground
 from palaver.engine.lanes import Lanes
 from palaver.engine.turns import TurnRunner
-from palaver.engine.waiting import through_outages
+from palaver.engine.waiting import any_of, through_outages
 from palaver.ports.hooks import Happening, Kind
-from palaver.ports.store import ResetRule
+from palaver.ports.store import TURNS, ResetRule
 
 __all__ = ["Upkeep"]
 
@@ -61,10 +61,12 @@ class Upkeep:
     async def recover(self) -> None:
         """Take over what has no living owner: at the start, and again and again, since workers die at any time."""
         # Only what is found at the start can have been the cause of a crash loop.
-        await self._take_over(takes_up=await through_outages(self._starts_calmly))
-        while True:
-            await asyncio.sleep(self._pulse)
-            await self._take_over(takes_up=True)
+        with self.on.store.listen(TURNS) as woken:
+            await self._take_over(takes_up=await through_outages(self._starts_calmly))
+            while True:
+                await any_of(woken, timeout=self._pulse)
+                woken.clear()
+                await self._take_over(takes_up=True)
 
     async def _take_over(self, *, takes_up: bool) -> None:
         await through_outages(self._reclaim_sends)

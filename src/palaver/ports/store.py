@@ -24,6 +24,7 @@ __all__ = [
     "INBOX",
     "OUTBOX",
     "PEOPLE",
+    "TURNS",
     "Begun",
     "Choose",
     "Database",
@@ -48,6 +49,7 @@ T = TypeVar("T")
 INBOX = "inbox"
 OUTBOX = "outbox"
 PEOPLE = "people"
+TURNS = "turns"
 
 
 def key_topic(key: SessionKey) -> str:
@@ -148,7 +150,10 @@ class Status:
     """What is going on in a conversation."""
 
     session: Session | None = None
+    """None also where there is one that the principal may not see."""
     running_since: datetime | None = None
+    is_parked: bool = False
+    """A turn waits for somebody's permission."""
     waiting: int = 0
 
 

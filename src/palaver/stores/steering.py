@@ -1,17 +1,35 @@
-"""What is said to a turn while it runs: that it stop, and more messages."""
+"""What is said to a turn while it runs or waits: that it stop, that it may go on, and more messages."""
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 
+from palaver.domain.errors import NotAllowed, StoreError
 from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import TurnState
+from palaver.domain.session import Principal
+from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Received, Turn
-from palaver.ports.store import Choose, Signals, Status, key_topic
+from palaver.ports.store import TURNS, Choose, Signals, Status, key_topic
 from palaver.ports.work import Lock, Notify, Steps, work
-from palaver.stores.inbox import RUNNING, put_into_turn, waiting
-from palaver.stores.records import instant
-from palaver.stores.sessions import join, open_by_key, touch
-from palaver.stores.turns import write_messages
+from palaver.stores.inbox import OPEN_TURN, RUNNING, put_into_turn, waiting
+from palaver.stores.records import SESSION_COLUMNS, from_json, instant, json_text, session_of
+from palaver.stores.sessions import join, touch
+from palaver.stores.turns import append_to_turn, halt, resume, settle, write_messages
+from palaver.stores.visibility import visible_to
 
-__all__ = ["keep_draft", "request_stop", "signals", "status", "steer"]
+__all__ = [
+    "approvals",
+    "decide",
+    "drop_parked",
+    "is_parked",
+    "keep_draft",
+    "request_stop",
+    "signals",
+    "status",
+    "steer",
+]
+
+_PARKED = f"state IN {OPEN_TURN} AND state = 'parked'"
 
 
 @work
@@ -23,6 +41,65 @@ def request_stop(key: SessionKey, now: datetime, *, by: str) -> Steps[bool]:
     )
     yield Notify(key_topic(key))
     return bool(rows)
+
+
+@work
+def is_parked(key: SessionKey) -> Steps[bool]:
+    return bool((yield f"SELECT 1 FROM turns WHERE key = ? AND {_PARKED}", (key.text,)))
+
+
+@work
+def decide(key: SessionKey, now: datetime, principal: Principal, *, allowed: bool, note: str) -> Steps[bool]:
+    """Answer what a parked turn asks: whoever takes it up next goes on with that. False where none asks.
+
+    Only whoever the turn answers may allow it, or who sees everything; anybody may deny.
+    """
+    yield Lock(key.text)
+    rows = yield f"SELECT no, asked, approvals, identity FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
+    if not rows:
+        return False
+    number, asked, known, identity = rows[0]
+    if allowed and not (principal.sees_all or identity is None or identity in principal.identities):
+        raise NotAllowed("To allow what somebody else was asked", "admin")
+    turn = yield from _taken(number, now)
+    yield from append_to_turn(turn, [_note(note, now)])
+    yield from halt(turn, TurnState.INTERRUPTED, now)
+    # What a person had to think about is no attempt that failed, and the answer does not take the question's place.
+    yield (
+        "UPDATE turns SET approvals = ?, asked = NULL, attempt = 0, draft = NULL WHERE no = ?",
+        (json_text({**from_json(known or "{}"), **({asked: allowed} if asked else {})}), number),
+    )
+    yield Notify(TURNS)
+    return True
+
+
+def _taken(number: int, now: datetime) -> Steps[Turn]:
+    turn = yield from resume(number, "nobody", now, timedelta())
+    if turn is None:
+        raise StoreError("a parked turn was taken up while its conversation was held")
+    return turn
+
+
+def _note(text: str, now: datetime) -> Entry:
+    return Entry(seq=0, role=Role.NOTE, at=now, text=text)
+
+
+@work
+def drop_parked(key: SessionKey, now: datetime, *, note: str, error: str) -> Steps[bool]:
+    """End a turn that waits for permission; False where none does."""
+    yield Lock(key.text)
+    rows = yield f"SELECT no FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
+    if rows:
+        turn = yield from _taken(rows[0][0], now)
+        yield from settle(turn, [_note(note, now)], [], now, error=error)
+    return bool(rows)
+
+
+@work
+def approvals(turn: Turn) -> Steps[Mapping[str, bool]]:
+    """What was said to the calls of a turn that needed permission."""
+    rows = yield "SELECT approvals FROM turns WHERE no = ?", (turn.number,)
+    return from_json(rows[0][0] or "{}")
 
 
 @work
@@ -53,10 +130,16 @@ def keep_draft(turn: Turn, receipt: str) -> Steps[None]:
 
 
 @work
-def status(key: SessionKey) -> Steps[Status]:
+def status(key: SessionKey, principal: Principal) -> Steps[Status]:
     """What is going on in a conversation. Looking changes nothing."""
-    session = yield from open_by_key(key)
+    seen = visible_to(principal)
+    found = yield (
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key = ? AND s.ended IS NULL AND {seen.sql}",
+        (key.text, *seen.values),
+    )
+    session = session_of(found[0]) if found else None
     running = yield f"SELECT started FROM turns WHERE key = ? AND {RUNNING}", (key.text,)
     waits = yield "SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting'", (key.text,)
     since = instant(running[0][0]) if running else None
-    return Status(session=session, running_since=since, waiting=waits[0][0])
+    parked = yield from is_parked(key)
+    return Status(session=session, running_since=since, is_parked=parked, waiting=waits[0][0])

@@ -31,6 +31,7 @@ __all__ = [
     "resume",
     "session_of",
     "settle",
+    "state_of",
     "write_messages",
 ]
 
@@ -162,10 +163,10 @@ def append_to_turn(turn: Turn, entries: Sequence[Entry]) -> Work[int]:
 @work
 def _append(turn: Turn, entries: Sequence[Prepared]) -> Steps[int]:
     last = yield (
-        "SELECT e.id, e.body FROM sessions s JOIN entries e ON e.id = s.no * ? + s.next_seq - 1 WHERE s.no = ?",
-        (SEQS, turn.session_number),
+        "SELECT id, body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? ORDER BY id DESC LIMIT 1",
+        (turn.session_number * SEQS, (turn.session_number + 1) * SEQS, turn.number),
     )
-    # Nobody else writes here while the turn runs, and no two entries have the same moment and the same words.
+    # Nobody else writes for the turn while it runs, and no two entries have the same moment and the same words.
     if entries and last and bytes(last[0][1]) == entries[-1].placed(last[0][0] % SEQS):
         return last[0][0] % SEQS - len(entries) + 1
     return (yield from _write(turn, entries))
@@ -235,16 +236,25 @@ def _tokens(usage: Usage) -> tuple[int, int, int]:
 
 @work
 def halt(
-    turn: Turn, state: TurnState, now: datetime, *, error: str | None = None, notices: Sequence[Outbound] = ()
+    turn: Turn,
+    state: TurnState,
+    now: datetime,
+    *,
+    error: str | None = None,
+    asked: str | None = None,
+    notices: Sequence[Outbound] = (),
 ) -> Steps[None]:
-    """Park a turn or mark it interrupted; its messages stay with it until it is taken up again."""
+    """Park a turn or mark it interrupted; its messages stay with it until it is taken up again.
+
+    A parked turn names the call it asks permission for.
+    """
     rows = yield (
-        "UPDATE turns SET state = ?, halted = ?, error = ? WHERE no = ? AND fence = ? AND state = 'running'"
+        "UPDATE turns SET state = ?, halted = ?, error = ?, asked = ? WHERE no = ? AND fence = ? AND state = 'running'"
         " RETURNING no",
-        (advance(turn.state, state).value, micros(now), error, turn.number, turn.fence),
+        (advance(turn.state, state).value, micros(now), error, asked, turn.number, turn.fence),
     )
     _refuse_stale(turn, rows)
-    yield from outbox.owe_all(notices, f"halt:{turn.number}:{turn.attempt}", now)
+    yield from outbox.owe_all(notices, f"halt:{turn.number}:{turn.fence}", now)
 
 
 _TAKE = "UPDATE turns SET state = 'running', attempt = attempt + 1, fence = fence + 1, worker = ?, lease_until = ?"
@@ -313,6 +323,13 @@ def messages(turn: Turn) -> Steps[list[Received]]:
         (turn.number, turn.fence),
     )
     return [received_of(row) for row in rows]
+
+
+@work
+def state_of(turn: Turn) -> Steps[TurnState | None]:
+    """What has become of a turn under this fence; None if somebody else has taken it over since."""
+    rows = yield "SELECT state FROM turns WHERE no = ? AND fence = ?", (turn.number, turn.fence)
+    return TurnState(rows[0][0]) if rows else None
 
 
 @work

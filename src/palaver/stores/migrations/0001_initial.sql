@@ -110,6 +110,9 @@ CREATE TABLE turns (
   halted @int,
   stop TEXT,
   draft TEXT,
+  -- The call that a parked turn needs permission for, and what was said to the calls before it.
+  asked TEXT,
+  approvals TEXT,
   identity TEXT,
   model TEXT,
   input_tokens @int NOT NULL DEFAULT 0,
