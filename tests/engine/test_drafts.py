@@ -7,6 +7,8 @@ from palaver.domain.turn import Outbound
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import Limits
+from palaver.ports.work import Steps, work
+from tests.engine.agents import Slow
 from tests.engine.gateway import running
 
 
@@ -31,4 +33,26 @@ async def test_every_answer_grows_in_a_message_of_its_own(tmp_path: Path) -> Non
             await chat.say(alice, f"number {number}")
             await chat.hears(f"You said: number {number}")
     assert [message.text for message in chat.shown] == [f"You said: number {number}" for number in range(3)]
-    assert adapter.keys == ["draft:1.1", "draft:2.1", "draft:3.1"]
+    assert adapter.keys == ["draft:1", "draft:2", "draft:3"]
+
+
+async def test_a_turn_that_is_taken_up_again_goes_on_in_the_same_message(tmp_path: Path) -> None:
+    """Also if nobody wrote down which it was: the platform knows it by the name of the turn."""
+    world, agent = World(repeats_safely=True), Slow(first_word="well")
+    adapter = Noting(world)
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter]) as here:
+        await chat.say(alice, "hello")
+        await chat.hears("well")
+        await here.store.transact(_forget_draft())
+    agent.go.set()
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter], worker="w2") as here:
+        await chat.hears("answer to")
+        await here.settled()
+        assert set(adapter.keys) <= {"draft:1", "palaver:1024"}
+
+
+@work
+def _forget_draft() -> Steps[None]:
+    yield "UPDATE turns SET draft = NULL", ()

@@ -260,3 +260,14 @@ async def test_an_entry_that_is_written_again_after_a_lost_answer_stands_once(wo
     other = turns.append_to_turn(begun.turn, [answer("two", at=NOON.replace(second=1))])
     await world.store.transact(other)
     assert await world.texts(begun.turn.session) == ["question", "one", "two", "two"]
+
+
+async def test_it_stands_once_also_if_something_else_was_written_into_the_session_meanwhile(world: World) -> None:
+    await world.say("question")
+    begun = await world.begin()
+    assert begun
+    step = turns.append_to_turn(begun.turn, [answer("one")])
+    seq = await world.store.transact(step)
+    assert await world.store.transact(transcript.add(key_of(dm()), answer("the news")))
+    assert await world.store.transact(step) == seq
+    assert await world.texts(begun.turn.session) == ["question", "one", "the news"]

@@ -6,15 +6,16 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
+from typing import TypeVar
 
-from palaver.domain.errors import StaleFence
+from palaver.domain.errors import StaleFence, StoreError
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import OutboxState
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Delivery, Outbound
 from palaver.engine import words
 from palaver.engine.ground import Ground
-from palaver.engine.traces import log_broken
+from palaver.engine.traces import log_broken, log_if_broken
 from palaver.engine.waiting import any_of, through_outages
 from palaver.ports.adapter import (
     Adapter,
@@ -28,7 +29,7 @@ from palaver.ports.adapter import (
 )
 from palaver.ports.hooks import Happening, Kind
 from palaver.ports.store import OUTBOX
-from palaver.ports.work import Steps, work
+from palaver.ports.work import Steps, Work, work
 
 __all__ = ["Deliveries"]
 
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE = 300.0
 _AWAY_PAUSE = 1.0
+_AGAIN = 1.0
+
+T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
@@ -100,6 +104,7 @@ class Deliveries:
         return self.on.options.lease + self.on.options.send_limit
 
     def _done(self, task: "asyncio.Task[None]") -> None:
+        log_if_broken(log, "a send broke", {"action": "send.broke"}, task)
         self._sending.discard(task)
         self._freed.set()
 
@@ -178,7 +183,7 @@ class Deliveries:
         else:
             # Not before this is written: sent again, a message of its own is seen twice, an edit is not.
             detach = self.on.store.outbox.detach(delivery, self.on.worker, self.on.clock.now(), error=error)
-            await self.on.surely(detach)
+            await self._surely(detach)
 
     async def _again(self, delivery: Delivery, error: str, after: float) -> None:
         """Later, with growing pauses and some chance, until patience ends."""
@@ -210,14 +215,18 @@ class Deliveries:
         due: datetime | None = None,
     ) -> None:
         step = self.on.store.outbox.settle_send(delivery, self.on.worker, state, receipt=receipt, error=error, due=due)
-        await self.on.surely(step)
+        await self._surely(step)
         log.info("send %s", state.value, extra={"action": "send.settled", "delivery": delivery.number})
         if state is OutboxState.DEAD:
             self.on.meter.count("sends_dead")
 
     async def _arrived(self, delivery: Delivery, receipt: str) -> None:
         now = self.on.clock.now()
-        await self.on.surely(self._arrive(delivery, receipt, now))
+        try:
+            await self._surely(self._arrive(delivery, receipt, now))
+        except StaleFence:
+            if not await through_outages(lambda: self._has_arrived(delivery, receipt)):
+                raise
         log.info("send delivered", extra={"action": "send.settled", "delivery": delivery.number})
         self.on.happenings.tell(
             Happening(kind=Kind.MESSAGE_DELIVERED, at=now, delivery=delivery.number, turn=delivery.turn)
@@ -233,18 +242,35 @@ class Deliveries:
             entry = Entry(seq=0, role=Role.ASSISTANT, at=now, text=outbound.text, message_id=receipt)
             yield from store.transcripts.add(SessionKey.parse(outbound.mirror), entry)
 
+    async def _has_arrived(self, delivery: Delivery, receipt: str) -> bool:
+        """Whether this is what is written down, though nobody heard that it was."""
+        found = await self.on.store.read(self.on.store.outbox.get_delivery(delivery.number))
+        mine = OutboxState.DELIVERED, delivery.attempts, receipt
+        return found is not None and (found.state, found.attempts, found.receipt) == mine
+
+    async def _surely(self, step: Work[T]) -> T:
+        """What became of a send is written down, or somebody else has taken it over: else it would be sent again."""
+        while True:
+            try:
+                return await self.on.surely(step)
+            except StaleFence:
+                raise
+            except StoreError as error:
+                log_broken(log, "the store refused a settled send", error, {"action": "send.unsettled"})
+            await asyncio.sleep(_AGAIN)
+
     async def _unclear(self, delivery: Delivery, error: str) -> None:
         safe = self.is_safe(delivery.outbound) and self._has_patience(delivery)
         due = self._later(self._pause(delivery))
         step = self.on.store.outbox.unclear(delivery, self.on.worker, due, safe=safe, error=error)
-        await self.on.surely(step)
+        await self._surely(step)
         self.on.meter.count("sends_unclear")
         log.warning("send unclear", extra={"action": "send.unclear", "delivery": delivery.number})
 
     async def _gone(self, delivery: Delivery, error: str) -> None:
         """The chat is gone: that is remembered, and told to the owner at home, once."""
         step = self._bury(delivery, error, self.on.clock.now())
-        await self.on.surely(step)
+        await self._surely(step)
         self.on.meter.count("sends_dead")
         log.warning("chat gone", extra={"action": "send.gone", "delivery": delivery.number})
 

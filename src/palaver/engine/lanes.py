@@ -39,9 +39,8 @@ class Lanes:
                 await any_of(arrived, self._freed, timeout=self._patience())
 
     def start(self, key: SessionKey, body: Body) -> None:
-        """Work on a conversation whose turn was taken over."""
-        if key not in self._lanes:
-            self._begin(key, body)
+        """Work on a conversation whose turn was taken over, after what is done there already."""
+        self._begin(key, body, after=self._lanes.get(key))
 
     async def drain(self) -> None:
         """Until every lane is free."""
@@ -79,11 +78,13 @@ class Lanes:
         for key in ready[:free]:
             self._begin(key, lambda key=key: self._take(key))
 
-    def _begin(self, key: SessionKey, body: Body) -> None:
-        self._lanes[key] = asyncio.create_task(self._work(key, body), name=f"lane {key.text}")
+    def _begin(self, key: SessionKey, body: Body, *, after: "asyncio.Task[None] | None" = None) -> None:
+        self._lanes[key] = asyncio.create_task(self._work(key, body, after), name=f"lane {key.text}")
 
-    async def _work(self, key: SessionKey, body: Body) -> None:
+    async def _work(self, key: SessionKey, body: Body, after: "asyncio.Task[None] | None") -> None:
         try:
+            if after is not None:
+                await asyncio.wait({after})
             until = await body()
             if until is not None:
                 self._later[key] = until
@@ -92,7 +93,8 @@ class Lanes:
             log_broken(log, "a lane broke", error, {"action": "lane.broke", "key": key.text})
             self._later[key] = self._on.clock.now() + self._on.options.lease
         finally:
-            del self._lanes[key]
+            if self._lanes[key] is asyncio.current_task():
+                del self._lanes[key]
             self._freed.set()
 
     def _patience(self) -> float:

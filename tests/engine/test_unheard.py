@@ -1,0 +1,165 @@
+"""What the store refused, or did without saying so, is neither lost nor done twice nor taken for somebody else's."""
+
+import asyncio
+import logging
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.errors import StoreError, StoreUnavailable
+from palaver.domain.key import derive_key
+from palaver.domain.scope import Scope
+from palaver.domain.source import Source
+from palaver.platforms.kit.world import World
+from palaver.ports.hooks import Kind
+from palaver.ports.work import Steps, work
+from tests.engine.agents import Slow
+from tests.engine.gateway import Bench, running, until
+from tests.engine.trouble import trouble
+
+SETTLED, SENT = "UPDATE turns SET state = ?, ended", "UPDATE outbox SET state = ?, receipt"
+OUTAGE, FULL = StoreUnavailable("it is not known whether it happened"), StoreError("disk full")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaver.engine.delivery._AGAIN", 0.01)
+    monkeypatch.setattr("palaver.engine.turns._LOOK_AGAIN", 0.01)
+
+
+def _kinds(here: Bench) -> list[Kind]:
+    return [happening.kind for happening in here.happened]
+
+
+@pytest.mark.parametrize("statement", [SETTLED, SENT])
+async def test_what_was_written_though_nobody_heard_so_is_not_taken_for_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, statement: str
+) -> None:
+    async with running(tmp_path / "p.db") as here:
+        happened = trouble(monkeypatch, here.store, "transact", statement, OUTAGE, done=True)
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await until(lambda: {Kind.TURN_FINISHED, Kind.MESSAGE_DELIVERED} <= set(_kinds(here)))
+        await here.settled()
+        assert happened()
+        assert [message.text for message in chat.shown] == ["You said: hello"]
+        assert await here.texts() == ["this person talks to you for the first time", "hello", "You said: hello"]
+    assert "taken over" not in caplog.text
+
+
+async def test_a_turn_that_was_parked_though_nobody_heard_so_is_not_taken_for_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path / "p.db") as here:
+        happened = trouble(monkeypatch, here.store, "transact", "SET state = ?, halted", OUTAGE, done=True)
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "!approve")
+        await until(lambda: len(chat.shown) == 1)
+        await here.settled()
+        assert happened()
+        assert await here.rows("SELECT state, attempt FROM turns") == [("parked", 1)]
+    assert "taken over" not in caplog.text
+
+
+async def test_a_send_that_the_store_refused_to_settle_is_not_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = timedelta(seconds=0.3)
+    async with running(tmp_path / "p.db", lease=short, send_limit=short) as here:
+        happened = trouble(monkeypatch, here.store, "transact", SENT, FULL)
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears("hello")
+        await here.settled()
+        assert happened()
+        assert [message.text for message in chat.shown] == ["You said: hello"]
+        assert await here.rows("SELECT state, attempts FROM outbox") == [("delivered", 1)]
+
+
+async def test_a_send_that_breaks_is_not_broken_unseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with running(tmp_path / "p.db") as here:
+        monkeypatch.setattr("palaver.engine.delivery.Deliveries._has_its_turn", None)
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await until(lambda: "a send broke" in caplog.text)
+
+
+async def test_who_says_stop_is_heard_also_after_the_store_refused_to_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Slow()
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await until(lambda: bool(agent.requests))
+        happened = trouble(monkeypatch, here.store, "read", "SELECT stop FROM turns", FULL)
+        await chat.say(alice, "/stop")
+        await here.settled()
+        assert happened()
+
+
+@pytest.mark.parametrize(
+    ("how", "statement"), [("read", "FROM inbox i JOIN turns"), ("transact", "FROM entries WHERE id >=")]
+)
+async def test_an_outage_during_a_takeover_spends_no_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, statement: str
+) -> None:
+    world, agent = World(), Slow()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(tmp_path / "p.db", world, agent=agent):
+        await chat.say(alice, "hello")
+        await until(lambda: bool(agent.requests))
+    agent.go.set()
+    async with running(tmp_path / "p.db", world, agent=agent, worker="w2") as here:
+        happened = trouble(monkeypatch, here.store, "read" if how == "read" else "transact", statement, OUTAGE)
+        await chat.hears("answer to")
+        assert happened()
+        assert [request.attempt for request in agent.requests] == [1, 2]
+
+
+@work
+def _forget() -> Steps[None]:
+    yield "UPDATE inbox SET turn_no = NULL, state = 'done'", ()
+
+
+async def test_a_turn_whose_messages_are_gone_ends(tmp_path: Path) -> None:
+    world, agent = World(), Slow()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(tmp_path / "p.db", world, agent=agent) as here:
+        await chat.say(alice, "hello")
+        await until(lambda: bool(agent.requests))
+        await here.store.transact(_forget())
+    async with running(tmp_path / "p.db", world, agent=agent, worker="w2") as here:
+        await here.settled()
+        assert await here.rows("SELECT state, attempt FROM turns") == [("failed", 2)]
+
+
+async def test_a_turn_that_is_taken_over_comes_after_what_is_done_in_its_conversation(tmp_path: Path) -> None:
+    done: list[str] = []
+    async with running(tmp_path / "p.db") as here:
+        lanes = here.engine._lanes  # pyright: ignore[reportPrivateUsage]
+        key = derive_key(Source(platform="fake", account="bot", chat_id="7", user_id="7"), Scope())
+
+        async def first() -> None:
+            await asyncio.sleep(0.05)
+            done.append("first")
+
+        async def second() -> None:
+            done.append("second")
+
+        lanes.start(key, first)
+        lanes.start(key, second)
+        await lanes.drain()
+        assert done == ["first", "second"]
+        assert not lanes.running
