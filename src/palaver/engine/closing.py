@@ -49,9 +49,10 @@ class Closing:
     async def _park(self, running: Running, needed: ApprovalNeeded) -> None:
         turns, turn, now = self.on.store.turns, running.turn, self.on.clock.now()
         call = Entry(seq=0, role=Role.ASSISTANT, at=now, calls=(needed.call,))
-        question = self._reply(running, needed.question)
+        question = self._reply(running, words.approval_question(needed.question))
         await self.on.surely(turns.append_to_turn(turn, [call]))
-        await self._end(turn, turns.halt(turn, TurnState.PARKED, now, notices=question), TurnState.PARKED)
+        halt = turns.halt(turn, TurnState.PARKED, now, asked=needed.call.id, notices=question)
+        await self._end(turn, halt, TurnState.PARKED)
         log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 
     async def cut_short(self, running: Running, why: Stop) -> None:

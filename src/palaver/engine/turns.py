@@ -78,8 +78,9 @@ class TurnRunner:
             messages = await through_outages(lambda: self.on.store.read(turns.messages(turn)))
             try:
                 if messages and takes_up and self._is_worth_it(turn):
-                    note = self.closing.note(words.cut_off_note(turn.attempt))
-                    await self.on.surely(turns.append_to_turn(turn, [note]))
+                    if turn.attempt > 1:  # else it was not cut off: it asked, and was answered
+                        note = self.closing.note(words.cut_off_note(turn.attempt))
+                        await self.on.surely(turns.append_to_turn(turn, [note]))
                     await self._see_through(turn, messages, signal)
                 else:
                     await self.closing.give_up(turn, messages[-1].inbound.source if messages else None)

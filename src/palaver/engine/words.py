@@ -4,15 +4,19 @@ from palaver.domain.busy import BusyMode
 from palaver.domain.lifecycle import EndReason
 
 __all__ = [
+    "APPROVED_NOTE",
     "CUT",
+    "DENIED_NOTE",
     "FAILED_NOTE",
     "FIRST_CONTACT_NOTE",
     "GIVEN_UP",
+    "LEFT_NOTE",
     "MAY_BE_DUPLICATE",
     "SORRY",
     "STOPPED_NOTE",
     "TOO_LONG",
     "TOO_LONG_NOTE",
+    "approval_question",
     "busy_notice",
     "cut_off_note",
     "gone_notice",
@@ -31,6 +35,9 @@ MAY_BE_DUPLICATE = "(may be a duplicate)"
 STOPPED_NOTE = "your last answer was stopped by the user; what you had said so far stands above"
 FAILED_NOTE = "your last answer failed; the user was asked to try again"
 TOO_LONG_NOTE = "your last answer was stopped, it took too long"
+APPROVED_NOTE = "the user has allowed the call you asked about"
+DENIED_NOTE = "the user has not allowed the call you asked about; do without it"
+LEFT_NOTE = "the user left without answering what you asked; nothing was allowed"
 FIRST_CONTACT_NOTE = "this person talks to you for the first time"
 
 _REASONS = {
@@ -50,6 +57,10 @@ def reset_notice(reason: EndReason) -> str:
         f"This is a fresh conversation, because {_REASONS[reason]}. "
         "/back returns to the one before, /resume lists earlier ones."
     )
+
+
+def approval_question(question: str) -> str:
+    return f"{question}\n/approve allows it, /deny does not."
 
 
 def cut_off_note(attempt: int) -> str:

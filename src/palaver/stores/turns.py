@@ -236,16 +236,25 @@ def _tokens(usage: Usage) -> tuple[int, int, int]:
 
 @work
 def halt(
-    turn: Turn, state: TurnState, now: datetime, *, error: str | None = None, notices: Sequence[Outbound] = ()
+    turn: Turn,
+    state: TurnState,
+    now: datetime,
+    *,
+    error: str | None = None,
+    asked: str | None = None,
+    notices: Sequence[Outbound] = (),
 ) -> Steps[None]:
-    """Park a turn or mark it interrupted; its messages stay with it until it is taken up again."""
+    """Park a turn or mark it interrupted; its messages stay with it until it is taken up again.
+
+    A parked turn names the call it asks permission for.
+    """
     rows = yield (
-        "UPDATE turns SET state = ?, halted = ?, error = ? WHERE no = ? AND fence = ? AND state = 'running'"
+        "UPDATE turns SET state = ?, halted = ?, error = ?, asked = ? WHERE no = ? AND fence = ? AND state = 'running'"
         " RETURNING no",
-        (advance(turn.state, state).value, micros(now), error, turn.number, turn.fence),
+        (advance(turn.state, state).value, micros(now), error, asked, turn.number, turn.fence),
     )
     _refuse_stale(turn, rows)
-    yield from outbox.owe_all(notices, f"halt:{turn.number}:{turn.attempt}", now)
+    yield from outbox.owe_all(notices, f"halt:{turn.number}:{turn.fence}", now)
 
 
 _TAKE = "UPDATE turns SET state = 'running', attempt = attempt + 1, fence = fence + 1, worker = ?, lease_until = ?"
