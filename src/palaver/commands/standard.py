@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from palaver.commands.moving import moving
+from palaver.commands.places import about_places
 from palaver.commands.registry import Performance, Registry
 from palaver.commands.turns import about_turns
 from palaver.domain.command import Arg, Command, Invocation
@@ -23,7 +24,7 @@ _HELP = Command(
 
 
 def standard_commands(store: Store) -> Registry:
-    performances = [*moving(store), *about_turns(store)]
+    performances = [*moving(store), *about_turns(store), *about_places(store)]
     table: dict[str, Command] = {}
 
     @work

@@ -15,7 +15,7 @@ from palaver.ports.store import Opened, Opening, OperationKind, ResetRule
 from palaver.ports.work import Lock, Row, Steps, work
 from palaver.stores import operations
 from palaver.stores.records import SESSION_COLUMNS, instant, json_text, micros, session_of, source_text
-from palaver.stores.visibility import find, get, get_visible
+from palaver.stores.visibility import find, get, get_visible, recent
 
 __all__ = [
     "ENDED_BY_ITSELF",
@@ -30,6 +30,7 @@ __all__ = [
     "new_id",
     "open_by_key",
     "open_session",
+    "recent",
     "refuse_busy",
     "rename",
     "reopen",

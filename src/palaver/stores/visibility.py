@@ -8,7 +8,7 @@ from palaver.domain.title import lineage, newest_of_lineage
 from palaver.ports.work import Row, Steps, Value, work
 from palaver.stores.records import SESSION_COLUMNS, session_of
 
-__all__ = ["Filter", "find", "get", "get_visible", "visible_to"]
+__all__ = ["Filter", "find", "get", "get_visible", "recent", "visible_to"]
 
 
 @work
@@ -44,6 +44,18 @@ def get_visible(session: str, principal: Principal) -> Steps[Session]:
     if not rows:
         raise NotFound("session", session)
     return session_of(rows[0])
+
+
+@work
+def recent(principal: Principal, limit: int) -> Steps[list[Session]]:
+    """The titled sessions, the one used last in front."""
+    seen = visible_to(principal)
+    rows = yield (
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.title IS NOT NULL AND {seen.sql}"
+        " ORDER BY s.last_active DESC, s.no DESC LIMIT ?",
+        (*seen.values, limit),
+    )
+    return [session_of(row) for row in rows]
 
 
 _SHORTEST_PREFIX = 4
