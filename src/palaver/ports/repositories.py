@@ -66,9 +66,7 @@ class Sessions(Protocol):
         """By id, by a prefix of the id that fits one session, or by title: the newest of exactly that lineage."""
         ...
 
-    def recent(self, principal: Principal, limit: int) -> Work[list[Session]]:
-        """The titled sessions, the one used last in front."""
-        ...
+    def recent(self, principal: Principal, limit: int) -> Work[list[Session]]: ...
 
     def reset(
         self, key: SessionKey, source: Source, now: datetime, *, by: str, title: str | None = None
