@@ -150,6 +150,9 @@ class SqliteDatabase:
         self._open_readers: list[sqlite3.Connection] = []
         self._checkpoints = ThreadPoolExecutor(1, thread_name_prefix="palaver-checkpoint")
         self._db = connect(path)
+        # Before anything is written, so that the log begins anew: who is killed again and again never comes to another.
+        if self._has_long_log():
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         self._file = _identity(path)
         self._batches = 0
         self._closed = False
@@ -292,11 +295,12 @@ class SqliteDatabase:
 
     def _checkpoint_when_due(self) -> None:
         self._batches += 1
-        if self._batches % _CHECKPOINT_EVERY:
-            return
-        wal = self.path.with_name(self.path.name + "-wal")
-        if wal.exists() and wal.stat().st_size > _CHECKPOINT_AT:
+        if self._batches % _CHECKPOINT_EVERY == 0 and self._has_long_log():
             self._checkpoints.submit(self._checkpoint)
+
+    def _has_long_log(self) -> bool:
+        wal = self.path.with_name(self.path.name + "-wal")
+        return wal.exists() and wal.stat().st_size > _CHECKPOINT_AT
 
     def _checkpoint(self) -> None:
         db = connect(self.path)
