@@ -90,6 +90,27 @@ def test_a_line_that_is_too_long_keeps_no_other_from_being_said(place: Place) ->
     assert done.stderr.startswith("palaver: line 2: A message cannot be that long")
 
 
+@pytest.mark.parametrize("kilobytes", [8, 64, 200])
+def test_on_a_full_disk_one_sentence_is_said(place: Place, kilobytes: int) -> None:
+    limited = f"ulimit -f {kilobytes}; trap '' XFSZ; exec {sys.executable} -m palaver chat -m hi"
+    done = subprocess.run(
+        ["/bin/bash", "-c", limited],
+        env=place.environment,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 75
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_store_of_no_known_kind_is_refused_though_nothing_is_said(place: Place) -> None:
+    done = place.run("chat", "--store", "mysql://x")
+    assert done.returncode == 2
+    assert "Unknown store" in done.stderr
+
+
 def test_without_input_there_is_nothing_to_answer(place: Place) -> None:
     assert place.run("chat").returncode == 0
     closed = subprocess.run(

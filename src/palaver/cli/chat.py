@@ -9,19 +9,20 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli.hosting import Host
+from palaver.cli.hosting import GatewayBroke, Host
 from palaver.cli.output import complain
 from palaver.cli.place import StoreOption
-from palaver.cli.up import TEMPORARY, configuration
+from palaver.cli.up import INTERNAL, TEMPORARY, configuration
 from palaver.config.model import Config
-from palaver.domain.errors import BadArgument, StoreInUse, StoreUnavailable
-from palaver.platforms.terminal.client import Client, Screen
+from palaver.domain.errors import BadArgument, PalaverError, StoreInUse, StoreUnavailable
+from palaver.platforms.terminal.client import Client, GatewayFails, Screen
 from palaver.platforms.terminal.pipe import PipeScreen, lines, say_all, say_one
 from palaver.platforms.terminal.screen import LiveScreen
 
 __all__ = ["EXAMPLES", "app", "chat"]
 
 EXAMPLES = {"chat": 'palaver chat -m "What is on today?"'}
+_FAILED = 1
 _WRONG_INPUT = 2
 _INTERRUPTED = 130
 _LONGEST_NAME = 100
@@ -46,8 +47,16 @@ def chat(*, chat: Chat = "main", message: Message = None, store: StoreOption = N
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(_INTERRUPTED) from None
     except (StoreInUse, StoreUnavailable) as error:
-        complain(str(error), as_json=False)
-        raise typer.Exit(TEMPORARY) from error
+        raise _left(error, TEMPORARY) from error
+    except GatewayFails as error:
+        raise _left(error, TEMPORARY if error.passes else _FAILED) from error
+    except GatewayBroke as error:
+        raise _left(error, INTERNAL) from error
+
+
+def _left(error: PalaverError, code: int) -> typer.Exit:
+    complain(str(error), as_json=False)
+    return typer.Exit(code)
 
 
 async def _talk(config: Config, name: str, message: str | None) -> None:
@@ -59,10 +68,10 @@ async def _talk(config: Config, name: str, message: str | None) -> None:
         if is_live:
             await _live(host, config, name)
         else:
-            await _through(_client(host, name, PipeScreen(sys.stdout), alone=True), message)
+            await _through(host, _client(host, name, PipeScreen(sys.stdout), alone=True), message)
 
 
-async def _through(client: Client, message: str | None) -> None:
+async def _through(host: Host, client: Client, message: str | None) -> None:
     """One message, or every line of standard input."""
 
     async def talk() -> None:
@@ -71,7 +80,7 @@ async def _through(client: Client, message: str | None) -> None:
         elif not await say_all(client, lines(), sys.stderr):
             raise typer.Exit(_WRONG_INPUT)
 
-    await _while_connected(client, talk())
+    await _while_connected(host, client, talk())
 
 
 async def _live(host: Host, config: Config, name: str) -> None:
@@ -83,7 +92,7 @@ async def _live(host: Host, config: Config, name: str) -> None:
 
     screen = LiveScreen(config.data_dir / "history", interrupt)
     client = _client(host, name, screen)
-    await _while_connected(client, _say(client, screen.lines()))
+    await _while_connected(host, client, _say(client, screen.lines()))
 
 
 def _client(host: Host, name: str, screen: Screen, *, alone: bool = False) -> Client:
@@ -95,9 +104,9 @@ async def _say(client: Client, typed: AsyncIterable[str]) -> None:
         client.say(line)
 
 
-async def _while_connected(client: Client, talk: Coroutine[None, None, None]) -> None:
-    """Until the talk is over, or there is no way to any gateway."""
-    tasks = {asyncio.create_task(client.run()), asyncio.create_task(talk)}
+async def _while_connected(host: Host, client: Client, talk: Coroutine[None, None, None]) -> None:
+    """Until the talk is over, or there is no way to any gateway, or none that can work."""
+    tasks = {asyncio.create_task(each) for each in (client.run(), talk, host.outage())}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

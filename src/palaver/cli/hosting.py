@@ -5,22 +5,54 @@ import logging
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from logging.handlers import RotatingFileHandler
-from typing import Self
+from pathlib import Path
+from typing import Self, cast
 
 from palaver.config.model import Config
-from palaver.domain.errors import StoreInUse
+from palaver.domain.errors import PalaverError, StoreInUse, StoreUnavailable
 from palaver.gateway import Gateway, terminal_socket
 from palaver.observing.logs import HumanFormat
 from palaver.platforms.terminal.socket import Streams, dial
 
-__all__ = ["Host"]
+__all__ = ["GatewayBroke", "Host"]
+
+log = logging.getLogger(__name__)
 
 _GRACE = 15.0
 """Seconds in which a gateway that went away may come back before another takes its place."""
 _PATIENCE = 10.0
 """Seconds in which a gateway that owns the store must answer."""
+_LEAVING = 5.0
+"""Seconds in which a gateway of its own may end in good order; with a store that does not answer it cannot."""
 _PAUSE = 0.02
 _LONGEST_LOG = 1_000_000
+
+
+class GatewayBroke(PalaverError):
+    """A mistake of ours, in the gateway of this process."""
+
+
+class _Log(RotatingFileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name in logging
+        """A log that cannot be written, on a full disk, is no reason to disturb the conversation."""
+
+
+class _Outages(logging.Handler):
+    """Tells of a store that has not answered the gateway of this process for a while."""
+
+    def __init__(self, lasting: "asyncio.Future[str]") -> None:
+        super().__init__(logging.WARNING)
+        self._lasting = lasting
+        self._first = self._last = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "action", None) != "store.unavailable":
+            return
+        if record.created - self._last > _PATIENCE:
+            self._first = record.created
+        self._last = record.created
+        if self._last - self._first > _PATIENCE / 2 and not self._lasting.done():
+            self._lasting.set_result(record.getMessage())
 
 
 class Host:
@@ -35,6 +67,7 @@ class Host:
         self._serving: asyncio.Task[bool] | None = None
         self._was_there = False
         self._log = ExitStack()
+        self._lasting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> Self:
         return self
@@ -42,8 +75,15 @@ class Host:
     async def __aexit__(self, *_: object) -> None:
         if self._gateway and self._serving:
             self._gateway.end()
+            await asyncio.wait({self._serving}, timeout=_LEAVING)
+            if not self._serving.done():
+                self._gateway.end()
             await asyncio.gather(self._serving, return_exceptions=True)
         self._log.close()
+
+    async def outage(self) -> None:
+        """Raises StoreUnavailable once the store has not answered a gateway of its own for a while."""
+        raise StoreUnavailable(await self._lasting)
 
     async def dial(self) -> Streams:
         """Raises what keeps a gateway from starting."""
@@ -65,22 +105,39 @@ class Host:
             return
         if self._serving and (error := self._serving.exception()):
             if not isinstance(error, StoreInUse) or until < 0:
-                raise error
+                raise self._said(error)
         else:
             self._keep_log()
         self._gateway = Gateway(self._config)
         self._serving = asyncio.create_task(self._gateway.serve())
 
+    def _said(self, error: BaseException) -> BaseException:
+        """What went wrong first, where a person can do something about it; else where the trace is."""
+        first: BaseException = error
+        while isinstance(first, BaseExceptionGroup):
+            first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
+        if isinstance(first, PalaverError | OSError):
+            return first
+        log.error("the gateway broke", exc_info=error, extra={"action": "gateway.broke"})
+        return GatewayBroke(f"the gateway broke ({type(first).__name__}): a trace is in {self._log_file}")
+
+    @property
+    def _log_file(self) -> Path:
+        return self._config.data_dir / "chat.log"
+
     def _keep_log(self) -> None:
         """In a file: the terminal belongs to the conversation."""
-        file = self._config.data_dir / "chat.log"
+        file = self._log_file
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.touch(mode=0o600)
-        handler = RotatingFileHandler(file, maxBytes=_LONGEST_LOG, backupCount=1, encoding="utf-8")
+        handler = _Log(file, maxBytes=_LONGEST_LOG, backupCount=1, encoding="utf-8")
         handler.setFormatter(HumanFormat(colours=False))
         root, ours = logging.getLogger(), logging.getLogger("palaver")
+        outages = _Outages(self._lasting)
         self._log.callback(handler.close)
         self._log.callback(root.removeHandler, handler)
+        self._log.callback(root.removeHandler, outages)
         self._log.callback(ours.setLevel, ours.level)
         root.addHandler(handler)
+        root.addHandler(outages)
         ours.setLevel(self._config.log.level.upper())

@@ -18,8 +18,9 @@ from palaver.gateway import Gateway
 from palaver.observing.logs import configure_logs
 from palaver.observing.metered import metered
 from palaver.platforms.catalog import PLATFORMS
+from palaver.stores.opening import check_url
 
-__all__ = ["EXAMPLES", "TEMPORARY", "app", "configuration", "up"]
+__all__ = ["EXAMPLES", "INTERNAL", "TEMPORARY", "app", "configuration", "up"]
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ EXAMPLES = {"up": "palaver up"}
 # For whoever supervises us, as sysexits.h has them: whether a restart may help.
 _CUT_SHORT = 1
 _WRONG_CONFIGURATION = 2
-_INTERNAL = 70
+INTERNAL = 70
 TEMPORARY = 75
 
 app = typer.Typer(rich_markup_mode=None)
@@ -54,7 +55,7 @@ def up(*, store: StoreOption = None) -> None:
         raise
     except Exception as error:
         log.exception("the gateway broke", extra={"action": "gateway.broke"})
-        raise typer.Exit(_INTERNAL) from error
+        raise typer.Exit(INTERNAL) from error
     if not drained:
         raise typer.Exit(_CUT_SHORT)
 
@@ -62,7 +63,9 @@ def up(*, store: StoreOption = None) -> None:
 def configuration(store: str | None) -> Config:
     """What the files and the environment say, and the store that a command was given."""
     config = load(Path.cwd(), os.environ, PLATFORMS)
-    return config if store is None else config.model_copy(update={"store": store})
+    chosen = config if store is None else config.model_copy(update={"store": store})
+    check_url(chosen.store)
+    return chosen
 
 
 async def _serve(gateway: Gateway, store: str | None) -> bool:

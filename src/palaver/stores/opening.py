@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import unquote
 
-from palaver.domain.errors import NewerSchema, StoreError, StoreInUse, UnknownStore
+from palaver.domain.errors import NewerSchema, StoreError, StoreInUse, StoreUnavailable, UnknownStore
 from palaver.ports.store import Database
 from palaver.ports.work import Work
 from palaver.stores.ownership import FileOwnership, refuse_network_disk
@@ -18,7 +18,7 @@ from palaver.stores.search import open_search
 from palaver.stores.sqlite import SqliteDatabase, connect
 from palaver.stores.store import Store
 
-__all__ = ["back_up", "open_store", "sqlite_path"]
+__all__ = ["back_up", "check_url", "open_store", "sqlite_path"]
 
 _SQLITE_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
 _POSTGRES_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta'"
@@ -29,18 +29,23 @@ async def open_store(url: str, *, exclusive: bool = False) -> Store:
 
     A gateway opens it exclusively: a SQLite file belongs to one gateway. Commands read and write beside it.
     """
-    scheme = url.partition("://")[0].lower() if "://" in url else "sqlite"
-    if scheme in {"postgresql", "postgres"}:
+    check_url(url)
+    path = sqlite_path(url)
+    if path is None:
         return await _open_postgres(url)
-    path = sqlite_path(url) if scheme == "sqlite" else None
-    if path is not None:
-        return await _open_sqlite(path.resolve(), exclusive=exclusive)
-    raise UnknownStore(
-        "Unknown store",
-        found=f"{scheme}://…" if "://" in url else url,
-        allowed="sqlite:///path, a path, or postgresql://user@host/database",
-        example="sqlite:///palaver.db",
-    )
+    return await _open_sqlite(path.resolve(), exclusive=exclusive)
+
+
+def check_url(url: str) -> None:
+    """Raises UnknownStore where no store can be meant."""
+    scheme = url.partition("://")[0].lower()
+    if sqlite_path(url) is None and scheme not in {"postgresql", "postgres"}:
+        raise UnknownStore(
+            "Unknown store",
+            found=f"{scheme}://…" if "://" in url else url,
+            allowed="sqlite:///path, a path, or postgresql://user@host/database",
+            example="sqlite:///palaver.db",
+        )
 
 
 def sqlite_path(url: str) -> Path | None:
@@ -135,7 +140,7 @@ async def _run(
     for migration in missing:
         try:
             await database.transact(migrate_step(migration, words, waiting))
-        except NewerSchema:
+        except (NewerSchema, StoreUnavailable):
             raise
         except StoreError as error:
             raise StoreError(f"migration {migration.name} failed, nothing was changed: {error}") from error
