@@ -76,6 +76,7 @@ async def test_collect_makes_one_turn_of_what_waited_and_keeps_each_message(stor
         for text in ("two", "three", "four"):
             await chat.say(alice, text)
         await chat.hears("answered together")
+        await until(lambda: not here.world.unacknowledged())
         agent.go.set()
         answer = await chat.hears("four")
         assert answer.reply_to == chat.said[-1].id
