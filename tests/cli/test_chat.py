@@ -51,7 +51,8 @@ def test_in_a_pipe_every_line_is_answered_in_order(place: Place) -> None:
 
 def test_one_message_can_be_said_alone_and_the_conversation_goes_on(place: Place) -> None:
     assert place.run("chat", "-m", "two\nlines").stdout == "You said: two\nlines\n"
-    assert "1 turns" in place.run("chat", "-m", "/status").stdout
+    assert "1 turn," in place.run("chat", "-m", "/status").stdout
+    assert "/new, /reset: start" in place.run("chat", "-m", "/help").stdout
     assert "no conversation yet" in place.run("chat", "--chat", "work", "-m", "/status").stdout
 
 

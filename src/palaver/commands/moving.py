@@ -20,9 +20,7 @@ _NEW = Command(
     args=(Arg(name="title", kind=ArgKind.REST),),
     aliases=("reset",),
 )
-_BACK = Command(
-    name="back", help="return to where you were before the last reset, switch, undo or compaction", example="/back"
-)
+_BACK = Command(name="back", help="return to where you were before the last reset or switch", example="/back")
 _RESUME = Command(
     name="resume",
     help="list earlier conversations, or go on with one of them: by its number in the list, title or id",

@@ -40,7 +40,10 @@ def standard_commands(store: Store) -> Registry:
 def _explain(table: Mapping[str, Command], name: str | None) -> str:
     if name is None:
         commands = dict.fromkeys(table.values())
-        return "\n".join(f"/{command.name}: {command.help}" for command in sorted(commands, key=lambda each: each.name))
+        return "\n".join(
+            f"{', '.join(f'/{each}' for each in (command.name, *command.aliases))}: {command.help}"
+            for command in sorted(commands, key=lambda each: each.name)
+        )
     command = table.get(name.removeprefix("/").lower())
     if command is None:
         known = ", ".join(sorted(table))

@@ -66,7 +66,7 @@ def _told(seen: Status) -> str:
     tokens = session.counters.input_tokens + session.counters.output_tokens
     return (
         f"{session.title or 'untitled'} ({session.id}): {_doing(seen)}{waiting}; "
-        f"{session.counters.turns} turns, {tokens} tokens."
+        f"{session.counters.turns} {'turn' if session.counters.turns == 1 else 'turns'}, {tokens} tokens."
     )
 
 
