@@ -60,7 +60,8 @@ def run() -> None:
     except OSError as error:
         code = 1
         if not isinstance(error, BrokenPipeError):
-            complain(f"the system refused: {error.strerror or error}", as_json=False)
+            where = f": {error.filename}" if error.filename else ""
+            complain(f"the system refused: {error.strerror or error}{where}", as_json=False)
         # What could not be written is tried once more at the end: into nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

@@ -75,14 +75,22 @@ def print_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def print_list(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> None:
-    """One line per row: titles with their styles, the first column whole, the others cut where the line ends."""
+    """One line per row: titles with their styles. Where a line is too long the last column is cut, then the second."""
+    texts = [[Text(visible(value)) for value in row] for row in rows]
+    titles = list(columns)
+    widths = [max([len(title), *(row[at].cell_len for row in texts)]) + 2 for at, title in enumerate(titles)]
+    for at in (len(titles) - 1, 1):
+        excess = max(0, sum(widths) - 2 - _console().width)
+        widths[at] = max(len(titles[at]) + 2, widths[at] - excess)
+        for row in texts:
+            row[at].truncate(widths[at] - 2, overflow="ellipsis")
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for position, (title, style) in enumerate(columns.items()):
         table.add_column(
             title, style=style, no_wrap=True, overflow="ellipsis", min_width=len(title) if position else 26
         )
-    for row in rows:
-        table.add_row(*(Text(visible(value)) for value in row))
+    for row in texts:
+        table.add_row(*row)
     _print_table(table)
 
 

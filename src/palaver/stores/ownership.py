@@ -42,7 +42,10 @@ class FileOwnership:
         try:
             file = self._path.open("a+")
         except OSError as error:
-            raise StoreError(f"nobody can say who owns the database: {error}") from error
+            raise StoreError(
+                f"the folder {self._path.parent} cannot be written ({error.strerror or error}), so nobody can say "
+                "who owns the database: allow it, or use another data directory"
+            ) from error
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
