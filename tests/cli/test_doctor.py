@@ -46,3 +46,12 @@ def test_looking_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["doctor", "--store", str(tmp_path / "none.db")]) == 0
     assert "No sessions yet" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_file_beside_an_old_index_is_no_new_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "palaver.db"
+    for each in (file, tmp_path / "palaver.db.search"):
+        each.touch()
+    assert main(["doctor", "--store", str(file)]) == 1
+    assert "is empty, though an old search index" in " ".join(capsys.readouterr().out.split())
+    assert file.stat().st_size == 0
