@@ -8,12 +8,14 @@ import pytest
 
 from palaver.domain.layers import Layers
 from palaver.domain.reset import ResetMode, ResetPolicy
+from palaver.domain.source import Source
 from palaver.engine import happenings, words
 from palaver.platforms.kit.world import World
 from palaver.ports.hooks import Happening, Kind
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import MovableClock, running, until
 from tests.stores.conftest import fresh_store
+from tests.stores.world import NOON
 
 IDLE = Layers(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
 OFTEN = timedelta(seconds=0.02)
@@ -136,6 +138,21 @@ async def test_a_person_who_speaks_for_the_first_time_is_noted_once(store_url: s
             await chat.say(alice, text)
         await chat.hears("again")
         assert [words.FIRST_CONTACT_NOTE in noted(request) for request in agent.requests] == [True, False]
+
+
+async def test_a_missing_home_channel_is_noted_at_first_contact_until_there_is_one(tmp_path: Path) -> None:
+    agent = Slow()
+    agent.go.set()
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        first, second = here.world.dm(alice), here.world.dm(bob)
+        await first.say(alice, "hello")
+        await first.hears("hello")
+        home = Source(platform="fake", account="bot", chat_id=first.id)
+        await here.store.transact(here.store.places.set_home("main", home, NOON, by="alice"))
+        await second.say(bob, "me too")
+        await second.hears("me too")
+        assert [words.NO_HOME_NOTE in noted(request) for request in agent.requests] == [True, False]
 
 
 async def test_somebody_new_in_a_conversation_that_exists_is_noted_too(tmp_path: Path) -> None:

@@ -26,6 +26,11 @@ class Replies:
         adapter = self.adapter_for(source.platform, source.account)
         return adapter is not None and adapter.platform.for_people and bool(_chat(source))
 
+    def has_places(self, source: Source) -> bool:
+        """Whether people have more than one place on this platform."""
+        adapter = self.adapter_for(source.platform, source.account)
+        return adapter is not None and adapter.platform.for_people and adapter.platform.place is None
+
     def to(self, source: Source, text: str, *, draft: str | None = None) -> list[Outbound]:
         """The messages that carry the text back to where it was asked for; the first takes the place of a draft."""
         adapter = self.adapter_for(source.platform, source.account)

@@ -24,6 +24,8 @@ class Welcomes:
                 notices.append(words.reset_notice(opened.reason))
         if opened.is_first_contact:
             notes.append(words.FIRST_CONTACT_NOTE)
+        if opened.lacks_home and self.on.replies.has_places(source):
+            notes.append(words.NO_HOME_NOTE)
         if not self.on.replies.reaches_people(source):
             notices = []
         outbound = tuple(message for text in notices for message in self.on.replies.to(source, text))

@@ -12,6 +12,7 @@ __all__ = [
     "GIVEN_UP",
     "LEFT_NOTE",
     "MAY_BE_DUPLICATE",
+    "NO_HOME_NOTE",
     "SORRY",
     "STOPPED_NOTE",
     "TOO_LONG",
@@ -38,6 +39,10 @@ TOO_LONG_NOTE = "your last answer was stopped, it took too long"
 APPROVED_NOTE = "the user has allowed the call you asked about"
 DENIED_NOTE = "the user has not allowed the call you asked about; do without it"
 LEFT_NOTE = "the user left without answering what you asked; nothing was allowed"
+NO_HOME_NOTE = (
+    "no home channel is set for this platform, so output without further address has nowhere to go; "
+    "an admin can say /sethome in the chat that shall be it"
+)
 FIRST_CONTACT_NOTE = "this person talks to you for the first time"
 
 _REASONS = {

@@ -109,6 +109,8 @@ class Opened:
     before_had_words: bool = False
     is_first_contact: bool = False
     """Whoever speaks never took part in a session before."""
+    lacks_home: bool = False
+    """Nobody has said yet where output for the platform goes; looked up at a first contact."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,7 @@
 """Turns in the store: claimed by one, written under a fence, settled whole."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from palaver.domain.busy import Choice
@@ -16,6 +17,7 @@ from palaver.ports.store import INBOX, Begun, Choose, Greet, Held, Opened, Reset
 from palaver.ports.work import Lock, Notify, Row, Steps, Work, work
 from palaver.stores import outbox
 from palaver.stores.inbox import OPEN_TURN, put_into_turn, waiting
+from palaver.stores.places import home
 from palaver.stores.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
 from palaver.stores.sessions import end, join, open_session
 from palaver.stores.transcript import SEQS, append
@@ -83,6 +85,8 @@ def _begin(
     source = messages[-1].inbound.source
     human = any(each.inbound.keeps_awake for each in messages)
     opened = yield from open_session(key, source, now, rules(source), human=human)
+    if opened.is_first_contact:
+        opened = replace(opened, lacks_home=(yield from home(key.profile, source.platform)) is None)
     rows = yield (
         "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"
         " VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING no",
