@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from bench import commands, domain, engine, engines, reads, searches, sqlite, turns
+from bench import commands, domain, engine, engines, reads, searches, sqlite, turns, workers
 from bench.measure import Figure, Verdict
 from bench.workshop import Workshop, say
 
@@ -36,6 +36,7 @@ MEASURES: Mapping[str, Measure] = {
     "engine.messages": engine.messages,
     "engine.growth": engine.growth,
     "engine.idle_memory": engine.idle_memory,
+    "engine.workers": workers.workers,
     "pg.turn": _on(engines.postgres, turns.turn),
     "pg.turns_64": _on(engines.postgres, turns.turns_64),
     "pg.load_200": _on(engines.postgres, reads.load_200),

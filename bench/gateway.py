@@ -21,9 +21,9 @@ from palaver.ports.clock import SystemClock
 from palaver.ports.meter import NoMeter, Step
 from palaver.stores.opening import open_store
 
-__all__ = ["OPTIONS", "Crowd", "Gateway", "TimedAdapter", "gateway"]
+__all__ = ["AT_ONCE", "OPTIONS", "Crowd", "Gateway", "TimedAdapter", "gateway"]
 
-_AT_ONCE = 256
+AT_ONCE = 256
 OPTIONS = Options(
     grants=(Grant(platform="fake", role=AccessRole.MEMBER),),
     acknowledges=False,
@@ -36,7 +36,7 @@ class TimedAdapter(FakeAdapter):
     """Remembers when each message was answered."""
 
     def __init__(self, link: Link) -> None:
-        super().__init__(link, at_once=_AT_ONCE)
+        super().__init__(link, at_once=AT_ONCE)
         self.answered: dict[tuple[str, str | None], float] = {}
         """By the chat and the message."""
 

@@ -22,10 +22,10 @@ from bench.populate import long_conversation, populate, running
 from palaver.stores.opening import open_store
 from palaver.stores.sqlite import connect
 
-__all__ = ["Workshop", "say"]
+__all__ = ["ROOT", "Workshop", "say"]
 
 _asyncpg: Any = asyncpg
-_ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1]
 _TABLES = ("sessions", "participants", "routes", "entries", "journal", "inbox", "turns", "outbox")
 _NUMBERED = {"sessions": "no", "journal": "pos", "inbox": "no", "turns": "no"}
 _AT_A_TIME = 20_000
@@ -135,7 +135,7 @@ class Workshop:
         if compiler is None:
             return None
         library = self.folder / "fsync.so"
-        text = _ROOT / "bench" / "fsync.c"
+        text = ROOT / "bench" / "fsync.c"
         subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, text, "-ldl"], check=True)  # noqa: S603
         return library
 
@@ -145,7 +145,7 @@ class Workshop:
         if self.flush_counter:
             environment["LD_PRELOAD"] = str(self.flush_counter)
         command = [sys.executable, "-m", "bench.child", what, *map(str, paths)]
-        done = subprocess.run(command, check=True, cwd=_ROOT, env=environment, stdout=subprocess.PIPE)  # noqa: S603
+        done = subprocess.run(command, check=True, cwd=ROOT, env=environment, stdout=subprocess.PIPE)  # noqa: S603
         return json.loads(done.stdout)
 
 

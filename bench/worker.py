@@ -1,0 +1,39 @@
+"""A gateway in a process of its own: `python -m bench.worker URL SOCKET NAME ACCOUNT…`, until its input ends."""
+
+import asyncio
+import sys
+from contextlib import suppress
+
+from bench.gateway import AT_ONCE, OPTIONS
+from palaver.agents.echo import EchoAgent
+from palaver.commands.standard import standard_commands
+from palaver.engine.engine import Engine
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.socket_link import SocketLink
+from palaver.ports.clock import SystemClock
+from palaver.stores.opening import open_store
+
+__all__: list[str] = []
+
+
+async def _serve(url: str, socket: str, name: str, *accounts: str) -> None:
+    async with await open_store(url) as store:
+        engine = Engine(
+            store=store,
+            adapters=[FakeAdapter(SocketLink(socket), account, at_once=AT_ONCE) for account in accounts],
+            agent=EchoAgent(),
+            commands=standard_commands(store),
+            options=OPTIONS,
+            clock=SystemClock(),
+            worker=name,
+            alone=False,
+        )
+        serving = asyncio.create_task(engine.serve())
+        await asyncio.to_thread(sys.stdin.read)
+        serving.cancel()
+        with suppress(asyncio.CancelledError):
+            await serving
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(*sys.argv[1:]))
