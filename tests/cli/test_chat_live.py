@@ -112,7 +112,8 @@ def test_an_answer_grows_and_can_be_stopped(place: Place) -> None:
     with terminal(place) as here:
         words = " ".join(f"w{number}" for number in range(200))
         here.types(f"{words}\r")
-        here.shows("You said: w0")
+        here.shows("You")  # Only what changes is drawn anew, so the words come one by one.
+        here.shows("said:")
         here.shows("w3")
         here.types("\x03")
         here.shows("Stopping.")
