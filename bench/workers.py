@@ -104,6 +104,4 @@ async def _started(url: str, socket: Path, shares: Sequence[Sequence[str]]) -> A
         yield
     finally:
         for process in processes:
-            assert process.stdin
-            process.stdin.close()
-            await process.wait()
+            await process.communicate(b"")  # its input ends
