@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from bench import commands, domain, engine, engines, reads, searches, sqlite, turns, workers
+from bench import commands, domain, engine, engines, reads, searches, soak, sqlite, turns, workers
+from bench.lines import line
 from bench.measure import Figure, Verdict
 from bench.workshop import Workshop, say
 
 Measure = Callable[[Workshop], Iterable[Figure]]
-_UNITS = ((1e-6, "ns", 1e9), (1e-3, "µs", 1e6), (1.0, "ms", 1e3), (float("inf"), "s", 1.0))
 
 
 def _on(engine: Callable[[Workshop], engines.Engine], measure: Callable[..., Iterable[Figure]]) -> Measure:
@@ -44,46 +44,17 @@ MEASURES: Mapping[str, Measure] = {
     "pg.list_100k": _on(engines.postgres, reads.list_100k),
     "pg.search_200k": _on(engines.postgres, searches.search_200k),
 }
+LONG: Mapping[str, Measure] = {"engine.soak": soak.soak}
+"""Taken only where it is named."""
 
 
-def _amount(value: float | None, unit: str) -> str:
-    if value is None:
-        return "–"
-    if unit == "B":
-        return f"{value / 1e6:.1f} MB" if value >= 1e6 else f"{value / 1e3:.1f} kB"
-    if unit == "/s":
-        return f"{value:,.0f} /s"
-    if unit != "s":
-        return f"{value:.2f} {unit}".rstrip()
-    name, factor = next((name, factor) for below, name, factor in _UNITS if value < below)
-    return f"{value * factor:.2f} {name}"
-
-
-def _bounds(figure: Figure) -> str:
-    limit = figure.limit
-    if limit is None:
-        return ""
-    sign = "≥" if limit.from_below else "≤"
-    unit = "×" if limit.of_ratio else figure.unit
-    bounds = (limit.bound, limit.goal)
-    texts = [f"{bound:g} ×" if limit.of_ratio else _amount(bound, unit) for bound in bounds if bound is not None]
-    return f"{sign} {' goal '.join(texts)}"
-
-
-def _line(figure: Figure) -> str:
-    bare, ratio = figure.bare, figure.ratio
-    beside = f"{ratio:.2f} × {bare.name} ({_amount(bare.value, figure.unit)})" if bare and ratio else ""
-    note = f" [{figure.note}]" if figure.note else ""
-    value = _amount(figure.value, figure.unit)
-    return f"{figure.name:<20} {value:>11}  {_bounds(figure):<18} {figure.verdict:<9} {beside}{note}".rstrip()
-
-
-def _chosen(names: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
-    """All, or those that are named: whole names, or the word before the dot."""
+def _chosen(names: Sequence[str], parser: argparse.ArgumentParser) -> Mapping[str, Measure]:
+    """All but the long ones, or those that are named: whole names, or the word before the dot."""
     for name in names:
-        if not any(name in {known, known.partition(".")[0]} for known in MEASURES):
-            parser.error(f"there is no {name}; there are: {', '.join(MEASURES)}")
-    return [known for known in MEASURES if not names or {known, known.partition(".")[0]} & set(names)]
+        if name not in LONG and not any(name in {known, known.partition(".")[0]} for known in MEASURES):
+            parser.error(f"there is no {name}; there are: {', '.join((*MEASURES, *LONG))}")
+    short = {known for known in MEASURES if not names or {known, known.partition(".")[0]} & set(names)}
+    return {name: measure for name, measure in {**MEASURES, **LONG}.items() if name in short | set(names)}
 
 
 def main(args: Sequence[str]) -> int:
@@ -93,11 +64,11 @@ def main(args: Sequence[str]) -> int:
     options = parser.parse_args(args)
     found: list[Figure] = []
     with Workshop() as workshop:
-        for name in _chosen(options.names, parser):
+        for name, measure in _chosen(options.names, parser).items():
             start = time.perf_counter()
-            for figure in MEASURES[name](workshop):
+            for figure in measure(workshop):
                 found.append(figure)
-                print(_line(figure), flush=True)
+                print(line(figure), flush=True)
             say(f"{name} took {time.perf_counter() - start:.0f} s")
     if options.json:
         options.json.write_text(json.dumps({figure.name: figure.to_json() for figure in found}, indent=2) + "\n")

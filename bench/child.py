@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.engine import measure
 from bench.engines import sqlite
+from bench.measure import resident
 from bench.populate import NOON, RULE, answer_of, key, running_turns, source
 from bench.turns import sixty_four
 from bench.workshop import Workshop
@@ -55,14 +56,9 @@ async def _open(path: Path) -> dict[str, float]:
     store = await open_store(str(path))
     seconds = time.perf_counter() - start
     await store.transact(sessions.open_session(key(50), source(50), NOON, RULE))
-    resident = _resident()
+    memory = resident()
     await store.close()
-    return {"seconds": seconds, "resident": resident}
-
-
-def _resident() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+    return {"seconds": seconds, "resident": memory}
 
 
 async def _engine(path: Path) -> dict[str, float]:

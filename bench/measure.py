@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 __all__ = [
     "Bare",
@@ -20,6 +21,7 @@ __all__ = [
     "p95",
     "ratio_at_least",
     "ratio_at_most",
+    "resident",
     "side_by_side",
 ]
 
@@ -111,6 +113,12 @@ class Figure:
 
 def not_taken(name: str, why: str, limit: Limit | None = None) -> Figure:
     return Figure(name=name, value=None, limit=limit, note=why)
+
+
+def resident() -> int:
+    """Bytes of memory that this process has."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
 
 
 def once(work: Callable[[], object]) -> float:
