@@ -48,17 +48,26 @@ class FakeAdapter:
 
     async def run(self, inlet: Inlet) -> None:
         line = await self._link.open(self._account)
-        room = asyncio.Semaphore(self._at_once)
+        hands: set[asyncio.Task[None]] = set()
         try:
-            async with asyncio.TaskGroup() as hands:
-                while True:
-                    await room.acquire()
-                    hand = hands.create_task(self._hand_over(line, await line.next(), inlet))
-                    hand.add_done_callback(lambda _: room.release())
-        except BaseExceptionGroup as several:
-            raise several.exceptions[0] from several
+            while True:
+                update = await line.next()
+                hands.add(asyncio.create_task(self._hand_over(line, update, inlet)))
+                hands -= await self._finished(hands)
         finally:
+            for hand in hands:
+                hand.cancel()
+            await asyncio.gather(*hands, return_exceptions=True)
             await line.close()
+
+    async def _finished(self, hands: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+        """Those that are done, once there is room for one more. Raises what one of them raised."""
+        if len(hands) >= self._at_once:
+            await asyncio.wait(hands, return_when=asyncio.FIRST_COMPLETED)
+        finished = {hand for hand in hands if hand.done()}
+        for hand in finished:
+            hand.result()
+        return finished
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         return await self._link.send(self._account, outbound, idempotency_key)
