@@ -129,9 +129,12 @@ class _Job(Generic[T]):
 class _Stop: ...
 
 
-def _identity(path: Path) -> tuple[int, int]:
-    """Which file it is, whatever its name."""
-    found = path.stat()
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is, whatever its name; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
     return found.st_dev, found.st_ino
 
 
@@ -265,7 +268,7 @@ class SqliteDatabase:
 
     def _refuse_when_gone(self) -> None:
         """Nothing may be acknowledged that would be written into a file nobody can find again."""
-        if not self.path.exists() or _identity(self.path) != self._file:
+        if _identity(self.path) != self._file:
             raise StoreUnavailable(
                 f"the database {self.path} was removed or replaced while it was open; stop the gateway, put the file "
                 "back or remove it, and start again"
