@@ -3,7 +3,8 @@
 import asyncio
 import logging
 
-from palaver.domain.turn import Outbound
+from palaver.domain.source import Source
+from palaver.engine.replies import Replies
 from palaver.engine.traces import trace
 from palaver.ports.adapter import Typing
 
@@ -17,13 +18,15 @@ _EVERY = 4.0
 """Platforms let the sign go out after about five seconds."""
 
 
-async def show_typing(adapter: Typing, outbound: Outbound) -> None:
+async def show_typing(replies: Replies, source: Source) -> None:
     """Until cancelled, or until the platform does not want it: a sign is worth no second try."""
     await asyncio.sleep(_AFTER)
+    adapter = replies.adapter_for(source.platform, source.account)
     try:
-        while True:
+        there = replies.to(source, "…")
+        while there and isinstance(adapter, Typing):
             async with asyncio.timeout(_EVERY):
-                await adapter.typing(outbound)
+                await adapter.typing(there[0])
             await asyncio.sleep(_EVERY)
     except Exception as error:  # noqa: BLE001 - the answer comes without it
         log.info("typing is not shown: %s", trace(error), extra={"action": "typing.dropped"})

@@ -24,7 +24,6 @@ from palaver.engine.scene import Scene, Scenes
 from palaver.engine.traces import log_broken, log_if_broken
 from palaver.engine.waiting import through_outages
 from palaver.engine.welcome import Welcomes
-from palaver.ports.adapter import Typing
 from palaver.ports.agent import Agent, Failure, FailureKind
 from palaver.ports.hooks import Kind
 from palaver.ports.store import Begun, Held, Opening, key_topic
@@ -156,15 +155,14 @@ class TurnRunner:
             await self.closing.settle(running, [], [])
             return
         limit = self.on.options.turn_limit
-        typing = self._typing(running)
+        typing = asyncio.create_task(show_typing(self.on.replies, running.source))
         answer = asyncio.create_task(self._ask_until_clear(running))
         try:
             first = asyncio.FIRST_COMPLETED
             await asyncio.wait({answer, running.stop}, timeout=limit.total_seconds(), return_when=first)
         finally:
             answered = answer.done()
-            if typing is not None:
-                typing.cancel()
+            typing.cancel()
             await self._let_go(running, answer)
         if running.draft is not None:
             await running.draft.rest()
@@ -260,13 +258,6 @@ class TurnRunner:
         return Answering(
             agent=self.agent, write=write, show=show, now=self.on.clock.now, quiet_limit=self.on.options.quiet_limit
         )
-
-    def _typing(self, running: Running) -> "asyncio.Task[None] | None":
-        adapter = self.on.replies.adapter_for(running.source.platform, running.source.account)
-        there = self.on.replies.to(running.source, "…")
-        if isinstance(adapter, Typing) and there:
-            return asyncio.create_task(show_typing(adapter, there[0]))
-        return None
 
     def _draft(self, running: Running) -> Draft | None:
         source, turn = running.source, running.turn
