@@ -6,9 +6,10 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from bench.gateway import Gateway, gateway
-from bench.measure import Bare, Figure, Limit, at_most, not_taken, ratio_at_most
+from bench.measure import Bare, Figure, Limit, at_most, not_taken, ratio_at_most, set_aside
 from bench.reads import FEW, MANY
 from bench.workshop import Workshop
 
@@ -40,6 +41,7 @@ async def measure(url: str, flushed: Callable[[], int]) -> dict[str, float]:
     """What a message costs at full load, and the latencies at half of it."""
     async with gateway(url, _PEOPLE) as measured:
         await flood(measured, _PEOPLE)
+        set_aside()
         before = time.process_time(), time.thread_time(), flushed()
         seconds = [await flood(measured, _FLOOD) for _ in range(_FLOODS)]
         after = time.process_time(), time.thread_time(), flushed()
@@ -106,14 +108,27 @@ async def _idle(url: str, people: int) -> int:
     async with gateway(url, people) as measured:
         await flood(measured, 50)
         await asyncio.sleep(0.2)
-        own = ("*/palaver/engine/*", "*/palaver/stores/*", "*/palaver/domain/*", "*/asyncio/*")
         tracemalloc.start()
         try:
             await flood(measured, people)
-            await asyncio.sleep(0.5)
-            gc.collect()
+            await asyncio.sleep(1)
+            _forget(measured)
             taken = tracemalloc.take_snapshot()
         finally:
             tracemalloc.stop()
+    own = ("*/palaver/engine/*", "*/palaver/stores/*", "*/palaver/domain/*", "*/asyncio/*")
     filters = [tracemalloc.Filter(inclusive=True, filename_pattern=pattern) for pattern in own]
     return sum(statistic.size for statistic in taken.filter_traces(filters).statistics("filename"))
+
+
+def _forget(measured: Gateway) -> None:
+    """What is not the engine's: the memory of the platform, and caches, which do not grow with the conversations."""
+    measured.crowd.forget()
+    measured.adapter.answered.clear()
+    for each in gc.get_objects():
+        if isinstance(each, _CACHE):
+            each.cache_clear()
+    gc.collect()
+
+
+_CACHE = type(lru_cache(len))

@@ -24,6 +24,7 @@ from palaver.stores.opening import open_store
 __all__ = ["AT_ONCE", "OPTIONS", "Crowd", "Gateway", "TimedAdapter", "gateway"]
 
 AT_ONCE = 256
+_PATIENCE = 300.0
 OPTIONS = Options(
     grants=(Grant(platform="fake", role=AccessRole.MEMBER),),
     acknowledges=False,
@@ -59,6 +60,10 @@ class Crowd:
             person = self.world.person(f"person {number}")
             self.chats.append((self.world.dm(person), person))
 
+    def forget(self) -> None:
+        self.chats.clear()
+        self.world.chats.clear()
+
     async def say(self, number: int, text: str) -> tuple[str, str]:
         """Gives the chat and the message."""
         chat, person = self.chats[number % self.size]
@@ -86,9 +91,10 @@ class Gateway(NoMeter):
     async def until_delivered(self, count: int) -> None:
         """Until so many more receipts are in the store."""
         wanted = self._delivered + count
-        while self._delivered < wanted:
-            self._changed.clear()
-            await self._changed.wait()
+        async with asyncio.timeout(_PATIENCE):
+            while self._delivered < wanted:
+                self._changed.clear()
+                await self._changed.wait()
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """Figures, and timing side by side: the thing and its bare counterpart in turns, the median of many rounds."""
 
+import gc
 import statistics
 import time
 from collections.abc import Awaitable, Callable
@@ -22,6 +23,7 @@ __all__ = [
     "ratio_at_least",
     "ratio_at_most",
     "resident",
+    "set_aside",
     "side_by_side",
 ]
 
@@ -113,6 +115,12 @@ class Figure:
 
 def not_taken(name: str, why: str, limit: Limit | None = None) -> Figure:
     return Figure(name=name, value=None, limit=limit, note=why)
+
+
+def set_aside() -> None:
+    """What was made ready for the measurement is no memory of ours: the collector need not walk it meanwhile."""
+    gc.collect()
+    gc.freeze()
 
 
 def resident() -> int:

@@ -1,13 +1,12 @@
 """Turns of four entries beside the bare driver: one after the other, and from 64 tasks at once."""
 
 import asyncio
-import gc
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import TypeVar
 
 from bench.engines import Engine
-from bench.measure import Bare, Figure, Sides, ratio_at_least, ratio_at_most, side_by_side
+from bench.measure import Bare, Figure, Sides, ratio_at_least, ratio_at_most, set_aside, side_by_side
 from bench.populate import answer_of, running_turns
 from bench.workshop import Workshop
 from palaver.domain.turn import Turn
@@ -36,7 +35,7 @@ async def _one_by_one(engine: Engine, turns: Sequence[Turn], url: str, other: st
         raw = await engine.raw(other)
         stack.push_async_callback(raw.close)
         scripts = [await raw.record(answer_of(each)) for each in turns]
-        _set_aside()
+        set_aside()
 
         async def ours(number: int) -> None:
             await store.transact(answer_of(turns[number]))
@@ -45,12 +44,6 @@ async def _one_by_one(engine: Engine, turns: Sequence[Turn], url: str, other: st
             await raw.transact(scripts[number])
 
         return await side_by_side(ours, theirs, rounds=len(turns) - 1, between=raw.between)
-
-
-def _set_aside() -> None:
-    """What was made ready for the other side is no live memory of ours: the collector need not walk it meanwhile."""
-    gc.collect()
-    gc.freeze()
 
 
 def turns_64(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
@@ -72,7 +65,7 @@ async def sixty_four(engine: Engine, turns: Sequence[Turn], url: str, other: str
         stack.push_async_callback(crowd.close)
         scripts = [await raw.record(answer_of(each)) for each in turns]
         await raw.close()
-        _set_aside()
+        set_aside()
 
         async def settle(each: Turn) -> None:
             await store.transact(answer_of(each))
