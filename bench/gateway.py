@@ -1,6 +1,7 @@
 """A gateway to be measured: the engine with the echo agent, and a platform that speaks as fast as it is told to."""
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
@@ -12,6 +13,7 @@ from palaver.domain.access import AccessRole, Grant
 from palaver.domain.turn import Outbound
 from palaver.engine.engine import Engine
 from palaver.engine.options import Options
+from palaver.gateway import COLLECT_AFTER
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.link import Link
@@ -102,6 +104,7 @@ async def gateway(url: str, people: int) -> AsyncGenerator[Gateway]:
     world = World(clock=SystemClock())
     adapter = TimedAdapter(world)
     measured = Gateway(Crowd(world, people), adapter)
+    gc.set_threshold(COLLECT_AFTER)  # as the real one does
     async with await open_store(url) as store:
         engine = Engine(
             store=store,

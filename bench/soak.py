@@ -50,7 +50,7 @@ _LONG = _LIVES.index(max(_LIVES))
 _WAVE = 900.0
 """Seconds after which other people speak."""
 _BACKLOG = 200
-_REMEMBERED = 50
+_REMEMBERED = 10
 """So many messages of a chat the platform remembers."""
 _FAULTS = Faults(
     duplicate=0.02,

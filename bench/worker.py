@@ -1,6 +1,7 @@
 """A gateway in a process of its own: `python -m bench.worker URL SOCKET NAME ACCOUNT…`, until its input ends."""
 
 import asyncio
+import gc
 import sys
 from contextlib import suppress
 
@@ -8,6 +9,7 @@ from bench.gateway import AT_ONCE, OPTIONS
 from palaver.agents.echo import EchoAgent
 from palaver.commands.standard import standard_commands
 from palaver.engine.engine import Engine
+from palaver.gateway import COLLECT_AFTER
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.socket_link import SocketLink
 from palaver.ports.clock import SystemClock
@@ -17,6 +19,7 @@ __all__: list[str] = []
 
 
 async def _serve(url: str, socket: str, name: str, *accounts: str) -> None:
+    gc.set_threshold(COLLECT_AFTER)
     async with await open_store(url) as store:
         engine = Engine(
             store=store,

@@ -1,6 +1,7 @@
 """The gateway as a whole, talked to from terminals."""
 
 import asyncio
+import gc
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ import pytest
 from palaver.config.model import Config, EchoChoice, GrantChoice
 from palaver.domain.access import Effect
 from palaver.domain.errors import StoreInUse
-from palaver.gateway import Gateway, terminal_socket
+from palaver.gateway import COLLECT_AFTER, Gateway, terminal_socket
 from palaver.platforms.terminal.wire import Said
 from tests.platforms.terminal.people import Person
 
@@ -117,3 +118,9 @@ async def test_two_stores_in_one_folder_have_two_sockets(tmp_path: Path) -> None
         async with alice.present() as paper, bob.present() as other:
             await alice.say("hello")
             assert (paper.texts, other.texts) == (["You said: hello"], [])
+
+
+async def test_rings_of_objects_are_looked_for_less_often_than_python_would(config: Config) -> None:
+    gc.set_threshold(700)
+    async with serving(config), person(config).present():
+        assert gc.get_threshold()[0] == COLLECT_AFTER > 700
