@@ -20,7 +20,7 @@ from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
 from palaver.engine.turnstile import Turnstile
-from palaver.ports.repositories import People
+from palaver.ports.people import People
 from palaver.ports.store import PEOPLE
 from palaver.ports.work import Steps, work
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from palaver.domain.access import AccessRole, Grant
+from palaver.domain.access import AccessRole
 from palaver.domain.compaction import CompactionPlan
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason, OutboxState, TurnState
@@ -15,6 +15,8 @@ from palaver.domain.session import ModelOverride, Principal, Session
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn, Usage
+from palaver.ports.people import People
+from palaver.ports.places import Accounts, Places
 from palaver.ports.search import Search
 from palaver.ports.store import (
     Begun,
@@ -32,13 +34,10 @@ from palaver.ports.store import (
 from palaver.ports.work import Work
 
 __all__ = [
-    "Accounts",
     "Endings",
     "Inbox",
     "Moves",
     "Outbox",
-    "People",
-    "Places",
     "Sessions",
     "Steering",
     "Store",
@@ -266,47 +265,6 @@ class Endings(Protocol):
     def drop_route(self, key: SessionKey, before: datetime, now: datetime) -> Work[bool]: ...
 
 
-class Places(Protocol):
-    """Home channels, and chats that are gone."""
-
-    def set_home(self, profile: str, address: Source, now: datetime, *, by: str) -> Work[None]: ...
-
-    def homes(self, profile: str) -> Work[list[Source]]: ...
-
-    def all_homes(self) -> Work[list[Source]]: ...
-
-    def home(self, profile: str, platform: str) -> Work[Source | None]: ...
-
-    def chat_gone(self, outbound: Outbound, now: datetime, error: str) -> Work[bool]: ...
-
-    def chat_there(self, outbound: Outbound) -> Work[None]: ...
-
-
-class Accounts(Protocol):
-    """Which worker serves which account of ours, and how gateways start."""
-
-    def hold(
-        self,
-        platform: str,
-        account: str | None,
-        worker: str,
-        now: datetime,
-        lease: timedelta,
-        *,
-        alone: bool = False,
-    ) -> Work[int | None]: ...
-
-    def release(self, platform: str, account: str | None, worker: str) -> Work[None]: ...
-
-    def position(self, platform: str, account: str | None) -> Work[str | None]: ...
-
-    def keep_position(self, platform: str, account: str | None, fence: int, text: str) -> Work[None]: ...
-
-    def count_start(self, now: datetime, window: timedelta) -> Work[int]: ...
-
-    def calm(self) -> Work[None]: ...
-
-
 class Outbox(Protocol):
     """Everything owed: sent one after the other within a chat, claimed once, settled with a receipt."""
 
@@ -344,30 +302,6 @@ class Outbox(Protocol):
     def depth(self) -> Work[int]: ...
 
     def resolve(self, number: int, state: OutboxState, now: datetime, *, receipt: str | None = None) -> Work[bool]: ...
-
-
-class People(Protocol):
-    """Who is who, under which names, and what they were granted."""
-
-    def person_of(self, identity: str, now: datetime, *, name: str | None = None) -> Work[str]: ...
-
-    def principal_of(self, identity: str) -> Work[Principal]: ...
-
-    def link(self, identity: str, other: str, now: datetime) -> Work[str]: ...
-
-    def unlink(self, identity: str, now: datetime) -> Work[str]: ...
-
-    def add_alias(self, platform: str, alias: str, canonical: str) -> Work[None]: ...
-
-    def aliases(self, platform: str) -> Work[Mapping[str, str]]: ...
-
-    def all_aliases(self) -> Work[Mapping[str, Mapping[str, str]]]: ...
-
-    def add_grant(self, grant: Grant, now: datetime, *, by: str) -> Work[int]: ...
-
-    def remove_grant(self, number: int) -> Work[bool]: ...
-
-    def grants(self) -> Work[dict[int, Grant]]: ...
 
 
 class Store(Database, Protocol):

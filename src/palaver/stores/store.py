@@ -5,14 +5,13 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self, TypeVar
 
+from palaver.ports.people import People
+from palaver.ports.places import Accounts, Places
 from palaver.ports.repositories import (
-    Accounts,
     Endings,
     Inbox,
     Moves,
     Outbox,
-    People,
-    Places,
     Sessions,
     Steering,
     Transcripts,
