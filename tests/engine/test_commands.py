@@ -48,7 +48,7 @@ async def test_a_command_that_breaks_is_answered_safely_and_holds_nothing_up(
     breaks: Callable[[], Work[str]],
     command: str,
 ) -> None:
-    def perform(self: Registry, invocation: Invocation, spoken: Spoken) -> Work[str]:  # noqa: ARG001
+    async def perform(self: Registry, invocation: Invocation, spoken: Spoken) -> Work[str]:  # noqa: ARG001
         return breaks()
 
     caplog.set_level(logging.INFO)
@@ -66,7 +66,7 @@ async def test_a_command_that_breaks_is_answered_safely_and_holds_nothing_up(
 
 
 async def test_what_is_meant_for_people_is_told_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def perform(self: Registry, invocation: Invocation, spoken: Spoken) -> Work[str]:  # noqa: ARG001
+    async def perform(self: Registry, invocation: Invocation, spoken: Spoken) -> Work[str]:  # noqa: ARG001
         raise NotFound("session", "x")
 
     monkeypatch.setattr(Registry, "perform", perform)

@@ -1,6 +1,6 @@
 """The registry: every command declared once, with its help, who may use it, and the work it stands for."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from palaver.domain.access import AccessRole
@@ -11,7 +11,8 @@ from palaver.ports.work import Work
 
 __all__ = ["Performance", "Registry"]
 
-Does = Callable[[Invocation, Spoken], Work[str]]
+Does = Callable[[Invocation, Spoken], Work[str] | Awaitable[Work[str]]]
+"""What a command awaits comes first and leaves no trace; its work and its answer are one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,9 @@ class Registry:
     def parse(self, text: str) -> Invocation | None:
         return parse_command(text, self.table)
 
-    def perform(self, invocation: Invocation, spoken: Spoken) -> Work[str]:
+    async def perform(self, invocation: Invocation, spoken: Spoken) -> Work[str]:
         command = invocation.command
         if (spoken.received.role or AccessRole.GUEST) < command.role:
             raise NotAllowed(f"/{command.name}", command.role.name.lower())
-        return self._does[command.name](invocation, spoken)
+        does = self._does[command.name](invocation, spoken)
+        return does if isinstance(does, Work) else await does

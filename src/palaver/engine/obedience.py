@@ -84,7 +84,7 @@ class Obedience:
     async def obey(self, received: Received, *, urgent: bool = False) -> None:
         """Do what was commanded and owe the answer, both or neither. What cannot be done is answered with why."""
         try:
-            await self._do(received, self._work(received), urgent=urgent)
+            await self._do(received, await self._work(received), urgent=urgent)
         except StoreUnavailable:
             raise
         except _SPEAKS_TO_PEOPLE as error:
@@ -95,13 +95,13 @@ class Obedience:
         self.on.meter.count("commands")
         log.info("command", extra={"action": "command", "inbox": received.number, "key": received.key.text})
 
-    def _work(self, received: Received) -> Work[str]:
+    async def _work(self, received: Received) -> Work[str]:
         invocation = self.invocation(received.inbound)
         if invocation is None:
             return _say("")
         source = received.inbound.source
         spoken = Spoken(received=received, principal=Principal.speaking(source), now=self.on.clock.now())
-        return self.commands.perform(invocation, spoken)
+        return await self.commands.perform(invocation, spoken)
 
     async def _do(self, received: Received, does: Work[str], *, urgent: bool) -> None:
         source, now, move = received.inbound.source, self.on.clock.now(), _Move()

@@ -26,6 +26,9 @@ class Commands(Protocol):
         """None where the text invokes nothing. Raises InvalidInput with an answer for whoever wrote it."""
         ...
 
-    def perform(self, invocation: Invocation, spoken: Spoken) -> Work[str]:
-        """The work and the words to answer with. Raises PalaverError, and changes nothing, where it cannot be done."""
+    async def perform(self, invocation: Invocation, spoken: Spoken) -> Work[str]:
+        """The work and the words to answer with. Raises PalaverError, and changes nothing, where it cannot be done.
+
+        Whatever has to be awaited is awaited here and changes nothing either: only the work is committed.
+        """
         ...
