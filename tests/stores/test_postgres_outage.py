@@ -272,7 +272,9 @@ async def test_a_rolled_back_work_wakes_nobody(url: str) -> None:
 
 @work
 def sleep_long(text: str) -> Steps[None]:
-    yield from accept(text)
+    """In a conversation of its own, so that none waits for another."""
+    source = dm(text)
+    yield from inbox.accept(Inbound(source=source, text=text, at=NOON), key_of(source), NOON)
     yield "SELECT pg_sleep(3600)", ()
 
 
