@@ -31,6 +31,7 @@ from palaver.ports.store import (
     Status,
     Undone,
 )
+from palaver.ports.usage import Uses
 from palaver.ports.work import Work
 
 __all__ = [
@@ -329,5 +330,7 @@ class Store(Database, Protocol):
     def accounts(self) -> Accounts: ...
     @property
     def people(self) -> People: ...
+    @property
+    def uses(self) -> Uses: ...
     @property
     def search(self) -> Search: ...

@@ -19,6 +19,7 @@ from palaver.ports.repositories import (
 )
 from palaver.ports.search import Search
 from palaver.ports.store import Database
+from palaver.ports.usage import Uses
 from palaver.ports.work import Work
 from palaver.stores import (
     accounts,
@@ -32,6 +33,7 @@ from palaver.stores import (
     steering,
     transcript,
     turns,
+    usage,
 )
 
 __all__ = ["Store"]
@@ -53,6 +55,7 @@ class Store:
     people: People = people
     places: Places = places
     accounts: Accounts = accounts
+    uses: Uses = usage
 
     def __init__(self, database: Database, search: Search) -> None:
         self.database = database

@@ -15,7 +15,7 @@ from palaver.domain.transcript import Entry, Role, Sender
 from palaver.domain.turn import Outbound, Received, Turn, Usage
 from palaver.ports.store import INBOX, Begun, Choose, Greet, Held, Opened, ResetRules, Welcome
 from palaver.ports.work import Lock, Notify, Row, Steps, Work, work
-from palaver.stores import outbox
+from palaver.stores import outbox, usage
 from palaver.stores.inbox import OPEN_TURN, put_into_turn, waiting
 from palaver.stores.places import home
 from palaver.stores.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
@@ -222,11 +222,12 @@ def _settle(
 ) -> Steps[int]:
     state = advance(turn.state, TurnState.FAILED if error else TurnState.DONE)
     first_seq = yield from _write(turn, entries, spent, turns=1)
-    yield (
+    rows = yield (
         "UPDATE turns SET state = ?, ended = ?, error = ?,"
-        " model = ?, input_tokens = ?, output_tokens = ?, cost_micros = ? WHERE no = ?",
+        " model = ?, input_tokens = ?, output_tokens = ?, cost_micros = ? WHERE no = ? RETURNING identity",
         (state.value, micros(now), error, spent.model, *_tokens(spent), turn.number),
     )
+    yield from usage.add(rows[0][0], spent, now)
     if ends is not None:
         yield from end(turn.session_number, ends, now)
     yield from outbox.owe_replies(turn.number, replies, now)

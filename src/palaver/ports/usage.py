@@ -1,0 +1,32 @@
+"""What a store knows about use: running sums of tokens and cost."""
+
+from collections.abc import Collection
+from datetime import date, datetime, tzinfo
+from enum import StrEnum
+from typing import Protocol
+
+from palaver.domain.caps import Spent
+from palaver.domain.session import Principal
+from palaver.ports.work import Work
+
+__all__ = ["By", "Uses"]
+
+
+class By(StrEnum):
+    PERSON = "person"
+    MODEL = "model"
+    DAY = "day"
+
+
+class Uses(Protocol):
+    """Who used how much, when, with which model."""
+
+    def spent(self, since: datetime, identities: Collection[str] | None = None) -> Work[Spent]:
+        """Since the quarter of an hour in which `since` lies: by these, or by everybody."""
+        ...
+
+    def table(
+        self, by: By, principal: Principal, *, since: datetime, until: datetime | None = None, zone: tzinfo
+    ) -> Work[dict[str | date, Spent]]:
+        """Sums in order: of people and models those who used most first, of days the newest."""
+        ...
