@@ -8,12 +8,13 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
 from palaver.commands.registry import Registry
 from palaver.commands.standard import standard_commands
-from palaver.config.model import Config
+from palaver.config.model import Config, EchoChoice
 from palaver.domain.errors import NotFound, StoreUnavailable
 from palaver.domain.key import SessionKey
 from palaver.domain.session import Principal
@@ -23,7 +24,7 @@ from palaver.engine.engine import Engine
 from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.terminal.socket import socket_path
 from palaver.platforms.terminal.wire import CommandLine, Said
-from palaver.ports.agent import Agent
+from palaver.ports.agent import Agent, Agents
 from palaver.ports.clock import SystemClock
 from palaver.ports.hooks import Happening
 from palaver.ports.meter import Meter, NoMeter
@@ -39,7 +40,7 @@ COLLECT_AFTER = 10_000
 """Every turn leaves a few rings of objects behind. Looked for less often, they cost a few percent less of a turn."""
 _RECAP = 6
 _LOOK_AGAIN = 1.0
-_FIXED = ("data_dir", "store", "agent", "log", "metrics")
+_FIXED = ("data_dir", "store", "log", "metrics")
 """What a running gateway cannot change."""
 
 
@@ -82,12 +83,12 @@ class Gateway:
             if getattr(config, name) != getattr(self._config, name):
                 log.warning("a change of %s waits for a restart", name, extra={"action": "reload.waits"})
         if self._engine is not None:
-            self._engine.adopt(config.options())
+            self._engine.adopt(config.options(), _agents(config))
         log.info("the configuration was read again", extra={"action": "reload"})
 
     def _assemble(self, store: Store) -> Engine:
         alone = sqlite_path(self._config.store) is not None
-        commands, clock = standard_commands(store), SystemClock()
+        commands, clock, agents = standard_commands(store), SystemClock(), _agents(self._config)
 
         async def key_of(source: Source) -> SessionKey:
             return await engine.key_of(source)
@@ -103,7 +104,8 @@ class Gateway:
         engine = Engine(
             store=store,
             adapters=[terminal],
-            agent=_agent(self._config),
+            agent=agents.usual,
+            profile_agents=agents.profiles,
             commands=commands,
             options=self._config.options(),
             clock=clock,
@@ -121,8 +123,12 @@ def terminal_socket(config: Config) -> Path:
     return socket_path(config.data_dir, str(file.resolve()) if file else config.store)
 
 
-def _agent(config: Config) -> Agent:
-    choice = config.agent
+def _agents(config: Config) -> Agents:
+    own = {name: profile.agent for name, profile in config.profiles.items() if "agent" in profile.model_fields_set}
+    return Agents(_agent(config.agent), {name: _agent(choice) for name, choice in own.items()})
+
+
+def _agent(choice: EchoChoice) -> Agent:
     return EchoAgent(delay=choice.delay.total_seconds(), streams=choice.streams)
 
 
@@ -156,9 +162,10 @@ class _Desk:
         return [CommandLine(name=name, help=command.help) for name, command in sorted(self._commands.table.items())]
 
     async def recap(self, source: Source) -> Sequence[Said]:
-        principal = Principal.speaking(source)
+        key = await self._key_of(source)
+        principal = Principal.speaking(replace(source, profile=key.profile))
         with suppress(NotFound):
-            entries = await self._store.read(glance.last_words(await self._key_of(source), principal, _RECAP))
+            entries = await self._store.read(glance.last_words(key, principal, _RECAP))
             return [Said(by_person=entry.role is Role.USER, text=entry.text) for entry in entries if entry.text.strip()]
         return []
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -8,24 +9,29 @@ from palaver.domain.scope import ProfileRule, choose_profile
 from palaver.domain.source import Source
 from tests.strategies import BRIEF, sources
 
-TOPIC = Source(platform="telegram", chat_kind="group", scope_id="s", chat_id="c", thread_id="t", profile="own")
-FIELDS = ("platform", "scope_id", "chat_id", "thread_id")
+TOPIC = Source(platform="telegram", account="a", chat_kind="group", scope_id="s", chat_id="c", thread_id="t")
+FIELDS = ("platform", "account", "scope_id", "chat_id", "thread_id")
 
 
 def rule(profile: str, *fields: str) -> ProfileRule:
     return ProfileRule(profile=profile, **{name: getattr(TOPIC, name) for name in fields})
 
 
-def test_without_a_matching_rule_the_source_keeps_its_profile() -> None:
-    assert choose_profile(TOPIC, ()) == "own"
-    assert choose_profile(TOPIC, (ProfileRule(profile="p", platform="discord"),)) == "own"
+def test_without_a_matching_rule_it_is_the_main_profile() -> None:
+    assert choose_profile(TOPIC, ()) == "main"
+    assert choose_profile(TOPIC, (ProfileRule(profile="p", platform="discord"),)) == "main"
+
+
+def test_a_profile_that_was_asked_for_stays() -> None:
+    asked = replace(TOPIC, profile="own")
+    assert choose_profile(asked, ()) == choose_profile(asked, (rule("p", *FIELDS),)) == "own"
 
 
 @pytest.mark.parametrize("wrong", FIELDS)
 def test_all_given_fields_must_match(wrong: str) -> None:
     given_fields = {name: getattr(TOPIC, name) for name in FIELDS}
     assert choose_profile(TOPIC, (ProfileRule(profile="p", **given_fields),)) == "p"
-    assert choose_profile(TOPIC, (ProfileRule(profile="p", **(given_fields | {wrong: "other"})),)) == "own"
+    assert choose_profile(TOPIC, (ProfileRule(profile="p", **(given_fields | {wrong: "other"})),)) == "main"
 
 
 def test_a_missing_id_matches_no_rule_for_one() -> None:
@@ -62,4 +68,4 @@ def test_a_thread_inherits_the_rule_of_its_chat_unless_it_has_its_own() -> None:
 @BRIEF
 @given(sources)
 def test_a_rule_that_says_nothing_takes_everything(source: Source) -> None:
-    assert choose_profile(source, (ProfileRule(profile="p"),)) == "p"
+    assert choose_profile(replace(source, profile="main"), (ProfileRule(profile="p"),)) == "p"

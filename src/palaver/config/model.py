@@ -106,6 +106,7 @@ class PlatformChoice(PlaceChoice):
 
 
 class ProfileChoice(PlaceChoice):
+    agent: EchoChoice = Field(default=EchoChoice(), description="Who answers here; else the one of the gateway.")
     serves: tuple[RouteChoice, ...] = Field(default=(), description="What this profile answers: any that matches.")
 
 

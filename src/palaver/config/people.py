@@ -17,6 +17,7 @@ TERMINAL_OWNER = Grant(platform="terminal", role=AccessRole.OWNER)
 
 class RouteChoice(Part):
     platform: MaybeName = Field(default=None, description="Only there.")
+    account: MaybeName = Field(default=None, description="Only to this bot of yours.")
     scope_id: MaybeName = Field(default=None, description="Only on this server or workspace.")
     chat_id: MaybeName = Field(default=None, description="Only in this chat and its threads.")
     thread_id: MaybeName = Field(default=None, description="Only in this thread.")

@@ -30,6 +30,8 @@ class Principal:
     """On whose behalf something is read. It sees the conversations that one of its identities took part in."""
 
     identities: frozenset[str] = frozenset()
+    profile: str | None = None
+    """The only profile whose conversations it sees; None for those of every profile."""
     sees_all: bool = False
 
     @property
@@ -45,7 +47,7 @@ class Principal:
     @classmethod
     def speaking(cls, source: Source) -> "Principal":
         identity = identity_of(source)
-        return cls(identities=frozenset({identity} if identity else ()))
+        return cls(identities=frozenset({identity} if identity else ()), profile=source.profile)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

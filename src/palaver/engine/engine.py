@@ -27,7 +27,7 @@ from palaver.engine.upkeep import Upkeep
 from palaver.engine.waiting import unending
 from palaver.engine.welcome import Welcomes
 from palaver.ports.adapter import Adapter
-from palaver.ports.agent import Agent
+from palaver.ports.agent import Agent, Agents
 from palaver.ports.clock import Clock
 from palaver.ports.commands import Commands
 from palaver.ports.hooks import Hook
@@ -56,6 +56,7 @@ class Engine:
         hooks: Sequence[Hook] = (),
         meter: Meter | None = None,
         pseudonyms: Pseudonyms | None = None,
+        profile_agents: Mapping[str, Agent] | None = None,
         chance: random.Random | None = None,
     ) -> None:
         accounts = {account_text(adapter.platform.name, adapter.account): adapter for adapter in adapters}
@@ -63,6 +64,7 @@ class Engine:
         self._on = on = Ground(
             store=store,
             options=options,
+            agents=Agents(agent, profile_agents or {}),
             clock=clock,
             replies=Replies(accounts),
             worker=worker,
@@ -75,7 +77,6 @@ class Engine:
         self._intake = Intake(on, obedience)
         self._runner = TurnRunner(
             on=on,
-            agent=agent,
             scenes=Scenes(store=store, platforms=platforms, pseudonyms=pseudonyms),
             welcomes=Welcomes(on),
             obedience=obedience,
@@ -101,9 +102,10 @@ class Engine:
         """Which conversation it is, where this source speaks."""
         return await self._intake.key_of(source)
 
-    def adopt(self, options: Options) -> None:
-        """From now on other options hold. What has begun under the old ones is not begun anew."""
+    def adopt(self, options: Options, agents: Agents) -> None:
+        """From now on other options hold, and others answer. What has begun under the old ones is not begun anew."""
         self._on.options = options
+        self._on.agents = agents
 
     async def serve(self) -> None:
         """Everything at once, until cancelled. Cancelled without `drain` it ends as a crash would."""

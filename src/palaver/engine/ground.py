@@ -9,6 +9,7 @@ from palaver.engine.happenings import Happenings
 from palaver.engine.options import Options
 from palaver.engine.replies import Replies
 from palaver.engine.waiting import through_outages
+from palaver.ports.agent import Agents
 from palaver.ports.clock import Clock
 from palaver.ports.meter import Meter, NoMeter
 from palaver.ports.repositories import Store
@@ -24,6 +25,8 @@ class Ground:
     store: Store
     options: Options
     """To be read where they are needed: they may be exchanged while the gateway runs."""
+    agents: Agents
+    """Likewise."""
     clock: Clock
     replies: Replies
     worker: str

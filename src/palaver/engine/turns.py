@@ -10,10 +10,12 @@ from functools import partial
 from palaver.domain.busy import BusyMode, Choice, choose_waiting
 from palaver.domain.errors import StaleFence
 from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import TurnState
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Inbound, Received, Turn
 from palaver.engine import words
 from palaver.engine.answering import Answering, Outcome
+from palaver.engine.caps import Capping
 from palaver.engine.closing import Closing
 from palaver.engine.drafts import Draft
 from palaver.engine.ground import Ground
@@ -24,7 +26,7 @@ from palaver.engine.scene import Scene, Scenes
 from palaver.engine.traces import log_broken, log_if_broken
 from palaver.engine.waiting import through_outages
 from palaver.engine.welcome import Welcomes
-from palaver.ports.agent import Agent, Failure, FailureKind
+from palaver.ports.agent import Failure, FailureKind
 from palaver.ports.hooks import Kind
 from palaver.ports.store import Begun, Held, Opening, key_topic
 from palaver.ports.work import Work
@@ -42,7 +44,6 @@ _LOOK_AGAIN = 1.0
 @dataclass(kw_only=True)
 class TurnRunner:
     on: Ground
-    agent: Agent
     scenes: Scenes
     welcomes: Welcomes
     obedience: Obedience
@@ -66,7 +67,10 @@ class TurnRunner:
                 return begun.until
             if begun is not None:
                 self._tell_opened(begun)
-                await self._see_through(begun.turn, begun.messages, signal, scene)
+                if begun.turn.state is TurnState.FAILED:
+                    self.closing.capped(begun.turn)
+                else:
+                    await self._see_through(begun.turn, begun.messages, signal, scene)
         return None
 
     async def take_over(self, turn: Turn, *, takes_up: bool) -> None:
@@ -88,7 +92,7 @@ class TurnRunner:
 
     def _begin(self, key: SessionKey) -> Work[Begun | Held | None]:
         now = self.on.clock.now()
-        return self.on.store.turns.begin(
+        begin = self.on.store.turns.begin(
             key,
             self.on.worker,
             now,
@@ -97,6 +101,7 @@ class TurnRunner:
             choose=partial(self._choose, now),
             welcome=self.welcomes.welcome,
         )
+        return Capping(self.on).within(begin, now)
 
     def _choose(self, now: datetime, waiting: Sequence[Received]) -> Choice:
         first = waiting[0].inbound.source
@@ -256,7 +261,11 @@ class TurnRunner:
                 running.draft.show(text)
 
         return Answering(
-            agent=self.agent, write=write, show=show, now=self.on.clock.now, quiet_limit=self.on.options.quiet_limit
+            agent=self.on.agents.of(running.turn.key.profile),
+            write=write,
+            show=show,
+            now=self.on.clock.now,
+            quiet_limit=self.on.options.quiet_limit,
         )
 
     def _draft(self, running: Running) -> Draft | None:

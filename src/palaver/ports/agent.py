@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from palaver.domain.session import ModelOverride
 from palaver.domain.transcript import ToolCall
@@ -12,13 +12,18 @@ from palaver.domain.view import Message
 
 __all__ = [
     "Agent",
+    "Agents",
     "ApprovalNeeded",
     "Event",
     "Failure",
     "FailureKind",
     "Final",
+    "Gist",
+    "Passage",
     "Request",
+    "Summarising",
     "TextDelta",
+    "Titling",
     "ToolCalled",
     "ToolReturned",
     "UsageReport",
@@ -118,4 +123,54 @@ Event = TextDelta | ToolCalled | ToolReturned | UsageReport | ApprovalNeeded | F
 class Agent(Protocol):
     def answer(self, request: Request) -> AsyncIterator[Event]:
         """Stream events; the last is Final, Failure or ApprovalNeeded. Cancelled, it stops at once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Agents:
+    """Who answers: in a profile that has an agent of its own that one, everywhere else the usual one."""
+
+    usual: Agent
+    profiles: Mapping[str, Agent] = field(default_factory=dict[str, Agent])
+
+    def of(self, profile: str) -> Agent:
+        return self.profiles.get(profile, self.usual)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Passage:
+    """A part of a conversation, as the agent is shown it, and what of it matters most."""
+
+    session: str
+    messages: tuple[Message, ...]
+    override: ModelOverride | None = None
+    focus: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gist:
+    text: str
+    usage: Usage = Usage()
+
+
+@runtime_checkable
+class Summarising(Protocol):
+    """Agents that can say in fewer words what was said. Whatever they raise, the conversation stays as it was."""
+
+    def context_window(self, override: ModelOverride | None) -> int | None:
+        """How many tokens the model takes; None where that is not known."""
+        ...
+
+    async def summarise(self, passage: Passage) -> Gist:
+        """What stands for the passage from now on. It may be longer than the model takes: then it is for the agent
+        to cut it up. Cancelled, it stops at once."""
+        ...
+
+
+@runtime_checkable
+class Titling(Protocol):
+    """Agents that can say what a conversation is about."""
+
+    async def title(self, passage: Passage) -> Gist:
+        """A few words on one line, or nothing."""
         ...

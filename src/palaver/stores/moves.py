@@ -117,8 +117,8 @@ def _send_home(session: Session, details: dict[str, Any], now: datetime) -> Step
         yield Lock(home.text)
         yield from refuse_busy(session)
     yield (
-        "UPDATE sessions SET key = ?, ended = ?, end_reason = ? WHERE no = ?",
-        (home.text, ended or micros(now), reason or EndReason.SWITCHED.value, session.number),
+        "UPDATE sessions SET key = ?, profile = ?, ended = ?, end_reason = ? WHERE no = ?",
+        (home.text, home.profile, ended or micros(now), reason or EndReason.SWITCHED.value, session.number),
     )
     if reason is None and (yield from open_by_key(home)) is None:
         yield from reopen(session.number, home, now)

@@ -10,7 +10,9 @@ from palaver.domain.lifecycle import EndReason
 from palaver.domain.reset import Activity, decide_reset
 from palaver.domain.session import ModelOverride, Principal, Session, identity_of, owner_of
 from palaver.domain.source import Source
-from palaver.domain.title import clean_title, lineage, next_in_lineage
+from palaver.domain.text import one_line
+from palaver.domain.title import TITLE_LIMIT, clean_title, lineage, next_in_lineage
+from palaver.domain.turn import Usage
 from palaver.ports.store import Opened, Opening, OperationKind, ResetRule
 from palaver.ports.work import Lock, Row, Steps, work
 from palaver.stores import operations
@@ -37,6 +39,7 @@ __all__ = [
     "reset",
     "routed",
     "set_override",
+    "suggest_title",
     "switch",
     "touch",
 ]
@@ -124,12 +127,17 @@ def due(current: Session, now: datetime, rule: ResetRule) -> Steps[EndReason | N
     return None if decision.reason is None else EndReason(decision.reason.value)
 
 
-def _is_first_contact(source: Source) -> Steps[bool]:
-    """Whoever speaks has never taken part in a session."""
+def _is_first_contact(source: Source, besides: int = 0) -> Steps[bool]:
+    """Whoever speaks has never taken part in another session of the profile."""
     identity = identity_of(source)
     if identity is None:
         return False
-    return not (yield "SELECT 1 FROM participants WHERE identity = ? LIMIT 1", (identity,))
+    rows = yield (
+        "SELECT 1 FROM participants p JOIN sessions s ON s.no = p.session_no"
+        " WHERE p.identity = ? AND p.session_no <> ? AND s.profile = ? LIMIT 1",
+        (identity, besides, source.profile),
+    )
+    return not rows
 
 
 @work
@@ -164,7 +172,7 @@ def create(
 
 @work
 def join(number: int, source: Source) -> Steps[bool]:
-    """Whoever speaks in a session may read it. True for somebody who never took part in one before."""
+    """Whoever speaks in a session may read it. True for somebody who never took part in one of the profile before."""
     identity = identity_of(source)
     if identity is None:
         return False
@@ -172,9 +180,7 @@ def join(number: int, source: Source) -> Steps[bool]:
         "INSERT INTO participants (identity, session_no) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING identity",
         (identity, number),
     )
-    if not joined:
-        return False
-    return not (yield "SELECT 1 FROM participants WHERE identity = ? AND session_no <> ? LIMIT 1", (identity, number))
+    return bool(joined) and (yield from _is_first_contact(source, besides=number))
 
 
 def _route(key: SessionKey, number: int, source: Source) -> Steps[None]:
@@ -197,9 +203,9 @@ def end(number: int, reason: EndReason, now: datetime) -> Steps[None]:
 def reopen(number: int, key: SessionKey, now: datetime, *, human: bool = True) -> Steps[None]:
     """Somebody returns to a session: that is human activity, or the next message would find it idle."""
     yield (
-        "UPDATE sessions SET ended = NULL, end_reason = NULL, finalised = NULL, finalise_tries = 0, key = ?"
-        " WHERE no = ?",
-        (key.text, number),
+        "UPDATE sessions SET ended = NULL, end_reason = NULL, finalised = NULL, finalise_tries = 0, key = ?,"
+        " profile = ? WHERE no = ?",
+        (key.text, key.profile, number),
     )
     yield from touch(number, now, human=human)
 
@@ -317,6 +323,19 @@ def rename(session: str, title: str, principal: Principal) -> Steps[Session]:
     free = yield from _free_title(found.owner, title)
     yield "UPDATE sessions SET title = ? WHERE no = ?", (free, found.number)
     return (yield from get(found.number))
+
+
+@work
+def suggest_title(session: str, title: str, usage: Usage) -> Steps[str | None]:
+    """A title for a session that has none; what was spent on it counts in any case. Gives the title it has then."""
+    rows = yield "SELECT owner FROM sessions WHERE id = ?", (session,)
+    free = (yield from _free_title(rows[0][0], title)) if rows and one_line(title, TITLE_LIMIT) else None
+    rows = yield (
+        "UPDATE sessions SET title = coalesce(title, ?), input_tokens = input_tokens + ?,"
+        " output_tokens = output_tokens + ?, cost_micros = cost_micros + ? WHERE id = ? RETURNING title",
+        (free, usage.input_tokens, usage.output_tokens, usage.cost_micros, session),
+    )
+    return rows[0][0] if rows else None
 
 
 @work

@@ -34,7 +34,10 @@ def visible_to(principal: Principal) -> Filter:
     if not names:
         return Filter("1 = 0", ())
     marks = ", ".join("?" * len(names))
-    return Filter(f"EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no AND p.identity IN ({marks}))", names)
+    took_part = f"EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no AND p.identity IN ({marks}))"
+    if principal.profile is None:
+        return Filter(took_part, names)
+    return Filter(f"s.profile = ? AND {took_part}", (principal.profile, *names))
 
 
 @work
