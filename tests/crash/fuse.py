@@ -138,6 +138,9 @@ class _FusedInlet:
     inlet: Inlet
     fuse: Fuse
 
+    async def connected(self) -> None:
+        await self.inlet.connected()
+
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         self.fuse.reach("receive")
         await self.inlet.receive(inbound, trust)

@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from palaver.domain.errors import StaleFence
+from palaver.engine.serving import Pauses
 from palaver.platforms.kit.world import World
-from palaver.ports.adapter import PlatformDown
+from palaver.ports.adapter import Inlet, PlatformDown
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 from tests.engine.mouth import Mouth
 from tests.stores.conftest import fresh_store
 
 SHORT = timedelta(seconds=0.3)
+SECRET = "r4nd0m-p4ssw0rd-of-ours"  # noqa: S105
 
 
 def serves(here: Bench) -> bool:
@@ -138,3 +140,36 @@ async def test_a_platform_that_is_down_does_not_stop_the_others(tmp_path: Path) 
         await up.say(chat, "hello")
         await chat.hears("You said: hello")
         await until(lambda: here.engine.health["fake:other"].last_error == "no answer")
+
+
+class Falters(Mouth):
+    """Is not connected the first time."""
+
+    tries = 0
+
+    async def run(self, inlet: Inlet) -> None:
+        self.tries += 1
+        if self.tries == 1:
+            raise PlatformDown(f"no answer from https://bot:{SECRET}@example.org")
+        await super().run(inlet)
+
+
+async def test_how_an_account_is_doing_stands_in_the_store(store_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    world, clock = World(), MovableClock()
+    adapter = Falters(world, clock)
+    async with running(store_url, world, adapters=[adapter], clock=clock, chance=NoPauses()) as here:
+        await adapter.inlet()
+        (health,) = await here.store.read(here.store.accounts.health(clock.now()))
+        assert (health.platform, health.account, health.worker) == ("fake", "bot", "w1")
+        assert (health.state, (health.last_error or "")[:9]) == ("connecting", "no answer")
+        assert SECRET not in (health.last_error or "") + caplog.text
+        await adapter.say(world.dm(world.person("alice")), "hello")
+        (health,) = await here.store.read(here.store.accounts.health(clock.now()))
+        assert (health.state, (health.last_error or "")[:9]) == ("connected", "no answer")
+
+
+def test_pauses_grow_until_a_connection_has_worked() -> None:
+    pauses, blink, hour = Pauses(), timedelta(seconds=0.1), timedelta(hours=1)
+    assert [pauses.after(stood) for stood in (None, None, blink, None)] == [1.0, 2.0, 4.0, 8.0]
+    assert [pauses.after(stood) for stood in (hour, blink, timedelta(seconds=1.1))] == [0.5, 1.0, 0.5]
+    assert [pauses.after(None) for _ in range(99)][-1] == 60.0

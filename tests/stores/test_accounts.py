@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from palaver.domain.errors import StaleFence
+from palaver.ports.places import GATEWAY
 from palaver.stores import accounts
 from palaver.stores.store import Store
 from tests.stores.world import LEASE, World
@@ -86,3 +87,37 @@ async def test_starts_count_within_their_window_until_a_gateway_stands(world: Wo
     assert await start(world) == 2
     await world.store.transact(accounts.calm())
     assert await start(world) == 1
+
+
+async def test_how_an_account_is_doing_is_known_to_all(world: World) -> None:
+    fence = await hold(world, "w1") or 0
+    await hold(world, "w1", None)
+    await world.store.transact(accounts.hold(GATEWAY, "sweeper", "w1", world.now, LEASE))
+    await world.store.transact(accounts.connected("telegram", "b", fence, world.now))
+    whole, named = await world.store.read(accounts.health(world.now))
+    assert (whole.account, whole.state) == (None, "connecting")
+    assert (named.account, named.worker, named.state, named.connected_since) == ("b", "w1", "connected", world.now)
+    world.later(seconds=10)
+    await world.store.transact(accounts.down("telegram", "b", fence, world.now, "no\u202e\nanswer " * 99))
+    down = (await world.store.read(accounts.health(world.now)))[1]
+    assert (down.state, down.failed_at) == ("connecting", world.now)
+    assert down.last_error is not None
+    assert down.last_error.startswith("no answer")
+    assert len(down.last_error) == 300
+
+
+async def test_a_connection_ends_with_whoever_had_it(world: World) -> None:
+    fence = await hold(world, "w1") or 0
+    await world.store.transact(accounts.connected("telegram", "b", fence, world.now))
+    world.later(minutes=5)
+    (health,) = await world.store.read(accounts.health(world.now))
+    assert (health.worker, health.state) == (None, "not served")
+    taken = await hold(world, "w2") or 0
+    await world.store.transact(accounts.connected("telegram", "b", fence, world.now))
+    await world.store.transact(accounts.down("telegram", "b", fence, world.now, "late news"))
+    (health,) = await world.store.read(accounts.health(world.now))
+    assert (health.worker, health.state, health.last_error) == ("w2", "connecting", None)
+    await world.store.transact(accounts.connected("telegram", "b", taken, world.now))
+    assert await hold(world, "w2") == taken
+    (health,) = await world.store.read(accounts.health(world.now))
+    assert health.state == "connected"

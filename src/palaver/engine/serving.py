@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
+from palaver.domain.redact import redact
 from palaver.domain.source import Trust
 from palaver.domain.turn import Inbound, account_text
 from palaver.engine.ground import Ground
@@ -15,7 +16,7 @@ from palaver.engine.traces import trace
 from palaver.engine.waiting import through_outages, unending
 from palaver.ports.adapter import Adapter, PlatformDown, PlatformError
 
-__all__ = ["Health", "Serving"]
+__all__ = ["Health", "Pauses", "Serving"]
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,26 @@ _LONGEST_PAUSE = 60.0
 class Health:
     served_since: datetime | None = None
     """None while another worker serves the account, or nobody can."""
+    connected_since: datetime | None = None
     last_error: str | None = None
+
+
+@dataclass(slots=True)
+class Pauses:
+    """How long to wait before the next connection: longer each time, until one has worked."""
+
+    failures: int = 0
+    pause: float = 0.0
+
+    def after(self, stood: timedelta | None) -> float:
+        """Seconds to wait after a connection that stood so long, or that was not made at all.
+
+        One that stood for less than was waited for it did not work.
+        """
+        worked = stood is not None and stood.total_seconds() > self.pause
+        self.failures = 0 if worked else self.failures + 1
+        self.pause = min(_LONGEST_PAUSE, 0.5 * 2 ** min(self.failures, 16))
+        return self.pause
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,9 +57,17 @@ class _Inlet:
     intake: Intake
     adapter: Adapter
     fence: int
+    health: Health
     returned: Callable[[], None]
 
+    async def connected(self) -> None:
+        self.health.connected_since = now = self.on.clock.now()
+        name, account = self.adapter.platform.name, self.adapter.account
+        await self.on.surely(self.on.store.accounts.connected(name, account, self.fence, now))
+
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
+        if self.health.connected_since is None:  # whoever hands something over is connected, said or not
+            await self.connected()
         with self.on.meter.step("accept"):
             await self.intake.receive(inbound, trust)
 
@@ -89,7 +117,7 @@ class Serving:
             try:
                 await self._run_while_held(adapter, health, fence)
             finally:
-                health.served_since = None
+                health.served_since = health.connected_since = None
 
     async def _run_while_held(self, adapter: Adapter, health: Health, fence: int) -> None:
         log.info("account taken on", extra={"action": "account.held", "account": self._name(adapter)})
@@ -111,25 +139,35 @@ class Serving:
 
     async def _run(self, adapter: Adapter, health: Health, fence: int) -> None:
         """Connect, and again whenever the connection is lost."""
-        inlet = _Inlet(on=self.on, intake=self.intake, adapter=adapter, fence=fence, returned=self._count_return)
-        failures = 0
+        inlet = _Inlet(
+            on=self.on,
+            intake=self.intake,
+            adapter=adapter,
+            fence=fence,
+            health=health,
+            returned=self._count_return,
+        )
+        pauses = Pauses()
         while True:
-            began = asyncio.get_running_loop().time()
             try:
                 await adapter.run(inlet)
-                health.last_error = why = "the adapter ended by itself"
+                why = "the adapter ended by itself"
             except PlatformDown as error:
-                health.last_error = why = str(error)
+                why = redact(str(error))
             except PlatformError as error:
-                health.last_error, why = str(error), trace(error)
+                why = trace(error)
             except Exception as error:  # noqa: BLE001 - whatever an adapter raises, it is started again
-                health.last_error = why = f"the adapter broke: {trace(error)}"
-            stood = asyncio.get_running_loop().time() - began > _LONGEST_PAUSE
-            failures = 0 if stood else failures + 1
-            self.on.meter.count("reconnects")
-            log.warning("connection lost: %s", why, extra={"action": "account.down", "account": self._name(adapter)})
-            pause = min(_LONGEST_PAUSE, 0.5 * 2 ** min(failures, 16))
+                why = f"the adapter broke: {trace(error)}"
+            pause = pauses.after(health.connected_since and self.on.clock.now() - health.connected_since)
+            await self._tell_down(adapter, health, fence, why)
             await asyncio.sleep(pause * self.on.chance.uniform(0.5, 1.0))
+
+    async def _tell_down(self, adapter: Adapter, health: Health, fence: int, why: str) -> None:
+        health.connected_since, health.last_error = None, why
+        self.on.meter.count("reconnects")
+        log.warning("connection lost: %s", why, extra={"action": "account.down", "account": self._name(adapter)})
+        name, account, now = adapter.platform.name, adapter.account, self.on.clock.now()
+        await self.on.surely(self.on.store.accounts.down(name, account, fence, now, why))
 
     def _count_return(self) -> None:
         self.returns += 1

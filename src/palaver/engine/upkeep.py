@@ -16,6 +16,7 @@ from palaver.engine.lanes import Lanes
 from palaver.engine.turns import TurnRunner
 from palaver.engine.waiting import any_of, through_outages
 from palaver.ports.hooks import Happening, Kind
+from palaver.ports.places import GATEWAY
 from palaver.ports.store import TURNS, ResetRule
 
 __all__ = ["Upkeep"]
@@ -91,7 +92,7 @@ class Upkeep:
     async def _is_sweeper(self) -> bool:
         """One gateway sweeps for all, so that hooks are told once."""
         now, lease = self.on.clock.now(), 2 * self.on.options.sweep_every
-        hold = self.on.store.accounts.hold("gateway", "sweeper", self.on.worker, now, lease, alone=self.on.alone)
+        hold = self.on.store.accounts.hold(GATEWAY, "sweeper", self.on.worker, now, lease, alone=self.on.alone)
         return await self.on.store.transact(hold) is not None
 
     async def settle_in(self) -> None:

@@ -81,6 +81,10 @@ class Limits:
 class Inlet(Protocol):
     """What an adapter is handed while it runs: where messages go, and a place to remember how far it has read."""
 
+    async def connected(self) -> None:
+        """The connection stands; to be said each time that it was made."""
+        ...
+
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         """Returns when the message is safe; only then may the platform be told so. It raises if it is not.
 

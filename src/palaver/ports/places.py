@@ -1,5 +1,6 @@
 """What a store knows about places: our accounts, home channels, and chats that are gone."""
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -7,7 +8,29 @@ from palaver.domain.source import Source
 from palaver.domain.turn import Outbound
 from palaver.ports.work import Work
 
-__all__ = ["Accounts", "Places"]
+__all__ = ["GATEWAY", "AccountHealth", "Accounts", "Places"]
+
+GATEWAY = "gateway"
+"""Stands for a platform where gateways agree among themselves who does what."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AccountHealth:
+    """How an account of ours is doing."""
+
+    platform: str
+    account: str | None
+    worker: str | None = None
+    """Who serves it; None while nobody does."""
+    connected_since: datetime | None = None
+    last_error: str | None = None
+    failed_at: datetime | None = None
+
+    @property
+    def state(self) -> str:
+        if self.worker is None:
+            return "not served"
+        return "connecting" if self.connected_since is None else "connected"
 
 
 class Accounts(Protocol):
@@ -29,6 +52,12 @@ class Accounts(Protocol):
     def position(self, platform: str, account: str | None) -> Work[str | None]: ...
 
     def keep_position(self, platform: str, account: str | None, fence: int, text: str) -> Work[None]: ...
+
+    def connected(self, platform: str, account: str | None, fence: int, now: datetime) -> Work[None]: ...
+
+    def down(self, platform: str, account: str | None, fence: int, now: datetime, error: str) -> Work[None]: ...
+
+    def health(self, now: datetime) -> Work[list[AccountHealth]]: ...
 
     def count_start(self, now: datetime, window: timedelta) -> Work[int]: ...
 

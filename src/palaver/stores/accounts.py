@@ -3,11 +3,15 @@
 from datetime import datetime, timedelta
 
 from palaver.domain.errors import StaleFence
-from palaver.domain.ids import encode_id
-from palaver.ports.work import Lock, Steps, work
-from palaver.stores.records import from_json, json_text, micros
+from palaver.domain.ids import decode_id, encode_id
+from palaver.domain.text import one_line
+from palaver.ports.places import GATEWAY, AccountHealth
+from palaver.ports.work import Lock, Row, Steps, work
+from palaver.stores.records import from_json, instant, json_text, micros
 
-__all__ = ["calm", "count_start", "hold", "keep_position", "position", "release"]
+__all__ = ["calm", "connected", "count_start", "down", "health", "hold", "keep_position", "position", "release"]
+
+_LONGEST_ERROR = 300
 
 
 @work
@@ -21,7 +25,8 @@ def hold(
     rows = yield (
         "INSERT INTO accounts (platform, account, worker, fence, lease_until) VALUES (?, ?, ?, 1, ?)"
         " ON CONFLICT (platform, account) DO UPDATE SET worker = excluded.worker, lease_until = excluded.lease_until,"
-        " fence = CASE WHEN accounts.worker = excluded.worker THEN accounts.fence ELSE accounts.fence + 1 END"
+        " fence = CASE WHEN accounts.worker = excluded.worker THEN accounts.fence ELSE accounts.fence + 1 END,"
+        " connected_since = CASE WHEN accounts.worker = excluded.worker THEN accounts.connected_since END"
         " WHERE accounts.worker = excluded.worker OR accounts.lease_until < ? OR ? = 1 RETURNING fence",
         (platform, encode_id(account or ""), worker, micros(now + lease), micros(now), int(alone)),
     )
@@ -55,6 +60,48 @@ def keep_position(platform: str, account: str | None, fence: int, text: str) -> 
     )
     if not rows:
         raise StaleFence(f"account {platform}", 0, fence)
+
+
+@work
+def connected(platform: str, account: str | None, fence: int, now: datetime) -> Steps[None]:
+    yield (
+        "UPDATE accounts SET connected_since = ? WHERE platform = ? AND account = ? AND fence = ?",
+        (micros(now), platform, encode_id(account or ""), fence),
+    )
+
+
+@work
+def down(platform: str, account: str | None, fence: int, now: datetime, error: str) -> Steps[None]:
+    """The connection is lost. What is kept of the error is one line."""
+    yield (
+        "UPDATE accounts SET connected_since = NULL, last_error = ?, failed_at = ?"
+        " WHERE platform = ? AND account = ? AND fence = ?",
+        (one_line(error, _LONGEST_ERROR), micros(now), platform, encode_id(account or ""), fence),
+    )
+
+
+@work
+def health(now: datetime) -> Steps[list[AccountHealth]]:
+    """How every account is doing that was ever served, by name."""
+    rows = yield (
+        "SELECT platform, account, worker, lease_until, connected_since, last_error, failed_at FROM accounts"
+        " WHERE platform <> ? ORDER BY platform, account",
+        (GATEWAY,),
+    )
+    return [_health(row, micros(now)) for row in rows]
+
+
+def _health(row: Row, now: int) -> AccountHealth:
+    platform, account, worker, lease_until, since, error, failed_at = row
+    is_served = lease_until >= now
+    return AccountHealth(
+        platform=platform,
+        account=decode_id(account) or None,
+        worker=worker if is_served else None,
+        connected_since=instant(since) if is_served and since is not None else None,
+        last_error=error,
+        failed_at=instant(failed_at) if failed_at is not None else None,
+    )
 
 
 @work

@@ -25,6 +25,9 @@ class Changing:
         self._inlet = inlet
         self._change = change
 
+    async def connected(self) -> None:
+        await self._inlet.connected()
+
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         await self._inlet.receive(self._change(inbound), trust)
 

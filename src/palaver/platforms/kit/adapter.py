@@ -48,6 +48,7 @@ class FakeAdapter:
 
     async def run(self, inlet: Inlet) -> None:
         line = await self._link.open(self._account)
+        await inlet.connected()
         hands: set[asyncio.Task[None]] = set()
         try:
             while True:

@@ -38,6 +38,8 @@ class Notebook:
         """What is safe, each message once."""
         return list({inbound.source: inbound.text for inbound in self.received}.values())
 
+    async def connected(self) -> None: ...
+
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         self.offered.append(inbound)
         self._look()

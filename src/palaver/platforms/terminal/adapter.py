@@ -80,6 +80,7 @@ class TerminalAdapter:
         server = await asyncio.start_unix_server(welcome, sock=listener, limit=LONGEST_LINE)
         self._is_open = True
         try:
+            await inlet.connected()
             await gone(self._path)
             raise PlatformDown(f"somebody has taken {self._path} away")
         finally:
