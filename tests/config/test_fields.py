@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config import limits, model, people
+from palaver.config import caps, limits, model, people
 from palaver.config.checking import misshapen
 from palaver.config.effective import effective
 from palaver.config.fields import form_of, place_at, written
@@ -29,7 +29,7 @@ ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
 
 
 def models() -> Iterator[type[Part]]:
-    for module in (model, people, limits):
+    for module in (model, people, caps, limits):
         for name in module.__all__:
             found = getattr(module, name)
             if isinstance(found, type) and issubclass(found, Part):
@@ -114,7 +114,17 @@ def test_what_is_shown_can_be_written_and_is_then_the_same(tmp_path: Path, monke
 
 def test_every_option_of_the_engine_can_be_configured() -> None:
     """An option that is added to the engine gets a field here, or is set by `Config.options`."""
-    set_by_the_rest = {"scopes", "resets", "zones", "busy", "reset_notices", "profiles", "grants", "acknowledges"}
+    set_by_the_rest = {
+        "scopes",
+        "resets",
+        "zones",
+        "busy",
+        "reset_notices",
+        "profiles",
+        "grants",
+        "caps",
+        "acknowledges",
+    }
     assert {option.name for option in fields(Options)} == set_by_the_rest | set(limits.LimitChoice.model_fields)
 
 

@@ -21,9 +21,11 @@ __all__ = [
     "Forever",
     "Form",
     "MaybeName",
+    "Money",
     "Part",
     "Port",
     "Role",
+    "Tokens",
     "Url",
     "Zone",
     "duration_text",
@@ -97,12 +99,33 @@ def _forever_text(length: timedelta | None) -> str:
     return _FOREVER if length is None else duration_text(length)
 
 
-def _port(text: str) -> str | None:
+def _or_off(text: str) -> str | None:
     return None if text == _OFF else text
 
 
-def _port_text(port: int | None) -> int | str:
-    return _OFF if port is None else port
+def _off_text(number: int | None) -> int | str:
+    return _OFF if number is None else number
+
+
+_MONEY = re.compile(r"(?P<whole>[0-9]{1,9})(?:[.](?P<part>[0-9]{1,6}))?", re.ASCII)
+_MILLION = 1_000_000
+
+
+def _money(text: str) -> int | None:
+    """In millionths."""
+    if text == _OFF:
+        return None
+    found = _MONEY.fullmatch(text.strip())
+    if not found:
+        raise ValueError(text)
+    return int(found["whole"]) * _MILLION + int((found["part"] or "0").ljust(6, "0"))
+
+
+def _money_text(millionths: int | None) -> str:
+    if millionths is None:
+        return _OFF
+    whole, part = divmod(millionths, _MILLION)
+    return f"{whole}.{part:06}".rstrip("0").rstrip(".")
 
 
 _ROLES = ", ".join(role.name.lower() for role in AccessRole)
@@ -149,9 +172,18 @@ Forever = Annotated[
 ]
 Port = Annotated[
     Annotated[int, Field(ge=1, le=65535)] | None,
-    _text(_port),
-    PlainSerializer(_port_text),
+    _text(_or_off),
+    PlainSerializer(_off_text),
     Form(f"a whole number, from 1 to 65535, or {_OFF}", "9464"),
+]
+Tokens = Annotated[
+    Annotated[int, Field(ge=0, le=10**15)] | None,
+    _text(_or_off),
+    PlainSerializer(_off_text),
+    Form(f"a whole number, from 0 on, or {_OFF}", "200000"),
+]
+Money = Annotated[
+    int | None, _text(_money), PlainSerializer(_money_text), Form(f"an amount of money, or {_OFF}", "2.50")
 ]
 Zone = Annotated[
     ZoneInfo,

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
+from palaver.config.caps import CapsChoice
 from palaver.config.forms import Duration, Folder, Part, Port, Url, Zone
 from palaver.config.limits import LimitChoice
 from palaver.config.people import TERMINAL_OWNER, GrantChoice, RouteChoice
@@ -121,6 +122,7 @@ class Config(PlaceChoice):
     kinds: Mapping[str, PlaceChoice] = Field(default={}, description="Choices for dm, group, channel, thread.")
     profiles: Mapping[str, ProfileChoice] = Field(default={}, description="Choices for profiles by their names.")
     grants: tuple[GrantChoice, ...] = Field(default=(), description="Who may talk, besides the owner at the terminal.")
+    caps: CapsChoice = Field(default=CapsChoice(), description="How much may be used.")
     limits: LimitChoice = Field(default=LimitChoice(), description="How much, how long, how often.")
 
     def options(self) -> Options:
@@ -133,6 +135,7 @@ class Config(PlaceChoice):
             reset_notices=self._layers("reset_notices", lambda place: place.reset_notices),
             profiles=tuple(rules),
             grants=(TERMINAL_OWNER, *(choice.grant() for choice in self.grants)),
+            caps=self.caps.rules(),
             acknowledges=self.acknowledges,
             **dict(self.limits),
         )

@@ -144,6 +144,11 @@ class Closing:
             )
         )
 
+    def capped(self, turn: Turn) -> None:
+        log.info("turn over a cap", extra={"action": "turn.capped", "turn": turn.number, "key": turn.key.text})
+        self.on.meter.count("turns_failed")
+        self.tell(Kind.TURN_FAILED, turn, reason="capped")
+
     def lost(self, turn: Turn) -> None:
         log.warning("turn taken over by another worker", extra={"action": "turn.lost", "turn": turn.number})
         self.on.meter.count("turns_lost")

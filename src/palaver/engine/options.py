@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 
 from palaver.domain.access import Grant
 from palaver.domain.busy import BusyMode
+from palaver.domain.caps import CapRules
 from palaver.domain.layers import Layers
 from palaver.domain.reset import ResetPolicy
 from palaver.domain.scope import ProfileRule, Scope
@@ -26,6 +27,7 @@ class Options:
     profiles: tuple[ProfileRule, ...] = ()
     grants: tuple[Grant, ...] = ()
     """Grants from the configuration; those in the store come on top."""
+    caps: CapRules = field(default_factory=CapRules)
 
     # Turns
     concurrent_turns: int = 16

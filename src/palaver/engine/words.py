@@ -1,10 +1,14 @@
 """Every sentence the gateway itself says, to people and to the agent."""
 
+from zoneinfo import ZoneInfo
+
 from palaver.domain.busy import BusyMode
+from palaver.domain.caps import Measure, Reached
 from palaver.domain.lifecycle import EndReason
 
 __all__ = [
     "APPROVED_NOTE",
+    "CAPPED_NOTE",
     "CUT",
     "DENIED_NOTE",
     "FAILED_NOTE",
@@ -19,6 +23,8 @@ __all__ = [
     "TOO_LONG_NOTE",
     "approval_question",
     "busy_notice",
+    "cap_error",
+    "cap_notice",
     "cut_off_note",
     "gone_notice",
     "reset_note",
@@ -36,6 +42,7 @@ MAY_BE_DUPLICATE = "(may be a duplicate)"
 STOPPED_NOTE = "your last answer was stopped by the user; what you had said so far stands above"
 FAILED_NOTE = "your last answer failed; the user was asked to try again"
 TOO_LONG_NOTE = "your last answer was stopped, it took too long"
+CAPPED_NOTE = "the message above was not answered: there was no room left under a cap"
 APPROVED_NOTE = "the user has allowed the call you asked about"
 DENIED_NOTE = "the user has not allowed the call you asked about; do without it"
 LEFT_NOTE = "the user left without answering what you asked; nothing was allowed"
@@ -89,3 +96,36 @@ def busy_notice(mode: BusyMode) -> str:
 
 def gone_notice(place: str) -> str:
     return f"Messages to {place} cannot be delivered any more: the chat is gone or the bot was removed from it."
+
+
+_MEASURES = {
+    Measure.PERSON_DAY: "what you may use in a day",
+    Measure.PERSON_MONTH: "what you may use in a month",
+    Measure.SESSION: "what one conversation may use",
+    Measure.DAY: "what everybody together may use in a day",
+}
+
+
+def cap_notice(reached: Reached, zone: ZoneInfo) -> str:
+    """What is used up and when there is room again. How much others have used is nobody's business."""
+    used = "" if reached.measure is Measure.DAY else f" ({_amount(reached)})"
+    return f"That is all of {_MEASURES[reached.measure]}{used}. {_again(reached, zone)}"
+
+
+def cap_error(reached: Reached) -> str:
+    """For the record of the turn."""
+    return f"over the cap of {reached.measure}: {_amount(reached)} used"
+
+
+def _amount(reached: Reached) -> str:
+    cap, spent = reached.cap, reached.spent
+    if cap.tokens is not None and spent.tokens >= cap.tokens:
+        return f"{spent.tokens} of {cap.tokens} tokens"
+    return f"{spent.cost_micros / 1_000_000:.2f} of {(cap.cost_micros or 0) / 1_000_000:.2f}"
+
+
+def _again(reached: Reached, zone: ZoneInfo) -> str:
+    if reached.free is None:
+        return "/new starts another; this one keeps your message, unanswered."
+    free = reached.free.astimezone(zone)
+    return f"Your message is kept, unanswered; there is room again from {free:%H:%M} on {free:%d %B} ({zone.key})."

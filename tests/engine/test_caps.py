@@ -1,0 +1,92 @@
+"""A message over a cap is kept and answered with one sentence; the agent is not asked."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.caps import NO_CAP, Cap, CapRules, Measure
+from palaver.domain.turn import Usage
+from palaver.engine import words
+from palaver.ports.agent import Event, Final, Request, UsageReport
+from tests.engine.agents import Scripted, heard, noted
+from tests.engine.gateway import MovableClock, running
+
+
+async def _answer(request: Request) -> AsyncGenerator[Event]:
+    yield UsageReport(usage=Usage(model="m", input_tokens=60, output_tokens=40, cost_micros=500_000))
+    yield Final(text=f"answer to: {heard(request)}")
+
+
+def _caps(**measures: Cap) -> CapRules:
+    return CapRules(caps={Measure(name): cap for name, cap in measures.items()})
+
+
+async def test_over_the_cap_of_a_day_one_sentence_and_the_next_day_an_answer(store_url: str) -> None:
+    clock, agent = MovableClock(), Scripted(_answer)
+    async with running(store_url, agent=agent, clock=clock, caps=_caps(person_day=Cap(tokens=150))) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat, his = here.world.dm(alice), here.world.dm(bob)
+        for number in ("one", "two", "three"):
+            await chat.say(alice, number)
+            await here.settled()
+        await chat.hears("That is all of what you may use in a day (200 of 150 tokens). Your message is kept")
+        await chat.hears("there is room again from 00:00 on")
+        assert [message.text for message in chat.shown][:2] == ["answer to: one", "answer to: two"]
+        assert len(chat.shown) == 3
+        assert len(agent.requests) == 2
+        await his.say(bob, "me too")
+        await his.hears("answer to: me too")
+        assert await here.rows("SELECT count(*) FROM inbox WHERE state NOT IN ('in-turn', 'done')") == [(0,)]
+        assert await here.rows("SELECT error FROM turns WHERE state = 'failed'") == [
+            ("over the cap of person_day: 200 of 150 tokens used",)
+        ]
+        clock.later(days=1)
+        await chat.say(alice, "four")
+        await chat.hears("answer to: three\n\nfour")
+        assert words.CAPPED_NOTE in noted(agent.requests[-1])
+
+
+async def test_a_conversation_over_its_cap_goes_on_in_a_new_one(tmp_path: Path) -> None:
+    async with running(
+        tmp_path / "p.db", agent=Scripted(_answer), caps=_caps(session=Cap(cost_micros=500_000))
+    ) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one")
+        await chat.hears("answer to: one")
+        await chat.say(alice, "two")
+        await chat.hears("what one conversation may use (0.50 of 0.50). /new starts another")
+        await chat.say(alice, "/new")
+        await chat.say(alice, "three")
+        await chat.hears("answer to: three")
+
+
+async def test_the_cap_of_everybody_tells_nothing_of_others(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", agent=Scripted(_answer), caps=_caps(day=Cap(tokens=100))) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat, his = here.world.dm(alice), here.world.dm(bob)
+        await chat.say(alice, "one")
+        await chat.hears("answer to: one")
+        await his.say(bob, "two")
+        await his.hears("everybody together may use in a day. Your message is kept")
+        assert not any("100" in message.text for message in his.shown)
+
+
+async def test_roles_have_caps_of_their_own(tmp_path: Path) -> None:
+    rules = CapRules(caps={Measure.PERSON_DAY: Cap(tokens=0)}, roles={AccessRole.OWNER: {Measure.PERSON_DAY: NO_CAP}})
+    grants = (Grant(platform="fake"), Grant(platform="fake", user_id="p1", role=AccessRole.OWNER))
+    async with running(tmp_path / "p.db", agent=Scripted(_answer), caps=rules, grants=grants) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat, his = here.world.dm(alice), here.world.dm(bob)
+        await chat.say(alice, "one")
+        await chat.hears("answer to: one")
+        await his.say(bob, "two")
+        await his.hears("what you may use in a day (0 of 0 tokens)")
+
+
+async def test_commands_and_what_is_only_overheard_are_not_capped(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", agent=Scripted(_answer), caps=_caps(person_day=Cap(tokens=0))) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "/new Plans")
+        await chat.hears("It is called Plans")
