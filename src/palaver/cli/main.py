@@ -24,6 +24,7 @@ _GROUPS = {
     "up": Later("up", "palaver.cli.up", "Run the gateway in the foreground."),
     "explain": Later("explain", "palaver.cli.explain", "Why Palaver decides as it does."),
     "sessions": Later("sessions", "palaver.cli.sessions", "Look at, find, keep and remove conversations."),
+    "usage": Later("usage", "palaver.cli.usage", "What was used: turns, tokens and cost."),
     "fate": Later("fate", "palaver.cli.fate", "What became of a message, in or out."),
     "doctor": Later("doctor", "palaver.cli.doctor", "Is everything well, and if not, how to mend it."),
     "config": Later("config", "palaver.cli.config", "Check and show the configuration."),

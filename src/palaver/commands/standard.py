@@ -6,6 +6,7 @@ from palaver.commands.moving import moving
 from palaver.commands.places import about_places
 from palaver.commands.registry import Performance, Registry
 from palaver.commands.turns import about_turns
+from palaver.commands.usage import about_usage
 from palaver.domain.command import Arg, Command, Invocation
 from palaver.domain.errors import UnknownCommand
 from palaver.ports.commands import Spoken
@@ -24,7 +25,7 @@ _HELP = Command(
 
 
 def standard_commands(store: Store) -> Registry:
-    performances = [*moving(store), *about_turns(store), *about_places(store)]
+    performances = [*moving(store), *about_turns(store), *about_places(store), *about_usage(store)]
     table: dict[str, Command] = {}
 
     @work

@@ -100,7 +100,8 @@ class Obedience:
         if invocation is None:
             return _say("")
         source = received.inbound.source
-        spoken = Spoken(received=received, principal=Principal.speaking(source), now=self.on.clock.now())
+        zone = self.on.options.zones.find(source).value
+        spoken = Spoken(received=received, principal=Principal.speaking(source), now=self.on.clock.now(), zone=zone)
         return await self.commands.perform(invocation, spoken)
 
     async def _do(self, received: Received, does: Work[str], *, urgent: bool) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+from zoneinfo import ZoneInfo
 
 from palaver.domain.command import Invocation
 from palaver.domain.session import Principal
@@ -10,6 +11,8 @@ from palaver.domain.turn import Received
 from palaver.ports.work import Work
 
 __all__ = ["Commands", "Spoken"]
+
+_UTC = ZoneInfo("UTC")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,6 +22,8 @@ class Spoken:
     received: Received
     principal: Principal
     now: datetime
+    zone: ZoneInfo = _UTC
+    """Whose clock counts in this chat."""
 
 
 class Commands(Protocol):

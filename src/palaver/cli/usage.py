@@ -1,0 +1,67 @@
+"""`palaver usage`: what was used, by whom, with which model, on which day."""
+
+from datetime import date, timedelta
+from typing import Annotated
+
+import typer
+
+from palaver.cli import when
+from palaver.cli.asking import OPERATOR, Json, Since, Until, ask
+from palaver.cli.output import print_json, print_note, print_rows
+from palaver.cli.place import StoreOption
+from palaver.cli.when import moment
+from palaver.domain.caps import Spent
+from palaver.domain.wall import zone
+from palaver.ports.usage import By
+from palaver.stores import usage
+
+__all__ = ["EXAMPLES", "app", "show_usage"]
+
+EXAMPLES = {"usage": "palaver usage --by person --since 7d"}
+_USUAL = timedelta(days=30)
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(help=f"Turns, tokens and cost, by person, model or day.\n\n{EXAMPLES['usage']}")
+def show_usage(
+    *,
+    by: Annotated[By, typer.Option("--by", help="One row for each of these.")] = By.DAY,
+    since: Since = "",
+    until: Until = "",
+    zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone of the days.")] = "UTC",
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    where = zone(zone_name)
+    first = moment("--since", since, EXAMPLES["usage"]) or when.now() - _USUAL
+    last = moment("--until", until, EXAMPLES["usage"])
+    table = usage.table(by, OPERATOR, since=first, until=last, zone=where)
+    found: dict[str | date, Spent] = ask(store, lambda opened: opened.read(table), {})
+    if json:
+        print_json({by.value: [{by.value: str(name), **_fields(spent)} for name, spent in found.items()]})
+        return
+    if not found:
+        print_note("Nothing was used in this time.")
+        return
+    print_rows(
+        (by.value, "turns", "tokens in", "tokens out", "cost"),
+        [(str(name) or _NOBODY[by], *_columns(spent)) for name, spent in found.items()],
+    )
+
+
+_NOBODY = {By.PERSON: "(nobody)", By.MODEL: "(not said)", By.DAY: ""}
+
+
+def _columns(spent: Spent) -> tuple[str, ...]:
+    tokens = map(str, (spent.turns, spent.input_tokens, spent.output_tokens))
+    return (*tokens, f"{spent.cost_micros / 1_000_000:.4f}")
+
+
+def _fields(spent: Spent) -> dict[str, int]:
+    return {
+        "turns": spent.turns,
+        "input_tokens": spent.input_tokens,
+        "output_tokens": spent.output_tokens,
+        "cost_micros": spent.cost_micros,
+    }
