@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
+from palaver.commands.plugins import with_plugins
 from palaver.commands.registry import Registry
 from palaver.commands.standard import standard_commands
 from palaver.config.model import Config, EchoChoice
@@ -88,7 +89,7 @@ class Gateway:
 
     def _assemble(self, store: Store) -> Engine:
         alone = sqlite_path(self._config.store) is not None
-        commands, clock, agents = standard_commands(store), SystemClock(), _agents(self._config)
+        commands, clock, agents = with_plugins(standard_commands(store), store), SystemClock(), _agents(self._config)
 
         async def key_of(source: Source) -> SessionKey:
             return await engine.key_of(source)

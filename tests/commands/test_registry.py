@@ -1,13 +1,13 @@
-"""The registry: what a command may await, and what is committed of it."""
+"""The registry: what a command may await, what it says before it is confirmed, and the help it gives."""
 
 from datetime import UTC, datetime
 
 import pytest
 
-from palaver.commands.registry import Performance, Registry
+from palaver.commands.registry import Performance, Registry, say
 from palaver.domain.access import AccessRole
-from palaver.domain.command import Command, Invocation
-from palaver.domain.errors import NotAllowed
+from palaver.domain.command import YES, Arg, ArgKind, Command, Invocation
+from palaver.domain.errors import NotAllowed, UnknownCommand
 from palaver.domain.key import derive_key
 from palaver.domain.lifecycle import InboxState
 from palaver.domain.scope import Scope
@@ -15,7 +15,7 @@ from palaver.domain.session import Principal
 from palaver.domain.source import Source
 from palaver.domain.turn import Inbound, Received
 from palaver.ports.commands import Spoken
-from palaver.ports.work import Steps, Work, work
+from palaver.ports.work import Work
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = Source(platform="fake", chat_id="c", chat_kind="dm", user_id="u")
@@ -33,10 +33,8 @@ def spoken(text: str, role: AccessRole = AccessRole.MEMBER) -> Spoken:
     return Spoken(received=received, principal=Principal.speaking(SOURCE), now=NOW)
 
 
-@work
-def _say(text: str) -> Steps[str]:
-    yield from ()
-    return text
+def _nothing(_invocation: Invocation, _spoken: Spoken) -> Work[str]:
+    return say("")
 
 
 def outcome(done: Work[str]) -> str:
@@ -54,10 +52,10 @@ async def said(registry: Registry, text: str, role: AccessRole = AccessRole.MEMB
 
 async def test_a_command_may_await_something_before_its_work() -> None:
     async def slow(_invocation: Invocation, spoken: Spoken) -> Work[str]:
-        return _say(f"{spoken.received.inbound.text} was awaited")
+        return say(f"{spoken.received.inbound.text} was awaited")
 
     def quick(_invocation: Invocation, _spoken: Spoken) -> Work[str]:
-        return _say("at once")
+        return say("at once")
 
     registry = Registry(
         [
@@ -75,3 +73,74 @@ async def test_nothing_is_awaited_for_somebody_who_may_not() -> None:
     registry = Registry([Performance(Command(name="x", help="", example="", role=AccessRole.ADMIN), never)])
     with pytest.raises(NotAllowed):
         await said(registry, "/x")
+
+
+# Confirmation
+
+
+def _forgetting() -> Registry:
+    def does(_invocation: Invocation, _spoken: Spoken) -> Work[str]:
+        return say("forgotten")
+
+    async def would(_invocation: Invocation, _spoken: Spoken) -> Work[str]:
+        return say("This would forget 3 things.")
+
+    command = Command(name="forget", help="", example="", args=(Arg(name="what", kind=ArgKind.REST), YES))
+    return Registry([Performance(command, does, would=would)])
+
+
+async def test_without_yes_a_command_says_what_it_would_do_and_how_to_have_it_done() -> None:
+    told = await said(_forgetting(), "/forget all\u202e of it")
+    assert told.startswith("This would forget 3 things.\nNothing is done yet.")
+    assert told.endswith("/forget all of it --yes")
+
+
+async def test_with_yes_it_is_done() -> None:
+    assert await said(_forgetting(), "/forget all --yes") == "forgotten"
+
+
+def test_what_would_be_done_is_only_said_where_it_can_be_confirmed() -> None:
+    with pytest.raises(ValueError, match="needs YES"):
+        Performance(Command(name="x", help="", example=""), _nothing, would=_nothing)
+
+
+# Help
+
+
+def _helping() -> Registry:
+    commands = [
+        Command(name="new", help="start", example="/new", group="conversations", aliases=("reset",)),
+        Command(name="look", help="look at it", example="/look", role=AccessRole.GUEST, urgent=True),
+        Command(name="sethome", help="home", example="/sethome", role=AccessRole.ADMIN, group="gateway", args=(YES,)),
+    ]
+    return Registry([Performance(command, _nothing) for command in commands])
+
+
+async def test_help_lists_what_a_role_may_use_group_by_group() -> None:
+    everything = (await said(_helping(), "/help", AccessRole.OWNER)).splitlines()
+    assert everything == [
+        "conversations:",
+        "/new, /reset: start",
+        "",
+        "gateway:",
+        "/help: list the commands, or explain one",
+        "/sethome: home",
+        "",
+        "more:",
+        "/look: look at it",
+        "",
+        "/help new explains one of them.",
+    ]
+    assert "/sethome" not in await said(_helping(), "/help", AccessRole.MEMBER)
+    guest = await said(_helping(), "/help", AccessRole.GUEST)
+    assert ("/look" in guest, "/new," in guest) == (True, False)
+
+
+async def test_help_explains_one_command_by_any_of_its_names() -> None:
+    told = await said(_helping(), "/help /RESET")
+    assert told.splitlines() == ["/new", "start", "for example: /new", "also called /new, /reset"]
+    assert "role admin" in await said(_helping(), "/help sethome")
+    assert "--yes" in await said(_helping(), "/help sethome")
+    assert "acts at once" in await said(_helping(), "/help look")
+    with pytest.raises(UnknownCommand, match="no command"):
+        await said(_helping(), "/help nonsense")

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.domain.command import Arg, ArgKind, Command, Invocation, command_table, parse_command
+from palaver.domain.command import YES, Arg, ArgKind, Command, Invocation, command_table, parse_command
 from palaver.domain.errors import BadArgument, InvalidInput, UnknownCommand
 from tests.strategies import THOROUGH, texts
 
@@ -205,3 +205,49 @@ def test_a_name_declared_twice_is_a_mistake_in_the_code() -> None:
     with pytest.raises(ValueError, match="/reset is declared twice"):
         command_table(NEW, Command(name="reset", help="", example="/reset"))
     assert command_table(NEW, NEW).keys() == {"new", "reset"}
+
+
+BRANCH = Command(
+    name="branch",
+    help="Go on beside it",
+    example="/branch",
+    args=(Arg(name="title", kind=ArgKind.REST), Arg(name="at", kind=ArgKind.COUNT), YES),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "at", "flags"),
+    [
+        ("/branch", None, None, set[str]()),
+        ("/branch --at 2", None, 2, set[str]()),
+        ("/branch --at 2 A  plan", "A  plan", 2, set[str]()),
+        ("/branch A  plan --at 2", "A  plan", 2, set[str]()),
+        ("/branch A  plan --yes \u2014at 2", "A  plan", 2, {"yes"}),
+        ("/branch A --at 2 plan", "A --at 2 plan", None, set[str]()),
+        ("/branch A --at", "A --at", None, set[str]()),
+        ("/branch --yes A --yes --yes", "A --yes", None, {"yes"}),
+    ],
+)
+def test_an_option_with_a_number_stands_before_or_after(
+    text: str, title: str | None, at: int | None, flags: set[str]
+) -> None:
+    found = parse_command(text, command_table(BRANCH))
+    assert found is not None
+    assert (found.words.get("title"), found.numbers.get("at"), found.flags) == (title, at, flags)
+
+
+@pytest.mark.parametrize("text", ["/branch --at", "/branch --at x", "/branch --at -1", "/branch A --at 1234567890"])
+def test_an_option_without_its_number_is_refused(text: str) -> None:
+    with pytest.raises(BadArgument, match="whole number as at"):
+        parse_command(text, command_table(BRANCH))
+
+
+def test_who_declares_yes_confirms() -> None:
+    assert (BRANCH.confirms, NEW.confirms) == (True, False)
+    assert BRANCH.usage == "/branch [<title>] [--at <n>] [--yes]"
+
+
+@pytest.mark.parametrize("name", ["", "New", "two words", "new/", "x" * 33, "ñ"])
+def test_a_name_that_nobody_can_say_is_a_mistake_in_the_code(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be said"):
+        Command(name=name, help="", example="")

@@ -1,18 +1,31 @@
 """The registry: every command declared once, with its help, who may use it, and the work it stands for."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+from palaver.commands.help import explain, list_commands
 from palaver.domain.access import AccessRole
-from palaver.domain.command import Command, Invocation, command_table, parse_command
+from palaver.domain.command import YES, Arg, Command, Invocation, command_table, parse_command
 from palaver.domain.errors import NotAllowed
+from palaver.domain.text import one_line
 from palaver.ports.commands import Spoken
-from palaver.ports.work import Work
+from palaver.ports.work import Steps, Work, work
 
-__all__ = ["Performance", "Registry"]
+__all__ = ["Performance", "Registry", "say"]
 
 Does = Callable[[Invocation, Spoken], Work[str] | Awaitable[Work[str]]]
 """What a command awaits comes first and leaves no trace; its work and its answer are one step."""
+
+_HELP = Command(
+    name="help",
+    help="list the commands, or explain one",
+    example="/help new",
+    args=(Arg(name="command"),),
+    role=AccessRole.GUEST,
+    urgent=True,
+    group="gateway",
+)
+_LONGEST_ECHO = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +34,62 @@ class Performance:
 
     command: Command
     does: Does
+    would: Does | None = None
+    """Said instead where `--yes` is missing: what exactly would be done. It changes nothing."""
+
+    def __post_init__(self) -> None:
+        if self.would is not None and not self.command.confirms:
+            raise ValueError(f"/{self.command.name} says what it would do, so it needs YES among its arguments")
 
 
 class Registry:
+    """It brings `/help` along."""
+
     def __init__(self, performances: Iterable[Performance]) -> None:
-        self._does: Mapping[str, Does] = {each.command.name: each.does for each in performances}
-        self.table = command_table(*(each.command for each in performances))
+        self._performances = tuple(performances)
+        everything = (*self._performances, Performance(_HELP, self._help))
+        self.table = command_table(*(each.command for each in everything))
+        self._by_name = {each.command.name: each for each in everything}
+
+    def plus(self, performances: Iterable[Performance]) -> "Registry":
+        """With more commands; raises ValueError, saying so, where a name is taken."""
+        return Registry((*self._performances, *performances))
 
     def parse(self, text: str) -> Invocation | None:
         return parse_command(text, self.table)
 
     async def perform(self, invocation: Invocation, spoken: Spoken) -> Work[str]:
         command = invocation.command
-        if (spoken.received.role or AccessRole.GUEST) < command.role:
+        if _role(spoken) < command.role:
             raise NotAllowed(f"/{command.name}", command.role.name.lower())
-        does = self._does[command.name](invocation, spoken)
-        return does if isinstance(does, Work) else await does
+        performance = self._by_name[command.name]
+        if performance.would is None or YES.name in invocation.flags:
+            return await _begun(performance.does, invocation, spoken)
+        return _unconfirmed(await _begun(performance.would, invocation, spoken), spoken)
+
+    def _help(self, invocation: Invocation, spoken: Spoken) -> Work[str]:
+        name = invocation.words.get("command")
+        return say(explain(self.table, name) if name else list_commands(self.table, _role(spoken)))
+
+
+@work
+def say(text: str) -> Steps[str]:
+    """Nothing is done; only the answer is owed."""
+    yield from ()
+    return text
+
+
+async def _begun(does: Does, invocation: Invocation, spoken: Spoken) -> Work[str]:
+    begun = does(invocation, spoken)
+    return begun if isinstance(begun, Work) else await begun
+
+
+@work
+def _unconfirmed(would: Work[str], spoken: Spoken) -> Steps[str]:
+    text = yield from would
+    again = one_line(spoken.received.inbound.text, _LONGEST_ECHO)
+    return f"{text}\nNothing is done yet. To do it, say the same with --yes at its end: {again} --yes"
+
+
+def _role(spoken: Spoken) -> AccessRole:
+    return spoken.received.role or AccessRole.GUEST

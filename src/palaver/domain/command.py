@@ -2,15 +2,14 @@
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import takewhile
 
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import BadArgument, UnknownCommand
 
-__all__ = ["Arg", "ArgKind", "Command", "Invocation", "command_table", "parse_command"]
+__all__ = ["YES", "Arg", "ArgKind", "Command", "Invocation", "command_table", "parse_command"]
 
 
 class ArgKind(StrEnum):
@@ -18,6 +17,9 @@ class ArgKind(StrEnum):
     NUMBER = "number"
     REST = "rest"
     FLAG = "flag"
+    """`--name`, before or after the other arguments."""
+    COUNT = "count"
+    """`--name N`, likewise."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,8 +32,18 @@ class Arg:
     @property
     def usage(self) -> str:
         shape = "|".join(self.choices) or self.name
-        shape = f"--{self.name}" if self.kind is ArgKind.FLAG else f"<{shape}>"
+        match self.kind:
+            case ArgKind.FLAG:
+                shape = f"--{self.name}"
+            case ArgKind.COUNT:
+                shape = f"--{self.name} <n>"
+            case _:
+                shape = f"<{shape}>"
         return shape if self.required else f"[{shape}]"
+
+
+YES = Arg(name="yes", kind=ArgKind.FLAG)
+"""Confirms what a command would do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +55,18 @@ class Command:
     aliases: tuple[str, ...] = ()
     role: AccessRole = AccessRole.MEMBER
     urgent: bool = False
+    group: str = "more"
+    """Under what it stands in lists."""
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.aliases):
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{name!r} cannot be said as a command: a name has small letters, digits, - and _")
+
+    @property
+    def confirms(self) -> bool:
+        """Without `--yes` it only says what it would do."""
+        return YES in self.args
 
     @property
     def usage(self) -> str:
@@ -57,11 +81,13 @@ class Invocation:
     flags: frozenset[str] = frozenset()
 
 
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 # Letters are spelled out: with IGNORECASE the long s and the Kelvin sign would count as s and k.
 _SHAPE = re.compile(r"/(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?", re.DOTALL)
 # Phones turn two hyphens into a dash.
 _FLAG = re.compile(r"(?:--|[\u2013\u2014])(?P<name>[A-Za-z][A-Za-z-]*)")
 _LARGEST_NUMBER_LENGTH = 9
+_LONGEST_GUESS = 64
 
 
 def command_table(*commands: Command) -> Mapping[str, Command]:
@@ -86,7 +112,7 @@ def parse_command(text: str, table: Mapping[str, Command], bot: str | None = Non
 
 
 def _unknown(name: str, table: Mapping[str, Command]) -> UnknownCommand:
-    close = difflib.get_close_matches(name, table, n=3) or sorted(table)
+    close = difflib.get_close_matches(name[:_LONGEST_GUESS], table, n=3) or sorted(table)
     examples = [table[known].example for known in ("help", *close) if known in table]
     return UnknownCommand(
         "Unknown command",
@@ -97,37 +123,63 @@ def _unknown(name: str, table: Mapping[str, Command]) -> UnknownCommand:
 
 
 def _invocation(command: Command, rest: str) -> Invocation:
-    flags, rest = _take_flags(command, rest)
+    options, rest = _take_options(command, rest)
     words: dict[str, str] = {}
     numbers: dict[str, int] = {}
     for arg in command.args:
-        if arg.kind is ArgKind.FLAG:
+        if arg.kind in _OPTIONS and (arg.kind is ArgKind.FLAG or arg.name not in options):
             continue
-        value, rest = (rest, "") if arg.kind is ArgKind.REST else _take_word(rest)
+        value, rest = (options[arg.name], rest) if arg.kind is ArgKind.COUNT else _take(arg, rest)
         _check(command, arg, value)
-        if value and arg.kind is ArgKind.NUMBER:
+        if value and arg.kind in _NUMBERS:
             numbers[arg.name] = int(value)
         elif value:
             words[arg.name] = value
     if rest:
         raise _bad(command, "has no place for", rest)
-    return Invocation(command=command, words=words, numbers=numbers, flags=flags)
+    return Invocation(command=command, words=words, numbers=numbers, flags=frozenset(options) - numbers.keys())
 
 
-def _take_flags(command: Command, rest: str) -> tuple[frozenset[str], str]:
-    """Flags stand before or after the other arguments; what only looks like one stays text for a REST argument."""
-    declared = {arg.name for arg in command.args if arg.kind is ArgKind.FLAG}
-    pieces = re.split(r"(\s+)", rest)  # Words, and the white space between each two.
-    before = list(takewhile(declared.__contains__, map(_flag, pieces[::2])))
-    pieces = pieces[2 * len(before) :]
-    after = list(takewhile(declared.__contains__, map(_flag, pieces[::-2])))
-    return frozenset(before + after), "".join(pieces[: len(pieces) - 2 * len(after)])
+_OPTIONS = {ArgKind.FLAG: 1, ArgKind.COUNT: 2}
+"""Of how many words each consists."""
+_NUMBERS = {ArgKind.NUMBER, ArgKind.COUNT}
+
+
+def _take_options(command: Command, rest: str) -> tuple[dict[str, str], str]:
+    """Options stand before or after the other arguments, once there; what only looks like one is text for a REST."""
+    lengths = {arg.name: _OPTIONS[arg.kind] for arg in command.args if arg.kind in _OPTIONS}
+    pieces = re.split(r"(\s+)", rest) if lengths else [rest]  # Words, and the white space between each two.
+    taken: dict[str, str] = {}
+    start, end = 0, len(pieces)
+    ahead, behind = dict(lengths), dict(lengths)
+    while start < end and (length := _length(pieces[start], ahead)):
+        taken[_flag(pieces[start])] = " ".join(pieces[start + 2 : start + 2 * length : 2])
+        del ahead[_flag(pieces[start])]
+        start += 2 * length
+    while (last := _last_option(pieces, start, end, behind)) is not None:
+        taken[_flag(pieces[last])] = " ".join(pieces[last + 2 : end : 2])
+        del behind[_flag(pieces[last])]
+        end = last - 1
+    return taken, "".join(pieces[start : max(start, end)])
+
+
+def _length(piece: str, lengths: Mapping[str, int]) -> int:
+    return lengths.get(_flag(piece), 0)
+
+
+def _last_option(pieces: Sequence[str], start: int, end: int, lengths: Mapping[str, int]) -> int | None:
+    places = ((end + 1 - 2 * length, length) for length in _OPTIONS.values())
+    return next((at for at, length in places if at >= start and _length(pieces[at], lengths) == length), None)
 
 
 def _flag(word: str) -> str:
     """The name in `--name`; nothing where the word is no flag."""
     found = _FLAG.fullmatch(word)
     return found["name"].lower() if found else ""
+
+
+def _take(arg: Arg, rest: str) -> tuple[str, str]:
+    return (rest, "") if arg.kind is ArgKind.REST else _take_word(rest)
 
 
 def _take_word(rest: str) -> tuple[str, str]:
@@ -137,12 +189,10 @@ def _take_word(rest: str) -> tuple[str, str]:
 
 
 def _check(command: Command, arg: Arg, value: str) -> None:
-    if not value:
+    if not value and arg.kind is not ArgKind.COUNT:
         if arg.required:
             raise _bad(command, f"needs a {arg.name}, not", "")
-    elif arg.kind is ArgKind.NUMBER and not (
-        value.isascii() and value.isdigit() and len(value) <= _LARGEST_NUMBER_LENGTH
-    ):
+    elif arg.kind in _NUMBERS and not (value.isascii() and value.isdigit() and len(value) <= _LARGEST_NUMBER_LENGTH):
         raise _bad(command, f"takes a whole number as {arg.name}, not", value)
     elif arg.choices and value not in arg.choices:
         raise _bad(command, f"does not know the {arg.name}", value)
