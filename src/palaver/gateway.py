@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,12 +22,15 @@ from palaver.domain.session import Principal
 from palaver.domain.source import Source
 from palaver.domain.transcript import Role
 from palaver.engine.engine import Engine
+from palaver.engine.happenings import hook_named
+from palaver.platforms.others import make_adapter
 from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.terminal.socket import socket_path
 from palaver.platforms.terminal.wire import CommandLine, Said
+from palaver.ports.adapter import Adapter
 from palaver.ports.agent import Agent, Agents
 from palaver.ports.clock import SystemClock
-from palaver.ports.hooks import Happening
+from palaver.ports.hooks import Happening, Hook
 from palaver.ports.meter import Meter, NoMeter
 from palaver.stores import glance
 from palaver.stores.opening import open_store, sqlite_path
@@ -41,7 +44,7 @@ COLLECT_AFTER = 10_000
 """Every turn leaves a few rings of objects behind. Looked for less often, they cost a few percent less of a turn."""
 _RECAP = 6
 _LOOK_AGAIN = 1.0
-_FIXED = ("data_dir", "store", "log", "metrics")
+_FIXED = ("data_dir", "store", "hooks", "log", "metrics")
 """What a running gateway cannot change."""
 
 
@@ -58,8 +61,11 @@ class Gateway:
     async def serve(self) -> bool:
         """Whether it ended in good order. Raises StoreInUse, saying by whom, where another gateway owns the store."""
         gc.set_threshold(COLLECT_AFTER)
+        # What others have made is had before anything starts: whatever is wrong with it is said at once.
+        adapters = [make_adapter(*account) for account in _accounts(self._config)]
+        hooks = [hook_named(name) for name in self._config.hooks]
         async with await open_store(self._config.store, exclusive=True) as store:
-            self._engine = engine = self._assemble(store)
+            self._engine = engine = self._assemble(store, adapters, hooks)
             serving = asyncio.create_task(engine.serve())
             log.info("the gateway is up", extra={"action": "gateway.up"})
             try:
@@ -83,11 +89,13 @@ class Gateway:
         for name in _FIXED:
             if getattr(config, name) != getattr(self._config, name):
                 log.warning("a change of %s waits for a restart", name, extra={"action": "reload.waits"})
+        if _accounts(config) != _accounts(self._config):
+            log.warning("a change of accounts waits for a restart", extra={"action": "reload.waits"})
         if self._engine is not None:
             self._engine.adopt(config.options(), _agents(config))
         log.info("the configuration was read again", extra={"action": "reload"})
 
-    def _assemble(self, store: Store) -> Engine:
+    def _assemble(self, store: Store, adapters: Sequence[Adapter], hooks: Sequence[Hook]) -> Engine:
         alone = sqlite_path(self._config.store) is not None
         commands, clock, agents = with_plugins(standard_commands(store), store), SystemClock(), _agents(self._config)
 
@@ -104,7 +112,7 @@ class Gateway:
         )
         engine = Engine(
             store=store,
-            adapters=[terminal],
+            adapters=[terminal, *adapters],
             agent=agents.usual,
             profile_agents=agents.profiles,
             commands=commands,
@@ -112,7 +120,7 @@ class Gateway:
             clock=clock,
             worker=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
             alone=alone,
-            hooks=[desk.notice],
+            hooks=[desk.notice, *hooks],
             meter=self._meter,
         )
         return engine
@@ -122,6 +130,15 @@ def terminal_socket(config: Config) -> Path:
     """Where terminals find the gateway of this store."""
     file = sqlite_path(config.store)
     return socket_path(config.data_dir, str(file.resolve()) if file else config.store)
+
+
+def _accounts(config: Config) -> list[tuple[str, str, Mapping[str, object]]]:
+    """The accounts of ours: platform, name, options."""
+    return [
+        (name, account, options)
+        for name, platform in config.platforms.items()
+        for account, options in platform.accounts.items()
+    ]
 
 
 def _agents(config: Config) -> Agents:

@@ -72,9 +72,8 @@ def test_the_mistake_of_every_field_says_where_it_is(
     way: tuple[str | int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text, line = file_of(
-        way, "{no: thing}" if way in leaves() else "[x]" if way[-1] not in {"grants", "serves"} else "x"
-    )
+    takes_names = way[-1] == "accounts" or (way not in leaves() and way[-1] not in {"grants", "serves"})
+    text, line = file_of(way, "[x]" if takes_names else "{no: thing}" if way in leaves() else "x")
     Path("own.yaml").write_text(text)
     with pytest.raises(MalformedConfig) as caught:
         load(Path(), ENVIRON)

@@ -5,27 +5,47 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.errors import UnknownPlatform
-from palaver.platforms.others import load_adapter, names
+from palaver.domain.errors import BadArgument, InvalidInput, UnknownPlatform
+from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.others import known_platforms, make_adapter, maker, names
+from tests.pigeon import install
 
 
-@pytest.fixture
-def pigeon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = tmp_path / "pigeon_post-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeon-post\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text("[palaver.platforms]\npigeon = pigeon_post:Pigeon\n")
-    (tmp_path / "pigeon_post.py").write_text("class Pigeon:\n    legs = 2\n")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch)
 
 
-@pytest.mark.usefixtures("pigeon")
-def test_an_installed_adapter_is_found_and_loaded() -> None:
-    assert "pigeon" in names()
-    assert vars(load_adapter("pigeon"))["legs"] == 2
+def test_what_is_installed_is_known_without_being_imported() -> None:
+    assert {"pigeon", "wrong", "broken"} <= set(names())
+    known = known_platforms()
+    assert known["pigeon"].name == "pigeon"
+    assert known["terminal"] is PLATFORMS["terminal"]
+    assert "Not A Name" not in known
+    assert "pigeon_post" not in sys.modules
 
 
-@pytest.mark.usefixtures("pigeon")
-def test_what_is_not_installed_is_said_with_what_is() -> None:
-    with pytest.raises(UnknownPlatform, match="pigeon"):
-        load_adapter("carrier")
+def test_an_adapter_is_made_for_an_account_with_the_options_of_its_own_model(tmp_path: Path) -> None:
+    assert maker("pigeon").platform.extra_kinds == ("loft",)
+    adapter = make_adapter("pigeon", "home", {"folder": str(tmp_path), "speed": "3"})
+    assert (adapter.platform.name, adapter.account) == ("pigeon", "home")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("carrier", UnknownPlatform, "pigeon"),
+        ("telegram", UnknownPlatform, "No installed adapter is called 'telegram'"),
+        ("terminal", UnknownPlatform, "terminal"),
+        ("wrong", BadArgument, r"is not 'NoPigeon'; allowed: platform \(a Platform called wrong\), options"),
+        ("broken", BadArgument, "cannot be loaded: 'AttributeError"),
+    ],
+)
+def test_what_cannot_be_had_is_said_in_words(name: str, error: type[InvalidInput], words: str) -> None:
+    with pytest.raises(error, match=words):
+        maker(name)
+
+
+def test_an_adapter_that_cannot_be_made_is_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(BadArgument, match="The adapter of pigeon did not make one for home: 'RuntimeError'"):
+        make_adapter("pigeon", "home", {"folder": str(tmp_path), "speed": "101"})

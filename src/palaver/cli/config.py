@@ -13,7 +13,7 @@ from palaver.config.fields import written
 from palaver.config.loading import survey
 from palaver.config.mistakes import MalformedConfig, Mistake
 from palaver.config.places import configuration_files, is_there
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.others import known_platforms, maker
 
 __all__ = ["EXAMPLES", "app", "check", "path", "show"]
 
@@ -38,7 +38,7 @@ def _environ(file: str | None) -> Mapping[str, str]:
 @app.command(help=f"Whether the configuration is right; if not, every mistake in it.\n\n{EXAMPLES['check']}")
 def check(file: File = None, *, json: Json = False) -> None:
     try:
-        survey(Path(), _environ(file), PLATFORMS)
+        survey(Path(), _environ(file), known_platforms(), maker)
     except MalformedConfig as error:
         _print_mistakes(error.mistakes, json=json)
         raise typer.Exit(2) from error
@@ -71,7 +71,7 @@ def _fields(mistake: Mistake) -> dict[str, object]:
 
 @app.command(help=f"What counts in the end, and where each value comes from.\n\n{EXAMPLES['show']}")
 def show(file: File = None, *, json: Json = False) -> None:
-    settings = list(effective(survey(Path(), _environ(file), PLATFORMS)))
+    settings = list(effective(survey(Path(), _environ(file), known_platforms(), maker)))
     if json:
         rows = [{"field": field, "value": value, "from": str(spot)} for field, value, spot in settings]
         print_json({"settings": rows})

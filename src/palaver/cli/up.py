@@ -17,7 +17,7 @@ from palaver.domain.errors import InvalidInput, StoreError, StoreInUse, StoreUna
 from palaver.gateway import Gateway
 from palaver.observing.logs import configure_logs
 from palaver.observing.metered import metered
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.others import known_platforms, maker
 from palaver.stores.opening import check_url
 
 __all__ = ["EXAMPLES", "INTERNAL", "TEMPORARY", "app", "configuration", "up"]
@@ -62,7 +62,7 @@ def up(*, store: StoreOption = None) -> None:
 
 def configuration(store: str | None) -> Config:
     """What the files and the environment say, and the store that a command was given."""
-    config = load(Path.cwd(), os.environ, PLATFORMS)
+    config = load(Path.cwd(), os.environ, known_platforms(), maker)
     chosen = config if store is None else config.model_copy(update={"store": store})
     check_url(chosen.store)
     return chosen

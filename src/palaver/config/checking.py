@@ -17,7 +17,7 @@ from palaver.domain.source import USUAL_KINDS
 
 __all__ = ["misplaced", "misshapen", "unknown_names"]
 
-_ONLY_THE_USERS = frozenset({"grants"})
+_ONLY_THE_USERS = ("grants", "hooks")
 
 
 def misshapen(node: Node) -> Iterator[Mistake]:
@@ -64,16 +64,17 @@ def _example(way: Way, value: str | None = None) -> str:
 
 
 def misplaced(node: Node, users: Path) -> Iterator[Mistake]:
-    """What a project's file may not say: whoever made the folder could let strangers in."""
-    for name in sorted(_ONLY_THE_USERS):
-        if found := node.at((name,)):
+    """What a project's file may not say: whoever made the folder could let strangers in, or be told what happens."""
+    accounts = (("platforms", name, "accounts") for name in _fields(node.at(("platforms",))))
+    for way in (*((name,) for name in _ONLY_THE_USERS), *accounts):
+        if found := node.at(way):
             yield Mistake(
                 spot=found.spot,
-                field=name,
-                problem=f"{name} cannot be",
+                field=dotted(way),
+                problem=f"{dotted(way)} cannot be",
                 found="in a project's file",
                 allowed=f"in the user's own file, {users}",
-                example=_example((name,)),
+                example=_example(way),
             )
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from palaver.config.forms import Part
 from palaver.config.loading import Loaded
 from palaver.config.nodes import Spot, Way, dotted
-from palaver.config.secrets import hidden
+from palaver.config.secrets import SET, hidden
 
 __all__ = ["Setting", "effective"]
 
@@ -38,10 +38,13 @@ def _leaves(part: Part, way: Way, *, is_whole: bool) -> Iterator[tuple[Way, str 
             yield from _leaves(inner, (*way, name), is_whole=is_whole)
         elif isinstance(dumped[name], dict | list):
             for step, item in _items(inner):
-                yield from _leaves(item, (*way, name, step), is_whole=False)
+                inside = (*way, name, step)
+                # What an adapter takes is its own affair: any of it may be a secret.
+                plain = [(inside, item if isinstance(item, str) else SET)]
+                yield from _leaves(item, inside, is_whole=False) if isinstance(item, Part) else plain
         else:
             yield (*way, name), dumped[name]
 
 
-def _items(items: Mapping[str, Part] | Sequence[Part]) -> Iterable[tuple[str | int, Part]]:
+def _items(items: Mapping[str, object] | Sequence[object]) -> Iterable[tuple[str | int, object]]:
     return items.items() if isinstance(items, Mapping) else enumerate(items)

@@ -17,6 +17,7 @@ from palaver.domain.access import AccessRole
 __all__ = ["Place", "form_of", "place_at", "written"]
 
 _NOTHING = Form("nothing", "")
+_SAYING_NOTHING: tuple[object, ...] = (None, PydanticUndefined, (), {})
 
 
 class Place(NamedTuple):
@@ -57,7 +58,7 @@ def form_of(field: FieldInfo) -> Form:
         section = _section(inner)
         return Form(f"a list, each {section.allowed}", f"[{section.example}]") if _is_list(field) else section
     form = next((part for part in field.metadata if isinstance(part, Form)), None) or _plain_form(kind)
-    example = form.example if field.default in {None, PydanticUndefined} else written(field.default)
+    example = form.example if field.default in _SAYING_NOTHING else written(field.default)
     return Form(f"{form.allowed}{_range(field.metadata)}", example)
 
 

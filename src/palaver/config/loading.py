@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from palaver.config.accounts import Describe, described_platforms, unfit
 from palaver.config.checking import misplaced, misshapen, unknown_names
 from palaver.config.mistakes import MalformedConfig, Mistake
 from palaver.config.model import Config
@@ -30,21 +31,35 @@ class Loaded:
     """What was said, and where."""
 
 
-def load(cwd: Path, environ: Mapping[str, str], platforms: Mapping[str, Platform] | None = None) -> Config:
-    """The configuration of a process in `cwd`. With `platforms`, the names of any others are mistakes."""
-    return survey(cwd, environ, platforms).config
+def load(
+    cwd: Path,
+    environ: Mapping[str, str],
+    platforms: Mapping[str, Platform] | None = None,
+    describe: Describe | None = None,
+) -> Config:
+    """The configuration of a process in `cwd`.
+
+    With `platforms`, the names of any others are mistakes. With `describe`, adapters and hooks that are named are
+    loaded, and whatever they do not take is a mistake.
+    """
+    return survey(cwd, environ, platforms, describe).config
 
 
-def survey(cwd: Path, environ: Mapping[str, str], platforms: Mapping[str, Platform] | None = None) -> Loaded:
+def survey(
+    cwd: Path,
+    environ: Mapping[str, str],
+    platforms: Mapping[str, Platform] | None = None,
+    describe: Describe | None = None,
+) -> Loaded:
     defaults = _section(data_dir=(str(data_directory(environ)), ""), store=(DATABASE, ""))
     nodes, mistakes = [defaults], list[Mistake]()
     for node, found in _files(cwd, environ):
-        named = unknown_names(node, platforms) if platforms is not None else ()
+        named = unknown_names(node, {**platforms, **described_platforms(node, describe)}) if platforms else ()
         shapes = islice(misshapen(merged(defaults, node)), _ENOUGH)
         mistakes += _one_for_each_field([*found[:_ENOUGH], *shapes, *islice(named, _ENOUGH)])
         nodes.append(node)
     said = _with_a_store(reduce(merged, [*nodes, _variables(environ)]))
-    mistakes = mistakes or list(misshapen(said))
+    mistakes = mistakes or list(misshapen(said)) or list(unfit(said, describe))
     if mistakes:
         raise MalformedConfig(mistakes)
     return Loaded(config=Config.model_validate(said.plain()), said=said)

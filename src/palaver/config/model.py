@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
+from palaver.config.accounts import Accounts, Hooks
 from palaver.config.caps import CapsChoice
 from palaver.config.forms import Duration, Folder, Part, Port, Url, Zone
 from palaver.config.limits import LimitChoice
@@ -104,6 +105,7 @@ class ServerChoice(Part):
 class PlatformChoice(PlaceChoice):
     chats: Mapping[str, PlaceChoice] = Field(default={}, description="Chats by their ids; holds in their threads, too.")
     servers: Mapping[str, ServerChoice] = Field(default={}, description="Servers by their ids, where chat ids repeat.")
+    accounts: Accounts = Field(default={}, repr=False, description="Bots of yours there by their names.")
 
 
 class ProfileChoice(PlaceChoice):
@@ -118,11 +120,13 @@ class Config(PlaceChoice):
     log: LogChoice = Field(default=LogChoice(), description="What is written about the work.")
     metrics: MetricsChoice = Field(default=MetricsChoice(), description="Figures for Prometheus.")
     acknowledges: bool = Field(default=True, description="Whether somebody who writes into a running turn is told.")
+    titles: bool = Field(default=True, description="Whether agents give titles to conversations that have none.")
     platforms: Mapping[str, PlatformChoice] = Field(default={}, description="Choices for platforms by their names.")
     kinds: Mapping[str, PlaceChoice] = Field(default={}, description="Choices for dm, group, channel, thread.")
     profiles: Mapping[str, ProfileChoice] = Field(default={}, description="Choices for profiles by their names.")
     grants: tuple[GrantChoice, ...] = Field(default=(), description="Who may talk, besides the owner at the terminal.")
     caps: CapsChoice = Field(default=CapsChoice(), description="How much may be used.")
+    hooks: Hooks = Field(default=(), description="Functions that are told what happens.")
     limits: LimitChoice = Field(default=LimitChoice(), description="How much, how long, how often.")
 
     def options(self) -> Options:
@@ -137,6 +141,7 @@ class Config(PlaceChoice):
             grants=(TERMINAL_OWNER, *(choice.grant() for choice in self.grants)),
             caps=self.caps.rules(),
             acknowledges=self.acknowledges,
+            titles=self.titles,
             **dict(self.limits),
         )
 

@@ -1,14 +1,18 @@
 """Telling hooks what happened, without letting them hold anything up."""
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
+from palaver.domain.errors import BadArgument
 from palaver.engine.traces import log_broken
 from palaver.ports.hooks import Happening, Hook
 from palaver.ports.meter import Meter, NoMeter
 
-__all__ = ["Happenings"]
+__all__ = ["Happenings", "hook_named"]
 
 log = logging.getLogger(__name__)
 
@@ -48,3 +52,26 @@ class Happenings:
     def abandon(self) -> None:
         for task in self._telling:
             task.cancel()
+
+
+def hook_named(name: str) -> Hook:
+    """The hook that `package.module:function` names, imported."""
+    module, _, path = name.partition(":")
+    try:
+        found: Any = import_module(module)
+        for step in path.split("."):
+            found = getattr(found, step)
+    except Exception as error:
+        raise _no_hook(name, f"{type(error).__name__}: {error}") from error
+    if not inspect.iscoroutinefunction(found) and not inspect.iscoroutinefunction(getattr(found, "__call__", None)):  # noqa: B004
+        raise _no_hook(name, f"{type(found).__name__} {path}, which cannot be awaited")
+    return found
+
+
+def _no_hook(name: str, found: str) -> BadArgument:
+    return BadArgument(
+        f"There is no hook {name}:",
+        found=found,
+        allowed="async def function(happening), in a module that is installed, as package.module:function",
+        example="my_hooks:tell",
+    )

@@ -1,0 +1,138 @@
+"""Accounts and hooks: what a configuration names that others have made, checked against what they say of it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Annotated, Any, Protocol
+
+from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+
+from palaver.config.forms import Form
+from palaver.config.mistakes import Mistake
+from palaver.config.nodes import Node, Way, dotted
+from palaver.config.secrets import SET, hidden
+from palaver.domain.errors import InvalidInput
+from palaver.domain.platform import Platform
+from palaver.engine.happenings import hook_named
+
+__all__ = ["Accounts", "Describe", "Described", "Hooks", "described_platforms", "unfit"]
+
+
+class Described(Protocol):
+    """What an adapter says of itself."""
+
+    @property
+    def platform(self) -> Platform: ...
+    @property
+    def options(self) -> type[BaseModel]: ...
+
+
+Describe = Callable[[str], Described]
+"""Given the name of a platform. Raises InvalidInput where no adapter for it is installed."""
+
+
+Accounts = Annotated[
+    Mapping[str, Mapping[str, object]],
+    Form("a section of accounts by their names, each with the options of its adapter", "{helper: {}}"),
+]
+Hooks = Annotated[tuple[str, ...], Form("a list of functions, each as package.module:function", '["hooks:tell"]')]
+
+
+def described_platforms(said: Node, describe: Describe | None) -> Mapping[str, Platform]:
+    """The platforms on which there are accounts, as their adapters describe them."""
+    found: dict[str, Platform] = {}
+    if describe:
+        for way, _ in _written(said):
+            with suppress(InvalidInput):
+                found[str(way[1])] = describe(str(way[1])).platform
+    return found
+
+
+def unfit(said: Node, describe: Describe | None) -> Iterator[Mistake]:
+    """Accounts and hooks that cannot be had; looked at only where adapters can be asked."""
+    if describe:
+        yield from _unfit_accounts(said, describe)
+        yield from _unfit_hooks(said)
+
+
+def _unfit_accounts(said: Node, describe: Describe) -> Iterator[Mistake]:
+    for way, node in _written(said):
+        try:
+            described = describe(str(way[1]))
+        except InvalidInput as refusal:
+            yield _refused(node, way, refusal)
+        else:
+            yield from _misfits(node, way, described.options)
+
+
+def _written(said: Node) -> Iterator[tuple[Way, Node]]:
+    platforms = said.at(("platforms",))
+    for platform in _names(platforms):
+        for account in _names(said.at(("platforms", platform, "accounts"))):
+            way = ("platforms", platform, "accounts", account)
+            yield way, said.nearest(way)
+
+
+def _names(node: Node | None) -> list[str]:
+    return list(node.value) if node and isinstance(node.value, dict) else []
+
+
+def _unfit_hooks(said: Node) -> Iterator[Mistake]:
+    hooks = said.at(("hooks",))
+    for index, node in enumerate(hooks.value if hooks and isinstance(hooks.value, list) else ()):
+        try:
+            hook_named(str(node.value))
+        except InvalidInput as refusal:
+            yield _refused(node, ("hooks", index), refusal)
+
+
+def _refused(node: Node, way: Way, refusal: InvalidInput) -> Mistake:
+    return Mistake(
+        spot=node.spot,
+        field=dotted(way),
+        problem=f"{dotted(way)}: {refusal.problem}",
+        found=refusal.found,
+        allowed=refusal.allowed,
+        example=refusal.example,
+    )
+
+
+def _misfits(node: Node, way: Way, model: type[BaseModel]) -> Iterator[Mistake]:
+    """What the adapter's own model refuses, and what it does not know."""
+    known = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+    allowed = ", ".join(known) or "no options"
+    if model.model_config.get("extra") != "allow":
+        for name in _names(node):
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                yield Mistake(
+                    spot=node.nearest((name,)).spot,
+                    field=dotted((*way, name)),
+                    problem=f"{dotted(way)} has an unknown option",
+                    found=name,
+                    allowed=allowed + (f"; perhaps {close[0]}" if close else ""),
+                    example=f"{(close or [*known, '…'])[0]}: …",
+                )
+    try:
+        model.model_validate(node.plain())
+    except ValidationError as error:
+        for fault in error.errors(include_url=False, include_context=False):
+            if fault["type"] != "extra_forbidden":
+                yield _misfit(node, way, fault, known)
+
+
+def _misfit(node: Node, way: Way, fault: ErrorDetails, known: Mapping[str, Any]) -> Mistake:
+    inner: Way = fault["loc"]
+    at, name = node.nearest(inner), inner[-1] if inner else way[-1]
+    lacks = fault["type"] == "missing"
+    is_secret = bool(inner) and known.get(str(inner[0])) in {SecretStr, SecretBytes}
+    written = SET if is_secret or at.spot.secret else hidden(at.written)
+    return Mistake(
+        spot=at.spot,
+        field=dotted((*way, *inner)),
+        problem=f"{dotted((*way, *inner[:-1]))} lacks" if lacks else f"{dotted((*way, *inner))} cannot be",
+        found=str(name) if lacks else written if isinstance(at.value, str) else at.kind,
+        allowed=", ".join(known) if lacks else fault["msg"],
+        example=f"{name}: …",
+    )

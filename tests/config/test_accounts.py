@@ -1,0 +1,124 @@
+"""Accounts and hooks are checked against what those who made them say, before anything starts."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from palaver.config.effective import effective
+from palaver.config.loading import load, survey
+from palaver.config.mistakes import MalformedConfig, Mistake
+from palaver.config.model import Config
+from palaver.platforms.others import known_platforms, maker
+from tests.pigeon import install
+
+ENVIRON = {"PALAVER_CONFIG": "own.yaml", "PALAVER_HOME": "/data", "TOKEN": "s3cret"}
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "site", monkeypatch)
+    monkeypatch.chdir(tmp_path)
+
+
+def written(text: str, file: str = "own.yaml") -> Config:
+    Path(file).write_text(text)
+    return load(Path(), ENVIRON, known_platforms(), maker)
+
+
+def mistakes(text: str, file: str = "own.yaml") -> Sequence[Mistake]:
+    with pytest.raises(MalformedConfig) as caught:
+        written(text, file)
+    return caught.value.mistakes
+
+
+def test_several_accounts_of_a_platform() -> None:
+    config = written(
+        "platforms:\n  pigeon:\n    accounts:\n      home: {folder: /a}\n      work: {folder: /b, speed: 2}"
+    )
+    assert config.platforms["pigeon"].accounts == {"home": {"folder": "/a"}, "work": {"folder": "/b", "speed": "2"}}
+
+
+def test_nothing_is_imported_that_is_not_used() -> None:
+    written("platforms: {pigeon: {busy: collect}}")
+    assert "pigeon_post" not in sys.modules
+    load(Path(), ENVIRON, known_platforms())
+    assert "pigeon_post" not in sys.modules
+
+
+def test_kinds_of_chats_of_an_adapter_that_is_used_are_known() -> None:
+    text = "kinds: {loft: {busy: collect}}"
+    (mistake,) = mistakes(text)
+    assert "unknown kind of chat" in mistake.problem
+    written(f"{text}\nplatforms: {{pigeon: {{accounts: {{home: {{folder: /a}}}}}}}}")
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "words"),
+    [
+        ("{}", "folder", "platforms.pigeon.accounts.home lacks 'folder'; allowed: folder, speed, token"),
+        ("{folder: /a, sped: 2}", "sped", "has an unknown option 'sped'; allowed: folder, speed, token; perhaps speed"),
+        ("{folder: /a, speed: fast}", "speed", "speed cannot be 'fast'; allowed: Input should be a valid integer"),
+        ('{folder: /a, speed: "${TOKEN}"}', "speed", "speed cannot be '(set)'"),
+        ("{folder: /a, token: [s3cret]}", "token", "token cannot be 'a list'"),
+    ],
+)
+def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words: str) -> None:
+    (mistake,) = mistakes(f"platforms:\n  pigeon:\n    accounts:\n      home: {options}")
+    assert str(mistake.spot) == "own.yaml:4"
+    assert mistake.field == f"platforms.pigeon.accounts.home.{field}"
+    assert words in str(mistake)
+    assert "s3cret" not in str(mistake)
+
+
+@pytest.mark.parametrize(
+    ("platform", "words"),
+    [
+        ("telegram", "No installed adapter is called 'telegram'"),
+        ("terminal", "No installed adapter is called 'terminal'"),
+        ("broken", "cannot be loaded"),
+    ],
+)
+def test_an_account_without_an_adapter_says_where_it_is(platform: str, words: str) -> None:
+    (mistake,) = mistakes(f"platforms:\n  {platform}:\n    accounts:\n      home: {{}}")
+    assert str(mistake.spot) == "own.yaml:4"
+    assert words in str(mistake)
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"),
+    [
+        ("pigeon_post:deaf", "function deaf, which cannot be awaited"),
+        ("pigeon_post:nobody", "AttributeError"),
+        ("no_such_module:tell", "ModuleNotFoundError"),
+        ("pigeon_post", "AttributeError"),
+        ("", "ValueError"),
+    ],
+)
+def test_a_bad_hook_says_where_it_is(hook: str, words: str) -> None:
+    (mistake,) = mistakes(f"hooks:\n  - pigeon_post:tell\n  - {hook!r}")
+    assert (str(mistake.spot), mistake.field) == ("own.yaml:3", "hooks[1]")
+    assert words in str(mistake)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("hooks: [pigeon_post:tell]", "hooks"),
+        ("platforms: {pigeon: {accounts: {home: {folder: /a}}}}", "platforms.pigeon.accounts"),
+    ],
+)
+def test_a_project_brings_neither_accounts_nor_hooks(text: str, field: str) -> None:
+    Path("own.yaml").write_text("")
+    (mistake,) = mistakes(text, "palaver.yaml")
+    assert mistake.field == field
+    assert "in a project's file" in str(mistake)
+
+
+def test_options_of_accounts_are_not_shown() -> None:
+    config = written("hooks: [pigeon_post:tell]\nplatforms: {pigeon: {accounts: {home: {folder: /a, token: s3cret}}}}")
+    settings = {each.field: each.value for each in effective(survey(Path(), ENVIRON))}
+    assert settings["hooks[0]"] == "pigeon_post:tell"
+    assert settings["platforms.pigeon.accounts.home"] == "(set)"
+    assert "s3cret" not in f"{config!r} {settings}"

@@ -1,0 +1,75 @@
+"""Several agents, accounts and hooks in one gateway."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from palaver.config.model import Config
+from palaver.domain.errors import BadArgument
+from palaver.domain.session import Principal
+from palaver.gateway import Gateway
+from palaver.stores.listing import list_sessions
+from palaver.stores.opening import open_store
+from tests.gateway.test_gateway import serving
+from tests.pigeon import install
+
+WORK = {"agent": {"streams": "true"}, "serves": [{"platform": "pigeon", "account": "work"}]}
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "site", monkeypatch)
+
+
+def config_of(folder: Path, store: str, **more: object) -> Config:
+    folders = {name: folder / name for name in ("home", "work")}
+    for name, place in folders.items():
+        place.mkdir()
+        (place / "1.in").write_text(f"{name}-loft: hello")
+    accounts = {name: {"folder": str(place)} for name, place in folders.items()}
+    said = {"data_dir": folder, "store": store, "platforms": {"pigeon": {"accounts": accounts}}, **more}
+    return Config.model_validate(said)
+
+
+async def answers(folder: Path, count: int = 1) -> list[str]:
+    async with asyncio.timeout(20):
+        while len(letters := list(folder.glob("*.out"))) < count:  # noqa: ASYNC110, ASYNC240 - nobody would set an event
+            await asyncio.sleep(0.01)
+    return sorted(letter.read_text() for letter in letters)
+
+
+async def test_adapters_of_others_are_served_each_account_by_its_profile_and_hooks_are_told(
+    tmp_path: Path, store_url: str
+) -> None:
+    config = config_of(
+        tmp_path,
+        store_url,
+        hooks=["pigeon_post:tell"],
+        grants=[{"platform": "pigeon"}],
+        profiles={"work": WORK},
+    )
+    async with serving(config):
+        assert await answers(tmp_path / "home") == ["home-loft: You said: hello"]
+        assert await answers(tmp_path / "work") == ["work-loft: You said: hello"]
+    happened = vars(sys.modules["pigeon_post"])["HAPPENED"]
+    assert {"session started", "turn finished", "message delivered"} <= set(happened)
+    assert happened.count("turn finished") == 2
+    async with await open_store(store_url) as store:
+        page = await store.read(list_sessions(Principal.operator()))
+    assert sorted(each.session.key.profile for each in page.previews) == ["main", "work"]
+
+
+async def test_what_others_made_badly_is_said_before_anything_starts(tmp_path: Path) -> None:
+    store = tmp_path / "p.db"
+    config = config_of(tmp_path, str(store), hooks=["pigeon_post:deaf"])
+    with pytest.raises(BadArgument, match="cannot be awaited"):
+        await Gateway(config).serve()
+    accounts = {"home": {"folder": str(tmp_path), "speed": "1000"}}
+    bad = Config.model_validate(
+        {"data_dir": tmp_path, "store": str(store), "platforms": {"pigeon": {"accounts": accounts}}}
+    )
+    with pytest.raises(BadArgument, match="did not make one for home"):
+        await Gateway(bad).serve()
+    assert not store.exists()
