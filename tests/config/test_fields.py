@@ -119,6 +119,8 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "zones",
         "busy",
         "reset_notices",
+        "attention",
+        "pairing",
         "profiles",
         "grants",
         "caps",

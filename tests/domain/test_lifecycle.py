@@ -35,7 +35,6 @@ def test_no_step_leads_out_of_a_life_or_nowhere(state: Any) -> None:
 def test_what_is_final() -> None:
     assert {state for state in STATES if is_final(state)} == {
         InboxState.DONE,
-        InboxState.REFUSED,
         InboxState.FAILED,
         TurnState.DONE,
         TurnState.FAILED,
@@ -54,6 +53,10 @@ def test_whatever_lives_can_come_to_an_end(state: Any) -> None:
 
 def test_a_session_that_ended_can_be_opened_again() -> None:
     assert following(SessionState.ENDED) == {SessionState.OPEN}
+
+
+def test_a_refusal_is_taken_back_only_by_letting_the_message_in() -> None:
+    assert following(InboxState.REFUSED) == {InboxState.WAITING}
 
 
 def test_an_unclear_send_is_never_claimed_again_blindly() -> None:

@@ -7,6 +7,7 @@ from typing import TypeVar
 import pytest
 
 from palaver.domain.access import AccessRole, Effect, Grant
+from palaver.domain.layers import Layers
 from palaver.platforms.kit.world import World
 from palaver.ports.work import Work
 from palaver.stores.store import Store
@@ -22,7 +23,7 @@ async def inbox(here: Bench) -> list[tuple[str, str | None]]:
 
 
 async def test_a_stranger_is_refused_with_a_reason_and_hears_nothing(tmp_path: Path) -> None:
-    async with running(tmp_path / "p.db", grants=()) as here:
+    async with running(tmp_path / "p.db", grants=(), pairing=Layers(default=False)) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "let me in")
@@ -49,9 +50,9 @@ async def test_a_grant_given_while_the_gateway_runs_holds_at_once_and_so_does_it
         await chat.say(alice, "before")
         await here.settled()
         grant = Grant(platform="fake", role=AccessRole.MEMBER, user_id=alice.id)
-        number = await here.store.transact(here.store.people.add_grant(grant, clock.now(), by="owner"))
+        number = await here.store.transact(here.store.grants.add(grant, clock.now(), by="owner"))
         await until(lambda: _is_answered(here, "now", alice.id))
-        await here.store.transact(here.store.people.remove_grant(number))
+        await here.store.transact(here.store.grants.remove(number, clock.now(), by="owner"))
         await until(lambda: _is_refused(here, alice.id))
 
 
@@ -77,7 +78,7 @@ async def test_a_slow_look_at_the_grants_does_not_bring_back_one_that_has_ended(
     chat = world.dm(world.person("alice"))
     async with running(tmp_path / "p.db", world, adapters=[mouth], clock=clock, grants=()) as here:
         grant = Grant(platform="fake", role=AccessRole.MEMBER)
-        number = await here.store.transact(here.store.people.add_grant(grant, clock.now(), by="owner"))
+        number = await here.store.transact(here.store.grants.add(grant, clock.now(), by="owner"))
         await mouth.inlet()
 
         async def slow(store: Store, work: Work[T]) -> T:
@@ -89,7 +90,7 @@ async def test_a_slow_look_at_the_grants_does_not_bring_back_one_that_has_ended(
         first = asyncio.create_task(mouth.say(chat, "one"))
         await asyncio.sleep(0.05)
         monkeypatch.undo()
-        await here.store.transact(here.store.people.remove_grant(number))
+        await here.store.transact(here.store.grants.remove(number, clock.now(), by="owner"))
         second = asyncio.create_task(mouth.say(chat, "two"))
         await asyncio.sleep(0.05)
         go.set()

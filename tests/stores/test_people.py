@@ -1,10 +1,7 @@
-"""Identities become people, people are linked and unlinked, grants and aliases are kept."""
+"""Identities become people, people are linked and unlinked, aliases are kept."""
 
 import asyncio
 
-import pytest
-
-from palaver.domain.access import AccessRole, Basis, Effect, Grant
 from palaver.domain.key import canonical
 from palaver.domain.session import identity_of
 from palaver.stores import people, sessions
@@ -47,21 +44,3 @@ async def test_aliases_lead_to_one_id_and_can_be_corrected(store: Store) -> None
     await store.transact(people.add_alias("whatsapp", "+49:1\x00", "other"))
     assert canonical("49@s", await store.read(people.aliases("whatsapp"))) == "other"
     assert await store.read(people.aliases("signal")) == {}
-
-
-@pytest.mark.parametrize(
-    "grant",
-    [
-        Grant(),
-        Grant(effect=Effect.BLOCK, platform="telegram", user_id="6:6"),
-        Grant(role=AccessRole.OWNER, platform="matrix", user_id="@ann:hs", chat_id="!r:hs", account="b"),
-        Grant(platform="irc", scope_id="irc.example.org:6697", user_id="alice"),
-        Grant(basis=Basis.PLATFORM_ROLE, role=AccessRole.ADMIN, platform="discord"),
-    ],
-)
-async def test_a_grant_comes_back_as_it_was_and_can_be_taken_back(store: Store, grant: Grant) -> None:
-    number = await store.transact(people.add_grant(grant, NOON, by="owner"))
-    assert await store.read(people.grants()) == {number: grant}
-    assert await store.transact(people.remove_grant(number))
-    assert not await store.transact(people.remove_grant(number))
-    assert await store.read(people.grants()) == {}

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config.forms import Form, duration_text
+from palaver.config.forms import Form, duration_text, words_text
 from palaver.config.model import Config
 from palaver.domain.access import AccessRole
 
@@ -87,6 +87,8 @@ def written(value: object) -> str:
     match value:
         case timedelta():
             return duration_text(value)
+        case frozenset():
+            return words_text(cast("frozenset[str]", value))
         case AccessRole():
             return value.name.lower()
         case bool():

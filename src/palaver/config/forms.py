@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import InvalidInput
+from palaver.domain.text import one_line
 from palaver.domain.wall import zone
 
 __all__ = [
@@ -27,9 +28,11 @@ __all__ = [
     "Role",
     "Tokens",
     "Url",
+    "WakeWords",
     "Zone",
     "duration_text",
     "refused",
+    "words_text",
 ]
 
 T = TypeVar("T")
@@ -128,6 +131,23 @@ def _money_text(millionths: int | None) -> str:
     return f"{whole}.{part:06}".rstrip("0").rstrip(".")
 
 
+def _words(text: str) -> frozenset[str]:
+    """Each on one line without what cannot be seen, or nobody could say it."""
+    if text == _OFF:
+        return frozenset()
+    words = frozenset(one_line(word, _LONGEST_WORD) for word in text.split(","))
+    if not all(any(map(str.isalnum, word)) for word in words):
+        raise ValueError(text)
+    return words
+
+
+_LONGEST_WORD = 100
+
+
+def words_text(words: frozenset[str]) -> str:
+    return ", ".join(sorted(words)) or _OFF
+
+
 _ROLES = ", ".join(role.name.lower() for role in AccessRole)
 
 
@@ -192,6 +212,12 @@ Zone = Annotated[
     Form("a name of the IANA time zone database", "Europe/Berlin"),
 ]
 Role = Annotated[AccessRole, _text(_role), PlainSerializer(_role_text), Form(_ROLES, "member")]
+WakeWords = Annotated[
+    frozenset[str],
+    _text(_words),
+    PlainSerializer(words_text),
+    Form(f"names with letters or digits, separated by commas, or {_OFF}", "palaver, hey palaver"),
+]
 Url = Annotated[str, _text(_store), _A_STORE]
 Folder = Annotated[
     Path, _text(_folder), Form("a folder; where it is not absolute, from the folder of this file on", "~/palaver")

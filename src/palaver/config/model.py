@@ -11,9 +11,10 @@ from pydantic import Field
 
 from palaver.config.accounts import Accounts, Hooks
 from palaver.config.caps import CapsChoice
-from palaver.config.forms import Duration, Folder, Part, Port, Url, Zone
+from palaver.config.forms import Duration, Folder, Part, Port, Url, WakeWords, Zone
 from palaver.config.limits import LimitChoice
 from palaver.config.people import TERMINAL_OWNER, GrantChoice, RouteChoice
+from palaver.domain.attention import Answers, Attention
 from palaver.domain.busy import BusyMode
 from palaver.domain.layers import Chat, Layers
 from palaver.domain.reset import ResetMode, ResetPolicy
@@ -21,6 +22,7 @@ from palaver.domain.scope import DmScope, GroupScope, Scope, ThreadScope
 from palaver.engine.options import Options
 
 __all__ = [
+    "AttentionChoice",
     "Config",
     "EchoChoice",
     "LogChoice",
@@ -38,6 +40,7 @@ __all__ = [
 T = TypeVar("T")
 _RESET = ResetPolicy()
 _SCOPE = Scope()
+_ATTENTION = Attention()
 
 
 class LogLevel(StrEnum):
@@ -88,6 +91,16 @@ class ScopeChoice(Part):
     thread: ThreadScope = Field(default=_SCOPE.thread, description="Who shares a conversation in a thread.")
 
 
+class AttentionChoice(Part):
+    answers: Answers = Field(default=_ATTENTION.answers, description="In a group: what the agent answers.")
+    wake_words: WakeWords = Field(
+        default=_ATTENTION.wake_words, description="Names that address it at the beginning of a message."
+    )
+    observes: bool = Field(
+        default=_ATTENTION.observes, description="Whether it is shown later what was said to others."
+    )
+
+
 class PlaceChoice(Part):
     """What can be chosen for all, and again for a profile, a kind of chat, a platform, a chat."""
 
@@ -96,6 +109,8 @@ class PlaceChoice(Part):
     reset: ResetChoice = Field(default=ResetChoice(), description="When conversations start fresh.")
     reset_notices: bool = Field(default=True, description="Whether a chat is told that it was reset.")
     scope: ScopeChoice = Field(default=ScopeChoice(), description="Which messages share a conversation.")
+    attention: AttentionChoice = Field(default=AttentionChoice(), description="Which words in a group are for it.")
+    pairing: bool = Field(default=True, description="Whether strangers in direct chats may ask to be let in.")
 
 
 class ServerChoice(Part):
@@ -137,6 +152,8 @@ class Config(PlaceChoice):
             zones=self._layers("timezone", lambda place: place.timezone),
             busy=self._layers("busy", lambda place: place.busy),
             reset_notices=self._layers("reset_notices", lambda place: place.reset_notices),
+            attention=self._layers("attention", lambda place: replace(self._attention(), **_chosen(place.attention))),
+            pairing=self._layers("pairing", lambda place: place.pairing),
             profiles=tuple(rules),
             grants=(TERMINAL_OWNER, *(choice.grant() for choice in self.grants)),
             caps=self.caps.rules(),
@@ -147,6 +164,9 @@ class Config(PlaceChoice):
 
     def _scope(self) -> Scope:
         return Scope(**dict(self.scope))
+
+    def _attention(self) -> Attention:
+        return Attention(**dict(self.attention))
 
     def _reset(self) -> ResetPolicy:
         return ResetPolicy(**dict(self.reset))

@@ -35,6 +35,7 @@ class GrantChoice(Part):
     scope_id: MaybeName = Field(default=None, description="Only on this server or workspace.")
     chat_id: MaybeName = Field(default=None, description="Only in this chat and its threads.")
     user_id: MaybeName = Field(default=None, description="Only this user.")
+    person: MaybeName = Field(default=None, description="Only this person, on every account linked to them.")
 
     @model_validator(mode="after")
     def _names_the_platform_of_an_id(self) -> Self:

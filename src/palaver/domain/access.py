@@ -1,13 +1,23 @@
 """Access: who may talk to the agent and as what. One pure decision over one table of grants."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum, StrEnum
 
 from palaver.domain.errors import BadArgument
 from palaver.domain.source import DM, Source, Trust
 
-__all__ = ["Access", "AccessRole", "Basis", "Effect", "Grant", "Verdict", "decide_access"]
+__all__ = [
+    "Access",
+    "AccessRole",
+    "Basis",
+    "Effect",
+    "Grant",
+    "Verdict",
+    "decide_access",
+    "keeps_an_owner",
+    "superseded",
+]
 
 
 class AccessRole(IntEnum):
@@ -15,6 +25,10 @@ class AccessRole(IntEnum):
     MEMBER = 2
     ADMIN = 3
     OWNER = 4
+
+    @property
+    def text(self) -> str:
+        return self.name.lower()
 
 
 class Effect(StrEnum):
@@ -50,6 +64,8 @@ class Grant:
     """Where chat and user ids mean something only on their server, a grant without it holds on every one."""
     chat_id: str | None = None
     user_id: str | None = None
+    person: str | None = None
+    """The id of a person: the grant holds for every account linked to it."""
 
     def __post_init__(self) -> None:
         if self.platform is None and (self.account or self.scope_id or self.chat_id or self.user_id):
@@ -60,17 +76,26 @@ class Grant:
                 example="platform: telegram, user_id: 7",
             )
 
-    def matches(self, source: Source, trust: Trust) -> bool:
+    def to_json(self) -> dict[str, str]:
+        """Whatever it says, as text."""
+        said = {name: value for name in _PLACES if (value := getattr(self, name)) is not None}
+        return {"effect": self.effect.value, "role": self.role.text, "basis": self.basis.value, **said}
+
+    def matches(self, source: Source, trust: Trust, person: str | None = None) -> bool:
         return (
             self.platform in {None, source.platform}
             and self.account in {None, source.account}
             and self.scope_id in {None, source.scope_id}
             and self.chat_id in {None, source.chat, source.parent_chat_id}
             and self.user_id in {None, source.user_id, source.user_id_alt}
+            and self.person in {None, person}
             and _shows(self.basis, trust)
             # Only a grant for bots lets a bot in, whatever else it shows; a block is for bots and people alike.
             and (not trust.is_bot or self.basis is Basis.BOT or self.effect is Effect.BLOCK)
         )
+
+
+_PLACES = tuple(field.name for field in fields(Grant))[3:]
 
 
 def _shows(basis: Basis, trust: Trust) -> bool:
@@ -95,9 +120,11 @@ class Access:
     grant: Grant | None = None
 
 
-def decide_access(source: Source, trust: Trust, grants: Iterable[Grant], *, pairing: bool = True) -> Access:
+def decide_access(
+    source: Source, trust: Trust, grants: Iterable[Grant], *, person: str | None = None, pairing: bool = True
+) -> Access:
     """A block wins over everything; then the highest role granted; a stranger may pair in a direct chat."""
-    matching = [grant for grant in grants if grant.matches(source, trust)]
+    matching = [grant for grant in grants if grant.matches(source, trust, person)]
     for grant in matching:
         if grant.effect is Effect.BLOCK:
             return Access(verdict=Verdict.REFUSE, reason="a grant blocks this sender", grant=grant)
@@ -105,7 +132,7 @@ def decide_access(source: Source, trust: Trust, grants: Iterable[Grant], *, pair
         best = max(matching, key=lambda grant: grant.role)
         return Access(
             verdict=Verdict.ALLOW,
-            reason=f"allowed as {best.role.name.lower()} by a grant to this {best.basis.value}",
+            reason=f"allowed as {best.role.text} by a grant to this {best.basis.value}",
             role=best.role,
             grant=best,
         )
@@ -122,3 +149,30 @@ def _stranger(source: Source, trust: Trust, *, pairing: bool) -> Access:
     if pairing:
         return Access(verdict=Verdict.PAIR, reason="a stranger in a direct chat: may ask to be paired")
     return Access(verdict=Verdict.REFUSE, reason="a stranger: no grant matches and pairing is off")
+
+
+def superseded(grant: Grant, grants: Iterable[Grant]) -> list[Grant]:
+    """What a new grant takes the place of: the same effect for the same senders, in another role."""
+    return [other for other in grants if replace(other, role=grant.role) == grant]
+
+
+def keeps_an_owner(before: Sequence[Grant], after: Sequence[Grant]) -> bool:
+    """False where a change would take the last owner away, be it by a block."""
+    return bool(_owners(after)) or not _owners(before)
+
+
+def _owners(grants: Sequence[Grant]) -> list[Grant]:
+    blocks = [grant for grant in grants if grant.effect is Effect.BLOCK]
+    return [
+        grant
+        for grant in grants
+        if grant.effect is Effect.ALLOW
+        and grant.role is AccessRole.OWNER
+        and not any(_covers(block, grant) for block in blocks)
+    ]
+
+
+def _covers(block: Grant, grant: Grant) -> bool:
+    """Whether everybody who matches the grant matches the block."""
+    shows = block.basis in {Basis.IDENTITY, grant.basis}
+    return shows and all(getattr(block, name) in {None, getattr(grant, name)} for name in _PLACES)

@@ -14,6 +14,8 @@ PalaverError
 │   ├── EmptyTitle
 │   └── UnknownStore
 ├── NotAllowed              a command that needs a higher role
+├── LastOwner               a change after which nobody would own the gateway
+├── LockedOut               too many wrong codes
 ├── NothingToCompact        a compaction that would gain nothing
 ├── IllegalTransition       a life cycle was asked for a step it does not have
 └── StoreError              durable state could not be read or written
@@ -25,6 +27,7 @@ PalaverError
     └── NotFound            nothing there, or nothing this principal may see
 """
 
+from datetime import datetime
 from enum import Enum
 
 from palaver.domain.text import shown
@@ -34,6 +37,8 @@ __all__ = [
     "EmptyTitle",
     "IllegalTransition",
     "InvalidInput",
+    "LastOwner",
+    "LockedOut",
     "MalformedKey",
     "MalformedSchedule",
     "MalformedSource",
@@ -109,6 +114,19 @@ class NotAllowed(PalaverError):
         super().__init__(f"{what} is for people with the role {needs}; ask the owner of this gateway for it")
         self.what = what
         self.needs = needs
+
+
+class LastOwner(PalaverError):
+    def __init__(self) -> None:
+        super().__init__(
+            "nobody would own this gateway any more, but for its terminal: make somebody else owner first, or force it"
+        )
+
+
+class LockedOut(PalaverError):
+    def __init__(self, until: datetime) -> None:
+        super().__init__(f"too many codes were wrong: none is looked at until {until:%Y-%m-%d %H:%M} UTC")
+        self.until = until
 
 
 class NothingToCompact(PalaverError):

@@ -59,7 +59,7 @@ _NEXT: Mapping[Enum, frozenset[Enum]] = {
     InboxState.WAITING: frozenset({InboxState.IN_TURN, InboxState.DONE, InboxState.REFUSED, InboxState.FAILED}),
     InboxState.IN_TURN: frozenset({InboxState.DONE, InboxState.FAILED, InboxState.WAITING}),
     InboxState.DONE: frozenset(),
-    InboxState.REFUSED: frozenset(),
+    InboxState.REFUSED: frozenset({InboxState.WAITING}),
     InboxState.FAILED: frozenset(),
     TurnState.RUNNING: frozenset({TurnState.DONE, TurnState.FAILED, TurnState.INTERRUPTED, TurnState.PARKED}),
     TurnState.INTERRUPTED: frozenset({TurnState.RUNNING, TurnState.FAILED}),

@@ -35,6 +35,8 @@ class Platform:
     """The agent needs no raw ids here, so redaction may replace them."""
     mentions_by_id: bool = False
     """Whoever mentions a person writes their id, so the agent is told it with every name."""
+    has_mentions: bool = False
+    """People can mention an account, so in a group one that is not mentioned keeps silent."""
     has_threads: bool = False
     extra_kinds: tuple[str, ...] = ()
     """Kinds of chat it has besides the usual ones."""

@@ -24,6 +24,8 @@ class Inbound:
     labels: Labels = NO_LABELS
     cause: Cause = Cause.HUMAN
     observed: bool = False
+    mentions_us: bool = False
+    """Our account was mentioned, or something of ours is answered. It counts on arrival and is not kept."""
     burst: str | None = None
     """What the platform calls several messages that were sent as one: an album."""
 

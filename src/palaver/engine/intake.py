@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Self
 
-from palaver.domain.access import Access, AccessRole, Grant, Verdict, decide_access
+from palaver.domain.access import AccessRole
 from palaver.domain.command import Invocation
-from palaver.domain.errors import InvalidInput, StoreUnavailable
+from palaver.domain.errors import InvalidInput, StoreUnavailable, UnknownCommand
 from palaver.domain.key import SessionKey, canonical_source, derive_key
 from palaver.domain.lifecycle import InboxState
 from palaver.domain.reset import Cause
@@ -17,6 +17,7 @@ from palaver.domain.scope import choose_profile
 from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Outbound, Received
 from palaver.engine import words
+from palaver.engine.admission import Admission
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
 from palaver.engine.turnstile import Turnstile
@@ -31,24 +32,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Acquaintance:
-    """What the store knows about people, as far as admitting them needs it."""
+    """What the store knows about people, as far as their conversations need it."""
 
-    grants: tuple[Grant, ...]
     aliases: Mapping[str, Mapping[str, str]]
 
 
 @work
 def _acquaint(people: People) -> Steps[_Acquaintance]:
-    grants = yield from people.grants()
-    return _Acquaintance(tuple(grants.values()), (yield from people.all_aliases()))
+    return _Acquaintance((yield from people.all_aliases()))
 
 
 class Intake:
-    """Use it as a context manager: it remembers who may speak until it is told that this has changed."""
+    """Use it as a context manager: it remembers who is who until it is told that this has changed."""
 
     def __init__(self, on: Ground, obedience: Obedience) -> None:
         self._on = on
         self._obedience = obedience
+        self._admission = Admission(on)
         self._line = Turnstile()
         self._known: _Acquaintance | None = None
         self._changed = asyncio.Event()
@@ -65,14 +65,19 @@ class Intake:
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         """Put a message into the inbox, once, under its key, whether it is let in or refused."""
         known = await self._people()
-        message = replace(inbound, source=self._placed(inbound.source, known))
-        access = decide_access(message.source, trust, (*self._on.options.grants, *known.grants), pairing=False)
-        key = self._key(message.source)
-        # Several may be handed over at once: within a conversation they are accepted in the order they came.
-        async with self._line.passing(key.text):
-            number = await self._accept(message, key, access)
-        if number is not None and access.verdict is Verdict.ALLOW:
-            await self._classify(message, key, number, access.role)
+        placed = replace(inbound, source=self._placed(inbound.source, known))
+        message = self._admission.hear(placed, commands=self._commands(placed))
+        while message is not None:
+            access = self._admission.decide(message, trust)
+            key = self._key(message.source)
+            # Several may be handed over at once: within a conversation they are accepted in the order they came.
+            async with self._line.passing(key.text):
+                taken = await self._admission.accept(message, key, access, self._busy(message))
+            if taken is None:
+                continue
+            if taken.number is not None and not taken.refused:
+                await self._classify(message, key, taken.number, access.role)
+            return
 
     async def key_of(self, source: Source) -> SessionKey:
         return self._key(self._placed(source, await self._people()))
@@ -96,23 +101,6 @@ class Intake:
         profile = choose_profile(plain, self._on.options.profiles)
         return plain if profile == plain.profile else replace(plain, profile=profile)
 
-    async def _accept(self, message: Inbound, key: SessionKey, access: Access) -> int | None:
-        refused = None if access.verdict is Verdict.ALLOW else access.reason
-        number = await self._on.store.transact(
-            self._on.store.inbox.accept(
-                message, key, self._on.clock.now(), role=access.role, refused=refused, while_busy=self._busy(message)
-            )
-        )
-        if number is None:
-            self._on.meter.count("messages_repeated")
-        elif refused:
-            self._on.meter.count("messages_refused")
-        what = "known already" if number is None else refused or "accepted"
-        log.info(
-            "message %s", what, extra={"action": "accept", "key": key.text, "inbox": number, "refused": bool(refused)}
-        )
-        return number
-
     def _busy(self, message: Inbound) -> Callable[[], Outbound] | None:
         """What is said to a person who writes into a running turn."""
         speaks = self._on.options.acknowledges and self._on.replies.reaches_people(message.source)
@@ -126,6 +114,17 @@ class Intake:
             return self._obedience.invocation(message)
         except InvalidInput:
             return None
+
+    def _commands(self, message: Inbound) -> bool:
+        """Whether it is a command of ours, right or wrong, that names no bot."""
+        if "@" in message.text.partition(" ")[0]:
+            return False
+        try:
+            return self._obedience.invocation(message) is not None
+        except UnknownCommand:
+            return False
+        except InvalidInput:
+            return True
 
     async def _classify(self, message: Inbound, key: SessionKey, number: int, role: AccessRole | None) -> None:
         """Urgent commands act now. If that fails they wait in the inbox like everything else.

@@ -5,6 +5,7 @@ from datetime import timedelta
 from zoneinfo import ZoneInfo
 
 from palaver.domain.access import Grant
+from palaver.domain.attention import Attention
 from palaver.domain.busy import BusyMode
 from palaver.domain.caps import CapRules
 from palaver.domain.layers import Layers
@@ -24,6 +25,9 @@ class Options:
     zones: Layers[ZoneInfo] = field(default_factory=lambda: Layers(default=ZoneInfo("UTC")))
     busy: Layers[BusyMode] = field(default_factory=lambda: Layers(default=BusyMode.QUEUE))
     reset_notices: Layers[bool] = field(default_factory=lambda: Layers(default=True))
+    attention: Layers[Attention] = field(default_factory=lambda: Layers(default=Attention()))
+    pairing: Layers[bool] = field(default_factory=lambda: Layers(default=True))
+    """Whether strangers in direct chats are given a code with which the owner may let them in."""
     profiles: tuple[ProfileRule, ...] = ()
     grants: tuple[Grant, ...] = ()
     """Grants from the configuration; those in the store come on top."""

@@ -17,6 +17,7 @@ __all__ = [
     "LEFT_NOTE",
     "MAY_BE_DUPLICATE",
     "NO_HOME_NOTE",
+    "PAIRED",
     "SORRY",
     "STOPPED_NOTE",
     "TOO_LONG",
@@ -27,6 +28,7 @@ __all__ = [
     "cap_notice",
     "cut_off_note",
     "gone_notice",
+    "pairing_code",
     "reset_note",
     "reset_notice",
 ]
@@ -50,6 +52,7 @@ NO_HOME_NOTE = (
     "no home channel is set for this platform, so output without further address has nowhere to go; "
     "an admin can say /sethome in the chat that shall be it"
 )
+PAIRED = "You are let in now. What you have written is answered."
 FIRST_CONTACT_NOTE = "this person talks to you for the first time"
 
 _REASONS = {
@@ -92,6 +95,14 @@ def busy_notice(mode: BusyMode) -> str:
             return "Stopping the answer to read your message."
         case BusyMode.STEER:
             return "Still at work; your message is passed on if there is another step, else it is answered next."
+
+
+def pairing_code(code: str) -> str:
+    return (
+        f"I do not know you yet. Your code is {code}: tell it to the owner of this gateway, who lets you in with "
+        f"palaver pair approve {code}\nIt is good for one hour, and only the newest one counts. What you write until "
+        "then waits with it."
+    )
 
 
 def gone_notice(place: str) -> str:

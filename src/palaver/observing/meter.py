@@ -14,6 +14,7 @@ __all__ = ["COUNTS", "LEVELS", "PrometheusMeter", "serve_metrics"]
 COUNTS: Mapping[Count, str] = {
     "messages_repeated": "Messages that a platform delivered again",
     "messages_refused": "Messages whose sender may not speak here",
+    "messages_ignored": "Messages in groups that were not for the agent",
     "commands": "Commands obeyed",
     "agent_retries": "Times an agent was asked again within one turn",
     "agents_left": "Agents that did not stop when they were told to",

@@ -9,6 +9,7 @@ Step = Literal["accept", "begin", "turn", "settle", "send"]
 Count = Literal[
     "messages_repeated",
     "messages_refused",
+    "messages_ignored",
     "commands",
     "agent_retries",
     "agents_left",

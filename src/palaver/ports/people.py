@@ -1,10 +1,9 @@
-"""What a store knows about people: who is who, under which names, and what they were granted."""
+"""What a store knows about people: who is who, and under which names."""
 
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
-from palaver.domain.access import Grant
 from palaver.domain.session import Principal
 from palaver.ports.work import Work
 
@@ -12,7 +11,7 @@ __all__ = ["People"]
 
 
 class People(Protocol):
-    """Who is who, under which names, and what they were granted."""
+    """Who is who, and under which names."""
 
     def person_of(self, identity: str, now: datetime, *, name: str | None = None) -> Work[str]: ...
 
@@ -27,9 +26,3 @@ class People(Protocol):
     def aliases(self, platform: str) -> Work[Mapping[str, str]]: ...
 
     def all_aliases(self) -> Work[Mapping[str, Mapping[str, str]]]: ...
-
-    def add_grant(self, grant: Grant, now: datetime, *, by: str) -> Work[int]: ...
-
-    def remove_grant(self, number: int) -> Work[bool]: ...
-
-    def grants(self) -> Work[dict[int, Grant]]: ...

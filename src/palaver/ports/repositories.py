@@ -15,6 +15,7 @@ from palaver.domain.session import ModelOverride, Principal, Session
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn, Usage
+from palaver.ports.access import Grants, Pairing
 from palaver.ports.people import People
 from palaver.ports.places import Accounts, Places
 from palaver.ports.search import Search
@@ -330,6 +331,10 @@ class Store(Database, Protocol):
     def accounts(self) -> Accounts: ...
     @property
     def people(self) -> People: ...
+    @property
+    def grants(self) -> Grants: ...
+    @property
+    def pairing(self) -> Pairing: ...
     @property
     def uses(self) -> Uses: ...
     @property

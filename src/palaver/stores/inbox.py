@@ -22,6 +22,7 @@ __all__ = [
     "claimable",
     "dedup_name",
     "depth",
+    "enqueue",
     "inbox_row",
     "obey",
     "put_into_turn",
@@ -129,6 +130,14 @@ def refuse(number: int, reason: str) -> Steps[bool]:
     for (key,) in rows:
         yield from _step_back(SessionKey.parse(key))
     return bool(rows)
+
+
+def enqueue(key: SessionKey, now: datetime) -> Steps[None]:
+    """What was refused in a conversation waits in it after all."""
+    yield Lock(key.text)
+    yield from _queue(key)
+    yield from _tell_running(key, now, None)
+    yield _LOOK
 
 
 @work

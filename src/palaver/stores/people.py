@@ -1,27 +1,23 @@
-"""People in the store: who is who, under which names, and what they were granted."""
+"""People in the store: who is who, and under which names."""
 
 from collections.abc import Mapping
 from datetime import datetime
 
-from palaver.domain.access import AccessRole, Basis, Effect, Grant
 from palaver.domain.ids import decode_id, encode_id
 from palaver.domain.session import Principal
 from palaver.ports.store import PEOPLE
-from palaver.ports.work import Lock, Notify, Row, Steps, work
+from palaver.ports.work import Lock, Notify, Steps, work
 from palaver.stores.records import micros
 from palaver.stores.sessions import new_id
 
 __all__ = [
     "add_alias",
-    "add_grant",
     "aliases",
     "all_aliases",
-    "grants",
     "identities_of",
     "link",
     "person_of",
     "principal_of",
-    "remove_grant",
     "unlink",
 ]
 
@@ -111,54 +107,3 @@ def all_aliases() -> Steps[Mapping[str, Mapping[str, str]]]:
     for platform, alias, canonical in rows:
         found.setdefault(platform, {})[decode_id(alias)] = decode_id(canonical)
     return found
-
-
-@work
-def add_grant(grant: Grant, now: datetime, *, by: str) -> Steps[int]:
-    rows = yield (
-        "INSERT INTO grants (effect, role, basis, platform, account, scope_id, chat_id, user_id, created, by_whom)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no",
-        (
-            grant.effect.value,
-            grant.role.name.lower(),
-            grant.basis.value,
-            grant.platform,
-            grant.account and encode_id(grant.account),
-            grant.scope_id and encode_id(grant.scope_id),
-            grant.chat_id and encode_id(grant.chat_id),
-            grant.user_id and encode_id(grant.user_id),
-            micros(now),
-            by,
-        ),
-    )
-    yield _CHANGED
-    return rows[0][0]
-
-
-@work
-def remove_grant(number: int) -> Steps[bool]:
-    rows = yield "DELETE FROM grants WHERE no = ? RETURNING no", (number,)
-    yield _CHANGED
-    return bool(rows)
-
-
-@work
-def grants() -> Steps[dict[int, Grant]]:
-    """Every grant under its number."""
-    columns = "no, effect, role, basis, platform, account, scope_id, chat_id, user_id"
-    rows = yield f"SELECT {columns} FROM grants ORDER BY no", ()
-    return {row[0]: _grant(row) for row in rows}
-
-
-def _grant(row: Row) -> Grant:
-    _, effect, role, basis, platform, account, scope, chat, user = row
-    return Grant(
-        effect=Effect(effect),
-        role=AccessRole[role.upper()],
-        basis=Basis(basis),
-        platform=platform,
-        account=account and decode_id(account),
-        scope_id=scope and decode_id(scope),
-        chat_id=chat and decode_id(chat),
-        user_id=user and decode_id(user),
-    )

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self, TypeVar
 
+from palaver.ports.access import Grants, Pairing
 from palaver.ports.people import People
 from palaver.ports.places import Accounts, Places
 from palaver.ports.repositories import (
@@ -24,9 +25,11 @@ from palaver.ports.work import Work
 from palaver.stores import (
     accounts,
     endings,
+    grants,
     inbox,
     moves,
     outbox,
+    pairing,
     people,
     places,
     sessions,
@@ -53,6 +56,8 @@ class Store:
     outbox: Outbox = outbox
     endings: Endings = endings
     people: People = people
+    grants: Grants = grants
+    pairing: Pairing = pairing
     places: Places = places
     accounts: Accounts = accounts
     uses: Uses = usage

@@ -98,4 +98,5 @@ class FakeAdapter:
         )
         title = None if update.kind == DM else Label(update.title)
         labels = Labels(chat=title, user=Label(update.person.name))
-        return Inbound(source=source, text=message.text, at=message.at, labels=labels)
+        named = self._account in message.mentions
+        return Inbound(source=source, text=message.text, at=message.at, labels=labels, mentions_us=named)

@@ -60,12 +60,22 @@ class Chat:
         return [message for message in self.messages if message.key is None]
 
     async def say(
-        self, person: Person, text: str, *, thread: str | None = None, reply_to: str | None = None
+        self,
+        person: Person,
+        text: str,
+        *,
+        thread: str | None = None,
+        reply_to: str | None = None,
+        mentions: tuple[str, ...] = (),
     ) -> Message:
-        """Somebody writes into the chat."""
+        """Somebody writes into the chat; with the names of accounts that are mentioned."""
         if self.people and person not in self.people:
             raise ValueError(f"{person.name} is not in the chat {self.title}; in it are: {self._names()}")
-        message = self._message(author=person.id, text=text, thread=thread, reply_to=reply_to)
+        answered = self.find(reply_to) if reply_to else None
+        named = {*mentions, *((answered.author,) if answered else ())} & self.accounts
+        message = self._message(
+            author=person.id, text=text, thread=thread, reply_to=reply_to, mentions=tuple(sorted(named))
+        )
         self._tell(self, person, message)
         await asyncio.sleep(0)
         return message
@@ -106,7 +116,14 @@ class Chat:
         return self.messages[place]
 
     def _message(
-        self, *, author: str, text: str, thread: str | None, reply_to: str | None, key: str | None = None
+        self,
+        *,
+        author: str,
+        text: str,
+        thread: str | None,
+        reply_to: str | None,
+        mentions: tuple[str, ...] = (),
+        key: str | None = None,
     ) -> Message:
         message = Message(
             id=str(next(self._numbers)),
@@ -115,6 +132,7 @@ class Chat:
             at=self._clock.now(),
             thread=thread,
             reply_to=reply_to,
+            mentions=mentions,
             key=key,
         )
         self.messages.append(message)

@@ -26,6 +26,8 @@ class Message:
     at: datetime
     thread: str | None = None
     reply_to: str | None = None
+    mentions: tuple[str, ...] = ()
+    """The accounts it calls by name, and the one whose message it answers."""
     key: str | None = None
     """The idempotency key it was sent under, where one of our accounts sent it."""
     earlier: tuple[str, ...] = ()

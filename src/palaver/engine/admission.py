@@ -1,0 +1,121 @@
+"""Admission: whose words are heard, who is let in and as what, and what strangers are told."""
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from palaver.domain.access import Access, Verdict, decide_access
+from palaver.domain.attention import Heard, attend
+from palaver.domain.codes import make_code
+from palaver.domain.key import SessionKey
+from palaver.domain.reset import Cause
+from palaver.domain.session import identity_of
+from palaver.domain.source import Trust
+from palaver.domain.turn import Inbound, Outbound
+from palaver.engine import words
+from palaver.engine.ground import Ground
+from palaver.ports.access import Table
+from palaver.ports.work import Steps, work
+
+__all__ = ["Admission", "Taken"]
+
+log = logging.getLogger(__name__)
+_CHANCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A message that is in the inbox."""
+
+    number: int | None
+    """None for one that was there already."""
+    refused: str | None = None
+
+
+class Admission:
+    """Knows the grants of the store, and learns in the step that accepts a message whether they are still the same."""
+
+    def __init__(self, on: Ground) -> None:
+        self._on = on
+        self._table = Table()
+
+    def hear(self, message: Inbound, *, commands: bool) -> Inbound | None:
+        """The message, marked if it is only overheard; None for what is none of our business."""
+        source = message.source
+        adapter = self._on.replies.adapter_for(source.platform, source.account)
+        has_mentions = adapter is not None and adapter.platform.has_mentions
+        attention = self._on.options.attention.find(source).value
+        heard = attend(message, attention, has_mentions=has_mentions, commands=commands)
+        if heard is Heard.IGNORED:
+            self._on.meter.count("messages_ignored")
+            return None
+        return replace(message, observed=True) if heard is Heard.OVERHEARD else message
+
+    def decide(self, message: Inbound, trust: Trust) -> Access:
+        source = message.source
+        return decide_access(
+            source,
+            trust,
+            (*self._on.options.grants, *self._table.grants.values()),
+            person=self._table.people.get(identity_of(source) or ""),
+            pairing=self._pairs(message),
+        )
+
+    def _pairs(self, message: Inbound) -> bool:
+        speaks = message.cause is Cause.HUMAN and not message.observed
+        return speaks and self._on.options.pairing.find(message.source).value and self._reaches(message)
+
+    def _reaches(self, message: Inbound) -> bool:
+        return self._on.replies.reaches_people(message.source)
+
+    async def accept(
+        self, message: Inbound, key: SessionKey, access: Access, while_busy: Callable[[], Outbound] | None
+    ) -> Taken | None:
+        """Put a message into the inbox as it was decided. None if the grants have changed: then decide again."""
+        taken = await self._on.store.transact(self._accept(message, key, access, while_busy, self._on.clock.now()))
+        if isinstance(taken, Table):
+            self._table = taken
+            return None
+        self._tell(taken, key)
+        return taken
+
+    @work
+    def _accept(
+        self,
+        message: Inbound,
+        key: SessionKey,
+        access: Access,
+        while_busy: Callable[[], Outbound] | None,
+        now: datetime,
+    ) -> Steps[Taken | Table]:
+        store, known = self._on.store, self._table
+        table = yield from store.grants.table(known)
+        if table is not known:
+            return table
+        if access.verdict is Verdict.PAIR:
+            code = make_code(secrets.token_bytes(_CHANCE))
+            asked = yield from store.pairing.ask(
+                message,
+                key,
+                now,
+                code=code,
+                answer=lambda: self._on.replies.to(message.source, words.pairing_code(code)),
+            )
+            return Taken(*asked) if asked else Taken(None)
+        if access.verdict is Verdict.REFUSE:
+            # Of somebody who is not let in nothing is kept but that they tried.
+            unheard = replace(message, text="")
+            return Taken((yield from store.inbox.accept(unheard, key, now, refused=access.reason)), access.reason)
+        number = yield from store.inbox.accept(message, key, now, role=access.role, while_busy=while_busy)
+        return Taken(number)
+
+    def _tell(self, taken: Taken, key: SessionKey) -> None:
+        if taken.number is None:
+            self._on.meter.count("messages_repeated")
+        elif taken.refused:
+            self._on.meter.count("messages_refused")
+        what = "known already" if taken.number is None else taken.refused or "accepted"
+        told = {"action": "accept", "key": key.text, "inbox": taken.number, "refused": bool(taken.refused)}
+        log.info("message %s", what, extra=told)

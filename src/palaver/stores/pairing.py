@@ -1,0 +1,178 @@
+"""Pairing in the store: strangers who were given a code, and what they said until they are let in."""
+
+import hmac
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.codes import code_hash
+from palaver.domain.errors import LockedOut
+from palaver.domain.key import SessionKey
+from palaver.domain.pairing import (
+    MOST_FAILURES,
+    PAUSE,
+    VALID_FOR,
+    Asked,
+    Reception,
+    locked_until,
+    receive_stranger,
+)
+from palaver.domain.session import identity_of
+from palaver.domain.source import Source
+from palaver.domain.turn import Inbound, Outbound, Received
+from palaver.ports.access import ChangeKind, Stranger
+from palaver.ports.work import Lock, Row, Steps, work
+from palaver.stores import grants, inbox, outbox
+from palaver.stores.records import INBOX_COLUMNS, inbound_body, instant, micros, received_of
+
+__all__ = ["approve", "ask", "deny", "pending"]
+
+_ONE_AT_A_TIME = Lock("pairing")
+_KEPT = tuple(reception.value for reception in Reception if reception.keeps)
+
+
+@work
+def ask(
+    inbound: Inbound,
+    key: SessionKey,
+    now: datetime,
+    *,
+    code: str,
+    answer: Callable[[], Sequence[Outbound]],
+) -> Steps[tuple[int, str] | None]:
+    identity = identity_of(inbound.source) or ""
+    yield _ONE_AT_A_TIME
+    reception = receive_stranger(identity, (yield from _requests(inbound.source.platform)), now)
+    # What nobody will read is not kept.
+    message = inbound if reception.keeps else replace(inbound, text="")
+    number = yield from inbox.accept(message, key, now, refused=reception.value)
+    if number is None:
+        return None
+    if reception is Reception.CODE:
+        yield from _give(identity, inbound.source.platform, number, code, now)
+        yield from outbox.owe_all(answer(), f"pair:{number}", now)
+    elif reception.keeps:
+        yield "UPDATE pairings SET kept = kept + 1 WHERE identity = ?", (identity,)
+    return number, reception.value
+
+
+def _requests(platform: str) -> Steps[list[Asked]]:
+    rows = yield "SELECT identity, asked, expires, kept FROM pairings WHERE platform = ?", (platform,)
+    return [
+        Asked(identity=identity, at=instant(asked), expires=instant(expires), kept=kept)
+        for identity, asked, expires, kept in rows
+    ]
+
+
+def _give(identity: str, platform: str, number: int, code: str, now: datetime) -> Steps[None]:
+    """A code takes the place of an earlier one, and of requests that nobody needs to know of any more."""
+    moment = micros(now)
+    yield "DELETE FROM pairings WHERE expires <= ? AND asked <= ?", (moment, micros(now - PAUSE))
+    yield (
+        "INSERT INTO pairings (identity, platform, code_hash, asked, expires, inbox_no, kept)"
+        " VALUES (?, ?, ?, ?, ?, ?, 1) ON CONFLICT (identity) DO UPDATE SET code_hash = excluded.code_hash,"
+        " asked = excluded.asked, expires = excluded.expires, kept = pairings.kept + 1",
+        (identity, platform, code_hash(code, identity), moment, micros(now + VALID_FOR), number),
+    )
+    yield from grants.record(ChangeKind.ASKED, now, identity, identity)
+
+
+@work
+def pending(now: datetime) -> Steps[list[Stranger]]:
+    rows = yield from _waiting(now)
+    return [_stranger(row) for row in rows]
+
+
+_MARK = ("identity", "code_hash", "asked", "expires", "kept")
+
+
+def _waiting(now: datetime) -> Steps[list[Row]]:
+    """Requests that can still be approved, each with the message that asked; of one that was erased there is none."""
+    return (
+        yield (
+            f"SELECT {', '.join(f'p.{name}' for name in _MARK)}, {INBOX_COLUMNS} FROM pairings p"
+            " JOIN inbox i ON i.no = p.inbox_no LEFT JOIN turns t ON t.no = i.turn_no"
+            " WHERE p.expires > ? AND length(i.body) > 0 ORDER BY p.asked, p.identity",
+            (micros(now),),
+        )
+    )
+
+
+def _stranger(row: Row) -> Stranger:
+    identity, _, asked, expires, kept = row[: len(_MARK)]
+    inbound = received_of(row[len(_MARK) :]).inbound
+    return Stranger(
+        identity=identity,
+        source=inbound.source,
+        name=inbound.labels.user,
+        asked=instant(asked),
+        expires=instant(expires),
+        kept=kept,
+    )
+
+
+@work
+def approve(
+    code: str, role: AccessRole, now: datetime, *, by: str, answer: Callable[[Source], Sequence[Outbound]]
+) -> Steps[Stranger | None]:
+    yield _ONE_AT_A_TIME
+    yield from _refuse_locked_out(by, now)
+    row = _with_code(code, (yield from _waiting(now)))
+    if row is None:
+        yield from grants.record(ChangeKind.WRONG_CODE, now, by, None)
+        return None
+    stranger, first = _stranger(row), received_of(row[len(_MARK) :])
+    source = stranger.source
+    grant = Grant(role=role, platform=source.platform, scope_id=source.scope_id, user_id=source.participant)
+    yield from grants.add(grant, now, by=by)
+    yield from grants.record(ChangeKind.APPROVED, now, by, stranger.identity, {"role": role.text})
+    yield "DELETE FROM pairings WHERE identity = ?", (stranger.identity,)
+    yield from outbox.owe_all(answer(source), f"paired:{first.number}", now)
+    yield from _take_up(first, role, now)
+    return stranger
+
+
+def _take_up(first: Received, role: AccessRole, now: datetime) -> Steps[None]:
+    """What they said since they asked, and what was kept for this moment, waits for its turn now."""
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no >= ? AND i.key = ?"
+        f" AND i.state = 'refused' AND i.reason IN ({', '.join('?' * len(_KEPT))}) AND length(i.body) > 0",
+        (first.number, first.key.text, *_KEPT),
+    )
+    for received in map(received_of, rows):
+        yield (
+            "UPDATE inbox SET state = 'waiting', reason = NULL, body = ? WHERE no = ?",
+            (inbound_body(received.inbound, role), received.number),
+        )
+    if rows:
+        yield from inbox.enqueue(first.key, now)
+
+
+def _with_code(code: str, rows: Sequence[Row]) -> Row | None:
+    return next((row for row in rows if hmac.compare_digest(code_hash(code, row[0]), row[1])), None)
+
+
+def _refuse_locked_out(by: str, now: datetime) -> Steps[None]:
+    rows = yield (
+        "SELECT at FROM access_log WHERE kind = ? AND by_whom = ? AND no > coalesce((SELECT max(no) FROM access_log"
+        " WHERE kind = ? AND by_whom = ?), 0) ORDER BY no DESC LIMIT ?",
+        (ChangeKind.WRONG_CODE.value, by, ChangeKind.APPROVED.value, by, MOST_FAILURES),
+    )
+    until = locked_until([instant(row[0]) for row in rows])
+    if until is not None and now < until:
+        raise LockedOut(until)
+
+
+@work
+def deny(name: str, now: datetime, *, by: str) -> Steps[Stranger | None]:
+    yield _ONE_AT_A_TIME
+    rows = yield from _waiting(now)
+    row = next((row for row in rows if row[0] == name), None) or _with_code(name, rows)
+    if row is None:
+        return None
+    stranger = _stranger(row)
+    # The row stays for a while: who was turned away does not ask again at once.
+    yield "UPDATE pairings SET expires = ? WHERE identity = ?", (micros(now), stranger.identity)
+    yield from grants.record(ChangeKind.DENIED, now, by, stranger.identity)
+    return stranger

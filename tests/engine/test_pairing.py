@@ -1,0 +1,96 @@
+"""A stranger writes, is given a code, is let in, and what they said is answered."""
+
+import re
+
+from palaver.domain.access import AccessRole
+from palaver.domain.codes import ALPHABET
+from palaver.domain.layers import Layers
+from palaver.domain.platform import Platform
+from palaver.engine import words
+from palaver.engine.replies import Replies
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.world import World
+from tests.engine.gateway import Bench, MovableClock, running
+
+CODE = re.compile(f"[{ALPHABET}]{{8}}")
+
+
+async def approve(here: Bench, code: str, clock: MovableClock, role: AccessRole = AccessRole.MEMBER) -> bool:
+    told = Replies({})
+    work = here.store.pairing.approve(
+        code, role, clock.now(), by="operator", answer=lambda source: told.to(source, words.PAIRED)
+    )
+    return await here.store.transact(work) is not None
+
+
+async def test_a_stranger_is_let_in_and_answered(store_url: str) -> None:
+    clock = MovableClock()
+    async with running(store_url, clock=clock, grants=()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "first words")
+        code = CODE.search((await chat.hears("Your code is")).text)
+        assert code
+        await chat.say(alice, "more words")
+        await chat.say(alice, "/status")
+        await here.settled()
+        assert len(chat.shown) == 1
+        assert await approve(here, code[0], clock)
+        await chat.hears("first words")
+        await chat.hears("more words")
+        await chat.hears("idle")
+        await chat.say(alice, "and now")
+        await chat.hears("and now")
+        assert [message.text for message in chat.shown].count(words.PAIRED) == 1
+        assert "let in" in chat.shown[1].text
+
+
+async def test_an_owner_by_code_may_do_what_owners_may(store_url: str) -> None:
+    clock = MovableClock()
+    async with running(store_url, clock=clock, grants=()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        code = CODE.search((await chat.hears("Your code is")).text)
+        assert code
+        assert await approve(here, code[0], clock, AccessRole.OWNER)
+        await chat.hears("hello")
+        await chat.say(alice, "/sethome")
+        await chat.hears("home channel")
+
+
+async def test_groups_bots_and_platforms_without_pairing_get_silence(store_url: str) -> None:
+    world = World()
+    off = Layers(default=True, platforms={"other": False})
+    other = FakeAdapter(world, "second", platform=Platform(name="other", title="Other"))
+    machine = FakeAdapter(world, "third", platform=Platform(name="machine", title="API", for_people=False))
+    adapters = [FakeAdapter(world), other, machine]
+    async with running(store_url, world, adapters=adapters, grants=(), pairing=off) as here:
+        alice, robot = world.person("alice"), world.person("robot", is_bot=True)
+        chats = [
+            world.group("friends", alice),
+            world.dm(robot),
+            world.dm(alice, account="second"),
+            world.dm(alice, account="third"),
+        ]
+        for chat in chats:
+            await chat.say(chat.people[0], "xylophone")
+        await here.settled()
+        assert [chat.shown for chat in chats] == [[]] * 4
+        assert await here.rows("SELECT count(*), sum(CASE WHEN state = 'refused' THEN 1 ELSE 0 END) FROM inbox") == [
+            (4, 4)
+        ]
+        bodies = await here.rows("SELECT body FROM inbox")
+        assert not any(b"xylophone" in body for (body,) in bodies), "of those who are refused no word is kept"
+        assert await here.rows("SELECT 1 FROM pairings") == []
+
+
+async def test_strangers_who_flood_hear_little(store_url: str) -> None:
+    async with running(store_url, grants=()) as here:
+        people = [here.world.person(f"p{number}") for number in range(6)]
+        chats = [here.world.dm(person) for person in people]
+        for _ in range(5):
+            for person, chat in zip(people, chats, strict=True):
+                await chat.say(person, "let me in")
+        await here.settled()
+        assert sum(len(chat.shown) for chat in chats) == 3
