@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from palaver.domain.errors import StoreError, StoreUnavailable
@@ -25,6 +25,8 @@ _LARGEST_BATCH = 256
 _READERS = 3
 _CHECKPOINT_AT = 4 * 1024 * 1024
 _CHECKPOINT_EVERY = 64
+_LOOK_EVERY = 0.1
+"""Seconds."""
 _PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR})
 """What is not the fault of the work: nothing was written, and later it may succeed."""
 
@@ -75,10 +77,10 @@ def drive(db: sqlite3.Connection, steps: Steps[T], notified: set[str]) -> T:
             rows: list[Row] = []
             if isinstance(statement, tuple):
                 sql, values = statement
-                if isinstance(values, list):
-                    db.executemany(sql, map(storable, values))
-                else:
+                if isinstance(values, tuple):
                     rows = db.execute(sql, storable(values)).fetchall()
+                else:
+                    db.executemany(sql, map(storable, values))
             elif isinstance(statement, Notify):
                 notified.add(statement.topic)
             statement = steps.send(rows)
@@ -157,6 +159,7 @@ class SqliteDatabase:
         if self._has_long_log():
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         self._file = _identity(path)
+        self._look_again = 0.0
         self._batches = 0
         self._closed = False
         self._writer.start()
@@ -227,16 +230,12 @@ class SqliteDatabase:
     def _take(self) -> tuple[list[_Job[object]], bool]:
         """Everything that waits, at least one piece of work."""
         batch: list[_Job[object]] = []
-        try:
+        while not batch or (len(batch) < _LARGEST_BATCH and not self._jobs.empty()):
             job = self._jobs.get()
-            while not isinstance(job, _Stop):
-                batch.append(job)
-                if len(batch) == _LARGEST_BATCH:
-                    return batch, False
-                job = self._jobs.get_nowait()
-        except Empty:
-            return batch, False
-        return batch, True
+            if isinstance(job, _Stop):
+                return batch, True
+            batch.append(job)
+        return batch, False
 
     def _commit(self, batch: Sequence[_Job[object]]) -> set[str]:
         """All the work in one transaction; the failure of one piece takes back nothing but itself."""
@@ -267,12 +266,19 @@ class SqliteDatabase:
             self._db.execute("RELEASE work")
 
     def _refuse_when_gone(self) -> None:
-        """Nothing may be acknowledged that would be written into a file nobody can find again."""
+        """Nothing may be acknowledged that would be written into a file nobody can find again.
+
+        What is acknowledged between two looks is as if the file had been removed a moment later.
+        """
+        now = time.monotonic()
+        if now < self._look_again:
+            return
         if _identity(self.path) != self._file:
             raise StoreUnavailable(
                 f"the database {self.path} was removed or replaced while it was open; stop the gateway, put the file "
                 "back or remove it, and start again"
             )
+        self._look_again = now + _LOOK_EVERY
 
     def _give_up(self, batch: Sequence[_Job[object]], error: StoreError) -> None:
         self._roll_back()
