@@ -1,6 +1,5 @@
 """Measurements that need a process of their own: `python -m bench.child WHAT PATH …` prints them as JSON."""
 
-import asyncio
 import ctypes
 import json
 import sys
@@ -13,6 +12,7 @@ from bench.measure import resident
 from bench.populate import NOON, RULE, answer_of, key, running_turns, source
 from bench.turns import sixty_four
 from bench.workshop import Workshop
+from palaver.cli.loop import run
 from palaver.stores import sessions
 from palaver.stores.opening import open_store
 
@@ -67,4 +67,4 @@ async def _engine(path: Path) -> dict[str, float]:
 
 if __name__ == "__main__":
     what = {"turn_io": _turn_io, "turns_64": _turns_64, "open": _open, "engine": _engine}[sys.argv[1]]
-    print(json.dumps(asyncio.run(what(*map(Path, sys.argv[2:])))))
+    print(json.dumps(run(what(*map(Path, sys.argv[2:])))))

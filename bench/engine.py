@@ -12,6 +12,7 @@ from bench.gateway import Gateway, gateway
 from bench.measure import Bare, Figure, Limit, at_most, not_taken, ratio_at_most, set_aside
 from bench.reads import FEW, MANY
 from bench.workshop import Workshop
+from palaver.cli.loop import run
 
 __all__ = ["growth", "idle_memory", "messages"]
 
@@ -79,7 +80,7 @@ def growth(workshop: Workshop) -> Iterator[Figure]:
     seconds = {count: list[float]() for count in (FEW, MANY)}
     for _ in range(_ROUNDS):
         for count, times in seconds.items():
-            times.append(asyncio.run(_flood_once(str(workshop.copy(workshop.conversations(count))))))
+            times.append(run(_flood_once(str(workshop.copy(workshop.conversations(count))))))
     many, few = (statistics.median(seconds[count]) / _PEOPLE for count in (MANY, FEW))
     bare = Bare(name="with 100 sessions", value=few)
     yield Figure(name="engine.growth", value=many, bare=bare, limit=ratio_at_most(1.3))
@@ -93,7 +94,7 @@ async def _flood_once(url: str) -> float:
 
 def idle_memory(workshop: Workshop) -> Iterator[Figure]:
     """What a conversation leaves in memory when it is idle, over what ten times fewer leave."""
-    few, many = (asyncio.run(_idle(str(workshop.folder / f"idle-{people}.db"), people)) for people in (200, 2000))
+    few, many = (run(_idle(str(workshop.folder / f"idle-{people}.db"), people)) for people in (200, 2000))
     yield Figure(
         name="engine.idle_memory",
         value=max(0.0, (many - few) / 1800),

@@ -1,6 +1,5 @@
 """Loading, routing and listing beside the bare driver, at sizes that must not matter."""
 
-import asyncio
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -10,6 +9,7 @@ from bench.measure import Bare, Figure, at_most, median_of, ratio_at_most, side_
 from bench.populate import NOON, RULE, key, person, running_turns, source
 from bench.raw import dicts_of
 from bench.workshop import Workshop
+from palaver.cli.loop import run
 from palaver.domain.naming import Naming
 from palaver.domain.session import Principal
 from palaver.domain.turn import Turn
@@ -34,7 +34,7 @@ _NAMING = Naming(platform=PLATFORMS["telegram"])
 def load_200(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
     """Load and view of a whole conversation; and what one entry costs when it is ten times as long."""
     path = workshop.long_conversations(_SHORT, _LONG)
-    yield from asyncio.run(_load(engine, running_turns(path), engine.shared(path)))
+    yield from run(_load(engine, running_turns(path), engine.shared(path)))
 
 
 async def _load(engine: Engine, turns: Sequence[Turn], url: str) -> list[Figure]:
@@ -72,7 +72,7 @@ async def _load(engine: Engine, turns: Sequence[Turn], url: str) -> list[Figure]
 def route_growth(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
     """Get-or-create for conversations that exist, anywhere among many and among few."""
     many, few = (engine.copy(workshop.conversations(count)) for count in (MANY, FEW))
-    yield asyncio.run(_route_growth(engine, many, few))
+    yield run(_route_growth(engine, many, few))
 
 
 async def _route_growth(engine: Engine, many: str, few: str) -> Figure:
@@ -111,7 +111,7 @@ class _Router:
 
 
 def list_100k(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
-    yield asyncio.run(_list(engine, engine.shared(workshop.conversations(MANY))))
+    yield run(_list(engine, engine.shared(workshop.conversations(MANY))))
 
 
 async def _list(engine: Engine, url: str) -> Figure:

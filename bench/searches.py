@@ -1,6 +1,5 @@
 """Searching many entries: common, rare and two-character CJK words, newest and best first; and what indexing costs."""
 
-import asyncio
 import time
 from collections.abc import Iterator
 
@@ -8,6 +7,7 @@ from bench.engines import Engine
 from bench.measure import Figure, at_most, p95
 from bench.populate import CJK, COMMON, RARE
 from bench.workshop import Workshop, say
+from palaver.cli.loop import run
 from palaver.domain.session import Principal
 from palaver.ports.search import Order
 from palaver.stores.opening import open_store
@@ -20,11 +20,11 @@ _EVERYBODY = Principal.operator()
 
 
 def search_1m(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
-    yield from asyncio.run(_search(engine, "1m", engine.shared(workshop.conversations(100_000, length=10))))
+    yield from run(_search(engine, "1m", engine.shared(workshop.conversations(100_000, length=10))))
 
 
 def search_200k(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
-    yield from asyncio.run(_search(engine, "200k", engine.copy(workshop.conversations(100_000))))
+    yield from run(_search(engine, "200k", engine.copy(workshop.conversations(100_000))))
 
 
 async def _search(engine: Engine, size: str, url: str) -> list[Figure]:

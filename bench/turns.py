@@ -9,6 +9,7 @@ from bench.engines import Engine
 from bench.measure import Bare, Figure, Sides, ratio_at_least, ratio_at_most, set_aside, side_by_side
 from bench.populate import answer_of, running_turns
 from bench.workshop import Workshop
+from palaver.cli.loop import run
 from palaver.domain.turn import Turn
 from palaver.stores.opening import open_store
 
@@ -24,7 +25,7 @@ AT_ONCE_LIMIT = ratio_at_least(0.6, goal=0.8)
 
 def turn(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
     path = workshop.running(ALONE)
-    sides = asyncio.run(_one_by_one(engine, running_turns(path), engine.copy(path), engine.copy(path)))
+    sides = run(_one_by_one(engine, running_turns(path), engine.copy(path), engine.copy(path)))
     bare = Bare(name=engine.driver, value=sides.other)
     yield Figure(name=f"{engine.prefix}.turn", value=sides.ours, bare=bare, limit=ratio_at_most(1.5, goal=1.2))
 
@@ -48,7 +49,7 @@ async def _one_by_one(engine: Engine, turns: Sequence[Turn], url: str, other: st
 
 def turns_64(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
     path = workshop.running(AT_ONCE)
-    sides = asyncio.run(sixty_four(engine, running_turns(path), engine.copy(path), engine.copy(path)))
+    sides = run(sixty_four(engine, running_turns(path), engine.copy(path), engine.copy(path)))
     yield rate(f"{engine.prefix}.turns_64", engine, sides)
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from bench.gateway import AT_ONCE, OPTIONS
 from palaver.agents.echo import EchoAgent
+from palaver.cli.loop import run
 from palaver.commands.standard import standard_commands
 from palaver.engine.engine import Engine
 from palaver.gateway import COLLECT_AFTER
@@ -39,4 +40,4 @@ async def _serve(url: str, socket: str, name: str, *accounts: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(*sys.argv[1:]))
+    run(_serve(*sys.argv[1:]))

@@ -15,6 +15,7 @@ from pathlib import Path
 from bench.measure import Bare, Figure
 from bench.reads import FEW
 from bench.workshop import ROOT, Workshop
+from palaver.cli.loop import run
 from palaver.domain.turn import Outbound
 from palaver.platforms.kit.server import serving
 from palaver.platforms.kit.world import World
@@ -38,7 +39,7 @@ def workers(workshop: Workshop) -> Iterator[Figure]:
     seconds = {shares: list[float]() for shares in (_AT_ONE, _AT_THREE)}
     for _ in range(_ROUNDS):
         for shares, times in seconds.items():
-            times.append(asyncio.run(_flood(workshop.copy_on_postgres(path), shares)))
+            times.append(run(_flood(workshop.copy_on_postgres(path), shares)))
     one, three = (_PEOPLE / statistics.mean(seconds[shares]) for shares in (_AT_ONE, _AT_THREE))
     note = f"{os.cpu_count()} cores for the workers, the platform and PostgreSQL"
     yield Figure(name="engine.workers", value=three, unit="/s", bare=Bare(name="one worker", value=one), note=note)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from palaver.cli.loop import run
 from palaver.cli.output import complain
 from palaver.cli.place import StoreOption
 from palaver.config.loading import load
@@ -44,7 +45,7 @@ def up(*, store: StoreOption = None) -> None:
     configure_logs(config.log.level, config.log.format, sys.stderr)
     try:
         with metered(config.metrics.port) as meter:
-            drained = asyncio.run(_serve(Gateway(config, meter=meter), store))
+            drained = run(_serve(Gateway(config, meter=meter), store))
     except (StoreInUse, StoreUnavailable) as error:
         complain(str(error), as_json=False)
         raise typer.Exit(TEMPORARY) from error
