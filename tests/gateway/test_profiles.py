@@ -12,7 +12,7 @@ from palaver.domain.session import Principal
 from palaver.gateway import Gateway
 from palaver.stores.listing import list_sessions
 from palaver.stores.opening import open_store
-from tests.gateway.test_gateway import serving
+from tests.gateway.test_gateway import person, serving
 from tests.pigeon import install
 
 WORK = {"agent": {"streams": "true"}, "serves": [{"platform": "pigeon", "account": "work"}]}
@@ -73,3 +73,23 @@ async def test_what_others_made_badly_is_said_before_anything_starts(tmp_path: P
     with pytest.raises(BadArgument, match="did not make one for home"):
         await Gateway(bad).serve()
     assert not store.exists()
+
+
+async def test_a_terminal_speaks_in_the_profile_it_asks_for(tmp_path: Path, store_url: str) -> None:
+    work = {"agent": {"delay": "10ms"}, "serves": [{"platform": "terminal"}]}
+    said = {"data_dir": tmp_path, "store": store_url, "profiles": {"work": work, "home": {}}}
+    config = Config.model_validate(said)
+    async with serving(config) as gateway:
+        routed, asked, same = person(config), person(config, "home/main"), person(config, "work/main")
+        async with routed.present() as one, asked.present() as two, same.present():
+            await routed.say("/new Plans")
+            await asked.say("the canary sings")
+            assert (len(one.texts), two.texts) == (1, ["You said: the canary sings"])
+            await asked.say("/resume Plans")
+            assert "This is Plans again" not in two.texts[-1]
+            await same.say("/resume Plans")
+            gateway.reload(Config.model_validate({**said, "profiles": {}}))
+            await routed.say("/resume Plans")
+            assert "This is Plans again" not in one.texts[-1]
+    async with serving(config), person(config, "home/main").present() as paper:
+        assert [each.text for each in paper.welcomes[0].recap] == ["the canary sings", "You said: the canary sings"]

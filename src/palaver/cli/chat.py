@@ -10,11 +10,13 @@ from typing import Annotated
 import typer
 
 from palaver.cli.hosting import GatewayBroke, Host
+from palaver.cli.loop import run
 from palaver.cli.output import complain
 from palaver.cli.place import StoreOption
 from palaver.cli.up import INTERNAL, TEMPORARY, configuration
 from palaver.config.model import Config
 from palaver.domain.errors import BadArgument, PalaverError, StoreInUse, StoreUnavailable
+from palaver.domain.source import MAIN
 from palaver.platforms.terminal.client import Client, GatewayFails, Screen
 from palaver.platforms.terminal.pipe import PipeScreen, lines, say_all, say_one
 from palaver.platforms.terminal.screen import LiveScreen
@@ -30,6 +32,7 @@ _LONGEST_NAME = 100
 app = typer.Typer(rich_markup_mode=None)
 
 Chat = Annotated[str, typer.Option("--chat", metavar="NAME", help="Which of your conversations in the terminal.")]
+Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help="Which profile answers.")]
 Message = Annotated[
     str | None, typer.Option("--message", "-m", help="Say this, print the answer, and leave.", show_default=False)
 ]
@@ -39,11 +42,11 @@ Message = Annotated[
     help="Talk to the agent. Where a gateway runs it is used, else one is started for as long as you talk. In a pipe"
     f" every line is answered.\n\n{EXAMPLES['chat']}"
 )
-def chat(*, chat: Chat = "main", message: Message = None, store: StoreOption = None) -> None:
-    if not 0 < len(chat) <= _LONGEST_NAME:
-        raise BadArgument("--chat cannot be", found=chat, allowed=f"1 to {_LONGEST_NAME} characters", example="work")
+def chat(*, chat: Chat = "main", profile: Profile = MAIN, message: Message = None, store: StoreOption = None) -> None:
+    config = configuration(store)
+    name = _name(chat, profile, config)
     try:
-        asyncio.run(_talk(configuration(store), chat, message))
+        run(_talk(config, name, message))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(_INTERRUPTED) from None
     except (StoreInUse, StoreUnavailable) as error:
@@ -52,6 +55,18 @@ def chat(*, chat: Chat = "main", message: Message = None, store: StoreOption = N
         raise _left(error, TEMPORARY if error.passes else _FAILED) from error
     except GatewayBroke as error:
         raise _left(error, INTERNAL) from error
+
+
+def _name(chat: str, profile: str, config: Config) -> str:
+    """The name of the chat on the wire: one of another profile begins with it."""
+    known = sorted({MAIN, *config.profiles})
+    if profile not in known:
+        raise BadArgument("--profile cannot be", found=profile, allowed=", ".join(known), example=MAIN)
+    name = chat if profile == MAIN else f"{profile}/{chat}"
+    if not chat or "/" in chat or len(name) > _LONGEST_NAME:
+        allowed = f"1 to {_LONGEST_NAME} characters, those of the profile counted, without /"
+        raise BadArgument("--chat cannot be", found=chat, allowed=allowed, example="work")
+    return name
 
 
 def _left(error: PalaverError, code: int) -> typer.Exit:

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from palaver.domain.errors import PalaverError, StoreUnavailable
 from palaver.domain.label import Label
-from palaver.domain.source import Labels, Source, Trust
+from palaver.domain.source import MAIN, Labels, Source, Trust
 from palaver.domain.turn import Inbound, Outbound
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.terminal.socket import give_back, gone, take
@@ -189,6 +189,13 @@ class TerminalAdapter:
         visit.tell(Settled(id=said.id, refused=await self._desk.answered(source)))
 
     def _source(self, chat: str, message: str | None) -> Source:
+        """A chat of another profile carries the profile in its name, so that it is another chat: `work/main`."""
+        profile, _, _ = chat.rpartition("/")
         return Source(
-            platform=self.platform.name, account=self.account, chat_id=chat, user_id=OWNER, message_id=message
+            platform=self.platform.name,
+            account=self.account,
+            chat_id=chat,
+            user_id=OWNER,
+            profile=profile or MAIN,
+            message_id=message,
         )
