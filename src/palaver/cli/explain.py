@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
+from palaver.cli.reasons import explain_access
 from palaver.domain.errors import BadArgument, UnknownPlatform
 from palaver.domain.key import Explanation, Speaker, explain_key
 from palaver.domain.platform import Platform
@@ -23,11 +24,12 @@ EXAMPLES = {
     "key": "palaver explain key --platform telegram --kind group --chat -100 --user 7",
     "reset": "palaver explain reset --policy daily --zone Europe/Berlin --last-active 2026-03-29T01:30:00+01:00",
     "target": 'palaver explain target "telegram:-100:42,local"',
+    "access": "palaver explain access telegram:7 --kind group --chat -100",
     "schedule": 'palaver explain schedule "every 2h" --zone Europe/Berlin',
 }
 
 app = typer.Typer(
-    help="Why Palaver decides as it does: keys, resets, targets, schedules.",
+    help="Why Palaver decides as it does: keys, access, resets, targets, schedules.",
     rich_markup_mode=None,
 )
 
@@ -101,6 +103,9 @@ def _print_key(explanation: Explanation, *, as_json: bool) -> None:
     print_heading(found.text)
     print_rows(("part", "value", "rule"), [(part.name, part.value, part.rule) for part in parts])
     print_facts([("shared", f"{'yes' if found.shared else 'no'} ({sharing.value})")])
+
+
+app.command("access", help=f"Whether somebody is let in somewhere, and why.\n\n{EXAMPLES['access']}")(explain_access)
 
 
 @app.command(help=f"Whether a conversation starts fresh, and when it next would.\n\n{EXAMPLES['reset']}")

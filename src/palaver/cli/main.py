@@ -25,6 +25,8 @@ _GROUPS = {
     "explain": Later("explain", "palaver.cli.explain", "Why Palaver decides as it does."),
     "sessions": Later("sessions", "palaver.cli.sessions", "Look at, find, keep and remove conversations."),
     "usage": Later("usage", "palaver.cli.usage", "What was used: turns, tokens and cost."),
+    "pair": Later("pair", "palaver.cli.pair", "Strangers who ask to be let in."),
+    "grants": Later("grants", "palaver.cli.grants", "Who may talk, as what, and why."),
     "fate": Later("fate", "palaver.cli.fate", "What became of a message, in or out."),
     "doctor": Later("doctor", "palaver.cli.doctor", "Is everything well, and if not, how to mend it."),
     "config": Later("config", "palaver.cli.config", "Check and show the configuration."),

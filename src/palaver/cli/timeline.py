@@ -27,6 +27,8 @@ _STYLES = {
 _WHY = {
     "reply": "a reply is owed",
     "command": "the answer to the command is owed",
+    "pair": "a code to be let in with is owed",
+    "paired": "a word that they are let in is owed",
     "busy": "a word that the turn is still at work is owed",
     "halt": "a question is owed",
     "welcome": "a word about the fresh conversation is owed",

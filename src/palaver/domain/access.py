@@ -30,6 +30,14 @@ class AccessRole(IntEnum):
     def text(self) -> str:
         return self.name.lower()
 
+    @classmethod
+    def named(cls, text: str) -> "AccessRole":
+        for role in cls:
+            if role.text == text.strip().lower():
+                return role
+        known = ", ".join(role.text for role in cls)
+        raise BadArgument("A role cannot be", found=text, allowed=known, example="member")
+
 
 class Effect(StrEnum):
     ALLOW = "allow"

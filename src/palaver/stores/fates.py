@@ -213,8 +213,14 @@ def _of_message(number: int, principal: Principal) -> Steps[Fate | None]:
     arrivals = yield from _arrivals("i.no = ?", number)
     if not arrivals or not _may_see(arrivals[0], principal):
         return None
-    sendings = yield from _sendings(f"id < 0 AND {_BEGINS}", _begins(f"command:{number}:"))
+    names = [_begins(f"{why}:{number}:") for why in _ANSWERS]
+    begins = " OR ".join([_BEGINS] * len(names))
+    sendings = yield from _sendings(f"id < 0 AND ({begins})", [value for name in names for value in name])
     return Fate(arrivals=tuple(arrivals), sendings=tuple(sendings))
+
+
+_ANSWERS = ("command", "pair", "paired")
+"""What is owed in answer to a message that never came to a turn."""
 
 
 def _may_see(arrival: Arrival, principal: Principal) -> bool:

@@ -1,0 +1,161 @@
+"""`palaver grants`: who may talk, as what, why, and who said so."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palaver.cli import when
+from palaver.cli.asking import OPERATOR, Json, Limit, ask
+from palaver.cli.output import print_json, print_line, print_note, print_rows
+from palaver.cli.place import StoreOption
+from palaver.cli.reasons import explain_access
+from palaver.cli.when import ago, iso
+from palaver.cli.whom import WHOM, place_words, whom, whom_words
+from palaver.config.loading import load
+from palaver.domain.access import AccessRole, Basis, Effect, Grant
+from palaver.domain.errors import BadArgument
+from palaver.ports.access import Change, ChangeKind, Table
+from palaver.stores import grants
+from palaver.stores.store import Store
+
+__all__ = ["EXAMPLES", "add_grant", "app", "list_grants", "remove_grant", "show_log"]
+
+EXAMPLES = {
+    "list": "palaver grants list",
+    "add": "palaver grants add telegram:7 --role admin",
+    "remove": "palaver grants remove 3",
+    "explain": "palaver grants explain telegram:7 --kind group --chat -100",
+    "log": "palaver grants log --limit 20",
+}
+
+app = typer.Typer(help="Who may talk, as what, and why.", rich_markup_mode=None)
+
+Force = Annotated[bool, typer.Option("--force", help="Even if nobody but the terminal is owner then.")]
+
+
+@app.command(
+    "list", help=f"Every grant: of the table by its number, of the configuration without.\n\n{EXAMPLES['list']}"
+)
+def list_grants(*, store: StoreOption = None, json: Json = False) -> None:
+    table = ask(store, lambda opened: opened.read(grants.table(Table())), Table())
+    fixed = load(Path(), os.environ).options().grants
+    if json:
+        numbered = [{"number": number, **grant.to_json()} for number, grant in table.grants.items()]
+        print_json({"grants": numbered, "configuration": [grant.to_json() for grant in fixed]})
+        return
+    known = [*((str(number), grant) for number, grant in table.grants.items()), *(("", grant) for grant in fixed)]
+    rows = [(number, _role(grant), whom_words(grant), place_words(grant)) for number, grant in known]
+    print_rows(("number", "role", "who", "where"), rows)
+
+
+def _role(grant: Grant) -> str:
+    return grant.role.text if grant.effect is Effect.ALLOW else "none"
+
+
+@app.command("add", help=f"Let somebody in, give them another role, or block them.\n\n{EXAMPLES['add']}")
+def add_grant(
+    who: Annotated[str, typer.Argument(help=f"{WHOM}.", show_default=False)],
+    *,
+    role: Annotated[str, typer.Option(help="As what: guest, member, admin or owner.")] = AccessRole.MEMBER.text,
+    block: Annotated[bool, typer.Option("--block", help="Keep them out instead; it wins over every grant.")] = False,
+    basis: Annotated[Basis, typer.Option(help="What they must show.")] = Basis.IDENTITY,
+    chat: Annotated[str, typer.Option(help="Only in this chat and its threads.", show_default=False)] = "",
+    server: Annotated[str, typer.Option(help="Only on this server or workspace.", show_default=False)] = "",
+    account: Annotated[str, typer.Option(help="Only to this bot of yours.", show_default=False)] = "",
+    force: Force = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    grant = Grant(
+        effect=Effect.BLOCK if block else Effect.ALLOW,
+        role=AccessRole.named(role),
+        basis=basis,
+        chat_id=chat or None,
+        scope_id=server or None,
+        account=account or None,
+        **whom(who),
+    )
+
+    async def add(opened: Store) -> int:
+        return await opened.transact(grants.add(grant, when.now(), by=OPERATOR.name, force=force))
+
+    number = ask(store, add, make=True)
+    if json:
+        print_json({"number": number, **grant.to_json()})
+        return
+    print_line(f"Grant {number}: {_sentence(grant)}.")
+
+
+def _sentence(grant: Grant) -> str:
+    return f"{whom_words(grant)}, {place_words(grant)}" + (
+        f", as {grant.role.text}" if grant.effect is Effect.ALLOW else ""
+    )
+
+
+@app.command("remove", help=f"Take a grant back.\n\n{EXAMPLES['remove']}")
+def remove_grant(
+    number: Annotated[int, typer.Argument(min=1, help="Its number in the list.", show_default=False)],
+    *,
+    force: Force = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    async def remove(opened: Store) -> Grant | None:
+        return await opened.transact(grants.remove(number, when.now(), by=OPERATOR.name, force=force))
+
+    grant = ask(store, remove)
+    if grant is None:
+        raise BadArgument(
+            "There is no grant", found=str(number), allowed="a number of the list", example=EXAMPLES["list"]
+        )
+    if json:
+        print_json({"removed": number, **grant.to_json()})
+        return
+    print_line(f"Grant {number} is taken back: {_sentence(grant)}.")
+
+
+app.command("explain", help=f"Whether somebody is let in somewhere, and why.\n\n{EXAMPLES['explain']}")(explain_access)
+
+
+@app.command("log", help=f"Who changed what about access, and when; the newest last.\n\n{EXAMPLES['log']}")
+def show_log(*, limit: Limit = 50, store: StoreOption = None, json: Json = False) -> None:
+    changes = ask(store, lambda opened: opened.read(grants.changes(limit)), [], nothing="Nothing was changed yet.")
+    if json:
+        print_json({"changes": [_fields(change) for change in changes]})
+        return
+    if changes:
+        now = when.now()
+        rows = [(ago(change.at, now), change.by, _DID[change.kind], _what(change)) for change in changes]
+        print_rows(("when", "who", "did", "what"), rows)
+        print_note("Grants of the configuration are not in it: the file says them.")
+
+
+_DID = {
+    ChangeKind.GRANTED: "granted",
+    ChangeKind.REVOKED: "took back",
+    ChangeKind.ASKED: "asked to be let in",
+    ChangeKind.APPROVED: "let in",
+    ChangeKind.DENIED: "turned away",
+    ChangeKind.WRONG_CODE: "entered a wrong code",
+}
+
+
+def _what(change: Change) -> str:
+    said = dict(change.details)
+    before = f" (before: {said.pop('before')})" if "before" in said else ""
+    if change.kind in {ChangeKind.GRANTED, ChangeKind.REVOKED}:
+        return ", ".join(f"{name} {value}" for name, value in said.items()) + before
+    return " as ".join(filter(None, (change.identity if change.identity != change.by else "", said.get("role", ""))))
+
+
+def _fields(change: Change) -> dict[str, object]:
+    return {
+        "number": change.number,
+        "at": iso(change.at),
+        "by": change.by,
+        "kind": change.kind.value,
+        "identity": change.identity,
+        "details": dict(change.details),
+    }

@@ -1,0 +1,145 @@
+"""`palaver pair`: strangers who ask to be let in, and the owner's answer."""
+
+from typing import Annotated
+
+import typer
+
+from palaver.cli import when
+from palaver.cli.asking import OPERATOR, Json, ask
+from palaver.cli.output import counted, print_json, print_line, print_note, print_rows
+from palaver.cli.place import StoreOption
+from palaver.cli.when import ago, iso
+from palaver.domain.access import AccessRole, Effect, Grant
+from palaver.domain.codes import LENGTH, parse_code
+from palaver.domain.errors import BadArgument, InvalidInput
+from palaver.domain.text import visible
+from palaver.engine import words
+from palaver.engine.replies import Replies
+from palaver.ports.access import Stranger
+from palaver.stores import grants, pairing
+from palaver.stores.store import Store
+
+__all__ = ["EXAMPLES", "app", "approve_code", "deny_stranger", "list_strangers"]
+
+EXAMPLES = {
+    "list": "palaver pair list",
+    "approve": "palaver pair approve K7QM3XPR --role member",
+    "deny": "palaver pair deny telegram:7 --block",
+}
+
+app = typer.Typer(help="Strangers who ask to be let in.", rich_markup_mode=None)
+
+
+@app.command("list", help=f"Who waits to be let in. Their codes are known to them alone.\n\n{EXAMPLES['list']}")
+def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
+    waiting = ask(
+        store, lambda opened: opened.read(pairing.pending(when.now())), [], nothing="Nobody waits to be let in."
+    )
+    if json:
+        print_json({"waiting": [_fields(each) for each in waiting]})
+    elif waiting:
+        now = when.now()
+        print_rows(
+            ("who", "called", "asked", "code ends", "messages"),
+            [
+                (each.identity, _name(each), ago(each.asked, now), ago(each.expires, now), str(each.kept))
+                for each in waiting
+            ],
+        )
+
+
+@app.command(
+    "approve", help=f"Let in whoever was given this code; what they said is answered.\n\n{EXAMPLES['approve']}"
+)
+def approve_code(
+    code: Annotated[str, typer.Argument(help=f"The {LENGTH} characters that they were given.", show_default=False)],
+    *,
+    role: Annotated[str, typer.Option(help="As what: guest, member, admin or owner.")] = AccessRole.MEMBER.text,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    wanted, given = parse_code(code), AccessRole.named(role)
+    replies = Replies({})
+
+    async def approve(opened: Store) -> Stranger | None:
+        answer = pairing.approve(
+            wanted, given, when.now(), by=OPERATOR.name, answer=lambda source: replies.to(source, words.PAIRED)
+        )
+        return await opened.transact(answer)
+
+    stranger = ask(store, approve)
+    if stranger is None:
+        raise _nobody(code)
+    if json:
+        print_json({"approved": _fields(stranger), "role": given.text})
+        return
+    print_line(f"{_called(stranger)} is let in as {given.text}; {counted(stranger.kept, 'message')} waited.")
+
+
+@app.command("deny", help=f"Turn a stranger away; they may ask again after a while.\n\n{EXAMPLES['deny']}")
+def deny_stranger(
+    who: Annotated[str, typer.Argument(help="Their code, or who they are: telegram:7.", show_default=False)],
+    *,
+    block: Annotated[bool, typer.Option("--block", help="For good: whatever they write is refused.")] = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    async def deny(opened: Store) -> Stranger | None:
+        denied = await opened.transact(pairing.deny(_code_or_identity(who), when.now(), by=OPERATOR.name))
+        if denied and block:
+            source = denied.source
+            never = Grant(
+                effect=Effect.BLOCK,
+                platform=source.platform,
+                scope_id=source.scope_id,
+                user_id=source.participant,
+            )
+            await opened.transact(grants.add(never, when.now(), by=OPERATOR.name))
+        return denied
+
+    stranger = ask(store, deny)
+    if stranger is None:
+        raise _nobody(who)
+    if json:
+        print_json({"denied": _fields(stranger), "blocked": block})
+        return
+    print_line(f"{_called(stranger)} is turned away{' for good' if block else ''}.")
+    if not block:
+        print_note("They may ask again in ten minutes; --block keeps them out.")
+
+
+def _code_or_identity(text: str) -> str:
+    try:
+        return parse_code(text)
+    except InvalidInput:
+        return text.strip()
+
+
+def _nobody(found: str) -> BadArgument:
+    return BadArgument(
+        "Nobody waits to be let in under",
+        found=found,
+        allowed="what a stranger was given in the last hour, or who they are",
+        example=EXAMPLES["list"],
+    )
+
+
+def _name(stranger: Stranger) -> str:
+    return stranger.name.plain() if stranger.name else ""
+
+
+def _called(stranger: Stranger) -> str:
+    name = _name(stranger)
+    return f"{stranger.identity} ({visible(name)})" if name else stranger.identity
+
+
+def _fields(stranger: Stranger) -> dict[str, object]:
+    return {
+        "identity": stranger.identity,
+        "name": _name(stranger) or None,
+        "platform": stranger.source.platform,
+        "chat": stranger.source.chat,
+        "asked": iso(stranger.asked),
+        "expires": iso(stranger.expires),
+        "messages": stranger.kept,
+    }

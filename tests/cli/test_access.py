@@ -1,0 +1,113 @@
+"""`palaver pair`, `palaver grants` and `palaver explain access` from the outside."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from palaver.cli import when
+from palaver.cli.main import main
+from palaver.domain.label import Label
+from palaver.domain.source import Labels
+from palaver.domain.turn import Inbound
+from palaver.stores import pairing
+from palaver.stores.opening import open_store
+from tests.stores.world import NOON, dm, key_of
+
+CODE = "ACDEFGHJ"
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def call(store_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """What a command prints: with `--json` as a value, else as text; what it refuses as a sentence."""
+    monkeypatch.setattr(when, "now", lambda: NOON)
+
+    def called(*args: str, code: int = 0, plain: bool = False) -> Any:
+        assert main([*args, "--store", store_url, *(() if plain else ("--json",))]) == code
+        printed = capsys.readouterr()
+        return printed.out if plain else json.loads(printed.out)
+
+    return called
+
+
+@pytest.fixture
+def stranger(store_url: str) -> str:
+    """Somebody who waits to be let in."""
+    asyncio.run(_ask(store_url))
+    return "telegram:7"
+
+
+async def _ask(url: str) -> None:
+    async with await open_store(url) as store:
+        source = dm("7", message_id="m1")
+        labels = Labels(user=Label("mal\u202elory\n[red]x"))
+        inbound = Inbound(source=source, text="xylophone", at=NOON, labels=labels)
+        await store.transact(pairing.ask(inbound, key_of(source), NOON, code=CODE, answer=list))
+
+
+def test_who_waits_is_listed_and_let_in_by_the_code(call: Call, stranger: str) -> None:
+    (waiting,) = call("pair", "list")["waiting"]
+    assert (waiting["identity"], waiting["name"], waiting["messages"]) == (stranger, "mallory [red]x", 1)
+    listed = call("pair", "list", plain=True)
+    assert "xylophone" not in listed
+    assert CODE not in listed
+    let_in = call("pair", "approve", "acde-fghj", "--role", "owner")
+    assert (let_in["approved"]["identity"], let_in["role"]) == (stranger, "owner")
+    assert call("pair", "list") == {"waiting": []}
+    assert [each["role"] for each in call("grants", "list")["grants"]] == ["owner"]
+    kinds = [each["kind"] for each in call("grants", "log")["changes"]]
+    assert kinds == ["asked", "granted", "approved"]
+
+
+def test_wrong_codes_are_refused_in_words_and_then_not_looked_at(call: Call, stranger: str) -> None:
+    assert "8 characters out of" in call("pair", "approve", "nonsense", code=2)["error"]
+    for _ in range(5):
+        assert "Nobody waits to be let in under" in call("pair", "approve", "KMNPQRTU", code=2)["error"]
+    assert "too many codes were wrong" in call("pair", "approve", CODE, code=1)["error"]
+    assert "A role cannot be 'king'" in call("pair", "approve", CODE, "--role", "king", code=2)["error"]
+    assert call("pair", "deny", stranger)["denied"]["identity"] == stranger
+
+
+def test_whoever_is_blocked_stays_out(call: Call, stranger: str) -> None:
+    assert call("pair", "deny", CODE, "--block")["blocked"] is True
+    explained = call("grants", "explain", stranger)
+    assert (explained["verdict"], explained["grant"]["effect"]) == ("refuse", "block")
+
+
+def test_a_grant_is_added_explained_changed_and_taken_back(call: Call) -> None:
+    assert call("explain", "access", "telegram:7")["verdict"] == "pair"
+    number = call("grants", "add", "telegram:7", "--role", "admin")["number"]
+    explained = call("explain", "access", "telegram:7", "--kind", "group", "--chat", "-100")
+    assert (explained["verdict"], explained["role"], explained["heard"]) == ("allow", "admin", "ignored")
+    mentioned = call("grants", "explain", "telegram:7", "--kind", "group", "--chat", "-100", "--mention")
+    assert mentioned["heard"] == "addressed"
+    lowered = call("grants", "add", "telegram:7", "--role", "guest")["number"]
+    assert [each["number"] for each in call("grants", "list")["grants"]] == [lowered]
+    assert call("grants", "remove", str(lowered))["removed"] == lowered
+    assert "There is no grant" in call("grants", "remove", str(number), code=2)["error"]
+    assert [each["kind"] for each in call("grants", "log")["changes"]] == ["granted", "granted", "revoked"]
+
+
+def test_the_last_owner_is_kept_unless_it_is_forced(call: Call) -> None:
+    number = call("grants", "add", "telegram:7", "--role", "owner")["number"]
+    assert "nobody would own this gateway" in call("grants", "remove", str(number), code=1)["error"]
+    assert call("grants", "remove", str(number), "--force")["removed"] == number
+
+
+@pytest.mark.parametrize("who", ["", "telegarm:7", "telegram:", "person:", "\x00\u202e", "x" * 100_000])
+def test_whoever_cannot_be_meant_is_refused_in_one_sentence(call: Call, who: str) -> None:
+    error = call("grants", "add", who, code=2)["error"]
+    assert "allowed:" in error
+    assert "for example:" in error
+    assert len(error) < 1000
+
+
+def test_everybody_a_platform_and_a_person_can_be_named(call: Call) -> None:
+    assert call("grants", "add", "everybody", "--role", "guest")["role"] == "guest"
+    assert call("grants", "add", "discord", "--basis", "platform-role")["basis"] == "platform-role"
+    assert call("grants", "add", "person:01abc")["person"] == "01abc"
+    assert call("grants", "add", "matrix:@ann:example.org")["user_id"] == "@ann:example.org"
+    assert call("grants", "add", "matrix:%40bea%3Aexample.org")["user_id"] == "@bea:example.org"
