@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from palaver.domain.marks import CLOSE, OPEN, mark
+from palaver.domain.session import ModelOverride
+from palaver.domain.text import one_line
 from palaver.domain.transcript import Role, ToolCall
 from palaver.domain.turn import Usage
 from palaver.domain.view import Message
@@ -17,6 +19,8 @@ from palaver.ports.agent import (
     Failure,
     FailureKind,
     Final,
+    Gist,
+    Passage,
     Request,
     TextDelta,
     ToolCalled,
@@ -26,7 +30,10 @@ from palaver.ports.agent import (
 
 __all__ = ["EchoAgent"]
 
+_QUIET, _LOUD = ModelOverride(model="echo"), ModelOverride(model="loud")
 _CHARACTERS_PER_TOKEN = 4
+_GLIMPSE = 40
+_SUMMARY = 400
 _SUMMARY_END = mark("end of summary")
 _COUNTED_ORDER = re.compile(r"(!slow|!busy)(?:\s+([0-9]{1,6}))?(?:\s+(.*))?", re.DOTALL)
 _ORDER = re.compile(r"(!tool|!approve|!hang|!overflow|!fail)(?:\s+(.*))?", re.DOTALL)
@@ -61,6 +68,7 @@ class EchoAgent:
     async def answer(self, request: Request) -> AsyncGenerator[Event]:
         heard = _heard(request.messages)
         text = f"You said: {heard.words}" if heard.words else "I am listening."
+        text = text.upper() if request.override == _LOUD else text
         async for event in self._obey(heard, request):
             yield event
             if isinstance(event, Failure | ApprovalNeeded):
@@ -72,6 +80,27 @@ class EchoAgent:
             yield event
         yield UsageReport(Usage(model="echo", input_tokens=_tokens(heard.words), output_tokens=_tokens(text)))
         yield Final(text=text)
+
+    def models(self) -> Sequence[ModelOverride]:
+        return (_QUIET, _LOUD)
+
+    def context_window(self, override: ModelOverride | None) -> int | None:  # noqa: ARG002
+        """It remembers nothing, so nothing is too long for it."""
+        return None
+
+    async def summarise(self, passage: Passage) -> Gist:
+        """What each message begins with, as far as there is room, those about the focus in front."""
+        await asyncio.sleep(self.delay)
+        said = [one_line(_NOT_SAID_TO_ME.sub("", message.text), _GLIMPSE) for message in passage.messages]
+        said.sort(key=lambda words: passage.focus.casefold() not in words.casefold())
+        text = f"{len(said)} messages: {'; '.join(filter(None, said))[:_SUMMARY]}"
+        return Gist(text=text, usage=_usage(passage.messages, text))
+
+    async def title(self, passage: Passage) -> Gist:
+        """What was said last begins with it."""
+        await asyncio.sleep(self.delay)
+        text = one_line(_heard(passage.messages).words, _GLIMPSE)
+        return Gist(text=text, usage=_usage(passage.messages, text))
 
     async def _obey(self, heard: "_Heard", request: Request) -> AsyncGenerator[Event]:
         # The same id in every attempt, so that what a person said to the call is found again.
@@ -134,6 +163,10 @@ def _spoken(text: str) -> str:
     """What follows the last note of the gateway, or else came before it."""
     parts = (_NOT_SAID_TO_ME.sub("", part).strip() for part in reversed(_NOTE.split(text)))
     return next((part for part in parts if part), "")
+
+
+def _usage(messages: Sequence[Message], text: str) -> Usage:
+    return Usage(model="echo", input_tokens=sum(_tokens(each.text) for each in messages), output_tokens=_tokens(text))
 
 
 def _tokens(text: str) -> int:

@@ -1,7 +1,11 @@
 """The commands every gateway has."""
 
+from palaver.commands.compressing import compressing
+from palaver.commands.handing import handing
+from palaver.commands.models import about_models
 from palaver.commands.moving import moving
 from palaver.commands.places import about_places
+from palaver.commands.platforms import about_platforms
 from palaver.commands.registry import Registry
 from palaver.commands.turns import about_turns
 from palaver.commands.usage import about_usage
@@ -14,8 +18,12 @@ def standard_commands(store: Store) -> Registry:
     return Registry(
         [
             *moving(store),
+            *handing(store),
             *about_turns(store),
             *about_places(store),
+            *about_models(store),
+            *about_platforms(store),
+            *compressing(store),
             *about_usage(store),
         ]
     )

@@ -1,12 +1,14 @@
 """Commands in a conversation: done and answered in one step, once."""
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 from palaver.domain.command import Invocation
 from palaver.domain.errors import (
     InvalidInput,
+    LockedOut,
     NotAllowed,
     NotFound,
     NothingToCompact,
@@ -17,6 +19,7 @@ from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason
 from palaver.domain.reset import Cause
 from palaver.domain.session import Principal, Session
+from palaver.domain.source import Source
 from palaver.domain.turn import Inbound, Received
 from palaver.engine import words
 from palaver.engine.ground import Ground
@@ -30,7 +33,7 @@ __all__ = ["Obedience"]
 
 log = logging.getLogger(__name__)
 
-_SPEAKS_TO_PEOPLE = (InvalidInput, NotAllowed, NotFound, NothingToCompact, SessionBusy)
+_SPEAKS_TO_PEOPLE = (InvalidInput, LockedOut, NotAllowed, NotFound, NothingToCompact, SessionBusy)
 """Errors whose words are meant for whoever commanded; what others say is nobody's business in a chat."""
 
 
@@ -55,6 +58,18 @@ def _watched(store: Store, key: SessionKey, does: Work[str], move: _Move) -> Ste
     move.entered = yield from store.sessions.open_by_key(key)
     move.left = left and (yield from store.sessions.get_visible(left.id, Principal.operator()))
     return text
+
+
+class _NotWhoTheyWere(Exception):
+    """Whoever commands was linked or unlinked since the command was looked at."""
+
+
+@work
+def _on_behalf(store: Store, source: Source, principal: Principal, does: Work[str]) -> Steps[str]:
+    """Work for somebody who is, in the step that does it, still whom it was made for."""
+    if (yield from store.people.speaking(source)) != principal:
+        raise _NotWhoTheyWere
+    return (yield from does)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +99,7 @@ class Obedience:
     async def obey(self, received: Received, *, urgent: bool = False) -> None:
         """Do what was commanded and owe the answer, both or neither. What cannot be done is answered with why."""
         try:
-            await self._do(received, await self._work(received), urgent=urgent)
+            await self._perform(received, urgent=urgent)
         except StoreUnavailable:
             raise
         except _SPEAKS_TO_PEOPLE as error:
@@ -95,14 +110,21 @@ class Obedience:
         self.on.meter.count("commands")
         log.info("command", extra={"action": "command", "inbox": received.number, "key": received.key.text})
 
+    async def _perform(self, received: Received, *, urgent: bool) -> None:
+        while True:
+            with suppress(_NotWhoTheyWere):
+                return await self._do(received, await self._work(received), urgent=urgent)
+
     async def _work(self, received: Received) -> Work[str]:
         invocation = self.invocation(received.inbound)
         if invocation is None:
             return _say("")
         source = received.inbound.source
         zone = self.on.options.zones.find(source).value
-        spoken = Spoken(received=received, principal=Principal.speaking(source), now=self.on.clock.now(), zone=zone)
-        return await self.commands.perform(invocation, spoken)
+        principal = await self.on.store.read(self.on.store.people.speaking(source))
+        agent, now = self.on.agents.of(received.key.profile), self.on.clock.now()
+        spoken = Spoken(received=received, principal=principal, now=now, zone=zone, agent=agent)
+        return _on_behalf(self.on.store, source, principal, await self.commands.perform(invocation, spoken))
 
     async def _do(self, received: Received, does: Work[str], *, urgent: bool) -> None:
         source, now, move = received.inbound.source, self.on.clock.now(), _Move()

@@ -1,6 +1,6 @@
 """The agent: answers a turn with a stream of events."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -14,6 +14,7 @@ __all__ = [
     "Agent",
     "Agents",
     "ApprovalNeeded",
+    "Choosing",
     "Event",
     "Failure",
     "FailureKind",
@@ -126,6 +127,15 @@ class Agent(Protocol):
         ...
 
 
+@runtime_checkable
+class Choosing(Protocol):
+    """Agents that can answer with one of several models."""
+
+    def models(self) -> Sequence[ModelOverride]:
+        """Those that a conversation may ask for."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Agents:
     """Who answers: in a profile that has an agent of its own that one, everywhere else the usual one."""
@@ -150,7 +160,7 @@ class Passage:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gist:
     text: str
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
 
 
 @runtime_checkable
@@ -162,8 +172,10 @@ class Summarising(Protocol):
         ...
 
     async def summarise(self, passage: Passage) -> Gist:
-        """What stands for the passage from now on. It may be longer than the model takes: then it is for the agent
-        to cut it up. Cancelled, it stops at once."""
+        """What stands for the passage from now on. Cancelled, it stops at once.
+
+        The passage may be more than the model takes: then it is for the agent to read it piece by piece.
+        """
         ...
 
 

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from palaver.domain.command import Invocation
 from palaver.domain.session import Principal
 from palaver.domain.turn import Received
+from palaver.ports.agent import Agent
 from palaver.ports.work import Work
 
 __all__ = ["Commands", "Spoken"]
@@ -22,6 +23,8 @@ class Spoken:
     received: Received
     principal: Principal
     now: datetime
+    agent: Agent | None = None
+    """Who answers here; None where nobody asks it."""
     zone: ZoneInfo = _UTC
     """Whose clock counts in this chat."""
 

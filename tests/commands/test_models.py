@@ -1,0 +1,108 @@
+"""Which model answers: chosen for a conversation, checked, kept over restarts, ended with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.agents.echo import EchoAgent
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.session import ModelOverride
+from palaver.platforms.kit.world import World
+from tests.engine.agents import Slow
+from tests.engine.conftest import postgres_server, store_url
+from tests.engine.gateway import running
+
+__all__ = ["postgres_server", "store_url"]
+
+OFFERED = [
+    ModelOverride(model="small", provider="acme", base_url="https://models.example/v1"),
+    ModelOverride(model="big", provider="acme"),
+    ModelOverride(model="big", provider="zenith"),
+]
+
+
+@dataclass
+class Several(Slow):
+    """Has models to choose from."""
+
+    def models(self) -> Sequence[ModelOverride]:
+        return OFFERED
+
+
+async def test_the_chosen_model_reaches_the_agent_over_restarts_and_ends_with_the_conversation(store_url: str) -> None:
+    world, agent = World(), Several()
+    agent.go.set()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(store_url, world, agent=agent) as here:
+        await chat.say(alice, "/model small")
+        await chat.hears("This conversation is answered with acme/small.")
+        await chat.say(alice, "one")
+        await chat.hears("answer to: one")
+        await here.settled()
+    async with running(store_url, world, agent=agent) as here:
+        await chat.say(alice, "two")
+        await chat.hears("answer to: two")
+        await chat.say(alice, "/new")
+        await chat.say(alice, "three")
+        await chat.hears("answer to: three")
+        await here.settled()
+        assert [request.override for request in agent.requests] == [OFFERED[0], OFFERED[0], None]
+
+
+@pytest.mark.parametrize(
+    ("said", "heard"),
+    [
+        ("/model", "answered with the agent's usual model. To choose: acme/small, acme/big, zenith/big, default;"),
+        ("/model zenith/big", "answered with zenith/big."),
+        ("/model big", "Several models are called 'big'; allowed: acme/small, acme/big, zenith/big, default"),
+        ("/model \u202ehuge", "This agent has no model called '\\u202ehuge'"),
+        ("/model DEFAULT", "answered with the agent's usual model. It counts from the next message on"),
+        ("/model a b", "has no place for 'b'"),
+    ],
+)
+async def test_what_is_said_of_models(tmp_path: Path, said: str, heard: str) -> None:
+    async with running(tmp_path / "p.db", agent=Several()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, said)
+        await chat.hears(heard)
+
+
+async def test_an_agent_without_models_has_none_to_choose(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", agent=Slow()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "/model")
+        await chat.hears("The agent has no other to choose.")
+        await chat.say(alice, "/model small")
+        await chat.hears("no model called 'small'; allowed: default")
+
+
+async def test_the_echo_can_be_loud(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", agent=EchoAgent()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "/model loud")
+        await chat.say(alice, "hello")
+        await chat.hears("YOU SAID: HELLO")
+        await chat.say(alice, "/model default")
+        await chat.say(alice, "hello")
+        await chat.hears("You said: hello")
+
+
+async def test_platforms_are_for_admins_who_see_what_is_connected(tmp_path: Path) -> None:
+    admins = (
+        Grant(platform="fake", role=AccessRole.MEMBER),
+        Grant(platform="fake", user_id="p1", role=AccessRole.ADMIN),
+    )
+    async with running(tmp_path / "p.db", grants=admins, lease=timedelta(minutes=1)) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        mine, other = here.world.dm(alice), here.world.dm(bob)
+        await mine.say(alice, "/platforms")
+        await mine.hears("fake:bot: connected since ")
+        await other.say(bob, "/platforms")
+        await other.hears("for people with the role admin")
