@@ -119,6 +119,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "zones",
         "busy",
         "reset_notices",
+        "revisions",
         "attention",
         "pairing",
         "profiles",

@@ -104,7 +104,9 @@ def _arrival_fields(arrival: Arrival, *, content: bool) -> dict[str, object]:
         "behind_turn": arrival.behind_turn,
         "behind": arrival.behind,
     }
-    return fields | ({"text": inbound.text} if content and inbound else {})
+    if inbound and inbound.revision:
+        fields["changes"] = "deletion" if inbound.revision.deleted else "edit"
+    return fields | ({"text": inbound.text, "earlier": inbound.earlier} if content and inbound else {})
 
 
 def _run_fields(run: Run, *, content: bool) -> dict[str, object]:

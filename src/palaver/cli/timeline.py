@@ -10,6 +10,7 @@ from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
 from palaver.domain.redact import redact
 from palaver.domain.session import identity_of
 from palaver.domain.text import one_line, visible
+from palaver.domain.turn import Inbound
 from palaver.stores.archive.legible import moment_text
 from palaver.stores.fates import Arrival, Fate, Run, Sending
 
@@ -32,6 +33,7 @@ _WHY = {
     "busy": "a word that the turn is still at work is owed",
     "halt": "a question is owed",
     "welcome": "a word about the fresh conversation is owed",
+    "revision": "a word about a deleted message is owed",
     "gone": "a word about a chat that is gone is owed",
 }
 
@@ -79,8 +81,9 @@ _MINUTE = 60
 def _steps(fate: Fate, present: datetime) -> Iterator[_Step]:
     for arrival in fate.arrivals:
         yield from _arrival_steps(arrival)
-        if arrival.state is InboxState.DONE and fate.run is None:
-            yield _Step(arrival.received, f"in:{arrival.number}", "obeyed as a command", _WELL, exact=False)
+        if arrival.state is InboxState.DONE and (arrival.reason or fate.run is None):
+            done = arrival.reason or "obeyed as a command"
+            yield _Step(arrival.received, f"in:{arrival.number}", done, _WELL, exact=False)
     if fate.run:
         yield from _run_steps(fate.run, present)
     for sending in fate.sendings:
@@ -95,7 +98,7 @@ def _arrival_steps(arrival: Arrival) -> Iterator[_Step]:
     source = inbound.source
     sender = identity_of(source) or "somebody without an id"
     let_in = f", let in as {arrival.role.name.lower()}" if arrival.role else ""
-    message = f" as message {source.message_id}" if source.message_id else ""
+    message = f" {_as_what(inbound)} message {source.message_id}" if source.message_id else ""
     chat = f" in chat {source.chat}" if source.chat else ""
     observed = ", said to others" if inbound.observed else ""
     yield _Step(at, name, f"received from {sender}{message}{chat}{observed}{let_in}", text=inbound.text)
@@ -103,6 +106,12 @@ def _arrival_steps(arrival: Arrival) -> Iterator[_Step]:
         yield _Step(at, name, f"refused: {arrival.reason}", _BAD)
     elif arrival.state is InboxState.WAITING:
         yield _Step(at, name, f"waits for {_waits_for(arrival)}", _OPEN, exact=False)
+
+
+def _as_what(inbound: Inbound) -> str:
+    if inbound.revision is None:
+        return "with newer words as" if inbound.earlier else "as"
+    return "as the deletion of" if inbound.revision.deleted else "as a change of"
 
 
 def _waits_for(arrival: Arrival) -> str:

@@ -18,6 +18,7 @@ from palaver.domain.attention import Answers, Attention
 from palaver.domain.busy import BusyMode
 from palaver.domain.layers import Chat, Layers
 from palaver.domain.reset import ResetMode, ResetPolicy
+from palaver.domain.revision import RevisionPolicy
 from palaver.domain.scope import DmScope, GroupScope, Scope, ThreadScope
 from palaver.engine.options import Options
 
@@ -108,6 +109,9 @@ class PlaceChoice(Part):
     busy: BusyMode = Field(default=BusyMode.QUEUE, description="What becomes of messages while a turn runs.")
     reset: ResetChoice = Field(default=ResetChoice(), description="When conversations start fresh.")
     reset_notices: bool = Field(default=True, description="Whether a chat is told that it was reset.")
+    revisions: RevisionPolicy = Field(
+        default=RevisionPolicy.NOTE, description="What becomes of messages that are changed or deleted later."
+    )
     scope: ScopeChoice = Field(default=ScopeChoice(), description="Which messages share a conversation.")
     attention: AttentionChoice = Field(default=AttentionChoice(), description="Which words in a group are for it.")
     pairing: bool = Field(default=True, description="Whether strangers in direct chats may ask to be let in.")
@@ -152,6 +156,7 @@ class Config(PlaceChoice):
             zones=self._layers("timezone", lambda place: place.timezone),
             busy=self._layers("busy", lambda place: place.busy),
             reset_notices=self._layers("reset_notices", lambda place: place.reset_notices),
+            revisions=self._layers("revisions", lambda place: place.revisions),
             attention=self._layers("attention", lambda place: replace(self._attention(), **_chosen(place.attention))),
             pairing=self._layers("pairing", lambda place: place.pairing),
             profiles=tuple(rules),

@@ -11,7 +11,16 @@ from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
 from palaver.domain.reset import Cause, extends_idle_time
 from palaver.domain.source import NO_LABELS, Labels, Source
 
-__all__ = ["Delivery", "Inbound", "Outbound", "Received", "Turn", "Usage", "account_text", "after_unclear"]
+__all__ = ["Delivery", "Inbound", "Outbound", "Received", "Revision", "Turn", "Usage", "account_text", "after_unclear"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Revision:
+    """A change of a message that was sent before. Words change; files that came with the message stay."""
+
+    version: str
+    """Which change it is, so that a redelivery is the same: the time of the edit, or its own id."""
+    deleted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +37,10 @@ class Inbound:
     """Our account was mentioned, or something of ours is answered. It counts on arrival and is not kept."""
     burst: str | None = None
     """What the platform calls several messages that were sent as one: an album."""
+    revision: Revision | None = None
+    """It is no new message but changes the one of this id; then `at` is when it was changed."""
+    earlier: tuple[str, ...] = ()
+    """What it said before it was changed, oldest first."""
 
     @property
     def keeps_awake(self) -> bool:

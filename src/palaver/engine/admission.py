@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
 from palaver.domain.access import Access, Verdict, decide_access
 from palaver.domain.attention import Heard, attend
@@ -17,12 +18,20 @@ from palaver.domain.turn import Inbound, Outbound
 from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.ports.access import Table
-from palaver.ports.work import Steps, work
+from palaver.ports.work import Steps, Work, work
 
-__all__ = ["Admission", "Taken"]
+__all__ = ["Admission", "Revise", "Taken"]
 
 log = logging.getLogger(__name__)
 _CHANCE = 16
+
+
+class Revise(Protocol):
+    """What is done about a change of a message; where its message may still come, it is kept for that."""
+
+    def __call__(
+        self, message: Inbound, key: SessionKey, access: Access, now: datetime, *, expected: bool
+    ) -> Work[int | None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +46,25 @@ class Taken:
 class Admission:
     """Knows the grants of the store, and learns in the step that accepts a message whether they are still the same."""
 
-    def __init__(self, on: Ground) -> None:
+    def __init__(self, on: Ground, revise: Revise) -> None:
         self._on = on
+        self._revise = revise
         self._table = Table()
 
     def hear(self, message: Inbound, *, commands: bool) -> Inbound | None:
         """The message, marked if it is only overheard; None for what is none of our business."""
-        source = message.source
-        adapter = self._on.replies.adapter_for(source.platform, source.account)
-        has_mentions = adapter is not None and adapter.platform.has_mentions
-        attention = self._on.options.attention.find(source).value
-        heard = attend(message, attention, has_mentions=has_mentions, commands=commands)
+        heard = self._attends(message, commands=commands)
         if heard is Heard.IGNORED:
             self._on.meter.count("messages_ignored")
             return None
         return replace(message, observed=True) if heard is Heard.OVERHEARD else message
+
+    def _attends(self, message: Inbound, *, commands: bool = False) -> Heard:
+        source = message.source
+        adapter = self._on.replies.adapter_for(source.platform, source.account)
+        has_mentions = adapter is not None and adapter.platform.has_mentions
+        attention = self._on.options.attention.find(source).value
+        return attend(message, attention, has_mentions=has_mentions, commands=commands)
 
     def decide(self, message: Inbound, trust: Trust) -> Access:
         source = message.source
@@ -94,6 +107,9 @@ class Admission:
         table = yield from store.grants.table(known)
         if table is not known:
             return table
+        if message.revision is not None:
+            expected = self._attends(message) is not Heard.IGNORED
+            return Taken((yield from self._revise(message, key, access, now, expected=expected)))
         if access.verdict is Verdict.PAIR:
             code = make_code(secrets.token_bytes(_CHANCE))
             asked = yield from store.pairing.ask(

@@ -48,7 +48,7 @@ class Intake:
     def __init__(self, on: Ground, obedience: Obedience) -> None:
         self._on = on
         self._obedience = obedience
-        self._admission = Admission(on)
+        self._admission = Admission(on, obedience.revising.accept)
         self._line = Turnstile()
         self._known: _Acquaintance | None = None
         self._changed = asyncio.Event()
@@ -66,7 +66,7 @@ class Intake:
         """Put a message into the inbox, once, under its key, whether it is let in or refused."""
         known = await self._people()
         placed = replace(inbound, source=self._placed(inbound.source, known))
-        message = self._admission.hear(placed, commands=self._commands(placed))
+        message = placed if placed.revision else self._admission.hear(placed, commands=self._commands(placed))
         while message is not None:
             access = self._admission.decide(message, trust)
             key = self._key(message.source)

@@ -23,6 +23,7 @@ from palaver.domain.source import Source
 from palaver.domain.turn import Inbound, Received
 from palaver.engine import words
 from palaver.engine.ground import Ground
+from palaver.engine.revising import Revising
 from palaver.engine.traces import log_broken
 from palaver.ports.commands import Commands, Spoken
 from palaver.ports.hooks import Happening, Kind
@@ -78,14 +79,19 @@ class Obedience:
     commands: Commands
 
     def invocation(self, inbound: Inbound) -> Invocation | None:
-        """What a message invokes: only people command, and only where they speak to the agent."""
-        if inbound.cause is not Cause.HUMAN or inbound.observed:
+        """What a message invokes: only people command, only where they speak to the agent, and never by a change."""
+        if inbound.cause is not Cause.HUMAN or inbound.observed or inbound.revision:
             return None
         return self.commands.parse(inbound.text)
 
+    @property
+    def revising(self) -> Revising:
+        return Revising(self.on, self.commands)
+
     def is_command(self, received: Received) -> bool:
+        """Whether it is done in one step instead of answered by a turn."""
         try:
-            return self.invocation(received.inbound) is not None
+            return received.inbound.revision is not None or self.invocation(received.inbound) is not None
         except InvalidInput:
             return True
 
@@ -98,6 +104,9 @@ class Obedience:
 
     async def obey(self, received: Received, *, urgent: bool = False) -> None:
         """Do what was commanded and owe the answer, both or neither. What cannot be done is answered with why."""
+        if received.inbound.revision is not None:
+            await self.revising.go_back(received)
+            return
         try:
             await self._perform(received, urgent=urgent)
         except StoreUnavailable:

@@ -10,6 +10,7 @@ from palaver.domain.busy import BusyMode
 from palaver.domain.caps import CapRules
 from palaver.domain.layers import Layers
 from palaver.domain.reset import ResetPolicy
+from palaver.domain.revision import RevisionPolicy
 from palaver.domain.scope import ProfileRule, Scope
 from palaver.domain.source import Source
 from palaver.ports.store import ResetRule
@@ -25,6 +26,7 @@ class Options:
     zones: Layers[ZoneInfo] = field(default_factory=lambda: Layers(default=ZoneInfo("UTC")))
     busy: Layers[BusyMode] = field(default_factory=lambda: Layers(default=BusyMode.QUEUE))
     reset_notices: Layers[bool] = field(default_factory=lambda: Layers(default=True))
+    revisions: Layers[RevisionPolicy] = field(default_factory=lambda: Layers(default=RevisionPolicy.NOTE))
     attention: Layers[Attention] = field(default_factory=lambda: Layers(default=Attention()))
     pairing: Layers[bool] = field(default_factory=lambda: Layers(default=True))
     """Whether strangers in direct chats are given a code with which the owner may let them in."""

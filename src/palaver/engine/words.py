@@ -31,6 +31,7 @@ __all__ = [
     "pairing_code",
     "reset_note",
     "reset_notice",
+    "went_back",
 ]
 
 SORRY = "Something went wrong while answering. Please try again."
@@ -140,3 +141,8 @@ def _again(reached: Reached, zone: ZoneInfo) -> str:
         return "/new starts another; this one keeps your message, unanswered."
     free = reached.free.astimezone(zone)
     return f"Your message is kept, unanswered; there is room again from {free:%H:%M} on {free:%d %B} ({zone.key})."
+
+
+def went_back(hidden: int) -> str:
+    counted = "it" if hidden == 1 else f"it and the {hidden - 1} entries after it"
+    return f"You deleted a message, so {counted} left this conversation. /back returns them."

@@ -18,6 +18,7 @@ from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn, Usa
 from palaver.ports.access import Grants, Pairing
 from palaver.ports.people import People
 from palaver.ports.places import Accounts, Places
+from palaver.ports.revisions import Revisions
 from palaver.ports.search import Search
 from palaver.ports.store import (
     Begun,
@@ -325,6 +326,8 @@ class Store(Database, Protocol):
     def outbox(self) -> Outbox: ...
     @property
     def endings(self) -> Endings: ...
+    @property
+    def revisions(self) -> Revisions: ...
     @property
     def places(self) -> Places: ...
     @property

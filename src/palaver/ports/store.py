@@ -170,6 +170,7 @@ class OperationKind(StrEnum):
     UNDO = "undo"
     COMPACTION = "compaction"
     BRANCH = "branch"
+    REVISION = "revision"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -146,10 +146,16 @@ def _named(name: str) -> Steps[list[_Anchor]]:
 
 
 def _came_as(name: str) -> Steps[list[int]]:
-    """What makes a message known again is its platform, account, chat and id."""
+    """What makes a message known again is its platform, account, chat and id. Its changes are told with it."""
     ending = re.sub(r"[!%_]", r"!\g<0>", encode_id(name.rpartition(":")[2]))
-    rows = yield "SELECT no, dedup FROM inbox WHERE dedup LIKE ? ESCAPE '!' ORDER BY no", (f"%{ending}",)
-    return [row[0] for row in rows if name in _names(*map(decode_id, row[1].split(":")))]
+    rows = yield (
+        "SELECT no, coalesce(revises, dedup), revises FROM inbox WHERE coalesce(revises, dedup) LIKE ? ESCAPE '!'"
+        " ORDER BY no",
+        (f"%{ending}",),
+    )
+    named = [row for row in rows if name in _names(*map(decode_id, row[1].split(":")))]
+    came = {row[1] for row in named if row[2] is None}
+    return [number for number, message, revises in named if revises is None or message not in came]
 
 
 def _went_as(name: str) -> Steps[list[int]]:
@@ -182,7 +188,7 @@ def _home(anchor: _Anchor) -> Steps[_Anchor]:
     return anchor
 
 
-_HOMES = {"command": "in", "busy": "turn", "halt": "turn"}
+_HOMES = {"command": "in", "revision": "in", "busy": "turn", "halt": "turn"}
 """By the beginning of its name, what a send belongs to that no turn owes."""
 
 
@@ -193,7 +199,9 @@ def _of_turn(number: int, principal: Principal) -> Steps[Fate | None]:
     run = yield from _run(number, principal)
     if run is None:
         return None
-    arrivals = yield from _arrivals("i.turn_no = ?", number)
+    arrivals = yield from _arrivals(
+        "i.turn_no = ? OR (i.turn_no IS NULL AND i.revises IN (SELECT dedup FROM inbox WHERE turn_no = ?))", number
+    )
     welcome = f"welcome:{run.turn.session}:"
     sendings = yield from _sendings(
         f"(id >= ? AND id < ?) OR (id < 0 AND (dedup = ? OR {_BEGINS} OR ({_BEGINS} AND created = ?)))",
@@ -210,8 +218,9 @@ def _of_turn(number: int, principal: Principal) -> Steps[Fate | None]:
 
 
 def _of_message(number: int, principal: Principal) -> Steps[Fate | None]:
-    arrivals = yield from _arrivals("i.no = ?", number)
-    if not arrivals or not _may_see(arrivals[0], principal):
+    found = yield from _arrivals("i.no = ? OR i.revises = (SELECT dedup FROM inbox WHERE no = ?)", number)
+    arrivals = [arrival for arrival in found if _may_see(arrival, principal)]
+    if number not in {arrival.number for arrival in arrivals}:
         return None
     names = [_begins(f"{why}:{number}:") for why in _ANSWERS]
     begins = " OR ".join([_BEGINS] * len(names))
@@ -219,7 +228,7 @@ def _of_message(number: int, principal: Principal) -> Steps[Fate | None]:
     return Fate(arrivals=tuple(arrivals), sendings=tuple(sendings))
 
 
-_ANSWERS = ("command", "pair", "paired")
+_ANSWERS = ("command", "revision", "pair", "paired")
 """What is owed in answer to a message that never came to a turn."""
 
 
@@ -271,7 +280,7 @@ def _run(number: int, principal: Principal) -> Steps[Run | None]:
 def _arrivals(condition: str, number: int) -> Steps[list[Arrival]]:
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE {condition} ORDER BY i.no",
-        (number,),
+        (number,) * condition.count("?"),
     )
     arrivals: list[Arrival] = []
     for row in rows:

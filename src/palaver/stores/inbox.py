@@ -1,6 +1,7 @@
 """The inbox in the store: every message is accepted once and ends in a named state."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from palaver.domain.access import AccessRole
@@ -27,7 +28,9 @@ __all__ = [
     "obey",
     "put_into_turn",
     "refuse",
+    "replace_text",
     "waiting",
+    "withdraw",
 ]
 
 OPEN_TURN = "('running', 'parked', 'interrupted')"
@@ -72,8 +75,10 @@ def accept(
         # A turn that is just beginning without this message is waited for, so that it can be told.
         yield Lock(key.text)
         yield from _queue(key)
-        yield from _tell_running(key, now, while_busy)
+        is_changed = yield from _tell_running(key, now, while_busy, dedup_name(inbound.source))
         yield _LOOK
+        if is_changed:
+            yield from _heed_early_change(rows[0][0], inbound, role)
     return rows[0][0]
 
 
@@ -99,12 +104,52 @@ def _step_back(key: SessionKey) -> Steps[None]:
     )
 
 
-def _tell_running(key: SessionKey, now: datetime, while_busy: Callable[[], Outbound] | None) -> Steps[None]:
-    busy = yield f"SELECT no FROM turns WHERE key = ? AND {RUNNING}", (key.text,)
+def _tell_running(
+    key: SessionKey, now: datetime, while_busy: Callable[[], Outbound] | None = None, name: str | None = None
+) -> Steps[bool]:
+    """Also, in the same look: whether changes of the message of that name came before it."""
+    found = yield (
+        f"SELECT no, 1 FROM turns WHERE key = ? AND {RUNNING} UNION ALL SELECT no, 0 FROM inbox WHERE revises = ?",
+        (key.text, name),
+    )
+    busy = [number for number, is_turn in found if is_turn]
     if busy:
         yield Notify(key_topic(key))
     if busy and while_busy:
-        yield from outbox.owe(while_busy(), f"busy:{busy[0][0]}", now)
+        yield from outbox.owe(while_busy(), f"busy:{busy[0]}", now)
+    return len(busy) < len(found)
+
+
+_MOST_EARLY = 16
+
+
+def _heed_early_change(number: int, inbound: Inbound, role: AccessRole | None) -> Steps[None]:
+    """A change that came before its message counts from the start; the last one of those by its author."""
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+        " WHERE i.revises = ? AND i.state = 'done' AND length(i.body) > 0 ORDER BY i.no DESC LIMIT ?",
+        (dedup_name(inbound.source), _MOST_EARLY),
+    )
+    authors = {None, identity_of(inbound.source)}
+    changes = (each for each in map(received_of, rows) if identity_of(each.inbound.source) in authors)
+    for change in changes:
+        if change.inbound.revision and change.inbound.revision.deleted:
+            yield from withdraw(number, "it was deleted before it came")
+        else:
+            yield from replace_text(number, inbound, change.inbound.text, role)
+        yield "UPDATE inbox SET reason = ? WHERE no = ?", (f"it came before in:{number}, and counts", change.number)
+        return
+
+
+def replace_text(number: int, inbound: Inbound, text: str, role: AccessRole | None) -> Steps[None]:
+    """A message that still waits says something else; what it said before is kept with it."""
+    changed = replace(inbound, text=text, earlier=(*inbound.earlier, inbound.text), revision=None)
+    yield "UPDATE inbox SET body = ? WHERE no = ? AND state = 'waiting'", (inbound_body(changed, role), number)
+
+
+def withdraw(number: int, reason: str) -> Steps[None]:
+    """A message that still waits is not answered."""
+    yield from _finish(number, "done", reason)
 
 
 @work
@@ -123,9 +168,13 @@ _BODY = 6  # of INBOX_COLUMNS; what was erased has none
 @work
 def refuse(number: int, reason: str) -> Steps[bool]:
     """End a message that still waits."""
+    return (yield from _finish(number, "refused", reason))
+
+
+def _finish(number: int, state: str, reason: str) -> Steps[bool]:
     rows = yield (
-        "UPDATE inbox SET state = 'refused', reason = ? WHERE no = ? AND state = 'waiting' RETURNING key",
-        (reason, number),
+        "UPDATE inbox SET state = ?, reason = ? WHERE no = ? AND state = 'waiting' RETURNING key",
+        (state, reason, number),
     )
     for (key,) in rows:
         yield from _step_back(SessionKey.parse(key))
@@ -133,7 +182,7 @@ def refuse(number: int, reason: str) -> Steps[bool]:
 
 
 def enqueue(key: SessionKey, now: datetime) -> Steps[None]:
-    """What was refused in a conversation waits in it after all."""
+    """Something waits in a conversation that did not before."""
     yield Lock(key.text)
     yield from _queue(key)
     yield from _tell_running(key, now, None)

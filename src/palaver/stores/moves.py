@@ -13,6 +13,7 @@ from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores import operations
 from palaver.stores.operations import Operation
 from palaver.stores.records import SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
+from palaver.stores.revisions import unrevise
 from palaver.stores.sessions import ENDED_BY_ITSELF, create, end, hold, open_by_key, refuse_busy, reopen, routed
 from palaver.stores.transcript import SEQS, journal
 from palaver.stores.visibility import get, get_visible, visible_to
@@ -75,6 +76,8 @@ def _show(operation: Operation, session: Session) -> Steps[Undone]:
         seq = operation.details["summary"]
         yield "UPDATE entries SET hidden_by = ? WHERE id = ?", (operation.number, first + seq)
         yield from journal("hide", session.number, seq, seq)
+    if operation.kind is OperationKind.REVISION:
+        yield from unrevise(operation.number, operation.details, session, entries)
     return Undone(kind=operation.kind, session=session.id, entries=entries)
 
 

@@ -11,7 +11,7 @@ from palaver.stores.records import from_json, json_text, micros
 
 __all__ = ["HIDING", "Operation", "mark_undone", "newest", "record"]
 
-HIDING = frozenset({OperationKind.UNDO, OperationKind.COMPACTION})
+HIDING = frozenset({OperationKind.UNDO, OperationKind.COMPACTION, OperationKind.REVISION})
 """What these hide goes with the session, wherever it is carried; every other operation belongs to the key."""
 
 

@@ -18,7 +18,7 @@ from palaver.domain.reset import Cause
 from palaver.domain.session import Counters, ModelOverride, Session
 from palaver.domain.source import Labels, Source
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn
+from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Revision, Turn
 from palaver.ports.work import Row
 
 __all__ = [
@@ -224,6 +224,8 @@ INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, 
 
 
 def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
+    changed = {"revision": asdict(inbound.revision)} if inbound.revision else {}
+    earlier = {"earlier": inbound.earlier} if inbound.earlier else {}
     return _json_bytes(
         {
             "source": inbound.source.to_json(),
@@ -234,6 +236,8 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
             "observed": inbound.observed,
             "burst": inbound.burst,
             "role": role,
+            **changed,
+            **earlier,
         }
     )
 
@@ -249,6 +253,8 @@ class _Written(msgspec.Struct, frozen=True):
     observed: bool
     burst: str | None
     role: AccessRole | None
+    revision: Revision | None = None
+    earlier: tuple[str, ...] = ()
 
     @property
     def inbound(self) -> Inbound:
@@ -260,6 +266,8 @@ class _Written(msgspec.Struct, frozen=True):
             cause=self.cause,
             observed=self.observed,
             burst=self.burst,
+            revision=self.revision,
+            earlier=self.earlier,
         )
 
 

@@ -83,6 +83,10 @@ def _remove_turns(turns: Sequence[int]) -> Steps[None]:
     numbers: list[tuple[Value, ...]] = [(turn,) for turn in turns]
     replies: list[tuple[Value, ...]] = [(turn * REPLIES, (turn + 1) * REPLIES) for turn in turns]
     yield "DELETE FROM outbox WHERE id >= ? AND id < ?", replies
+    yield (
+        "UPDATE inbox SET body = ? WHERE revises IN (SELECT dedup FROM inbox WHERE turn_no = ?)",
+        [(b"", turn) for turn in turns],
+    )
     # Its words go, its id stays: a platform that delivers the message again must not start a second turn.
     yield (
         "UPDATE inbox SET body = ?, state = 'done', turn_no = NULL, reason = NULL WHERE turn_no = ?",

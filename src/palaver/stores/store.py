@@ -18,6 +18,7 @@ from palaver.ports.repositories import (
     Transcripts,
     Turns,
 )
+from palaver.ports.revisions import Revisions
 from palaver.ports.search import Search
 from palaver.ports.store import Database
 from palaver.ports.usage import Uses
@@ -32,6 +33,7 @@ from palaver.stores import (
     pairing,
     people,
     places,
+    revisions,
     sessions,
     steering,
     transcript,
@@ -55,6 +57,7 @@ class Store:
     steering: Steering = steering
     outbox: Outbox = outbox
     endings: Endings = endings
+    revisions: Revisions = revisions
     people: People = people
     grants: Grants = grants
     pairing: Pairing = pairing

@@ -22,6 +22,7 @@ __all__ = [
     "add",
     "append",
     "compact",
+    "hide",
     "journal",
     "load",
     "load_all",
@@ -115,7 +116,7 @@ def undo(key: SessionKey, count: int, now: datetime, *, principal: Principal) ->
     if first is None:
         return None
     hidden = tuple(entry for entry in entries if entry.position >= first)
-    yield from _hide(OperationKind.UNDO, key, session, hidden, now, by=principal.name)
+    yield from hide(OperationKind.UNDO, key, session, hidden, now, by=principal.name)
     return Undone(kind=OperationKind.UNDO, session=session.id, entries=hidden)
 
 
@@ -129,7 +130,7 @@ def _first_of_last_turns(entries: Sequence[Entry], count: int) -> int | None:
     return starts[0] if starts else None
 
 
-def _hide(
+def hide(
     kind: OperationKind,
     key: SessionKey,
     session: Session,
@@ -139,6 +140,7 @@ def _hide(
     by: str,
     **details: int,
 ) -> Steps[int]:
+    """Take entries that are shown out of sight, by an operation that can be taken back; gives its number."""
     operation = yield from operations.record(kind, key, session.number, now, by, details)
     ids: list[tuple[Value, ...]] = [(operation, session.number * SEQS + entry.seq) for entry in hidden]
     yield "UPDATE entries SET hidden_by = ? WHERE id = ? AND hidden_by IS NULL", ids
@@ -159,5 +161,5 @@ def compact(key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, 
     entry = Entry(seq=rows[0][0] - 1, role=Role.SUMMARY, at=now, text=summary, covers=plan.covers)
     check_gain(plan, entry)
     yield from append(session.number, entry.seq, [prepare(entry)])
-    yield from _hide(OperationKind.COMPACTION, key, session, plan.covered, now, by=by, summary=entry.seq)
+    yield from hide(OperationKind.COMPACTION, key, session, plan.covered, now, by=by, summary=entry.seq)
     return entry

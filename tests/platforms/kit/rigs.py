@@ -7,7 +7,7 @@ from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.conformance import Shown
 from palaver.platforms.kit.faults import Mishap
 from palaver.platforms.kit.link import Link
-from palaver.platforms.kit.messages import Person
+from palaver.platforms.kit.messages import Message, Person
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import Adapter, Limits
 
@@ -45,6 +45,17 @@ class WorldRig:
             user_id="p1",
             message_id=message.id,
         )
+
+    async def edit(self, said: Source, text: str) -> None:
+        await self._chat.edit(Person(id="p1", name="alice"), self._message(said), text)
+
+    async def delete(self, said: Source) -> None:
+        await self._chat.delete(Person(id="p1", name="alice"), self._message(said))
+
+    def _message(self, said: Source) -> Message:
+        message = self._chat.find(said.message_id or "")
+        assert message
+        return message
 
     async def shown(self) -> list[Shown]:
         return [Shown(chat_id=self._chat.id, text=each.text, thread_id=each.thread) for each in self._chat.shown]

@@ -73,6 +73,16 @@ class StripsTexts(ForgetsNames):
         return replace(inbound, text=inbound.text.replace("\n", " "))
 
 
+class TakesChangesForMessages(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, revision=None)
+
+
+class NamesNoVersions(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, revision=inbound.revision and replace(inbound.revision, version="edited"))
+
+
 class AcknowledgesFirst(FakeAdapter):
     async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
         await line.acknowledge(update.number)
@@ -206,6 +216,8 @@ BROKEN = [
     (NewIdsEachTime, "a_message_that_could_not_be_kept_comes_again_under_the_same_id"),
     (AcknowledgesFirst, "nothing_is_acknowledged_before_it_is_safe"),
     (NewIdsEachTime, "nothing_is_acknowledged_before_it_is_safe"),
+    (TakesChangesForMessages, "an_edit_and_a_deletion_are_changes_of_the_message_they_concern"),
+    (NamesNoVersions, "every_change_has_a_version_of_its_own_and_keeps_it"),
     (SkipsTheBacklog, "what_was_said_while_nobody_listened_is_handed_over"),
     (SkipsTheBacklog, "a_cut_connection_leaves_no_gap"),
     (GivesUpQuietly, "a_cut_connection_leaves_no_gap"),

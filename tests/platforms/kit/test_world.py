@@ -106,8 +106,11 @@ async def test_edits_by_people_are_kept_and_acknowledged() -> None:
     message = await chat.say(chat.people[0], "helo")
     edited = await chat.edit(chat.people[0], message, "hello")
     assert (edited.id, edited.text, edited.earlier) == (message.id, "hello", ("helo",))
-    notebook = await handed_over(world, 1)
+    notebook = Notebook()
+    async with running(FakeAdapter(world), notebook):
+        await notebook.has_changes(1)
     assert notebook.texts == ["helo"]
+    assert [(change.text, change.source.message_id) for change in notebook.changes] == [("hello", message.id)]
 
 
 async def test_drafts_are_remembered_and_typing_is_seen() -> None:

@@ -5,9 +5,9 @@ import asyncio
 from palaver.domain.label import Label
 from palaver.domain.platform import Platform
 from palaver.domain.source import DM, Labels, Source, Trust
-from palaver.domain.turn import Inbound, Outbound
+from palaver.domain.turn import Inbound, Outbound, Revision
 from palaver.platforms.kit.link import Line, Link
-from palaver.platforms.kit.messages import Update
+from palaver.platforms.kit.messages import Message, Update
 from palaver.platforms.kit.world import BOT
 from palaver.ports.adapter import Inlet, Limits
 
@@ -80,8 +80,7 @@ class FakeAdapter:
         await self._link.edit(self._account, receipt, outbound)
 
     async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
-        if not update.message.earlier:  # There is no inbound form of an edit yet.
-            await inlet.receive(self._inbound(update), Trust(is_bot=update.person.is_bot))
+        await inlet.receive(self._inbound(update), Trust(is_bot=update.person.is_bot))
         # Only now is the message safe.
         await line.acknowledge(update.number)
 
@@ -99,4 +98,17 @@ class FakeAdapter:
         title = None if update.kind == DM else Label(update.title)
         labels = Labels(chat=title, user=Label(update.person.name))
         named = self._account in message.mentions
-        return Inbound(source=source, text=message.text, at=message.at, labels=labels, mentions_us=named)
+        return Inbound(
+            source=source,
+            text="" if message.deleted else message.text,
+            at=message.changed or message.at,
+            labels=labels,
+            mentions_us=named,
+            revision=_revision(message),
+        )
+
+
+def _revision(message: Message) -> Revision | None:
+    if message.deleted:
+        return Revision(version="deleted", deleted=True)
+    return Revision(version=str(len(message.earlier))) if message.earlier else None

@@ -13,7 +13,7 @@ __all__ = ["Chat"]
 
 
 class Chat:
-    """To be spoken into with `say`, listened to with `hears`, looked at with `shown`."""
+    """To be spoken into with `say`, `edit` and `delete`, listened to with `hears`, looked at with `shown`."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class Chat:
     @property
     def shown(self) -> list[Message]:
         """What our accounts have sent, in order, as it reads now."""
-        return [message for message in self.messages if message.key is not None]
+        return [message for message in self.messages if message.key is not None and not message.deleted]
 
     @property
     def said(self) -> list[Message]:
         """What people have said, in order, as it reads now."""
-        return [message for message in self.messages if message.key is None]
+        return [message for message in self.messages if message.key is None and not message.deleted]
 
     async def say(
         self,
@@ -87,6 +87,14 @@ class Chat:
         await asyncio.sleep(0)
         return edited
 
+    async def delete(self, person: Person, message: Message) -> Message:
+        """Somebody takes back what they had said."""
+        deleted = replace(self._current(message.id), changed=self._clock.now(), deleted=True)
+        self._put(deleted)
+        self._tell(self, person, deleted)
+        await asyncio.sleep(0)
+        return deleted
+
     async def hears(self, text: str, *, times: int = 1, within: float = 10.0) -> Message:
         """Wait until something with this text in it was shown, so many times; gives the last of them."""
         try:
@@ -108,12 +116,19 @@ class Chat:
 
     def change(self, number: str, text: str) -> Message:
         """Editing to the same text changes nothing."""
-        place = next(place for place, message in enumerate(self.messages) if message.id == number)
-        old = self.messages[place]
-        if old.text != text:
-            self.messages[place] = replace(old, text=text, earlier=(*old.earlier, old.text))
-            self._look()
-        return self.messages[place]
+        old = self._current(number)
+        if old.text == text:
+            return old
+        new = replace(old, text=text, earlier=(*old.earlier, old.text), changed=self._clock.now())
+        self._put(new)
+        return new
+
+    def _current(self, number: str) -> Message:
+        return next(message for message in self.messages if message.id == number)
+
+    def _put(self, new: Message) -> None:
+        self.messages = [new if message.id == new.id else message for message in self.messages]
+        self._look()
 
     def _message(
         self,

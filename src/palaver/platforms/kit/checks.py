@@ -13,7 +13,7 @@ import pytest
 from palaver.domain.label import Label
 from palaver.domain.turn import Outbound
 from palaver.platforms.kit.notebook import PATIENCE, Notebook, running
-from palaver.platforms.kit.rig import CannotHappen, Rig, Shown
+from palaver.platforms.kit.rig import CannotHappen, RevisingRig, Rig, Shown
 from palaver.ports.adapter import (
     Adapter,
     Editing,
@@ -97,6 +97,35 @@ class AdapterConformance:
         assert [inbound.source for inbound in notebook.received] == sources
         assert [inbound.labels.user for inbound in notebook.received] == [Label(name) for name in self.hostile]
         assert len({replace(source, message_id=None) for source in sources}) == 1
+
+    async def test_an_edit_and_a_deletion_are_changes_of_the_message_they_concern(self, rig: Rig) -> None:
+        changing, notebook = _revising(rig), Notebook()
+        async with running(rig.adapter(), notebook):
+            source = await rig.say("helo")
+            await notebook.has(1)
+            await changing.edit(source, "hello")
+            await notebook.has_changes(1)
+            await changing.delete(source)
+            await notebook.has_changes(2)
+        said, (edited, deleted) = notebook.received[0], notebook.changes
+        assert {each.source.message_id for each in (edited, deleted)} == {source.message_id}
+        assert (edited.text, edited.revision and edited.revision.deleted) == ("hello", False)
+        assert deleted.revision
+        assert deleted.revision.deleted
+        assert said.at <= edited.at <= deleted.at, "a change is told with the time of the change"
+
+    async def test_every_change_has_a_version_of_its_own_and_keeps_it(self, rig: Rig) -> None:
+        changing, notebook = _revising(rig), Notebook()
+        async with running(rig.adapter(), notebook):
+            source = await rig.say("one")
+            await notebook.has(1)
+            notebook.refusals = 1
+            await changing.edit(source, "two")
+            await changing.edit(source, "three")
+            await notebook.has_changes(2)
+        assert [change.text for change in notebook.changes] == ["two", "three"]
+        first = next(each for each in notebook.offered if each.revision)
+        assert first.revision in {change.revision for change in notebook.changes}
 
     # Nothing is lost on the way in
 
@@ -294,6 +323,12 @@ async def _happening(trouble: Awaitable[None]) -> None:
         await trouble
     except CannotHappen as reason:
         pytest.skip(str(reason))
+
+
+def _revising(rig: Rig) -> RevisingRig:
+    if not isinstance(rig, RevisingRig):
+        pytest.skip("the rig has no edit and delete")
+    return rig
 
 
 def _thread_of(rig: Rig) -> str:

@@ -32,11 +32,14 @@ class Message:
     """The idempotency key it was sent under, where one of our accounts sent it."""
     earlier: tuple[str, ...] = ()
     """What it said before it was edited, oldest first."""
+    changed: datetime | None = None
+    """When it was edited or deleted last."""
+    deleted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Update:
-    """What the platform tells an account: somebody said something, or changed what they had said."""
+    """What the platform tells an account: somebody said something, or changed or deleted what they had said."""
 
     number: int
     chat: str

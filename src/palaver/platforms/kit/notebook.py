@@ -35,8 +35,13 @@ class Notebook:
 
     @property
     def texts(self) -> list[str]:
-        """What is safe, each message once."""
-        return list({inbound.source: inbound.text for inbound in self.received}.values())
+        """What is safe, each message once, as it was sent."""
+        return list({each.source: each.text for each in self.received if each.revision is None}.values())
+
+    @property
+    def changes(self) -> list[Inbound]:
+        """What is safe of changes, each once."""
+        return list({(each.source, each.revision): each for each in self.received if each.revision}.values())
 
     async def connected(self) -> None: ...
 
@@ -62,6 +67,9 @@ class Notebook:
     async def has(self, count: int) -> None:
         """Wait until that many different messages are safe."""
         await self._until(lambda: len(self.texts) >= count)
+
+    async def has_changes(self, count: int) -> None:
+        await self._until(lambda: len(self.changes) >= count)
 
     async def was_offered(self, count: int) -> None:
         await self._until(lambda: len(self.offered) >= count)

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from palaver.domain.source import Source
 from palaver.ports.adapter import Adapter
 
-__all__ = ["CannotHappen", "Rig", "Shown"]
+__all__ = ["CannotHappen", "RevisingRig", "Rig", "Shown"]
 
 
 class CannotHappen(Exception):
@@ -63,3 +63,14 @@ class Rig(Protocol):
     async def close_chat(self) -> None:
         """From now on nobody can write into the chat."""
         ...
+
+
+@runtime_checkable
+class RevisingRig(Protocol):
+    """A rig whose person can change and delete what they have said. Only such a rig is asked to."""
+
+    async def edit(self, said: Source, text: str) -> None:
+        """The person changes a message, known by its source."""
+        ...
+
+    async def delete(self, said: Source) -> None: ...
