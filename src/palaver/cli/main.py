@@ -3,9 +3,10 @@
 import io
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 import typer.main
@@ -27,6 +28,7 @@ _GROUPS = {
     "usage": Later("usage", "palaver.cli.usage", "What was used: turns, tokens and cost."),
     "pair": Later("pair", "palaver.cli.pair", "Strangers who ask to be let in."),
     "grants": Later("grants", "palaver.cli.grants", "Who may talk, as what, and why."),
+    "platforms": Later("platforms", "palaver.cli.platforms", "Which accounts are connected."),
     "fate": Later("fate", "palaver.cli.fate", "What became of a message, in or out."),
     "doctor": Later("doctor", "palaver.cli.doctor", "Is everything well, and if not, how to mend it."),
     "config": Later("config", "palaver.cli.config", "Check and show the configuration."),
@@ -67,7 +69,16 @@ def run() -> None:
             complain(f"the system refused: {error.strerror or error}{where}", as_json=False)
         # What could not be written is tried once more at the end: into nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Also where a thread, of an agent that does not stop, would keep the process alive for as long as it works."""
+    threads = (each for each in threading.enumerate() if each is not threading.main_thread())
+    if all(thread.daemon for thread in threads):
+        sys.exit(code)
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _patient(stream: TextIO | None) -> TextIO:

@@ -5,7 +5,6 @@ from zoneinfo import ZoneInfo
 from palaver.commands.registry import Performance
 from palaver.domain.access import AccessRole
 from palaver.domain.command import Command, Invocation
-from palaver.domain.turn import account_text
 from palaver.ports.commands import Spoken
 from palaver.ports.places import AccountHealth
 from palaver.ports.repositories import Store
@@ -36,4 +35,4 @@ def _line(health: AccountHealth, zone: ZoneInfo) -> str:
     since, failed = health.connected_since, health.failed_at
     connected = f" since {since.astimezone(zone):%Y-%m-%d %H:%M}" if since else ""
     error = f"; last error {failed.astimezone(zone):%Y-%m-%d %H:%M}: {health.last_error}" if failed else ""
-    return f"{account_text(health.platform, health.account)}: {health.state}{connected}{error}"
+    return f"{health.name}: {health.state}{connected}{error}"

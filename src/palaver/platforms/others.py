@@ -1,6 +1,7 @@
 """Adapters of others: found by their Python entry points, loaded only when they are asked for."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import Any, Protocol
 
@@ -36,19 +37,21 @@ class Maker(Protocol):
 
 def names() -> list[str]:
     """What is installed; nothing of it is imported for that."""
-    return sorted({each.name for each in entry_points(group=GROUP)} - _BUILT_IN)
+    return sorted(_unloaded())
 
 
 def known_platforms() -> Mapping[str, Platform]:
     """Every platform that can be named: those of the catalogue, and those that are installed."""
-    return {**{name: known for name in names() if (known := _unloaded(name))}, **PLATFORMS}
+    return {**_unloaded(), **PLATFORMS}
 
 
-def _unloaded(name: str) -> Platform | None:
-    try:
-        return Platform(name=name, title=name.title())
-    except UnknownPlatform:
-        return None
+def _unloaded() -> dict[str, Platform]:
+    """What is known of installed adapters by their names alone; a name that no platform can have is passed over."""
+    found: dict[str, Platform] = {}
+    for name in {each.name for each in entry_points(group=GROUP)} - _BUILT_IN:
+        with suppress(UnknownPlatform):
+            found[name] = Platform(name=name, title=name.title())
+    return found
 
 
 def maker(name: str) -> Maker:

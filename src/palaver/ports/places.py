@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from palaver.domain.source import Source
-from palaver.domain.turn import Outbound
+from palaver.domain.turn import Outbound, account_text
 from palaver.ports.work import Work
 
 __all__ = ["GATEWAY", "AccountHealth", "Accounts", "Places"]
@@ -25,6 +25,11 @@ class AccountHealth:
     connected_since: datetime | None = None
     last_error: str | None = None
     failed_at: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        """`telegram:helper`; where there can be only one, `terminal`."""
+        return account_text(self.platform, self.account).removesuffix(":")
 
     @property
     def state(self) -> str:

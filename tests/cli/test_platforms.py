@@ -1,0 +1,79 @@
+"""`palaver platforms`: beside a running gateway, after one, and where none ever was."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.cli.main import main
+from palaver.stores import accounts
+from palaver.stores.opening import open_store
+from tests.pigeon import install
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture(autouse=True)
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "site", monkeypatch)
+    file = tmp_path / "own.yaml"
+    file.write_text("platforms: {pigeon: {accounts: {home: {folder: /a}, work: {folder: /b}}}}")
+    monkeypatch.setenv("PALAVER_CONFIG", str(file))
+
+
+async def serve(url: str) -> None:
+    """As a gateway would: the terminal is connected, one account has trouble, another is yet to come."""
+    lease = timedelta(hours=1)
+    async with await open_store(url) as store:
+        fence = await store.transact(accounts.hold("terminal", None, "w1", NOW, lease))
+        await store.transact(accounts.connected("terminal", None, fence or 0, NOW - timedelta(hours=2)))
+        fence = await store.transact(accounts.hold("pigeon", "home", "w1", NOW, lease))
+        await store.transact(accounts.down("pigeon", "home", fence or 0, NOW, "a cat \x1b[31m"))
+
+
+def test_what_is_connected_is_seen_beside_a_gateway(store_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(serve(store_url))
+    assert main(["platforms", "--store", store_url]) == 0
+    printed = [line.split(maxsplit=3) for line in capsys.readouterr().out.splitlines()]
+    assert printed[1:] == [
+        ["pigeon:home", "connecting", "just", "now: a cat [31m"],
+        ["pigeon:work", "not", "served"],
+        ["terminal", "connected", "2", "hours ago"],
+    ]
+    assert main(["platforms", "--store", store_url, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["accounts"]
+    assert [each["state"] for each in found] == ["connecting", "not served", "connected"]
+    assert found[0]["last_error"] == "a cat [31m"
+    assert found[2]["worker"] == "w1"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("terminal", 0, "connected 2 hours ago"),
+        ("pigeon", 1, "the gateway w1 tries; last error just now: a cat"),
+        ("pigeon:work", 1, "no gateway serves it: palaver up"),
+        ("pigeon:nobody", 1, "under platforms.pigeon.accounts"),
+        ("telegram", 1, "no adapter for telegram is installed; installed are: broken, pigeon, wrong"),
+        ("nonsense", 2, "Unknown platform 'nonsense'"),
+    ],
+)
+def test_a_check_says_what_is_the_matter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, code: int, words: str
+) -> None:
+    url = str(tmp_path / "p.db")
+    asyncio.run(serve(url))
+    assert main(["platforms", "check", name, "--store", url]) == code
+    printed = capsys.readouterr()
+    assert words in " ".join((printed.out + printed.err).split())
+    assert main(["platforms", "check", name, "--store", url, "--json"]) == code
+    assert json.loads(capsys.readouterr().out).get("ok", False) is (code == 0)
+
+
+def test_looking_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = tmp_path / "none.db"
+    assert main(["platforms", "--store", str(url)]) == 0
+    assert "pigeon:home" in capsys.readouterr().out
+    assert not url.exists()
