@@ -1,6 +1,4 @@
-"""Commands that start fresh, go back, and go on elsewhere."""
-
-from collections.abc import Sequence
+"""Commands that start fresh and go back, and what everybody has to do who goes elsewhere."""
 
 from palaver.commands.registry import Performance
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
@@ -8,32 +6,32 @@ from palaver.domain.session import Session
 from palaver.engine import words
 from palaver.ports.commands import Spoken
 from palaver.ports.repositories import Store
-from palaver.ports.store import Undone
+from palaver.ports.store import OperationKind, Undone
 from palaver.ports.work import Steps, work
 
-__all__ = ["moving"]
+__all__ = ["leave", "moving", "take_part"]
 
+_GROUP = "conversations"
 _NEW = Command(
     name="new",
     help="start a fresh conversation; the one before stays and /back returns to it",
     example="/new Holiday plans",
     args=(Arg(name="title", kind=ArgKind.REST),),
     aliases=("reset",),
+    group=_GROUP,
 )
-_BACK = Command(name="back", help="return to where you were before the last reset or switch", example="/back")
-_RESUME = Command(
-    name="resume",
-    help="list earlier conversations, or go on with one of them: by its number in the list, title or id",
-    example="/resume 2",
-    args=(Arg(name="which", kind=ArgKind.REST),),
+_BACK = Command(
+    name="back",
+    help="return to where you were before the last reset, switch, undo, branch or compaction",
+    example="/back",
+    group=_GROUP,
 )
-_LISTED = 10
 
 
 def moving(store: Store) -> list[Performance]:
     @work
     def new(invocation: Invocation, spoken: Spoken) -> Steps[str]:
-        left = " What was asked there was not allowed." if (yield from _leave(store, spoken)) else ""
+        left = " What was asked there was not allowed." if (yield from leave(store, spoken)) else ""
         source = spoken.received.inbound.source
         title = invocation.words.get("title")
         fresh = yield from store.sessions.reset(
@@ -44,41 +42,35 @@ def moving(store: Store) -> list[Performance]:
 
     @work
     def back(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
-        yield from _leave(store, spoken)
+        yield from leave(store, spoken)
         undone = yield from store.moves.back(spoken.received.key, spoken.now, principal=spoken.principal)
-        return _told(undone)
+        if undone is None:
+            return "There is nothing to go back to."
+        return f"The last {undone.kind} was taken back.{(yield from _arrived(store, spoken, undone))}"
 
-    @work
-    def resume(invocation: Invocation, spoken: Spoken) -> Steps[str]:
-        principal, key = spoken.principal, spoken.received.key
-        listed = yield from store.sessions.recent(principal, _LISTED)
-        which = invocation.words.get("which")
-        if which is None:
-            return _listing(listed)
-        position = int(which) if which.isdecimal() else 0
-        target = listed[position - 1].id if 0 < position <= len(listed) else which
-        yield from _leave(store, spoken)
-        source, by = spoken.received.inbound.source, principal.name
-        resumed = yield from store.sessions.switch(key, source, target, principal, spoken.now, by=by)
-        return f"This is {resumed.title or resumed.id} again. /back returns to where you were."
-
-    return [Performance(_NEW, new), Performance(_BACK, back), Performance(_RESUME, resume)]
+    return [
+        Performance(_NEW, new),
+        Performance(_BACK, back),
+    ]
 
 
-def _listing(listed: Sequence[Session]) -> str:
-    if not listed:
-        return "There are no earlier conversations with a title; /new Holiday plans gives one to a fresh conversation."
-    lines = (f"{number}. {session.title} ({session.id})" for number, session in enumerate(listed, 1))
-    return "\n".join([*lines, "/resume 1 goes on with the first."])
-
-
-def _leave(store: Store, spoken: Spoken) -> Steps[bool]:
+def leave(store: Store, spoken: Spoken) -> Steps[bool]:
     """Whoever goes elsewhere does not answer what was asked here, and is not held up by it."""
     key, now = spoken.received.key, spoken.now
     return (yield from store.steering.drop_parked(key, now, note=words.LEFT_NOTE, error="left without an answer"))
 
 
-def _told(undone: Undone | None) -> str:
-    if undone is None:
-        return "There is nothing to go back to."
-    return f"The last {undone.kind} was taken back."
+def take_part(store: Store, spoken: Spoken) -> Steps[Session | None]:
+    """The open session of the conversation that was spoken in. Whoever acts on it takes part in it, and may read it."""
+    current = yield from store.sessions.open_by_key(spoken.received.key)
+    if current is not None:
+        yield from store.sessions.join(current.number, spoken.received.inbound.source)
+    return current
+
+
+def _arrived(store: Store, spoken: Spoken, undone: Undone) -> Steps[str]:
+    """Where one is after going back."""
+    if undone.kind in {OperationKind.UNDO, OperationKind.COMPACTION}:
+        return ""
+    here = yield from store.sessions.open_by_key(spoken.received.key)
+    return "" if here is None or here.title is None else f" This is {here.title} again."

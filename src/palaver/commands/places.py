@@ -16,6 +16,7 @@ _SETHOME = Command(
     help="send here whatever goes to this platform without further address",
     example="/sethome",
     role=AccessRole.ADMIN,
+    group="gateway",
 )
 
 

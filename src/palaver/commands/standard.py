@@ -1,12 +1,15 @@
 """The commands every gateway has."""
 
+from palaver.commands.branching import branching
 from palaver.commands.compressing import compressing
+from palaver.commands.finding import finding
 from palaver.commands.handing import handing
 from palaver.commands.models import about_models
 from palaver.commands.moving import moving
 from palaver.commands.places import about_places
 from palaver.commands.platforms import about_platforms
 from palaver.commands.registry import Registry
+from palaver.commands.transcripts import about_transcripts
 from palaver.commands.turns import about_turns
 from palaver.commands.usage import about_usage
 from palaver.ports.repositories import Store
@@ -19,6 +22,9 @@ def standard_commands(store: Store) -> Registry:
         [
             *moving(store),
             *handing(store),
+            *branching(store),
+            *about_transcripts(store),
+            *finding(store),
             *about_turns(store),
             *about_places(store),
             *about_models(store),

@@ -12,10 +12,17 @@ from palaver.ports.work import Steps, work
 
 __all__ = ["about_turns"]
 
-_STOP = Command(name="stop", help="stop the answer that is being worked on", example="/stop", urgent=True)
-_STATUS = Command(name="status", help="say what is going on in this conversation", example="/status", urgent=True)
-_APPROVE = Command(name="approve", help="allow what the agent asks permission for", example="/approve", urgent=True)
-_DENY = Command(name="deny", help="do not allow what the agent asks permission for", example="/deny", urgent=True)
+_GROUP = "answers"
+_STOP = Command(name="stop", help="stop the answer that is being worked on", example="/stop", urgent=True, group=_GROUP)
+_STATUS = Command(
+    name="status", help="say what is going on in this conversation", example="/status", urgent=True, group=_GROUP
+)
+_APPROVE = Command(
+    name="approve", help="allow what the agent asks permission for", example="/approve", urgent=True, group=_GROUP
+)
+_DENY = Command(
+    name="deny", help="do not allow what the agent asks permission for", example="/deny", urgent=True, group=_GROUP
+)
 _NOTHING_ASKED = "Nothing waits for your permission."
 
 

@@ -32,6 +32,8 @@ class Principal:
     identities: frozenset[str] = frozenset()
     profile: str | None = None
     """The only profile whose conversations it sees; None for those of every profile."""
+    within: SessionKey | None = None
+    """The only conversation whose sessions it sees; None for all in which it took part."""
     sees_all: bool = False
 
     @property

@@ -1,12 +1,13 @@
 """Transcripts: entries that are written once and never changed, except for what hides them."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
 from palaver.domain.label import Label
 
-__all__ = ["Entry", "Role", "Sender", "ToolCall"]
+__all__ = ["Entry", "Role", "Sender", "ToolCall", "spoken_to_agent", "start_of_last_turns"]
 
 
 class Role(StrEnum):
@@ -58,3 +59,20 @@ class Entry(NamedTuple):
     def position(self) -> int:
         """Where it stands in the view: a summary in the place of what it covers."""
         return self.covers[1] if self.covers else self.seq
+
+
+def spoken_to_agent(entry: Entry) -> bool:
+    """A person said it, and not only to others."""
+    return entry.role is Role.USER and not entry.observed
+
+
+def start_of_last_turns(entries: Iterable[Entry], count: int) -> int | None:
+    """Where the last turns in which a person spoke begin; more than there are means all.
+
+    Entries that came with no turn count one by one.
+    """
+    firsts: dict[str, int] = {}
+    for entry in filter(spoken_to_agent, entries):
+        firsts.setdefault(entry.turn or f"seq {entry.seq}", entry.seq)
+    starts = list(firsts.values())[-max(count, 1) :]
+    return starts[0] if starts else None

@@ -1,12 +1,13 @@
 """Commands as the engine sees them: what a message invokes, and the work that it stands for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from palaver.domain.command import Invocation
 from palaver.domain.session import Principal
+from palaver.domain.source import DM
 from palaver.domain.turn import Received
 from palaver.ports.agent import Agent
 from palaver.ports.work import Work
@@ -27,6 +28,16 @@ class Spoken:
     """Who answers here; None where nobody asks it."""
     zone: ZoneInfo = _UTC
     """Whose clock counts in this chat."""
+
+    @property
+    def is_overheard(self) -> bool:
+        """Others read the answer too."""
+        return self.received.inbound.source.chat_kind != DM
+
+    @property
+    def audience(self) -> Principal:
+        """On whose behalf lists and finds are read out: where others read along, only what is of this conversation."""
+        return replace(self.principal, within=self.received.key) if self.is_overheard else self.principal
 
 
 class Commands(Protocol):

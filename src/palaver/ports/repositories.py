@@ -27,6 +27,7 @@ from palaver.ports.store import (
     Greet,
     Held,
     Opened,
+    Preview,
     ResetRule,
     ResetRules,
     Signals,
@@ -39,6 +40,7 @@ from palaver.ports.work import Work
 __all__ = [
     "Endings",
     "Inbox",
+    "Lists",
     "Moves",
     "Outbox",
     "Sessions",
@@ -80,9 +82,21 @@ class Sessions(Protocol):
 
     def end(self, number: int, reason: EndReason, now: datetime) -> Work[None]: ...
 
+    def join(self, number: int, source: Source) -> Work[bool]:
+        """Whoever speaks in a session may read it. True for somebody who never took part in one before."""
+        ...
+
     def rename(self, session: str, title: str, principal: Principal) -> Work[Session]: ...
 
     def set_override(self, session: str, override: ModelOverride | None, principal: Principal) -> Work[Session]: ...
+
+
+class Lists(Protocol):
+    """Sessions in lists."""
+
+    def previews(self, principal: Principal, limit: int) -> Work[list[Preview]]:
+        """The sessions used last, each with the last thing a person said in it."""
+        ...
 
 
 class Transcripts(Protocol):
@@ -127,6 +141,10 @@ class Moves(Protocol):
         at_seq: int | None = None,
     ) -> Work[Session]: ...
 
+    def retry(self, command: Received, principal: Principal, now: datetime) -> Work[list[str]]:
+        """Branch off before the last message, which waits once more. Gives its words; none where nothing was said."""
+        ...
+
 
 class Inbox(Protocol):
     """Messages: each accepted once, each ending in a named state."""
@@ -140,8 +158,9 @@ class Inbox(Protocol):
         role: AccessRole | None = None,
         refused: str | None = None,
         while_busy: Callable[[], Outbound] | None = None,
+        dedup: str | None = None,
     ) -> Work[int | None]:
-        """The number of the inbox row; None for a message that is there already."""
+        """The number of the inbox row; None for a message that is there already: by its id, or as `dedup` says."""
         ...
 
     def inbox_row(self, number: int, principal: Principal) -> Work[Received | None]: ...
@@ -312,6 +331,8 @@ class Store(Database, Protocol):
 
     @property
     def sessions(self) -> Sessions: ...
+    @property
+    def lists(self) -> Lists: ...
     @property
     def transcripts(self) -> Transcripts: ...
     @property

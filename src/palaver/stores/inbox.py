@@ -58,6 +58,7 @@ def accept(
     role: AccessRole | None = None,
     refused: str | None = None,
     while_busy: Callable[[], Outbound] | None = None,
+    dedup: str | None = None,
 ) -> Steps[int | None]:
     """Put a message into the inbox; None if it is there already. Only after this is a platform acknowledged.
 
@@ -67,7 +68,7 @@ def accept(
     rows = yield (
         "INSERT INTO inbox (dedup, key, state, received, reason, body) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (dedup) DO NOTHING RETURNING no",
-        (dedup_name(inbound.source), key.text, state.value, micros(now), refused, inbound_body(inbound, role)),
+        (dedup or dedup_name(inbound.source), key.text, state.value, micros(now), refused, inbound_body(inbound, role)),
     )
     if not rows:
         return None

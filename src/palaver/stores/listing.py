@@ -29,6 +29,7 @@ __all__ = [
     "Totals",
     "list_sessions",
     "matching",
+    "previews",
     "session_ids",
     "stats",
 ]
@@ -165,6 +166,12 @@ def list_sessions(
     previews = tuple(Preview(session=session_of(row), last_said=said.get(row[0], "")) for row in page)
     last = previews[-1].session if more else None
     return Page(previews=previews, after=last and _Position(micros(last.last_active), last.number).cursor())
+
+
+@work
+def previews(principal: Principal, limit: int) -> Steps[list[Preview]]:
+    """The first page alone."""
+    return list((yield from list_sessions(principal, limit=limit)).previews)
 
 
 def _narrowed(principal: Principal, wanted: ListFilter) -> Steps[Filter | None]:

@@ -1,24 +1,29 @@
 """Moves between conversations: the way back from any operation, and branches."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from palaver.domain.access import AccessRole
 from palaver.domain.errors import NotFound
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason
 from palaver.domain.session import Principal, Session
 from palaver.domain.source import Source
+from palaver.domain.transcript import Entry, Sender, spoken_to_agent, start_of_last_turns
+from palaver.domain.turn import Inbound, Received
 from palaver.ports.store import OperationKind, Undone
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores import operations
+from palaver.stores.inbox import accept, dedup_name
 from palaver.stores.operations import Operation
 from palaver.stores.records import SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
 from palaver.stores.revisions import unrevise
 from palaver.stores.sessions import ENDED_BY_ITSELF, create, end, hold, open_by_key, refuse_busy, reopen, routed
-from palaver.stores.transcript import SEQS, journal
+from palaver.stores.transcript import SEQS, journal, load_visible
 from palaver.stores.visibility import get, get_visible, visible_to
 
-__all__ = ["back", "branch", "redo"]
+__all__ = ["back", "branch", "redo", "retry"]
 
 
 @work
@@ -188,3 +193,35 @@ def _copy(parent: int, child: int, at_seq: int | None) -> Steps[None]:
 def _summary(row: Row) -> int | None:
     """The seq of the summary that hides an entry."""
     return from_json(row[5])["summary"] if row[5] else None
+
+
+@work
+def retry(command: Received, principal: Principal, now: datetime) -> Steps[list[str]]:
+    """Branch off before the last message, which waits once more. Gives its words; nothing where nothing was said."""
+    yield Lock(command.key.text)
+    session = yield from open_by_key(command.key)
+    entries = (yield from load_visible(session.id, principal)) if session else []
+    start = start_of_last_turns(entries, 1)
+    if start is None:
+        return []
+    source, by = command.inbound.source, principal.name
+    yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1)
+    said = [entry for entry in entries if entry.seq >= start and spoken_to_agent(entry)]
+    for place, entry in enumerate(said):
+        message = yield from _said_again(entry, command)
+        # What somebody else had said is not done with the rights of whoever asks for it.
+        role = command.role if message.source.participant == source.participant else AccessRole.GUEST
+        yield from accept(message, command.key, now, role=role, dedup=f"retry:{command.number}:{place}")
+    return [entry.text for entry in said]
+
+
+def _said_again(entry: Entry, command: Received) -> Steps[Inbound]:
+    """The message of an entry, from whom it came if it came in here; else it is the word of whoever commands."""
+    source, labels = command.inbound.source, command.inbound.labels
+    sender = entry.sender or Sender()
+    here = replace(source, message_id=entry.message_id)
+    if entry.message_id and (yield "SELECT 1 FROM inbox WHERE dedup = ?", (dedup_name(here),)):
+        source, labels = here, replace(labels, user=sender.name)
+        if sender.id != source.participant:
+            source = replace(source, user_id=sender.id, user_id_alt=None)
+    return Inbound(source=source, text=entry.text, at=entry.at, labels=labels)

@@ -11,6 +11,7 @@ from palaver.ports.places import Accounts, Places
 from palaver.ports.repositories import (
     Endings,
     Inbox,
+    Lists,
     Moves,
     Outbox,
     Sessions,
@@ -28,6 +29,7 @@ from palaver.stores import (
     endings,
     grants,
     inbox,
+    listing,
     moves,
     outbox,
     pairing,
@@ -50,6 +52,7 @@ class Store:
     """Use it as `async with await open_store(url) as store`."""
 
     sessions: Sessions = sessions
+    lists: Lists = listing
     transcripts: Transcripts = transcript
     moves: Moves = moves
     inbox: Inbox = inbox

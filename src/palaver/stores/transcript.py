@@ -7,7 +7,7 @@ from palaver.domain.compaction import CompactionPlan, check_gain
 from palaver.domain.errors import NothingToCompact
 from palaver.domain.key import SessionKey
 from palaver.domain.session import Principal, Session
-from palaver.domain.transcript import Entry, Role
+from palaver.domain.transcript import Entry, Role, start_of_last_turns
 from palaver.domain.turn import Turn
 from palaver.ports.store import OperationKind, Undone
 from palaver.ports.work import Lock, Notify, Steps, Value, work
@@ -112,22 +112,12 @@ def undo(key: SessionKey, count: int, now: datetime, *, principal: Principal) ->
         return None
     yield from refuse_busy(session)
     entries = yield from load_visible(session.id, principal)
-    first = _first_of_last_turns(entries, count)
+    first = start_of_last_turns(entries, count)
     if first is None:
         return None
     hidden = tuple(entry for entry in entries if entry.position >= first)
     yield from hide(OperationKind.UNDO, key, session, hidden, now, by=principal.name)
     return Undone(kind=OperationKind.UNDO, session=session.id, entries=hidden)
-
-
-def _first_of_last_turns(entries: Sequence[Entry], count: int) -> int | None:
-    """Where the turns to take back begin; entries that came with no turn count one by one."""
-    firsts: dict[str, int] = {}
-    for entry in entries:
-        if entry.role is Role.USER and not entry.observed:
-            firsts.setdefault(entry.turn or f"seq {entry.seq}", entry.seq)
-    starts = list(firsts.values())[-max(count, 1) :]
-    return starts[0] if starts else None
 
 
 def hide(

@@ -35,9 +35,9 @@ def visible_to(principal: Principal) -> Filter:
         return Filter("1 = 0", ())
     marks = ", ".join("?" * len(names))
     took_part = f"EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no AND p.identity IN ({marks}))"
-    if principal.profile is None:
-        return Filter(took_part, names)
-    return Filter(f"s.profile = ? AND {took_part}", (principal.profile, *names))
+    confines = {"s.profile": principal.profile, "s.key": principal.within and principal.within.text}
+    given = {column: value for column, value in confines.items() if value is not None}
+    return Filter(" AND ".join([*(f"{column} = ?" for column in given), took_part]), (*given.values(), *names))
 
 
 @work

@@ -1,0 +1,72 @@
+"""Commands that make a conversation one among several: a branch of it, a title for it."""
+
+from palaver.commands.moving import leave, take_part
+from palaver.commands.phrases import name_of, quoted
+from palaver.commands.registry import Performance
+from palaver.domain.command import Arg, ArgKind, Command, Invocation
+from palaver.domain.session import Principal, Session
+from palaver.domain.transcript import start_of_last_turns
+from palaver.ports.commands import Spoken
+from palaver.ports.repositories import Store
+from palaver.ports.work import Steps, work
+
+__all__ = ["branching"]
+
+_GROUP = "conversations"
+_BRANCH = Command(
+    name="branch",
+    help="go on from here, or from so many messages back, in a conversation of its own; the other one stays as it is",
+    example="/branch Another idea --at 2",
+    args=(Arg(name="title", kind=ArgKind.REST), Arg(name="at", kind=ArgKind.COUNT)),
+    group=_GROUP,
+)
+_TITLE = Command(
+    name="title",
+    help="say what this conversation is called, or call it something else",
+    example="/title Holiday plans",
+    args=(Arg(name="title", kind=ArgKind.REST),),
+    group=_GROUP,
+)
+_NOTHING_OPEN = "No conversation is open here: whatever you write starts one, /back returns to the one before."
+
+
+def branching(store: Store) -> list[Performance]:
+    @work
+    def branch(invocation: Invocation, spoken: Spoken) -> Steps[str]:
+        key, source = spoken.received.key, spoken.received.inbound.source
+        yield from leave(store, spoken)
+        current = yield from take_part(store, spoken)
+        if current is None:
+            return _NOTHING_OPEN
+        at_seq = yield from _before(store, current, spoken.principal, invocation.numbers.get("at", 0))
+        title, by = invocation.words.get("title"), spoken.principal.name
+        child = yield from store.moves.branch(
+            key, source, spoken.principal, spoken.now, by=by, title=title, at_seq=at_seq
+        )
+        return (
+            f"This is {name_of(child)}, a branch of {name_of(current)}; both go on by themselves. "
+            "/back returns to the other one."
+        )
+
+    @work
+    def title(invocation: Invocation, spoken: Spoken) -> Steps[str]:
+        current = yield from take_part(store, spoken)
+        wanted = invocation.words.get("title")
+        if current is None:
+            return _NOTHING_OPEN
+        if wanted is None:
+            called = f"is called {quoted(current.title)}" if current.title else "has no title yet"
+            return f"This conversation {called}. /title Holiday plans gives it one."
+        renamed = yield from store.sessions.rename(current.id, wanted, spoken.principal)
+        before = f" It was called {quoted(current.title)} before." if current.title else ""
+        return f"This conversation is called {quoted(name_of(renamed))} now.{before}"
+
+    return [Performance(_BRANCH, branch), Performance(_TITLE, title)]
+
+
+def _before(store: Store, session: Session, principal: Principal, count: int) -> Steps[int | None]:
+    """The entry in front of the last so many messages; None to leave nothing out."""
+    if not count:
+        return None
+    start = start_of_last_turns((yield from store.transcripts.load_visible(session.id, principal)), count)
+    return None if start is None else start - 1

@@ -1,0 +1,133 @@
+"""Commands that find conversations again, by list, name or words. Where others read along, only those of the place."""
+
+from collections.abc import Sequence
+
+from palaver.commands.moving import leave
+from palaver.commands.phrases import counted, name_of, quoted, when
+from palaver.commands.registry import Performance, say
+from palaver.domain.access import AccessRole
+from palaver.domain.command import Arg, ArgKind, Command, Invocation
+from palaver.domain.errors import BadArgument, NotAllowed
+from palaver.domain.session import Principal, Session
+from palaver.ports.commands import Spoken
+from palaver.ports.repositories import Store
+from palaver.ports.search import Hit
+from palaver.ports.store import Preview
+from palaver.ports.work import Steps, Work, work
+
+__all__ = ["finding"]
+
+_GROUP = "finding"
+_ALL = Arg(name="all", kind=ArgKind.FLAG)
+_SESSIONS = Command(
+    name="sessions",
+    help="list your recent conversations; --all lists everybody's, for admins",
+    example="/sessions",
+    args=(_ALL,),
+    group=_GROUP,
+)
+_RESUME = Command(
+    name="resume",
+    help="list earlier conversations that have a title, or go on with one: by its number in the list, title or id",
+    example="/resume 2",
+    args=(Arg(name="which", kind=ArgKind.REST), _ALL),
+    group=_GROUP,
+)
+_SEARCH = Command(
+    name="search",
+    help='find words in your conversations, "phrases" in quotes, beginnings of words with a star',
+    example='/search invoice "second reminder" pay*',
+    args=(Arg(name="words", kind=ArgKind.REST, required=True),),
+    group=_GROUP,
+)
+_LISTED = 10
+_COUNTED = 100
+"""How far back conversations have a number."""
+_LONGEST_POSITION = len(str(_COUNTED))
+_HITS = 10
+
+
+def finding(store: Store) -> list[Performance]:
+    @work
+    def sessions(invocation: Invocation, spoken: Spoken) -> Steps[str]:
+        recent = yield from store.lists.previews(_reader(invocation, spoken), _LISTED)
+        if not recent:
+            return "There are no conversations yet: whatever you write starts one."
+        return _listing(list(enumerate(recent, 1)), spoken)
+
+    @work
+    def resume(invocation: Invocation, spoken: Spoken) -> Steps[str]:
+        reader, which = _reader(invocation, spoken), invocation.words.get("which")
+        recent = yield from store.lists.previews(reader, _COUNTED)
+        if which is None:
+            titled = [each for each in enumerate(recent, 1) if each[1].session.title]
+            return _listing(titled[:_LISTED], spoken) if titled else _NO_TITLES
+        wanted = yield from store.sessions.find(_named(which, recent), reader)
+        yield from leave(store, spoken)
+        return (yield from _go_on(store, spoken, reader, wanted))
+
+    async def search(invocation: Invocation, spoken: Spoken) -> Work[str]:
+        hits = await store.search.find(invocation.words["words"], spoken.audience, limit=_HITS + 1)
+        return say(_found(hits, spoken))
+
+    return [Performance(_SESSIONS, sessions), Performance(_RESUME, resume), Performance(_SEARCH, search)]
+
+
+_NO_TITLES = (
+    "There are no earlier conversations with a title; /title Holiday plans gives one to this conversation, "
+    "/sessions lists those without."
+)
+
+
+def _reader(invocation: Invocation, spoken: Spoken) -> Principal:
+    """Admins may ask for everybody's conversations, where nobody else reads the answer."""
+    if _ALL.name not in invocation.flags:
+        return spoken.audience
+    name = f"/{invocation.command.name} --all"
+    if (spoken.received.role or AccessRole.GUEST) < AccessRole.ADMIN:
+        raise NotAllowed(name, "admin")
+    if spoken.is_overheard:
+        raise BadArgument(f"{name} is not answered in", found="a group", allowed="a direct chat", example=name)
+    return Principal.operator()
+
+
+def _named(which: str, recent: Sequence[Preview]) -> str:
+    """A number stands for a conversation of the list."""
+    position = int(which) if len(which) <= _LONGEST_POSITION and which.isdecimal() else 0
+    return recent[position - 1].session.id if 0 < position <= len(recent) else which
+
+
+def _go_on(store: Store, spoken: Spoken, reader: Principal, wanted: Session) -> Steps[str]:
+    """What is one's own comes along. What others share stays with them: one goes on from it in a branch."""
+    key, source, by = spoken.received.key, spoken.received.inbound.source, spoken.principal.name
+    if wanted.key == key or wanted.owner in spoken.principal.identities:
+        resumed = yield from store.sessions.switch(key, source, wanted.id, reader, spoken.now, by=by)
+        return f"This is {name_of(resumed)} again. /back returns to where you were."
+    child = yield from store.moves.branch(key, source, reader, spoken.now, by=by, from_session=wanted.id)
+    return (
+        f"This is {name_of(child)}, a branch of {name_of(wanted)}, which stays with the others who take part in it. "
+        "/back returns to where you were."
+    )
+
+
+def _listing(numbered: Sequence[tuple[int, Preview]], spoken: Spoken) -> str:
+    lines = [f"{number}. {_line(each, spoken)}" for number, each in numbered]
+    return "\n".join([*lines, f"/resume {numbered[0][0]} goes on with the first of these."])
+
+
+def _line(preview: Preview, spoken: Spoken) -> str:
+    session = preview.session
+    is_here = session.key == spoken.received.key and session.ended is None
+    told = f"{session.title or 'untitled'} ({when(session.last_active, spoken.zone)}{', here' if is_here else ''})"
+    return f"{told}: {quoted(preview.last_said)}" if preview.last_said.strip() else told
+
+
+def _found(hits: Sequence[Hit], spoken: Spoken) -> str:
+    if not hits:
+        return "Nothing was found."
+    shown = hits[:_HITS]
+    lines = [
+        f"{name_of(hit.session)}, {when(hit.entry.at, spoken.zone)}, {hit.entry.role}: {hit.snippet}" for hit in shown
+    ]
+    head = f"The newest {_HITS} that were found:" if len(hits) > _HITS else f"Found {counted(len(hits), 'time')}:"
+    return "\n".join([head, *lines, f"/resume {name_of(shown[0].session)} goes on with the first of these."])

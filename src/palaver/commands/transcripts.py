@@ -1,0 +1,74 @@
+"""Commands about what was said last: taken back, brought back, answered again."""
+
+from palaver.commands.moving import leave, take_part
+from palaver.commands.phrases import counted, quoted
+from palaver.commands.registry import Performance
+from palaver.domain.command import Arg, ArgKind, Command, Invocation
+from palaver.domain.transcript import spoken_to_agent
+from palaver.ports.commands import Spoken
+from palaver.ports.repositories import Store
+from palaver.ports.store import Undone
+from palaver.ports.work import Steps, work
+
+__all__ = ["about_transcripts"]
+
+_GROUP = "transcripts"
+_UNDO = Command(
+    name="undo",
+    help="take back your last message, or so many of them, with everything that followed",
+    example="/undo 2",
+    args=(Arg(name="messages", kind=ArgKind.NUMBER),),
+    group=_GROUP,
+)
+_REDO = Command(name="redo", help="bring back what the last /undo took", example="/redo", group=_GROUP)
+_RETRY = Command(
+    name="retry",
+    help="have your last message answered again; /back returns to the answer before",
+    example="/retry",
+    group=_GROUP,
+)
+_NOTHING_SAID = "Nothing was said here yet."
+
+
+def about_transcripts(store: Store) -> list[Performance]:
+    @work
+    def undo(invocation: Invocation, spoken: Spoken) -> Steps[str]:
+        count = invocation.numbers.get("messages", 1)
+        if not count:
+            return "Nothing was taken back. /undo 1 takes back your last message and its answer."
+        yield from leave(store, spoken)
+        yield from take_part(store, spoken)
+        undone = yield from store.transcripts.undo(spoken.received.key, count, spoken.now, principal=spoken.principal)
+        if undone is None:
+            return _NOTHING_SAID
+        all_of_it = " That is all there was." if _turns(undone) < count else ""
+        return f"Taken back: {_words_of(undone)}.{all_of_it} /redo or /back brings it back."
+
+    @work
+    def redo(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
+        yield from take_part(store, spoken)
+        undone = yield from store.moves.redo(spoken.received.key, spoken.now, principal=spoken.principal)
+        return "There is nothing to bring back." if undone is None else f"Brought back: {_words_of(undone)}."
+
+    @work
+    def retry(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
+        yield from leave(store, spoken)
+        yield from take_part(store, spoken)
+        again = yield from store.moves.retry(spoken.received, spoken.principal, spoken.now)
+        if not again:
+            return _NOTHING_SAID
+        return f"Answering again: {quoted(again[0])}. /back returns to the answer before."
+
+    return [Performance(_UNDO, undo), Performance(_REDO, redo), Performance(_RETRY, retry)]
+
+
+def _turns(undone: Undone) -> int:
+    return len({entry.turn or entry.seq for entry in undone.entries if spoken_to_agent(entry)})
+
+
+def _words_of(undone: Undone) -> str:
+    said = [entry for entry in undone.entries if spoken_to_agent(entry)]
+    if not said:
+        return "what the agent had written"
+    whole = f"{counted(_turns(undone), 'message')} and what followed"
+    return f"{whole}, from {quoted(said[0].text)} on" if len(said) > 1 else f"{quoted(said[0].text)} and what followed"

@@ -1,0 +1,159 @@
+"""Conversations found again: by list, name and words, and only by those who may see them."""
+
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.layers import Layers
+from palaver.domain.scope import GroupScope, Scope
+from tests.commands.talk import talking
+from tests.engine.gateway import MovableClock
+
+SHARED = Layers(default=Scope(group=GroupScope.SHARED))
+PER_USER = Layers(default=Scope(group=GroupScope.PER_USER))
+ADMINS = (Grant(platform="fake", role=AccessRole.ADMIN),)
+
+
+async def test_sessions_lists_what_has_a_title_and_what_has_none(store_url: str) -> None:
+    clock = MovableClock()
+    async with talking(store_url, clock=clock) as alice:
+        assert "no conversations yet" in await alice.ask("/sessions")
+        await alice.say("before\nwork")
+        clock.later(minutes=5)
+        await alice.ask("/new Plans")
+        await alice.say("about plans")
+        first, second, end = (await alice.ask("/sessions")).splitlines()
+        assert first.startswith("1. Plans (2026-01-01 ")
+        assert first.endswith("UTC, here): “about plans”")
+        assert second.startswith("2. untitled (2026-01-01 ")
+        assert second.endswith("UTC): “before work”")
+        assert end == "/resume 1 goes on with the first of these."
+
+
+async def test_resume_lists_the_titled_ones_under_the_same_numbers(store_url: str) -> None:
+    async with talking(store_url) as alice:
+        await alice.ask("/new Plans")
+        await alice.say("about plans")
+        await alice.ask("/new")
+        await alice.say("something else")
+        listed = (await alice.ask("/resume")).splitlines()
+        assert [line.split(" (")[0] for line in listed] == ["2. Plans", "/resume 2 goes on with the first of these."]
+        assert "This is Plans again" in await alice.ask("/resume 2")
+
+
+@pytest.mark.parametrize("by", ["id", "prefix", "title", "number"])
+async def test_a_conversation_is_gone_on_with_on_another_chat(store_url: str, by: str) -> None:
+    async with talking(store_url) as alice:
+        await alice.ask("/new Plans")
+        await alice.say("about plans")
+        session = await alice.session()
+        names = {"id": session.id, "prefix": session.id[:24], "title": "Plans", "number": "1"}
+        other = alice.elsewhere()
+        assert "This is Plans again" in await other.ask(f"/resume {names[by]}")
+        await other.say("go on")
+        assert {"about plans", "go on"} <= set(await other.texts())
+        assert "was taken back" in await other.ask("/back")
+        assert (await alice.session()).id == session.id
+
+
+@pytest.mark.parametrize("text", ["/resume nonsense", "/resume 7", "/resume 99999999999999999999", "/resume ²"])
+async def test_what_is_not_there_is_said_to_be_not_there(store_url: str, text: str) -> None:
+    async with talking(store_url) as alice:
+        await alice.ask("/new Plans")
+        assert "there is no session" in await alice.ask(text)
+
+
+async def test_search_finds_words_with_where_and_when(store_url: str) -> None:
+    async with talking(store_url) as alice:
+        await alice.ask("/new Plans")
+        await alice.say("a trip to Rügen with 二字")
+        head, *lines = (await alice.ask("/search rugen")).splitlines()
+        assert head == "Found 2 times:"
+        assert all(line.startswith("Plans, 2026-01-01 ") for line in lines[:2])
+        assert "user: a trip to Rügen with 二字" in lines[1]
+        assert lines[2] == "/resume Plans goes on with the first of these."
+        assert "Found 2 times" in await alice.ask("/search 二")
+        assert await alice.ask("/search nothing") == "Nothing was found."
+        assert "at least one word" in await alice.ask("/search !?")
+        assert "needs a words" in await alice.ask("/search")
+        await alice.ask("/undo")
+        assert await alice.ask("/search rugen") == "Nothing was found."
+
+
+async def test_search_tells_when_there_is_more(store_url: str) -> None:
+    async with talking(store_url) as alice:
+        for number in range(6):
+            await alice.say(f"again {number}")
+        assert (await alice.ask("/search again")).startswith("The newest 10 that were found:")
+
+
+async def test_nobody_finds_what_others_have_said(store_url: str) -> None:
+    async with talking(store_url) as alice:
+        await alice.ask("/new Secret")
+        await alice.say("canary")
+        session = await alice.session()
+        bob = alice.beside("bob")
+        for text in ("/sessions", "/resume", "/search canary", "/resume 1", "/resume Secret", f"/resume {session.id}"):
+            told = await bob.ask(text)
+            assert "canary" not in told.replace(text, "")
+            assert "“" not in told
+        assert "role admin" in await bob.ask("/resume --all Secret")
+        assert "role admin" in await bob.ask("/sessions --all")
+
+
+async def test_an_admin_goes_on_from_anybodys_conversation_without_taking_it_away(store_url: str) -> None:
+    async with talking(store_url, grants=ADMINS) as alice:
+        await alice.ask("/new Plans")
+        await alice.say("about plans")
+        session = await alice.session()
+        admin = alice.beside("admin")
+        assert "no conversations" in await admin.ask("/sessions")
+        assert "Plans" in await admin.ask("/sessions --all")
+        assert "a branch of Plans" in await admin.ask("/resume Plans --all")
+        await admin.say("an admin was here")
+        assert (await alice.session()).id == session.id
+        assert await alice.ask("/search admin") == "Nothing was found."
+
+
+@pytest.mark.parametrize("scopes", [SHARED, PER_USER])
+async def test_in_a_group_nothing_private_is_read_out(store_url: str, scopes: Layers[Scope]) -> None:
+    async with talking(store_url, scopes=scopes, grants=ADMINS) as alice:
+        await alice.ask("/new Private")
+        await alice.say("canary")
+        private = await alice.session()
+        here = alice.within(alice.here.world.group("friends"))
+        await here.ask("/new Ours")
+        await here.say("in the group")
+        for text in ("/sessions", "/resume", "/search canary"):
+            told = await here.ask(text)
+            assert "Private" not in told
+            assert "canary" not in told.replace(text, "")
+        assert "Ours" in await here.ask("/sessions")
+        assert "in the group" in await here.ask("/search group")
+        for name in ("Private", private.id, private.id[:24]):
+            assert "there is no session" in await here.ask(f"/resume {name}")
+        assert "direct chat" in await here.ask("/resume --all Private")
+
+
+async def test_what_a_group_shares_stays_with_it(store_url: str) -> None:
+    async with talking(store_url, scopes=SHARED) as alice:
+        group = alice.here.world.group("friends")
+        here, bob = alice.within(group), alice.beside("bob", group)
+        await here.ask("/new Ours")
+        await here.say("one")
+        await bob.say("two")
+        ours = await here.session()
+        assert "which stays with the others" in await alice.ask("/resume Ours")
+        await alice.say("canary")
+        assert "two" in await alice.texts()
+        assert (await here.session()).id == ours.id
+        alone = bob.elsewhere()
+        assert await alone.ask("/search canary") == "Nothing was found."
+        assert "two" in await alone.ask("/search two")
+
+
+async def test_times_are_those_of_the_chat(store_url: str) -> None:
+    async with talking(store_url, zones=Layers(default=ZoneInfo("Asia/Tokyo"))) as alice:
+        await alice.say("hello")
+        assert "JST" in await alice.ask("/sessions")
