@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from palaver.domain.access import AccessRole, Grant
 from palaver.domain.layers import Layers
 from palaver.domain.reset import ResetMode, ResetPolicy
 from palaver.domain.source import Source
@@ -153,6 +154,26 @@ async def test_a_missing_home_channel_is_noted_at_first_contact_until_there_is_o
         await second.say(bob, "me too")
         await second.hears("me too")
         assert [words.NO_HOME_NOTE in noted(request) for request in agent.requests] == [True, False]
+
+
+async def test_who_may_set_the_home_channel_is_told_once_that_there_is_none(store_url: str) -> None:
+    grants = (
+        Grant(platform="fake", role=AccessRole.MEMBER),
+        Grant(platform="fake", user_id="p1", role=AccessRole.ADMIN),
+    )
+    async with running(store_url, grants=grants) as here:
+        admin, bob = here.world.person("ann"), here.world.person("bob")
+        first, second = here.world.dm(admin), here.world.dm(bob)
+        await first.say(admin, "hello")
+        await first.hears(words.NO_HOME)
+        for text in ("/new", "again"):
+            await first.say(admin, text)
+        await first.hears("You said: again")
+        await second.say(bob, "me too")
+        await second.hears("You said: me too")
+        await here.settled()
+        assert [message.text for message in first.shown].count(words.NO_HOME) == 1
+        assert words.NO_HOME not in [message.text for message in second.shown]
 
 
 async def test_somebody_new_in_a_conversation_that_exists_is_noted_too(tmp_path: Path) -> None:

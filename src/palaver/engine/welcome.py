@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from palaver.domain.source import Source
+from palaver.domain.access import AccessRole
+from palaver.domain.turn import Received
 from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.ports.store import Opened, Opening, Welcome
@@ -14,7 +15,8 @@ __all__ = ["Welcomes"]
 class Welcomes:
     on: Ground
 
-    def welcome(self, opened: Opened, source: Source) -> Welcome:
+    def welcome(self, opened: Opened, last: Received) -> Welcome:
+        source = last.inbound.source
         notes: list[str] = []
         notices: list[str] = []
         if opened.opening is Opening.RESET and opened.reason is not None:
@@ -26,6 +28,9 @@ class Welcomes:
             notes.append(words.FIRST_CONTACT_NOTE)
         if opened.lacks_home and self.on.replies.has_places(source):
             notes.append(words.NO_HOME_NOTE)
+            # Whoever may set it is told as well.
+            if (last.role or AccessRole.GUEST) >= AccessRole.ADMIN:
+                notices.append(words.NO_HOME)
         if not self.on.replies.reaches_people(source):
             notices = []
         outbound = tuple(message for text in notices for message in self.on.replies.to(source, text))

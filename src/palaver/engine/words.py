@@ -16,18 +16,32 @@ __all__ = [
     "GIVEN_UP",
     "LEFT_NOTE",
     "MAY_BE_DUPLICATE",
+    "NO_HOME",
     "NO_HOME_NOTE",
+    "PARTED",
+    "RECALLED",
+    "RETURNED",
+    "OVERFLOW",
     "PAIRED",
     "SORRY",
     "STOPPED_NOTE",
     "TOO_LONG",
     "TOO_LONG_NOTE",
     "approval_question",
+    "attach_question",
+    "attached",
     "busy_notice",
+    "handed_off",
+    "handing_off",
+    "handoff_note",
+    "handoff_opening",
+    "not_handed_off",
+    "compacted",
     "cap_error",
     "cap_notice",
     "cut_off_note",
     "gone_notice",
+    "not_compacted",
     "pairing_code",
     "reset_note",
     "reset_notice",
@@ -37,6 +51,10 @@ __all__ = [
 SORRY = "Something went wrong while answering. Please try again."
 CUT = "(The answer is too long for this chat and ends here; the whole of it stands in the transcript.)"
 TOO_LONG = "The answer took too long and was stopped. Please try again."
+OVERFLOW = (
+    "This conversation has become too long to be answered, and it could not be summarised. "
+    "/new starts a fresh one; /back returns to this one."
+)
 GIVEN_UP = (
     "Your last message could not be answered: the gateway was restarted several times or too long ago. "
     "The conversation starts fresh; /back returns to it."
@@ -49,6 +67,10 @@ CAPPED_NOTE = "the message above was not answered: there was no room left under 
 APPROVED_NOTE = "the user has allowed the call you asked about"
 DENIED_NOTE = "the user has not allowed the call you asked about; do without it"
 LEFT_NOTE = "the user left without answering what you asked; nothing was allowed"
+NO_HOME = (
+    "No home channel is set for this platform yet: what goes to it without further address has nowhere to go. "
+    "Say /sethome in the chat that shall be it."
+)
 NO_HOME_NOTE = (
     "no home channel is set for this platform, so output without further address has nowhere to go; "
     "an admin can say /sethome in the chat that shall be it"
@@ -89,21 +111,26 @@ def cut_off_note(attempt: int) -> str:
 def busy_notice(mode: BusyMode) -> str:
     match mode:
         case BusyMode.QUEUE:
-            return "Still answering; your message waits its turn."
+            return "Still at work; your message waits its turn."
         case BusyMode.COLLECT:
-            return "Still answering; what you write meanwhile is answered together."
+            return "Still at work; what you write meanwhile is answered together."
         case BusyMode.INTERRUPT:
-            return "Stopping the answer to read your message."
+            return "Stopping to read your message."
         case BusyMode.STEER:
             return "Still at work; your message is passed on if there is another step, else it is answered next."
 
 
-def pairing_code(code: str) -> str:
-    return (
-        f"I do not know you yet. Your code is {code}: tell it to the owner of this gateway, who lets you in with "
-        f"palaver pair approve {code}\nIt is good for one hour, and only the newest one counts. What you write until "
-        "then waits with it."
-    )
+def compacted(entries: int) -> str:
+    return f"Summarised {entries} earlier messages; they stay in the transcript, and /back takes the summary back."
+
+
+def not_compacted(why: str) -> str:
+    return f"Nothing was summarised: {why}."
+
+
+def went_back(hidden: int) -> str:
+    counted = "it" if hidden == 1 else f"it and the {hidden - 1} entries after it"
+    return f"You deleted a message, so {counted} left this conversation. /back returns them."
 
 
 def gone_notice(place: str) -> str:
@@ -143,6 +170,51 @@ def _again(reached: Reached, zone: ZoneInfo) -> str:
     return f"Your message is kept, unanswered; there is room again from {free:%H:%M} on {free:%d %B} ({zone.key})."
 
 
-def went_back(hidden: int) -> str:
-    counted = "it" if hidden == 1 else f"it and the {hidden - 1} entries after it"
-    return f"You deleted a message, so {counted} left this conversation. /back returns them."
+def pairing_code(code: str) -> str:
+    return (
+        f"I do not know you yet. Your code is {code}: tell it to the owner of this gateway, who lets you in with "
+        f"palaver pair approve {code}\nIt is good for one hour, and only the newest one counts. What you write until "
+        "then waits with it."
+    )
+
+
+RECALLED = "The conversation that came here was taken back to where it came from."
+RETURNED = "The conversation that was handed off is back here; if another one goes on by now, /resume lists it."
+PARTED = "The conversation that this place was attached to is left for another; here you have your own again."
+
+
+def attach_question(name: str, *, place_is_shared: bool) -> str:
+    """Asked before a conversation is opened to a whole chat."""
+    people = "takes part in it and can read all of it, from its beginning" if place_is_shared else "reads along"
+    return f"Attached to {name}, everybody in this chat {people}. Nothing is done yet; with --yes at its end it is."
+
+
+def attached(name: str, *, reads_along: bool, has_others: bool) -> str:
+    others = " Others take part in it and can read what is said here." if has_others else ""
+    readers = " Everybody in this chat reads along." if reads_along else ""
+    return f"What is said here goes to {name} from now on.{others}{readers} /detach ends that."
+
+
+def handing_off(platform: str, *, reads_along: bool) -> str:
+    readers = " Everybody who writes there can read it from its beginning." if reads_along else ""
+    return f"On its way to the home channel of {platform}.{readers} Here you start fresh; /back brings it back."
+
+
+def handoff_opening(name: str, platform: str) -> str:
+    return (
+        f"{name} goes on here, handed over from {platform}. Whoever answers takes part in it and can read it from its "
+        "beginning; /back sends it back."
+    )
+
+
+def handoff_note(old: str, new: str) -> str:
+    return f"the user has moved this conversation from {old} to {new}"
+
+
+def handed_off(platform: str) -> str:
+    return f"The conversation goes on in the home channel of {platform}. /back brings it back here."
+
+
+def not_handed_off(platform: str, *, is_here: bool) -> str:
+    where = "it goes on here" if is_here else "/back returns to it"
+    return f"The conversation could not be handed off to {platform}; {where}."

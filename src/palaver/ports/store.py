@@ -108,7 +108,7 @@ class Opened:
     """The same, where it had not ended by itself earlier."""
     before_had_words: bool = False
     is_first_contact: bool = False
-    """Whoever speaks never took part in a session before."""
+    """Whoever speaks never took part in a session of the profile before."""
     lacks_home: bool = False
     """Nobody has said yet where output for the platform goes; looked up at a first contact."""
 
@@ -161,7 +161,8 @@ class Status:
 
 Choose = Callable[[Sequence[Received]], Choice]
 """Given what waits in a conversation, the first in front: how much of it becomes a turn. May be asked again."""
-Greet = Callable[[Opened, Source], Welcome]
+Greet = Callable[[Opened, Received], Welcome]
+"""Given the message that is answered last."""
 
 
 class OperationKind(StrEnum):
@@ -170,6 +171,8 @@ class OperationKind(StrEnum):
     UNDO = "undo"
     COMPACTION = "compaction"
     BRANCH = "branch"
+    ATTACH = "attach"
+    HANDOFF = "handoff"
     REVISION = "revision"
 
 

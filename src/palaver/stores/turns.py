@@ -10,16 +10,16 @@ from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason, TurnState, advance
 from palaver.domain.reset import extends_idle_time
 from palaver.domain.session import Session, identity_of
-from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Role, Sender
 from palaver.domain.turn import Outbound, Received, Turn, Usage
-from palaver.ports.store import INBOX, Begun, Choose, Greet, Held, Opened, ResetRules, Welcome
+from palaver.ports.store import INBOX, TURNS, Begun, Choose, Greet, Held, Opened, ResetRules, Welcome
 from palaver.ports.work import Lock, Notify, Row, Steps, Work, work
 from palaver.stores import outbox, usage
 from palaver.stores.inbox import OPEN_TURN, put_into_turn, waiting
+from palaver.stores.people import person_of
 from palaver.stores.places import home
 from palaver.stores.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
-from palaver.stores.sessions import end, join, open_session
+from palaver.stores.sessions import end, join, open_by_key, open_session
 from palaver.stores.transcript import SEQS, append
 from palaver.stores.visibility import get
 
@@ -28,7 +28,9 @@ __all__ = [
     "begin",
     "extend",
     "halt",
+    "meet",
     "messages",
+    "occupy",
     "reclaim",
     "resume",
     "session_of",
@@ -45,7 +47,7 @@ def _first(waiting: Sequence[Received]) -> Choice:
     return Choice(take=min(1, len(waiting)))
 
 
-def _silently(_opened: Opened, _source: Source) -> Welcome:
+def _silently(_opened: Opened, _last: Received) -> Welcome:
     return Welcome()
 
 
@@ -86,6 +88,7 @@ def _begin(
     human = any(each.inbound.keeps_awake for each in messages)
     opened = yield from open_session(key, source, now, rules(source), human=human)
     if opened.is_first_contact:
+        yield from meet(messages[-1])
         opened = replace(opened, lacks_home=(yield from home(key.profile, source.platform)) is None)
     rows = yield (
         "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"
@@ -105,19 +108,49 @@ def _begin(
         started=now,
     )
     yield from put_into_turn(turn.number, messages)
-    said = welcome(opened, source)
+    said = welcome(opened, messages[-1])
     notes = [Entry(seq=0, role=Role.NOTE, at=now, text=note) for note in said.notes]
     yield from write_messages(turn, messages, notes)
     yield from outbox.owe_all(said.notices, f"welcome:{opened.session.id}", now)
     return Begun(turn=turn, opened=opened, messages=tuple(messages))
 
 
+@work
+def occupy(key: SessionKey, now: datetime, received: Received | None = None) -> Steps[int | None]:
+    """A turn that answers nobody, or a command: for whoever takes it up. Meanwhile nothing else begins there.
+
+    None where no session is open, or a turn is.
+    """
+    yield Lock(key.text)
+    session = yield from open_by_key(key)
+    busy = yield f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN}", (key.text,)
+    if session is None or busy:
+        return None
+    rows = yield (
+        "INSERT INTO turns (key, session_no, state, attempt, fence, worker, lease_until, started, halted, identity)"
+        " VALUES (?, ?, 'interrupted', 0, 0, 'nobody', ?, ?, ?, ?) RETURNING no",
+        (key.text, session.number, *(micros(now),) * 3, received and identity_of(received.inbound.source)),
+    )
+    if received:
+        yield from put_into_turn(rows[0][0], [received])
+    yield Notify(TURNS)
+    return rows[0][0]
+
+
 def write_messages(turn: Turn, messages: Sequence[Received], notes: Sequence[Entry] = ()) -> Steps[int]:
     """What people said, as entries of the turn. Whoever speaks in a session may read it."""
-    for source in {identity_of(each.inbound.source): each.inbound.source for each in messages[:-1]}.values():
-        yield from join(turn.session_number, source)
+    for each in {identity_of(each.inbound.source): each for each in messages[:-1]}.values():
+        if (yield from join(turn.session_number, each.inbound.source)):
+            yield from meet(each)
     entries = [*notes, *map(_entry, messages)]
     return (yield from _write(turn, [prepare(entry, turn.number) for entry in entries]))
+
+
+def meet(received: Received) -> Steps[None]:
+    """At first contact somebody becomes a person, under the name they go by."""
+    identity, name = identity_of(received.inbound.source), received.inbound.labels.user
+    if identity:
+        yield from person_of(identity, received.received, name=name and name.stored())
 
 
 def _entry(received: Received) -> Entry:
@@ -285,7 +318,7 @@ def reclaim(
     limit: int = 100,
     besides: Collection[SessionKey] = (),
 ) -> Steps[list[Turn]]:
-    """Take over turns that were interrupted, and running ones whose owner is gone, besides where one is at work.
+    """Take over turns that were interrupted, and running ones whose owner is gone, besides those at work here.
 
     That is when the lease ran out or, for the only gateway, when anybody else owns it. Such a turn was cut off when its
     owner last showed a sign of life, which is not later than the end of the lease.
@@ -294,7 +327,7 @@ def reclaim(
         f"{_TAKE}, halted = CASE WHEN state = 'running' THEN CASE WHEN lease_until < ? THEN lease_until ELSE ? END"
         " ELSE halted END WHERE no IN ("
         f" SELECT no FROM turns WHERE state IN {OPEN_TURN} AND (state = 'interrupted' OR (state = 'running'"
-        f"  AND (lease_until < ? OR (? = 1 AND worker <> ?)))) AND key NOT IN ({', '.join('?' * (1 + len(besides)))})"
+        f"  AND (lease_until < ? OR (? = 1 AND worker <> ?)) AND key NOT IN ({', '.join('?' * (1 + len(besides)))})))"
         "  ORDER BY +no LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING no",
         (
             *(worker, micros(now + lease)),
