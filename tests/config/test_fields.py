@@ -126,6 +126,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "grants",
         "caps",
         "acknowledges",
+        "titles",
     }
     assert {option.name for option in fields(Options)} == set_by_the_rest | set(limits.LimitChoice.model_fields)
 

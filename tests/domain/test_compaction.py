@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.domain.compaction import CompactionTrigger, check_gain, plan_compaction
+from palaver.domain.compaction import CompactionTrigger, check_gain, estimate_tokens, plan_compaction
 from palaver.domain.errors import NothingToCompact
 from palaver.domain.transcript import Entry, Role, ToolCall
 
@@ -134,7 +134,26 @@ def test_a_summary_as_long_as_what_it_replaces_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "messages", "due"), [(849, 10, False), (850, 10, True), (0, 400, True), (0, 399, False)]
+    ("messages", "tokens", "due"), [(10, 84, False), (10, 85, True), (400, 1, True), (399, 2, False)]
 )
-def test_due_near_the_context_or_at_a_count(tokens: int, messages: int, due: bool) -> None:
-    assert CompactionTrigger().is_due(tokens=tokens, context_window=1000, messages=messages) is due
+def test_due_near_the_context_or_at_a_count(messages: int, tokens: int, due: bool) -> None:
+    log = [entry(number, Role.USER, tokens=tokens) for number in range(messages)]
+    assert CompactionTrigger().is_due(log, 1000) is due
+
+
+def test_a_script_that_takes_more_bytes_weighs_more() -> None:
+    plain, chinese = entry(0, Role.USER, "word" * 100), entry(1, Role.USER, "\u6c49\u5b57\u6c49\u5b57" * 100)
+    assert estimate_tokens(plain) == 101
+    assert estimate_tokens(chinese) == 301
+
+
+def test_what_the_agent_thought_and_called_weighs_too() -> None:
+    thought = entry(
+        0, Role.ASSISTANT, "", reasoning="word" * 10, calls=(ToolCall(id="a", name="look", arguments="{}" * 8),)
+    )
+    assert estimate_tokens(thought) == 16
+
+
+def test_an_empty_summary_is_refused() -> None:
+    with pytest.raises(NothingToCompact, match="would be empty"):
+        check_gain(plan_compaction(chat(5)), entry(10, Role.SUMMARY, " \n"))

@@ -6,10 +6,24 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
 from palaver.domain.marks import CLOSE, OPEN
+from palaver.domain.session import ModelOverride
 from palaver.domain.transcript import Role, ToolCall
-from palaver.ports.agent import Event, Final, Request, TextDelta, ToolCalled, ToolReturned
+from palaver.domain.turn import Usage
+from palaver.ports.agent import (
+    Event,
+    Failure,
+    FailureKind,
+    Final,
+    Gist,
+    Passage,
+    Request,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+    UsageReport,
+)
 
-__all__ = ["Scripted", "Slow", "heard", "noted"]
+__all__ = ["Condensing", "Scripted", "Slow", "heard", "noted"]
 
 
 def heard(request: Request) -> str:
@@ -71,3 +85,33 @@ class Slow:
             yield ToolReturned(call=f"c{request.turn}", text="seen")
             self.meanwhile += await request.meanwhile()
         yield Final(text=f"answer to: {heard(request)}")
+
+
+@dataclass
+class Condensing:
+    """Answers everything, and can say it in fewer words: as the test has written it down, once it may go on."""
+
+    gist: Callable[[Passage], str] = lambda passage: f"SUMMARY of {len(passage.messages)}"
+    window: int | None = None
+    too_long: bool = False
+    """It finds every conversation too long to be answered."""
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    requests: list[Request] = field(default_factory=list[Request])
+    passages: list[Passage] = field(default_factory=list[Passage])
+
+    async def answer(self, request: Request) -> AsyncGenerator[Event]:
+        self.requests.append(request)
+        if self.too_long:
+            yield Failure(kind=FailureKind.OVERFLOW, detail="too long")
+        else:
+            yield UsageReport(Usage(input_tokens=1, output_tokens=1))
+            last = heard(request).rpartition("\n\n")[2]  # a summary stands before it
+            yield Final(text=f"answer to: {last}")
+
+    def context_window(self, override: ModelOverride | None) -> int | None:  # noqa: ARG002
+        return self.window
+
+    async def summarise(self, passage: Passage) -> Gist:
+        self.passages.append(passage)
+        await self.go.wait()
+        return Gist(text=self.gist(passage), usage=Usage(model="m", input_tokens=1000, output_tokens=100))

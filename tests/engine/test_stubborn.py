@@ -45,7 +45,7 @@ class Stubborn:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palaver.engine.turns._LET_GO", 0.1)
+    monkeypatch.setattr("palaver.engine.running._LET_GO", 0.1)
     monkeypatch.setattr("palaver.engine.answering._CLOSE_LIMIT", 0.1)
 
 

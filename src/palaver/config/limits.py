@@ -42,6 +42,24 @@ class LimitChoice(Part):
     drain_limit: Duration = Field(
         default=_USUAL.drain_limit, ge=_NONE, le=_DAY, description="How long turns may go on when the gateway stops."
     )
+    context_window: int = Field(
+        default=_USUAL.context_window,
+        ge=1_000,
+        le=100_000_000,
+        description="How many tokens a model takes whose agent does not say so.",
+    )
+    context_percent: int = Field(
+        default=_USUAL.context_percent,
+        ge=10,
+        le=100,
+        description="How full the model's context may be before the conversation is summarised.",
+    )
+    message_limit: int = Field(
+        default=_USUAL.message_limit,
+        ge=10,
+        le=1_000_000,
+        description="How many entries an agent is shown before the conversation is summarised.",
+    )
     concurrent_sends: int = Field(
         default=_USUAL.concurrent_sends, ge=1, le=10_000, description="How many sends run at once."
     )

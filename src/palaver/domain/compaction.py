@@ -9,15 +9,22 @@ from palaver.domain.view import visible
 
 __all__ = ["CompactionPlan", "CompactionTrigger", "check_gain", "estimate_tokens", "plan_compaction"]
 
-_CHARACTERS_PER_TOKEN = 4
+_BYTES_PER_TOKEN = 4
 
 
 def estimate_tokens(entry: Entry) -> int:
     """What the entry weighs in a prompt: the provider's count where there is one."""
     if entry.tokens:
         return entry.tokens
-    arguments = sum(len(call.name) + len(call.arguments) for call in entry.calls)
-    return 1 + (len(entry.text) + arguments) // _CHARACTERS_PER_TOKEN
+    size = _size(entry.text) + (_size(entry.reasoning) if entry.reasoning else 0)
+    for call in entry.calls:
+        size += len(call.name) + _size(call.arguments)
+    return 1 + size // _BYTES_PER_TOKEN
+
+
+def _size(text: str) -> int:
+    """In bytes: scripts that take more of them take more tokens, too."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,8 +32,11 @@ class CompactionTrigger:
     context_share: float = 0.85
     message_limit: int = 400
 
-    def is_due(self, *, tokens: int, context_window: int, messages: int) -> bool:
-        return tokens >= self.context_share * context_window or messages >= self.message_limit
+    def is_due(self, entries: Sequence[Entry], context_window: int) -> bool:
+        """Whether the model was shown too much of a conversation: too many tokens or too many entries."""
+        if len(entries) >= self.message_limit:
+            return True
+        return sum(map(estimate_tokens, entries)) >= self.context_share * context_window
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,13 +58,15 @@ def plan_compaction(entries: Iterable[Entry], *, keep_exchanges: int = 2) -> Com
     shown = visible(entries)
     cut = _parting_no_call(shown, _start_of_recent(shown, keep_exchanges))
     covered = tuple(shown[:cut])
-    if all(entry.role is Role.SUMMARY for entry in covered):
+    if all(entry.role in {Role.SUMMARY, Role.NOTE} for entry in covered):
         raise NothingToCompact("there is nothing to summarise before the most recent exchanges")
     return CompactionPlan(covered=covered)
 
 
 def check_gain(plan: CompactionPlan, summary: Entry) -> None:
-    """Refuse a summary that weighs as much as what it replaces."""
+    """Refuse a summary that says nothing, or weighs as much as what it replaces."""
+    if not summary.text.strip():
+        raise NothingToCompact("the summary would be empty")
     before, after = plan.tokens, estimate_tokens(summary)
     if after >= before:
         raise NothingToCompact(f"the summary would take {after} tokens in the place of {before}")

@@ -23,6 +23,12 @@ __all__ = ["Closing"]
 
 log = logging.getLogger(__name__)
 
+_FAILURES = {
+    FailureKind.STUCK: (words.TOO_LONG_NOTE, words.TOO_LONG),
+    FailureKind.OVERFLOW: (words.FAILED_NOTE, words.OVERFLOW),
+}
+"""What the agent is told and what the chat is told, where it is not what is always said."""
+
 
 @dataclass(frozen=True, slots=True)
 class Closing:
@@ -32,7 +38,8 @@ class Closing:
         match outcome:
             case Final():
                 entry = self._entry(Role.ASSISTANT, outcome.text, reasoning=outcome.reasoning, blob=outcome.blob)
-                await self.settle(running, [entry], self._reply(running, outcome.text))
+                await self.settle(running, [entry], self.reply(running, outcome.text))
+                running.answer = outcome
             case Failure():
                 await self._fail(running, outcome)
             case ApprovalNeeded():
@@ -40,19 +47,17 @@ class Closing:
 
     async def _fail(self, running: Running, failure: Failure) -> None:
         """The chat gets a safe sentence, the log the kind; the detail, which may quote, stays in the store."""
-        stuck = failure.kind is FailureKind.STUCK
+        note, sorry = _FAILURES.get(failure.kind, (words.FAILED_NOTE, words.SORRY))
         log.error("turn failed: %s", failure.kind.value, extra={"action": "turn.failed", "turn": running.turn.number})
-        note = self.note(words.TOO_LONG_NOTE if stuck else words.FAILED_NOTE)
-        reply = self._reply(running, words.TOO_LONG if stuck else words.SORRY)
-        await self.settle(running, [note], reply, failure=failure)
+        await self.settle(running, [self.note(note)], self.reply(running, sorry), failure=failure)
 
     async def _park(self, running: Running, needed: ApprovalNeeded) -> None:
         turns, turn, now = self.on.store.turns, running.turn, self.on.clock.now()
         call = Entry(seq=0, role=Role.ASSISTANT, at=now, calls=(needed.call,))
-        question = self._reply(running, words.approval_question(needed.question))
+        question = self.reply(running, words.approval_question(needed.question))
         await self.on.surely(turns.append_to_turn(turn, [call]))
         halt = turns.halt(turn, TurnState.PARKED, now, asked=needed.call.id, notices=question)
-        await self._end(turn, halt, TurnState.PARKED)
+        await self.end(turn, halt, TurnState.PARKED)
         log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 
     async def cut_short(self, running: Running, why: Stop) -> None:
@@ -66,13 +71,13 @@ class Closing:
             said = running.answering.said if running.answering else ""
             entries = [self._entry(Role.ASSISTANT, said)] if said.strip() else []
             shown = running.draft.text if running.draft and running.draft.receipt else ""
-            reply = self._reply(running, f"{said or shown} …") if shown else []
+            reply = self.reply(running, f"{said or shown} …") if shown else []
             await self.settle(running, [*entries, self.note(words.STOPPED_NOTE)], reply)
 
-    async def give_up(self, turn: Turn, source: Source | None) -> None:
+    async def give_up(self, turn: Turn, source: Source) -> None:
         """Whatever is the matter with the turn, it ends here: if it cannot be told to the people, then untold."""
         try:
-            await self._suspend(turn, self.on.replies.to(source, words.GIVEN_UP) if source else [])
+            await self._suspend(turn, self.on.replies.to(source, words.GIVEN_UP))
         except (StaleFence, StoreUnavailable):
             raise
         except PalaverError as error:
@@ -86,7 +91,7 @@ class Closing:
     async def _suspend(self, turn: Turn, notices: Sequence[Outbound]) -> None:
         now, error = self.on.clock.now(), "cut off, and not taken up again"
         settle = self.on.store.turns.settle(turn, [], notices, now, error=error, ends=EndReason.SUSPENDED)
-        await self._end(turn, settle, TurnState.FAILED)
+        await self.end(turn, settle, TurnState.FAILED)
 
     async def settle(
         self,
@@ -96,13 +101,12 @@ class Closing:
         *,
         failure: Failure | None = None,
     ) -> None:
-        usage = running.answering.usage if running.answering else None
         error = failure.detail if failure else None
         settle = self.on.store.turns.settle(
-            running.turn, entries, replies, self.on.clock.now(), usage=usage, error=error
+            running.turn, entries, replies, self.on.clock.now(), usage=running.usage, error=error
         )
         with self.on.meter.step("settle"):
-            await self._end(running.turn, settle, TurnState.FAILED if failure else TurnState.DONE)
+            await self.end(running.turn, settle, TurnState.FAILED if failure else TurnState.DONE)
         log.info(
             "turn settled", extra={"action": "turn.settled", "turn": running.turn.number, "failed": failure is not None}
         )
@@ -112,7 +116,7 @@ class Closing:
         else:
             self.tell(Kind.TURN_FINISHED, running.turn)
 
-    async def _end(self, turn: Turn, step: Work[object], state: TurnState) -> None:
+    async def end(self, turn: Turn, step: Work[object], state: TurnState) -> None:
         """The last that is written under a fence: if it is in that state then, it was done, though nobody heard so."""
         store = self.on.store
         try:
@@ -121,7 +125,7 @@ class Closing:
             if await through_outages(lambda: store.read(store.turns.state_of(turn))) is not state:
                 raise
 
-    def _reply(self, running: Running, text: str) -> list[Outbound]:
+    def reply(self, running: Running, text: str) -> list[Outbound]:
         return self.on.replies.to(
             running.source, text, draft=(running.draft and running.draft.receipt) or running.turn.draft
         )

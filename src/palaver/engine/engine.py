@@ -123,6 +123,7 @@ class Engine:
                     group.create_task(unending(self._upkeep.settle_in), name="settling in")
         finally:
             self._lanes.abandon()
+            self._runner.abandon()
             self._deliveries.abandon()
             self._on.happenings.abandon()
 

@@ -50,6 +50,14 @@ class Options:
     agent_tries: int = 3
     """How often an agent is asked in one attempt while its failures look transient."""
     drain_limit: timedelta = timedelta(seconds=30)
+    context_window: int = 128_000
+    """How many tokens a model takes whose agent does not say so."""
+    context_percent: int = 85
+    """How full the model's context may be before a conversation is summarised."""
+    message_limit: int = 400
+    """How many entries of a conversation are shown to the agent before it is summarised."""
+    titles: bool = True
+    """Conversations without a title are given one by their agent."""
 
     # Sends
     concurrent_sends: int = 32

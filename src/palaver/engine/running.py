@@ -1,17 +1,32 @@
 """A turn that this process works on, and how to stop it."""
 
+import asyncio
+import logging
 from asyncio import Future
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
+from functools import partial
+from typing import Any, TypeVar
 
 from palaver.domain.source import Source
-from palaver.domain.turn import Received, Turn
+from palaver.domain.turn import Received, Turn, Usage
 from palaver.engine.answering import Answering
 from palaver.engine.drafts import Draft
 from palaver.engine.scene import Scene
+from palaver.engine.traces import log_if_broken
+from palaver.ports.agent import Final
+from palaver.ports.meter import Meter
 
-__all__ = ["Running", "Stop"]
+__all__ = ["Running", "Stop", "Wish"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_LET_GO = 5.0
+"""For how many seconds an agent is waited for that was told to stop."""
 
 
 class Stop(StrEnum):
@@ -23,6 +38,15 @@ class Stop(StrEnum):
     LOST = "another worker has taken it over"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """That a conversation be summarised."""
+
+    focus: str = ""
+    is_asked: bool = False
+    """Somebody waits for a word about it."""
+
+
 @dataclass(kw_only=True)
 class Running:
     """A turn that this process works on, and how to stop it."""
@@ -32,8 +56,14 @@ class Running:
     stop: Future[Stop]
     scene: Scene | None = None
     """What the agent is to be shown, if that is known already."""
+    shown: Scene | None = None
+    """What it was shown last."""
     draft: Draft | None = None
     answering: Answering | None = None
+    answer: Final | None = None
+    """What was answered, once that is safe."""
+    spent: Usage = field(default_factory=Usage)
+    """On summaries; what answering takes is counted there."""
     is_over: bool = False
     """Nothing that the agent still says is heard."""
 
@@ -42,6 +72,36 @@ class Running:
         """Where the answer goes: to whoever spoke last."""
         return self.messages[-1].inbound.source
 
+    @property
+    def usage(self) -> Usage:
+        return self.spent.plus(self.answering.usage) if self.answering else self.spent
+
     def end(self, why: Stop) -> None:
         if not self.stop.done():
             self.stop.set_result(why)
+
+    async def until_over(self, work: Coroutine[Any, Any, T], limit: timedelta, meter: Meter) -> T | Stop | None:
+        """What comes of the work; else why it was stopped, or None where it took too long."""
+        task = asyncio.create_task(work)
+        try:
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait({task, self.stop}, timeout=limit.total_seconds(), return_when=first)
+        finally:
+            is_done = task.done()
+            await self._let_go(task, meter)
+        if is_done:
+            return task.result()
+        return self.stop.result() if self.stop.done() else None
+
+    async def _let_go(self, task: "asyncio.Task[Any]", meter: Meter) -> None:
+        """Whether the agent heeds it or not, its turn is over: what it still says is not heard."""
+        self.is_over = True
+        if task.done():
+            return
+        told = {"action": "agent.left", "turn": self.turn.number}
+        task.cancel()
+        task.add_done_callback(partial(log_if_broken, log, "the agent broke while it was stopped", told))
+        await asyncio.wait({task}, timeout=_LET_GO)
+        if not task.done():
+            meter.count("agents_left")
+            log.error("the agent does not stop; it is left to itself", extra=told)

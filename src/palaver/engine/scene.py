@@ -7,12 +7,12 @@ from palaver.domain.naming import Naming
 from palaver.domain.platform import Platform
 from palaver.domain.prompt import HomeChannel, Situation, context_section
 from palaver.domain.pseudonym import Pseudonyms
-from palaver.domain.session import ModelOverride
+from palaver.domain.session import Session
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Received, Turn
-from palaver.domain.view import view
-from palaver.ports.agent import Request, nothing_meanwhile
+from palaver.domain.view import Message, view
+from palaver.ports.agent import Passage, Request, nothing_meanwhile
 from palaver.ports.repositories import Store
 from palaver.ports.store import Begun, Held
 from palaver.ports.work import Steps, Work, work
@@ -24,7 +24,8 @@ __all__ = ["Scene", "Scenes"]
 class Scene:
     entries: Sequence[Entry]
     homes: Sequence[Source]
-    override: ModelOverride | None
+    session: Session
+    """As it was before the turn."""
     last: Received
     approvals: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
@@ -48,17 +49,25 @@ class Scenes:
         self, turn: Turn, scene: Scene, meanwhile: Callable[[], Awaitable[tuple[str, ...]]] | None = None
     ) -> Request:
         platform = self._platform(scene.last.inbound.source)
-        naming = Naming(platform=platform, pseudonyms=self.pseudonyms)
         return Request(
             session=turn.session,
             turn=turn.number,
             attempt=turn.attempt,
             section=context_section(self._situation(turn, scene, platform), self.pseudonyms),
-            messages=view(scene.entries, naming, shared=turn.key.shared),
-            override=scene.override,
+            messages=self._view(turn, scene, scene.entries),
+            override=scene.session.override,
             approvals=scene.approvals,
             meanwhile=meanwhile or nothing_meanwhile,
         )
+
+    def passage(self, turn: Turn, scene: Scene, entries: Sequence[Entry], focus: str = "") -> Passage:
+        """A part of what the agent is shown, to be put into fewer words."""
+        messages = self._view(turn, scene, entries)
+        return Passage(session=turn.session, messages=messages, override=scene.session.override, focus=focus)
+
+    def _view(self, turn: Turn, scene: Scene, entries: Sequence[Entry]) -> tuple[Message, ...]:
+        naming = Naming(platform=self._platform(scene.last.inbound.source), pseudonyms=self.pseudonyms)
+        return view(entries, naming, shared=turn.key.shared)
 
     def _situation(self, turn: Turn, scene: Scene, platform: Platform) -> Situation:
         inbound = scene.last.inbound
@@ -82,18 +91,17 @@ def _enter(store: Store, begin: Work[Begun | Held | None]) -> Steps[tuple[Begun 
     begun = yield from begin
     if not isinstance(begun, Begun):
         return begun, None
-    override = begun.opened.session.override
-    return begun, (yield from _scene(store, begun.turn, begun.messages[-1], override))
+    return begun, (yield from _scene(store, begun.turn, begun.messages[-1], begun.opened.session))
 
 
 @work
 def _look(store: Store, turn: Turn, last: Received) -> Steps[Scene]:
     session = yield from store.turns.session_of(turn)
-    scene = yield from _scene(store, turn, last, session.override)
+    scene = yield from _scene(store, turn, last, session)
     return replace(scene, approvals=(yield from store.steering.approvals(turn)))
 
 
-def _scene(store: Store, turn: Turn, last: Received, override: ModelOverride | None) -> Steps[Scene]:
+def _scene(store: Store, turn: Turn, last: Received, session: Session) -> Steps[Scene]:
     entries = yield from store.transcripts.load(turn)
     homes = yield from store.places.homes(turn.key.profile)
-    return Scene(entries=entries, homes=homes, override=override, last=last)
+    return Scene(entries=entries, homes=homes, session=session, last=last)

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -17,13 +18,15 @@ from palaver.engine import words
 from palaver.engine.answering import Answering, Outcome
 from palaver.engine.caps import Capping
 from palaver.engine.closing import Closing
+from palaver.engine.compacting import Compacting
 from palaver.engine.drafts import Draft
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
 from palaver.engine.presence import show_typing
-from palaver.engine.running import Running, Stop
+from palaver.engine.running import Running, Stop, Wish
 from palaver.engine.scene import Scene, Scenes
-from palaver.engine.traces import log_broken, log_if_broken
+from palaver.engine.titles import Titles
+from palaver.engine.traces import log_broken
 from palaver.engine.waiting import through_outages
 from palaver.engine.welcome import Welcomes
 from palaver.ports.agent import Failure, FailureKind
@@ -36,8 +39,6 @@ __all__ = ["TurnRunner"]
 log = logging.getLogger(__name__)
 
 _ALMOST_FULL = 0.95
-_LET_GO = 5.0
-"""For how many seconds an agent is waited for that was told to stop."""
 _LOOK_AGAIN = 1.0
 
 
@@ -48,7 +49,14 @@ class TurnRunner:
     welcomes: Welcomes
     obedience: Obedience
     closing: Closing
+    compacting: Compacting = field(init=False)
+    titles: Titles = field(init=False)
     _running: dict[int, Running] = field(default_factory=dict[int, Running])
+    _drains: bool = False
+
+    def __post_init__(self) -> None:
+        self.compacting = Compacting(on=self.on, scenes=self.scenes, obedience=self.obedience, closing=self.closing)
+        self.titles = Titles(on=self.on, scenes=self.scenes)
 
     # Begin
 
@@ -80,13 +88,19 @@ class TurnRunner:
             turns = self.on.store.turns
             messages = await through_outages(lambda: self.on.store.read(turns.messages(turn)))
             try:
-                if messages and takes_up and self._is_worth_it(turn):
+                is_worth_it = bool(messages) and takes_up and self._is_worth_it(turn)
+                wish = self.compacting.wish(messages)
+                if wish and is_worth_it:
+                    await self._compact(turn, messages, signal, wish)
+                elif wish:
+                    await self.compacting.give_up(turn, messages)
+                elif is_worth_it:
                     if turn.attempt > 1:  # else it was not cut off: it asked, and was answered
                         note = self.closing.note(words.cut_off_note(turn.attempt))
                         await self.on.surely(turns.append_to_turn(turn, [note]))
                     await self._see_through(turn, messages, signal)
                 else:
-                    await self.closing.give_up(turn, messages[-1].inbound.source if messages else None)
+                    await self.closing.give_up(turn, messages[-1].inbound.source)
             except StaleFence:
                 self.closing.lost(turn)
 
@@ -140,15 +154,30 @@ class TurnRunner:
     async def _see_through(
         self, turn: Turn, messages: Sequence[Received], signal: asyncio.Event, scene: Scene | None = None
     ) -> None:
-        stop = asyncio.get_running_loop().create_future()
-        running = Running(turn=turn, messages=messages, stop=stop, scene=scene)
-        self._running[turn.number] = running
-        watch = asyncio.create_task(self._watch(running, signal))
+        """A turn to its end, and then what is due after it."""
         log.info("turn began", extra={"action": "turn.began", "turn": turn.number, "key": turn.key.text})
         self.closing.tell(Kind.TURN_STARTED, turn)
+        with self._at_work(turn, messages, signal) as running, self.on.meter.step("turn"):
+            running.scene = scene
+            await self._run(running)
+        self.titles.consider(running)
+        if self.compacting.is_due(running) and not self._drains:
+            tidying = await self.compacting.occupy(turn.key)
+            if tidying is not None:
+                await self._compact(tidying, messages, signal, Wish())
+
+    async def _compact(self, turn: Turn, messages: Sequence[Received], signal: asyncio.Event, wish: Wish) -> None:
+        with self._at_work(turn, messages, signal) as running:
+            await self.compacting.run(running, wish)
+
+    @contextmanager
+    def _at_work(self, turn: Turn, messages: Sequence[Received], signal: asyncio.Event) -> Generator[Running]:
+        """While it is, its lease is extended and what is said to it is heard. Taken over, it is left where it is."""
+        running = Running(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
+        self._running[turn.number] = running
+        watch = asyncio.create_task(self._watch(running, signal))
         try:
-            with self.on.meter.step("turn"):
-                await self._run(running)
+            yield running
         except StaleFence:
             self.closing.lost(turn)
         finally:
@@ -161,36 +190,17 @@ class TurnRunner:
             return
         limit = self.on.options.turn_limit
         typing = asyncio.create_task(show_typing(self.on.replies, running.source))
-        answer = asyncio.create_task(self._ask_until_clear(running))
         try:
-            first = asyncio.FIRST_COMPLETED
-            await asyncio.wait({answer, running.stop}, timeout=limit.total_seconds(), return_when=first)
+            outcome = await running.until_over(self._ask_until_clear(running), limit, self.on.meter)
         finally:
-            answered = answer.done()
             typing.cancel()
-            await self._let_go(running, answer)
         if running.draft is not None:
             await running.draft.rest()
-        if answered:
-            await self.closing.conclude(running, answer.result())
-        elif running.stop.done():
-            await self.closing.cut_short(running, running.stop.result())
+        if isinstance(outcome, Stop):
+            await self.closing.cut_short(running, outcome)
         else:
             late = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
-            await self.closing.conclude(running, late)
-
-    async def _let_go(self, running: Running, answer: "asyncio.Task[Outcome]") -> None:
-        """Whether the agent heeds it or not, its turn is over: what it still says is not heard."""
-        running.is_over = True
-        if answer.done():
-            return
-        told = {"action": "agent.left", "turn": running.turn.number}
-        answer.cancel()
-        answer.add_done_callback(partial(log_if_broken, log, "the agent broke while it was stopped", told))
-        await asyncio.wait({answer}, timeout=_LET_GO)
-        if not answer.done():
-            self.on.meter.count("agents_left")
-            log.error("the agent does not stop; it is left to itself", extra=told)
+            await self.closing.conclude(running, outcome or late)
 
     async def _watch(self, running: Running, signal: asyncio.Event) -> None:
         """Something was said to the turn: that it stop, or a message that, in this chat, takes its place."""
@@ -217,7 +227,15 @@ class TurnRunner:
         return not inbound.observed and not self.obedience.is_urgent(inbound)
 
     async def _ask_until_clear(self, running: Running) -> Outcome:
+        """Where the model finds the conversation too long it is summarised, once, and the agent asked again."""
         answering = running.answering = self._answering(running)
+        outcome = await self._ask_while_busy(running, answering)
+        is_too_long = isinstance(outcome, Failure) and outcome.kind is FailureKind.OVERFLOW
+        if is_too_long and await self.compacting.make_room(running):
+            return await self._ask_while_busy(running, answering)
+        return outcome
+
+    async def _ask_while_busy(self, running: Running, answering: Answering) -> Outcome:
         outcome = await self._ask(running, answering)
         for earlier in range(1, self.on.options.agent_tries):
             if not (isinstance(outcome, Failure) and outcome.kind is FailureKind.TRANSIENT):
@@ -235,6 +253,7 @@ class TurnRunner:
         if scene is None:
             look = self.scenes.scene(running.turn, running.messages)
             scene = await through_outages(lambda: self.on.store.read(look))
+        running.shown = scene
         return await answering.ask(
             self.scenes.request(running.turn, scene, self._meanwhile(running) if steers else None)
         )
@@ -294,8 +313,14 @@ class TurnRunner:
 
     def drain(self) -> None:
         """Cut every running turn short; each is marked, to be taken up after the restart."""
+        self._drains = True
+        self.abandon()
         for running in self._running.values():
             running.end(Stop.DRAIN)
+
+    def abandon(self) -> None:
+        """Nobody waits for a title."""
+        self.titles.abandon()
 
     async def heartbeat(self) -> None:
         """Extend the leases of all running turns; what another worker has taken over is dropped."""

@@ -17,6 +17,7 @@ COUNTS: Mapping[Count, str] = {
     "messages_ignored": "Messages in groups that were not for the agent",
     "commands": "Commands obeyed",
     "agent_retries": "Times an agent was asked again within one turn",
+    "compactions": "Conversations whose older entries were summarised",
     "agents_left": "Agents that did not stop when they were told to",
     "turns_failed": "Turns that ended without an answer",
     "turns_lost": "Turns that another worker has taken over",

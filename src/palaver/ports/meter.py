@@ -13,6 +13,7 @@ Count = Literal[
     "commands",
     "agent_retries",
     "agents_left",
+    "compactions",
     "turns_failed",
     "turns_lost",
     "turns_reclaimed",

@@ -88,6 +88,10 @@ class Sessions(Protocol):
 
     def rename(self, session: str, title: str, principal: Principal) -> Work[Session]: ...
 
+    def suggest_title(self, session: str, title: str, usage: Usage) -> Work[str | None]:
+        """Taken only where the session has none; what was spent on it counts in any case."""
+        ...
+
     def set_override(self, session: str, override: ModelOverride | None, principal: Principal) -> Work[Session]: ...
 
 
@@ -199,6 +203,10 @@ class Turns(Protocol):
         choose: Choose = ...,
         welcome: Greet = ...,
     ) -> Work[Begun | Held | None]: ...
+
+    def occupy(self, key: SessionKey, now: datetime, received: Received | None = None) -> Work[int | None]:
+        """A turn that answers nobody, or a command; None where no session is open, or a turn is."""
+        ...
 
     def messages(self, turn: Turn) -> Work[list[Received]]: ...
 

@@ -141,10 +141,15 @@ def hide(
 
 @work
 def compact(key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, *, by: str) -> Steps[Entry]:
-    """Put a summary in the place of the planned entries, if they are all still there and something is gained."""
+    """Put a summary in the place of the planned entries, if they are all still there and something is gained.
+
+    Tried again by one who did not hear whether it was done, it stands once.
+    """
     yield Lock(key.text)
     session = yield from open_by_key(key)
     shown = (yield from _shown(session.number)) if session else []
+    if done := next((entry for entry in shown if entry.covers == plan.covers and entry not in plan.covered), None):
+        return done
     if session is None or not set(plan.covered) <= set(shown):
         raise NothingToCompact("the conversation has changed since the summary was asked for")
     rows = yield "UPDATE sessions SET next_seq = next_seq + 1 WHERE no = ? RETURNING next_seq", (session.number,)

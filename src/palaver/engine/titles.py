@@ -1,0 +1,58 @@
+"""Titles: what a new conversation is about, in the words of its agent. Nobody waits for them."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from palaver.domain.transcript import Entry, Role
+from palaver.domain.turn import Turn
+from palaver.engine.ground import Ground
+from palaver.engine.running import Running
+from palaver.engine.scene import Scenes
+from palaver.engine.traces import log_broken
+from palaver.ports.agent import Passage, Titling
+
+__all__ = ["Titles"]
+
+log = logging.getLogger(__name__)
+
+_EXCHANGES = 3
+"""After how many a conversation without a title stays so."""
+
+
+@dataclass(kw_only=True)
+class Titles:
+    on: Ground
+    scenes: Scenes
+    _asking: "set[asyncio.Task[None]]" = field(default_factory=set["asyncio.Task[None]"])
+
+    def consider(self, running: Running) -> None:
+        """After a turn was answered: in the background, if there is no title yet."""
+        scene, answer = running.shown, running.answer
+        if scene is None or answer is None or not self.on.options.titles:
+            return
+        if scene.session.title or scene.session.counters.turns >= _EXCHANGES:
+            return
+        agent = self.on.agents.of(running.turn.key.profile)
+        # Where too many are asked for at once, the next exchange asks again.
+        if isinstance(agent, Titling) and len(self._asking) < self.on.options.concurrent_turns:
+            last = Entry(
+                seq=scene.session.counters.entries + len(scene.entries), role=Role.ASSISTANT, at=running.turn.started
+            )
+            passage = self.scenes.passage(running.turn, scene, [*scene.entries, last._replace(text=answer.text)])
+            task = asyncio.create_task(self._entitle(agent, passage, running.turn))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+
+    def abandon(self) -> None:
+        """They can do without."""
+        for task in self._asking:
+            task.cancel()
+
+    async def _entitle(self, agent: Titling, passage: Passage, turn: Turn) -> None:
+        try:
+            async with asyncio.timeout(self.on.options.quiet_limit.total_seconds()):
+                gist = await agent.title(passage)
+            await self.on.store.transact(self.on.store.sessions.suggest_title(turn.session, gist.text, gist.usage))
+        except Exception as error:  # noqa: BLE001 - a conversation can do without a title
+            log_broken(log, "no title was found", error, {"action": "title.failed", "session": turn.session})

@@ -1,0 +1,123 @@
+"""A new conversation is named by its agent, beside the answers; whoever names it by hand is right."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.turn import Usage
+from palaver.platforms.kit.chat import Chat
+from palaver.platforms.kit.messages import Person
+from palaver.ports.agent import Gist, Passage
+from tests.engine.agents import Condensing
+from tests.engine.gateway import Bench, running, until
+
+
+class Naming(Condensing):
+    """Gives titles as the test has written them down."""
+
+    titles: tuple[str | None, ...] = ("Holiday plans",)
+    asked: int = 0
+    waits: asyncio.Event | None = None
+
+    async def title(self, passage: Passage) -> Gist:
+        self.passages.append(passage)
+        self.asked += 1
+        if self.waits:
+            await self.waits.wait()
+        title = self.titles[min(self.asked, len(self.titles)) - 1]
+        if title is None:
+            raise ValueError("the words of somebody")
+        return Gist(text=title, usage=Usage(input_tokens=10, output_tokens=1))
+
+
+async def talk(chat: Chat, person: Person, *topics: str) -> None:
+    for topic in topics:
+        await chat.say(person, topic)
+        await chat.hears(f"answer to: {topic}")
+
+
+async def titles(here: Bench) -> list[str | None]:
+    return [row[0] for row in await here.rows("SELECT title FROM sessions ORDER BY no")]
+
+
+async def test_the_first_exchange_gives_a_title_that_nobody_else_has(store_url: str) -> None:
+    agent = Naming()
+    async with running(store_url, agent=agent) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat, other = here.world.dm(alice), here.world.dm(bob)
+        await talk(chat, alice, "where to go?")
+        assert [message.text for message in agent.passages[0].messages][-1] == "answer to: where to go?"
+        await until(lambda: _are(here, "Holiday plans"))
+        assert await here.rows("SELECT input_tokens, output_tokens FROM sessions") == [(11, 2)]
+        await chat.say(alice, "/new")
+        await talk(chat, alice, "and again?")
+        await until(lambda: _are(here, "Holiday plans", "Holiday plans #2"))
+        await talk(other, bob, "me too")
+        await until(lambda: _are(here, "Holiday plans", "Holiday plans #2", "Holiday plans"))
+
+
+async def _are(here: Bench, *wanted: str | None) -> bool:
+    return await titles(here) == list(wanted)
+
+
+async def test_one_that_was_given_by_hand_stays(tmp_path: Path) -> None:
+    agent = Naming()
+    agent.waits = asyncio.Event()
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "/new My own")
+        await talk(chat, alice, "one")
+        assert not agent.asked
+        await chat.say(alice, "/new")
+        await talk(chat, alice, "two")
+        await until(lambda: agent.asked == 1)
+        session = (await here.rows("SELECT id FROM sessions ORDER BY no DESC LIMIT 1"))[0][0]
+        await here.store.transact(here.store.sessions.suggest_title(session, "By hand", Usage()))
+        agent.waits.set()
+        await until(lambda: _is_counted(here))
+        assert await titles(here) == ["My own", "By hand"]
+
+
+async def _is_counted(here: Bench) -> bool:
+    return (await here.rows("SELECT input_tokens FROM sessions ORDER BY no DESC LIMIT 1")) == [(11,)]
+
+
+async def test_nobody_waits_for_a_title(tmp_path: Path) -> None:
+    agent = Naming()
+    agent.waits = asyncio.Event()
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await talk(chat, alice, "one", "two", "three")
+        assert await titles(here) == [None]
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ((None, None, "Third time lucky"), "Third time lucky"),
+        ((None, None, None, "too late"), None),
+        (("", "\u200b\u202e", " \n"), None),
+        (("Plans\n\u202e\u200bfor\x00 May " + "x" * 1_000_000,), "Plans for May " + "x" * 85 + "…"),
+    ],
+)
+async def test_what_is_no_title_harms_nothing(tmp_path: Path, given: tuple[str | None, ...], taken: str | None) -> None:
+    agent = Naming()
+    agent.titles = given
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await talk(chat, alice, "one", "two", "three", "four")
+        await until(lambda: _are(here, taken))
+        assert agent.asked <= 3
+
+
+async def test_titles_can_be_switched_off(tmp_path: Path) -> None:
+    agent = Naming()
+    async with running(tmp_path / "p.db", agent=agent, titles=False) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await talk(chat, alice, "one", "two")
+        assert not agent.asked
