@@ -127,7 +127,10 @@ def show_log(*, limit: Limit = 50, store: StoreOption = None, json: Json = False
         return
     if changes:
         now = when.now()
-        rows = [(ago(change.at, now), change.by, _DID[change.kind], _what(change)) for change in changes]
+        rows = [
+            (ago(change.at, now), change.by, _DID.get(change.kind, change.kind.value), _what(change))
+            for change in changes
+        ]
         print_rows(("when", "who", "did", "what"), rows)
         print_note("Grants of the configuration are not in it: the file says them.")
 
