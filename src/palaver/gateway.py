@@ -18,9 +18,8 @@ from palaver.commands.standard import standard_commands
 from palaver.config.model import Config, EchoChoice
 from palaver.domain.errors import NotFound, StoreUnavailable
 from palaver.domain.key import SessionKey
-from palaver.domain.session import Principal
 from palaver.domain.source import Source
-from palaver.domain.transcript import Role
+from palaver.domain.transcript import Entry, Role
 from palaver.engine.engine import Engine
 from palaver.engine.happenings import hook_named
 from palaver.platforms.others import make_adapter
@@ -32,6 +31,7 @@ from palaver.ports.agent import Agent, Agents
 from palaver.ports.clock import SystemClock
 from palaver.ports.hooks import Happening, Hook
 from palaver.ports.meter import Meter, NoMeter
+from palaver.ports.work import Steps, work
 from palaver.stores import glance
 from palaver.stores.opening import open_store, sqlite_path
 from palaver.stores.store import Store
@@ -162,6 +162,12 @@ async def _first(serving: "asyncio.Task[None]", *others: Awaitable[object]) -> N
             wait.cancel()
 
 
+@work
+def _last_words(store: Store, key: SessionKey, source: Source) -> Steps[list[Entry]]:
+    principal = yield from store.people.speaking(source)
+    return (yield from glance.last_words(key, principal, _RECAP))
+
+
 class _Desk:
     """What terminals ask, answered from the store."""
 
@@ -181,9 +187,8 @@ class _Desk:
 
     async def recap(self, source: Source) -> Sequence[Said]:
         key = await self._key_of(source)
-        principal = Principal.speaking(replace(source, profile=key.profile))
         with suppress(NotFound):
-            entries = await self._store.read(glance.last_words(key, principal, _RECAP))
+            entries = await self._store.read(_last_words(self._store, key, replace(source, profile=key.profile)))
             return [Said(by_person=entry.role is Role.USER, text=entry.text) for entry in entries if entry.text.strip()]
         return []
 

@@ -99,6 +99,33 @@ async def test_a_slow_look_at_the_grants_does_not_bring_back_one_that_has_ended(
         assert (await inbox(here))[-1][0] == "refused"
 
 
+async def test_what_was_decided_under_older_grants_is_decided_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, clock, go = World(), MovableClock(), asyncio.Event()
+    mouth = Mouth(world, clock)
+    one, two = world.dm(world.person("alice")), world.dm(world.person("bob"))
+    async with running(tmp_path / "p.db", world, adapters=[mouth], clock=clock, grants=()) as here:
+        grant = Grant(platform="fake", role=AccessRole.MEMBER)
+        number = await here.store.transact(here.store.grants.add(grant, clock.now(), by="owner"))
+        await mouth.say(one, "before")
+        await here.settled()
+        await here.store.transact(here.store.grants.remove(number, clock.now(), by="owner"))
+
+        async def slow(store: Store, work: Work[T]) -> T:
+            monkeypatch.undo()
+            await go.wait()
+            return await store.database.transact(work)
+
+        monkeypatch.setattr(Store, "transact", slow)
+        late = asyncio.create_task(mouth.say(one, "decided before"))
+        await asyncio.sleep(0)
+        await mouth.say(two, "learns of it")
+        go.set()
+        await late
+        assert [state for state, _ in await inbox(here)] == ["in-turn", "refused", "refused"]
+
+
 async def test_a_block_wins(tmp_path: Path) -> None:
     world = World()
     alice = world.person("alice")
@@ -135,7 +162,7 @@ async def test_one_person_with_two_ids_has_one_conversation(tmp_path: Path) -> N
     agent.go.set()
     mouth = Mouth(world, clock)
     async with running(tmp_path / "p.db", world, agent=agent, clock=clock, adapters=[mouth]) as here:
-        await here.store.transact(here.store.people.add_alias("fake", "old-id", "new-id"))
+        await here.store.transact(here.store.aliases.learn("fake", "old-id", "new-id", MovableClock().now()))
         group = world.group("friends")
         await mouth.say(group, "one", user="old-id")
         await mouth.say(group, "two", user="new-id")

@@ -1,12 +1,15 @@
-"""Identities become people, people are linked and unlinked, aliases are kept."""
+"""Identities become people at first contact, are found again, and their aliases are followed."""
 
 import asyncio
 
-from palaver.domain.key import canonical
-from palaver.domain.session import identity_of
-from palaver.stores import people, sessions
+import pytest
+
+from palaver.domain.errors import NotFound
+from palaver.domain.label import Label
+from palaver.domain.session import Principal
+from palaver.stores import people
 from palaver.stores.store import Store
-from tests.stores.world import NOON, World, dm
+from tests.stores.world import NOON, OPERATOR, World, dm, group
 
 TELEGRAM, MATRIX = "telegram:7", "matrix:%40ann%3Ahs"
 
@@ -17,30 +20,40 @@ async def test_first_contact_makes_one_person(store: Store) -> None:
     assert await store.transact(people.person_of(MATRIX, NOON)) not in made
 
 
-async def test_linked_identities_read_each_others_sessions_until_unlinked(store: Store) -> None:
+async def test_whoever_speaks_becomes_a_person_under_the_name_they_go_by(store: Store) -> None:
     world = World(store)
-    begun = await world.exchange("from telegram", source=dm("7"))
-    assert identity_of(dm("7")) == TELEGRAM
-    await store.transact(people.link(TELEGRAM, MATRIX, NOON))
-    both = await store.read(people.principal_of(MATRIX))
-    assert both.identities == {TELEGRAM, MATRIX}
-    assert (await store.read(sessions.get_visible(begun.turn.session, both))).id == begun.turn.session
-    await store.transact(people.unlink(MATRIX, NOON))
-    alone = await store.read(people.principal_of(MATRIX))
-    assert alone.identities == {MATRIX}
-    persons = [await store.transact(people.person_of(identity, NOON)) for identity in (TELEGRAM, MATRIX)]
-    assert len(set(persons)) == 2
+    await world.exchange("hello", source=dm("7"))
+    await world.exchange("again", source=dm("7"))
+    world.later(minutes=1)
+    await world.exchange("hello", source=group("8"))
+    found = await store.read(people.everybody(OPERATOR))
+    assert [[each.identity for each in person.identities] for person in found] == [["telegram:7"], ["telegram:8"]]
+    assert [person.name for person in found] == [Label("name of 7"), Label("name of 8")]
+    first, second = (person.id for person in found)
+    assert [person.id for person in await store.read(people.everybody(OPERATOR, after=first))] == [second]
+    assert len(await store.read(people.everybody(OPERATOR, limit=1))) == 1
+
+
+async def test_a_person_is_found_by_id_and_identity_by_the_operator_and_by_themselves(store: Store) -> None:
+    await World(store).exchange("hello", source=dm("7"))
+    (person,) = await store.read(people.everybody(OPERATOR))
+    for name in (person.id, "telegram:7"):
+        assert await store.read(people.find_person(name, OPERATOR)) == person
+        assert await store.read(people.find_person(name, Principal.speaking(dm("7")))) == person
+        with pytest.raises(NotFound):
+            await store.read(people.find_person(name, Principal.speaking(dm("8"))))
+    assert await store.read(people.everybody(Principal.speaking(dm("7")))) == []
+
+
+async def test_a_hostile_name_is_one_line_and_short(store: Store) -> None:
+    await store.transact(people.person_of(TELEGRAM, NOON, name="\x00a\u202eb\nc" + "x" * 1_000_000))
+    (person,) = await store.read(people.everybody(OPERATOR))
+    assert person.name
+    assert person.name.stored().startswith("ab c")
+    assert len(person.name.stored()) <= 240
 
 
 async def test_somebody_never_seen_is_only_themselves(store: Store) -> None:
+    alone = await store.read(people.speaking(dm("9", platform="web")))
+    assert alone == Principal.speaking(dm("9", platform="web"))
     assert (await store.read(people.principal_of("web:9"))).identities == {"web:9"}
-
-
-async def test_aliases_lead_to_one_id_and_can_be_corrected(store: Store) -> None:
-    await store.transact(people.add_alias("whatsapp", "+49:1\x00", "lid\ud800"))
-    await store.transact(people.add_alias("whatsapp", "49@s", "+49:1\x00"))
-    known = await store.read(people.aliases("whatsapp"))
-    assert canonical("49@s", known) == "lid\ud800"
-    await store.transact(people.add_alias("whatsapp", "+49:1\x00", "other"))
-    assert canonical("49@s", await store.read(people.aliases("whatsapp"))) == "other"
-    assert await store.read(people.aliases("signal")) == {}

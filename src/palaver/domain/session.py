@@ -5,12 +5,12 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from palaver.domain.errors import BadArgument
-from palaver.domain.ids import encode_id
+from palaver.domain.ids import decode_id, encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason, SessionState
-from palaver.domain.source import Source
+from palaver.domain.source import MAIN, Source
 
-__all__ = ["Counters", "ModelOverride", "Principal", "Session", "identity_of", "owner_of"]
+__all__ = ["Counters", "ModelOverride", "Principal", "Session", "identity_of", "owner_of", "source_behind"]
 
 
 def identity_of(source: Source) -> str | None:
@@ -18,6 +18,12 @@ def identity_of(source: Source) -> str | None:
     if source.participant is None:
         return None
     return f"{source.platform}:{encode_id(source.participant)}"
+
+
+def source_behind(identity: str, profile: str = MAIN) -> Source:
+    """Where somebody speaks of whom nothing but the identity is known."""
+    platform, _, participant = identity.partition(":")
+    return Source(platform=platform, user_id=decode_id(participant), profile=profile)
 
 
 def owner_of(key: SessionKey, source: Source) -> str:
@@ -32,6 +38,8 @@ class Principal:
     identities: frozenset[str] = frozenset()
     profile: str | None = None
     """The only profile whose conversations it sees; None for those of every profile."""
+    speaks_as: str | None = None
+    """The identity that it speaks under, where a person speaks."""
     within: SessionKey | None = None
     """The only conversation whose sessions it sees; None for all in which it took part."""
     sees_all: bool = False
@@ -39,7 +47,7 @@ class Principal:
     @property
     def name(self) -> str:
         """Who it was, for the record of operations."""
-        return "operator" if self.sees_all else min(self.identities, default="nobody")
+        return "operator" if self.sees_all else self.speaks_as or min(self.identities, default="nobody")
 
     @classmethod
     def operator(cls) -> "Principal":
@@ -48,8 +56,9 @@ class Principal:
 
     @classmethod
     def speaking(cls, source: Source) -> "Principal":
+        """Whoever speaks there, as if linked with nobody: the store knows with whom they are."""
         identity = identity_of(source)
-        return cls(identities=frozenset({identity} if identity else ()), profile=source.profile)
+        return cls(identities=frozenset({identity} if identity else ()), profile=source.profile, speaks_as=identity)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

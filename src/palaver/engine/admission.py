@@ -2,28 +2,36 @@
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from palaver.domain.access import Access, Verdict, decide_access
+from palaver.domain.access import Access, AccessRole, Grant, Verdict, decide_access
 from palaver.domain.attention import Heard, attend
 from palaver.domain.codes import make_code
 from palaver.domain.key import SessionKey
 from palaver.domain.reset import Cause
 from palaver.domain.session import identity_of
-from palaver.domain.source import Trust
+from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Outbound
 from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.ports.access import Table
-from palaver.ports.work import Steps, Work, work
+from palaver.ports.work import Lock, Steps, Work, work
 
-__all__ = ["Admission", "Revise", "Taken"]
+__all__ = ["Admission", "Admitted", "Revise", "Taken"]
 
 log = logging.getLogger(__name__)
 _CHANCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What was decided, and what was known when it was."""
+
+    access: Access
+    table: Table
 
 
 class Revise(Protocol):
@@ -66,15 +74,25 @@ class Admission:
         attention = self._on.options.attention.find(source).value
         return attend(message, attention, has_mentions=has_mentions, commands=commands)
 
-    def decide(self, message: Inbound, trust: Trust) -> Access:
+    def decide(self, message: Inbound, trust: Trust) -> Admitted:
         source = message.source
-        return decide_access(
+        access = decide_access(
             source,
             trust,
-            (*self._on.options.grants, *self._table.grants.values()),
+            self._grants,
             person=self._table.people.get(identity_of(source) or ""),
             pairing=self._pairs(message),
         )
+        return Admitted(access, self._table)
+
+    def role_of(self, source: Source) -> AccessRole | None:
+        """As what somebody who shows nothing but their identity is let in."""
+        person = self._table.people.get(identity_of(source) or "")
+        return decide_access(source, Trust(), self._grants, person=person, pairing=False).role
+
+    @property
+    def _grants(self) -> Sequence[Grant]:
+        return (*self._on.options.grants, *self._table.grants.values())
 
     def _pairs(self, message: Inbound) -> bool:
         speaks = message.cause is Cause.HUMAN and not message.observed
@@ -84,10 +102,10 @@ class Admission:
         return self._on.replies.reaches_people(message.source)
 
     async def accept(
-        self, message: Inbound, key: SessionKey, access: Access, while_busy: Callable[[], Outbound] | None
+        self, message: Inbound, key: SessionKey, admitted: Admitted, while_busy: Callable[[], Outbound] | None
     ) -> Taken | None:
         """Put a message into the inbox as it was decided. None if the grants have changed: then decide again."""
-        taken = await self._on.store.transact(self._accept(message, key, access, while_busy, self._on.clock.now()))
+        taken = await self._on.store.transact(self._accept(message, key, admitted, while_busy, self._on.clock.now()))
         if isinstance(taken, Table):
             self._table = taken
             return None
@@ -99,11 +117,14 @@ class Admission:
         self,
         message: Inbound,
         key: SessionKey,
-        access: Access,
+        admitted: Admitted,
         while_busy: Callable[[], Outbound] | None,
         now: datetime,
     ) -> Steps[Taken | Table]:
-        store, known = self._on.store, self._table
+        store, access, known = self._on.store, admitted.access, admitted.table
+        if not key.platform:
+            # It is of a person: whoever parts its people holds it, and afterwards they are known to have parted.
+            yield Lock(key.text)
         table = yield from store.grants.table(known)
         if table is not known:
             return table

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Self
@@ -10,18 +10,18 @@ from typing import Self
 from palaver.domain.access import AccessRole
 from palaver.domain.command import Invocation
 from palaver.domain.errors import InvalidInput, StoreUnavailable, UnknownCommand
-from palaver.domain.key import SessionKey, canonical_source, derive_key
-from palaver.domain.lifecycle import InboxState
+from palaver.domain.key import SessionKey, Speaker, canonical_source, derive_key
 from palaver.domain.reset import Cause
-from palaver.domain.scope import choose_profile
+from palaver.domain.scope import DmScope, choose_profile
+from palaver.domain.session import Principal, identity_of, source_behind
 from palaver.domain.source import Source, Trust
-from palaver.domain.turn import Inbound, Outbound, Received
+from palaver.domain.turn import Inbound, Outbound, account_text
 from palaver.engine import words
 from palaver.engine.admission import Admission
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
 from palaver.engine.turnstile import Turnstile
-from palaver.ports.people import People
+from palaver.ports.repositories import Store
 from palaver.ports.store import PEOPLE
 from palaver.ports.work import Steps, work
 
@@ -35,11 +35,24 @@ class _Acquaintance:
     """What the store knows about people, as far as their conversations need it."""
 
     aliases: Mapping[str, Mapping[str, str]]
+    linked: Mapping[str, str]
+    """The person behind every identity that is linked with another."""
+    identities: Mapping[str, Sequence[str]]
+    """The identities of every such person."""
 
 
 @work
-def _acquaint(people: People) -> Steps[_Acquaintance]:
-    return _Acquaintance((yield from people.all_aliases()))
+def _acquaint(store: Store) -> Steps[_Acquaintance]:
+    aliases = yield from store.aliases.everywhere()
+    linked = yield from store.people.linked()
+    identities: dict[str, list[str]] = {}
+    for identity, person in linked.items():
+        identities.setdefault(person, []).append(identity)
+    return _Acquaintance(aliases, linked, identities)
+
+
+def _chat_of(source: Source) -> str:
+    return f"{account_text(source.platform, source.account)} {source.chat or source.participant}"
 
 
 class Intake:
@@ -64,26 +77,49 @@ class Intake:
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         """Put a message into the inbox, once, under its key, whether it is let in or refused."""
-        known = await self._people()
-        placed = replace(inbound, source=self._placed(inbound.source, known))
-        message = placed if placed.revision else self._admission.hear(placed, commands=self._commands(placed))
-        while message is not None:
-            access = self._admission.decide(message, trust)
-            key = self._key(message.source)
-            # Several may be handed over at once: within a conversation they are accepted in the order they came.
-            async with self._line.passing(key.text):
-                taken = await self._admission.accept(message, key, access, self._busy(message))
-            if taken is None:
-                continue
-            if taken.number is not None and not taken.refused:
-                await self._classify(message, key, taken.number, access.role)
-            return
+        # Several may be handed over at once: within a chat they are accepted in the order they came.
+        async with self._line.passing(_chat_of(inbound.source)):
+            accepted = await self._accept(inbound, trust)
+        if accepted is not None:
+            await self._classify(*accepted)
+
+    async def _accept(self, inbound: Inbound, trust: Trust) -> tuple[Inbound, int] | None:
+        """The message that is in the inbox now, and its number; None if there is none to be looked at."""
+        while True:
+            known = await self._people()
+            placed = replace(inbound, source=self._placed(inbound.source, known))
+            message = placed if placed.revision else self._admission.hear(placed, commands=self._commands(placed))
+            if message is None:
+                return None
+            # Nothing is awaited between the look at people and grants and the step that sees whether they have changed.
+            admitted = self._admission.decide(message, trust)
+            key = self._key(message.source, admitted.access.role, known)
+            taken = await self._admission.accept(message, key, admitted, self._busy(message))
+            if taken is not None:
+                return None if taken.number is None or taken.refused else (message, taken.number)
+            # Somebody was linked, unlinked or granted something a moment ago.
+            self._known = None
 
     async def key_of(self, source: Source) -> SessionKey:
-        return self._key(self._placed(source, await self._people()))
+        """The conversation that is spoken to where the source is."""
+        return await self._on.store.read(self._on.store.attaching.leads_to(await self.place_of(source)))
 
-    def _key(self, placed: Source) -> SessionKey:
-        return derive_key(placed, self._on.options.scopes.find(placed).value)
+    async def place_of(self, source: Source) -> SessionKey:
+        """The key of the place itself, whatever it is attached to."""
+        known = await self._people()
+        placed = self._placed(source, known)
+        return self._key(placed, self._admission.role_of(placed), known)
+
+    def _key(self, placed: Source, role: AccessRole | None, known: _Acquaintance) -> SessionKey:
+        scope = self._on.options.scopes.find(placed).value
+        person = known.linked.get(identity_of(placed) or "")
+        is_owner = role is AccessRole.OWNER or (scope.dm is DmScope.SHARED and self._owns(person, known))
+        return derive_key(placed, scope, Speaker(person=person, is_owner=is_owner))
+
+    def _owns(self, person: str | None, known: _Acquaintance) -> bool:
+        """Whoever is linked with the owner is the owner."""
+        identities = known.identities.get(person or "", ())
+        return any(self._admission.role_of(source_behind(each)) is AccessRole.OWNER for each in identities)
 
     async def _people(self) -> _Acquaintance:
         # Whoever asks gets the answer in the order they asked, and nobody puts an older answer over a newer one.
@@ -92,7 +128,7 @@ class Intake:
                 self._changed.clear()
                 self._known = None
             if self._known is None:
-                self._known = await self._on.store.read(_acquaint(self._on.store.people))
+                self._known = await self._on.store.read(_acquaint(self._on.store))
             return self._known
 
     def _placed(self, source: Source, known: _Acquaintance) -> Source:
@@ -126,7 +162,7 @@ class Intake:
         except InvalidInput:
             return True
 
-    async def _classify(self, message: Inbound, key: SessionKey, number: int, role: AccessRole | None) -> None:
+    async def _classify(self, message: Inbound, number: int) -> None:
         """Urgent commands act now. If that fails they wait in the inbox like everything else.
 
         Others come after the turn that is at work, but they do not wait for one that waits for a person.
@@ -134,16 +170,12 @@ class Intake:
         invocation = self._invocation(message)
         if invocation is None:
             return
-        if not (invocation.command.urgent or await self._on.store.read(self._on.store.steering.is_parked(key))):
+        store = self._on.store
+        received = await store.read(store.inbox.inbox_row(number, Principal.operator()))
+        if received is None or not (
+            invocation.command.urgent or await store.read(store.steering.is_parked(received.key))
+        ):
             return
-        received = Received(
-            number=number,
-            key=key,
-            inbound=message,
-            state=InboxState.WAITING,
-            received=self._on.clock.now(),
-            role=role,
-        )
         try:
             await self._obedience.obey(received, urgent=True)
         except StoreUnavailable:

@@ -24,6 +24,8 @@ class ChangeKind(StrEnum):
     APPROVED = "approved"
     DENIED = "denied"
     WRONG_CODE = "wrong-code"
+    LINKED = "linked"
+    UNLINKED = "unlinked"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,9 @@ from palaver.domain.source import Source
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn, Usage
 from palaver.ports.access import Grants, Pairing
-from palaver.ports.people import People
+from palaver.ports.attaching import Attaching
+from palaver.ports.handing import Handing
+from palaver.ports.people import Aliases, Links, Offers, People
 from palaver.ports.places import Accounts, Places
 from palaver.ports.revisions import Revisions
 from palaver.ports.search import Search
@@ -128,7 +130,11 @@ class Transcripts(Protocol):
 class Moves(Protocol):
     """The way back from any operation, and branches."""
 
-    def back(self, key: SessionKey, now: datetime, *, principal: Principal) -> Work[Undone | None]: ...
+    def back(
+        self, key: SessionKey, now: datetime, *, principal: Principal, place: SessionKey | None = None
+    ) -> Work[Undone | None]:
+        """With the place where it was said, if that is attached to the conversation."""
+        ...
 
     def redo(self, key: SessionKey, now: datetime, *, principal: Principal) -> Work[Undone | None]: ...
 
@@ -346,6 +352,10 @@ class Store(Database, Protocol):
     @property
     def moves(self) -> Moves: ...
     @property
+    def attaching(self) -> Attaching: ...
+    @property
+    def handing(self) -> Handing: ...
+    @property
     def inbox(self) -> Inbox: ...
     @property
     def turns(self) -> Turns: ...
@@ -363,6 +373,12 @@ class Store(Database, Protocol):
     def accounts(self) -> Accounts: ...
     @property
     def people(self) -> People: ...
+    @property
+    def aliases(self) -> Aliases: ...
+    @property
+    def links(self) -> Links: ...
+    @property
+    def offers(self) -> Offers: ...
     @property
     def grants(self) -> Grants: ...
     @property

@@ -20,11 +20,13 @@ __all__ = [
     "OPEN_TURN",
     "RUNNING",
     "accept",
+    "carry",
     "claimable",
     "dedup_name",
     "depth",
     "enqueue",
     "inbox_row",
+    "move",
     "obey",
     "put_into_turn",
     "refuse",
@@ -62,25 +64,80 @@ def accept(
 ) -> Steps[int | None]:
     """Put a message into the inbox; None if it is there already. Only after this is a platform acknowledged.
 
-    A turn that is at work in the conversation hears of it; then `while_busy` is owed, once for each such turn.
+    `key` is that of its place; where that is attached to another conversation, the message goes there. A turn that is at
+    work in the conversation hears of it; then `while_busy` is owed, once for each such turn.
     """
     state = InboxState.REFUSED if refused else InboxState.WAITING
     rows = yield (
-        "INSERT INTO inbox (dedup, key, state, received, reason, body) VALUES (?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (dedup) DO NOTHING RETURNING no",
-        (dedup or dedup_name(inbound.source), key.text, state.value, micros(now), refused, inbound_body(inbound, role)),
+        "INSERT INTO inbox (dedup, key, place, state, received, reason, body)"
+        f" VALUES (?, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?)"
+        " ON CONFLICT (dedup) DO NOTHING RETURNING no, key",
+        (
+            dedup or dedup_name(inbound.source),
+            *(key.text,) * 3,
+            state.value,
+            micros(now),
+            refused,
+            inbound_body(inbound, role),
+        ),
     )
     if not rows:
         return None
+    number, led = rows[0]
     if not refused:
         # A turn that is just beginning without this message is waited for, so that it can be told.
+        key = yield from _followed(number, led, key)
         yield Lock(key.text)
         yield from _queue(key)
         is_changed = yield from _tell_running(key, now, while_busy, dedup_name(inbound.source))
         yield _LOOK
         if is_changed:
-            yield from _heed_early_change(rows[0][0], inbound, role)
-    return rows[0][0]
+            yield from _heed_early_change(number, inbound, role)
+    return number
+
+
+# The columns key and place of what is said in a place.
+_CONVERSATION = "coalesce((SELECT key FROM attached WHERE place = ?), ?)"
+_PLACE = "(SELECT place FROM attached WHERE place = ?)"
+
+
+def _followed(number: int, led: str, place: SessionKey) -> Steps[SessionKey]:
+    """The conversation of a message; an attached place may be led elsewhere while we wait for that conversation."""
+    held = place.text
+    while led != held:
+        held = led
+        yield Lock(held)
+        rows = yield (
+            f"UPDATE inbox SET key = {_CONVERSATION}, place = {_PLACE} WHERE no = ? RETURNING key",
+            (*(place.text,) * 3, number),
+        )
+        led = rows[0][0]
+    return SessionKey.parse(led)
+
+
+def carry(place: SessionKey, old: SessionKey, new: SessionKey) -> Steps[None]:
+    """What was said in a place, and waits in one conversation, from now on waits in another."""
+    moved = yield (
+        "UPDATE inbox SET key = ?, place = nullif(?, ?) WHERE key = ? AND state = 'waiting' AND coalesce(place, key) = ?"
+        " RETURNING no",
+        (new.text, place.text, new.text, old.text, place.text),
+    )
+    if moved:
+        yield from _queue(new)
+        yield from _step_back(old)
+        yield _LOOK
+
+
+def move(received: Received, place: SessionKey) -> Steps[None]:
+    """A message that waits was said in another place than was thought."""
+    rows = yield (
+        f"UPDATE inbox SET key = {_CONVERSATION}, place = {_PLACE} WHERE no = ? AND state = 'waiting' RETURNING key",
+        (*(place.text,) * 3, received.number),
+    )
+    for (key,) in rows:
+        yield from _queue(SessionKey.parse(key))
+        yield from _step_back(received.key)
+        yield _LOOK
 
 
 _LAST = "(SELECT coalesce(max(place), 0) + 1 FROM lines)"
@@ -247,7 +304,10 @@ def obey(
         open_turn = yield f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN}", (received.key.text,)
         if open_turn:
             return False
-    mine = yield "UPDATE inbox SET state = 'done' WHERE no = ? AND state = 'waiting' RETURNING no", (received.number,)
+    mine = yield (
+        "UPDATE inbox SET state = 'done' WHERE no = ? AND key = ? AND state = 'waiting' RETURNING no",
+        (received.number, received.key.text),
+    )
     if not mine:
         return False
     yield from _step_back(received.key)

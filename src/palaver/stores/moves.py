@@ -15,26 +15,46 @@ from palaver.domain.turn import Inbound, Received
 from palaver.ports.store import OperationKind, Undone
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores import operations
+from palaver.stores.attaching import detach, operation_of, part
 from palaver.stores.inbox import accept, dedup_name
 from palaver.stores.operations import Operation
 from palaver.stores.records import SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
 from palaver.stores.revisions import unrevise
-from palaver.stores.sessions import ENDED_BY_ITSELF, create, end, hold, open_by_key, refuse_busy, reopen, routed
+from palaver.stores.sessions import ENDED_BY_ITSELF, create, end, open_by_key, refuse_busy, reopen, routed
 from palaver.stores.transcript import SEQS, journal, load_visible
-from palaver.stores.visibility import get, get_visible, visible_to
+from palaver.stores.visibility import get, get_visible, hold, visible_to
 
 __all__ = ["back", "branch", "redo", "retry"]
 
 
+_OF_CONVERSATIONS = tuple(kind for kind in OperationKind if kind is not OperationKind.ATTACH)
+
+
 @work
-def back(key: SessionKey, now: datetime, *, principal: Principal) -> Steps[Undone | None]:
-    """Take back the last operation of this conversation that still stands, whatever it was."""
+def back(
+    key: SessionKey, now: datetime, *, principal: Principal, place: SessionKey | None = None
+) -> Steps[Undone | None]:
+    """Take back the last operation of this conversation that still stands, whatever it was.
+
+    In a place that is attached to it, nothing older than the attaching.
+    """
     yield Lock(key.text)
     here = yield from routed(key)
+    if place is not None and (yield from _is_as_attached(place, key, here)):
+        yield from detach(place, now)
+        return Undone(kind=OperationKind.ATTACH, session=here.id if here else "")
     if here and here.end_reason in ENDED_BY_ITSELF:
         yield from _refuse_strangers(key, principal, here.id)
         return (yield from _go_on(OperationKind.RESET, here, key, now, principal))
-    return (yield from _take_back(key, here, now, principal, *OperationKind))
+    return (yield from _take_back(key, here, now, principal, *_OF_CONVERSATIONS))
+
+
+def _is_as_attached(place: SessionKey, key: SessionKey, here: Session | None) -> Steps[bool]:
+    """Nothing that still stands was done in the conversation since the place is attached to it."""
+    attached = yield from operation_of(place)
+    last = yield from operations.newest(key, here and here.number, *_OF_CONVERSATIONS)
+    ended_since = here is not None and here.end_reason in ENDED_BY_ITSELF
+    return attached is not None and not ended_since and (last is None or last.number < attached)
 
 
 @work
@@ -53,9 +73,31 @@ def _take_back(
     session = yield from get(operation.session_number)
     yield from _refuse_strangers(key, principal, session.id, operation.details.get("before"))
     yield from operations.mark_undone(operation.number, now)
+    yield from operations.tell(operation.number, now)
     if operation.kind in operations.HIDING:
         return (yield from _show(operation, session))
+    if operation.kind is OperationKind.HANDOFF:
+        return (yield from _recall(operation, session, key, now, principal))
+    if handoff := operation.details.get("handoff"):
+        yield from operations.mark_undone(handoff, now)
     return (yield from _return(operation, session, key, now, principal))
+
+
+def _recall(
+    operation: Operation, session: Session, key: SessionKey, now: datetime, principal: Principal
+) -> Steps[Undone]:
+    """Bring a session that was handed off back. The place it went to, if it is still there, is as it was before."""
+    session = yield from hold(session, key, principal)
+    yield from refuse_busy(session)
+    current = yield from open_by_key(key)
+    if current is not None:
+        yield from end(current.number, EndReason.SWITCHED, now)
+    switch = yield from operations.get(operation.details.get("switch", 0))
+    if switch is None or session.ended is not None or session.key.text != operation.details.get("to"):
+        return (yield from _go_on(operation.kind, session, key, now, principal))
+    yield from operations.mark_undone(switch.number, now)
+    yield from _return(switch, session, session.key, now, principal)
+    return Undone(kind=operation.kind, session=session.id)
 
 
 def _refuse_strangers(key: SessionKey, principal: Principal, *sessions: str | None) -> Steps[None]:
@@ -113,6 +155,7 @@ def _go_on(kind: OperationKind, left: Session, key: SessionKey, now: datetime, p
     if left.key != key:
         left = yield from hold(left, key, principal)
         yield from refuse_busy(left)
+    yield from part(key, now, entering=left)
     yield from reopen(left.number, key, now)
     yield from _lead(key, left)
     return Undone(kind=kind, session=left.id)
@@ -129,6 +172,7 @@ def _send_home(session: Session, details: dict[str, Any], now: datetime) -> Step
         (home.text, home.profile, ended or micros(now), reason or EndReason.SWITCHED.value, session.number),
     )
     if reason is None and (yield from open_by_key(home)) is None:
+        yield from part(home, now)
         yield from reopen(session.number, home, now)
         yield from _lead(home, session)
 
@@ -162,10 +206,25 @@ def branch(
         return (yield from create(key, source, now, title=title))
     if current is not None:
         yield from end(current.number, EndReason.SWITCHED, now)
+    if current is None or parent.number != current.number:
+        yield from part(key, now, entering=parent)
     child = yield from create(key, source, now, title=title or parent.title, parent=parent.id)
     yield from _copy(parent.number, child.number, at_seq)
+    yield from _bring(parent.number, child.number, principal)
     yield from operations.record(OperationKind.BRANCH, key, child.number, now, by, {"before": current and current.id})
     return (yield from get(child.number))
+
+
+def _bring(parent: int, child: int, principal: Principal) -> Steps[None]:
+    """Those of a person whose words are copied take part, so that it is known whose they are when identities part."""
+    names = sorted(principal.identities)
+    if names:
+        yield (
+            "INSERT INTO participants (identity, session_no) SELECT identity, ? FROM participants WHERE session_no = ?"
+            f" AND left_at IS NULL AND identity IN ({', '.join('?' * len(names))})"
+            " ON CONFLICT (identity, session_no) DO NOTHING",
+            (child, parent, *names),
+        )
 
 
 def _copy(parent: int, child: int, at_seq: int | None) -> Steps[None]:

@@ -1,46 +1,38 @@
-"""People in the store: who is who, and under which names."""
+"""People in the store: who is who, made at first contact, and on whose behalf somebody speaks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
-from palaver.domain.ids import decode_id, encode_id
+from palaver.domain.errors import NotFound
+from palaver.domain.label import Label
 from palaver.domain.session import Principal
-from palaver.ports.store import PEOPLE
-from palaver.ports.work import Lock, Notify, Steps, work
-from palaver.stores.records import micros
+from palaver.domain.source import Source
+from palaver.ports.people import Identity, Person
+from palaver.ports.work import Lock, Row, Steps, work
+from palaver.stores.records import instant, micros
 from palaver.stores.sessions import new_id
 
-__all__ = [
-    "add_alias",
-    "aliases",
-    "all_aliases",
-    "identities_of",
-    "link",
-    "person_of",
-    "principal_of",
-    "unlink",
-]
-
-_CHANGED = Notify(PEOPLE)
+__all__ = ["everybody", "find_person", "identities_of", "linked", "person_of", "principal_of", "speaking"]
 
 
 @work
 def person_of(identity: str, now: datetime, *, name: str | None = None) -> Steps[str]:
     """The person behind an identity; a new one at first contact."""
-    yield Lock(identity)
     rows = yield "SELECT person FROM identities WHERE identity = ?", (identity,)
-    if rows:
-        return rows[0][0]
-    return (yield from _new_person(identity, now, name))
+    if not rows:
+        yield Lock(f"identity {identity}")
+        rows = yield "SELECT person FROM identities WHERE identity = ?", (identity,)
+    return rows[0][0] if rows else (yield from _new_person(identity, now, name))
 
 
 def _new_person(identity: str, now: datetime, name: str | None) -> Steps[str]:
-    person = new_id(now)
-    yield "INSERT INTO people (id, name, created) VALUES (?, ?, ?)", (person, name, micros(now))
+    person, moment = new_id(now), micros(now)
+    called = name and Label(name).plain()
+    yield "INSERT INTO people (id, name, created) VALUES (?, ?, ?)", (person, called, moment)
     yield (
-        "INSERT INTO identities (identity, person, name, created) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT (identity) DO UPDATE SET person = excluded.person",
-        (identity, person, name, micros(now)),
+        "INSERT INTO identities (identity, person, born, name, created) VALUES (?, ?, ?, ?, ?)",
+        (identity, person, person, called, moment),
     )
     return person
 
@@ -59,51 +51,68 @@ def principal_of(identity: str) -> Steps[Principal]:
         " WHERE mine.identity = ?",
         (identity,),
     )
-    return Principal(identities=frozenset({identity, *(row[0] for row in rows)}))
+    return Principal(identities=frozenset({identity, *(row[0] for row in rows)}), speaks_as=identity)
 
 
 @work
-def link(identity: str, other: str, now: datetime) -> Steps[str]:
-    """Make two identities one person: the second joins the first."""
-    for name in sorted({identity, other}):
-        yield Lock(name)
-    person = yield from person_of(identity, now)
-    yield from person_of(other, now)
-    yield "UPDATE identities SET person = ? WHERE identity = ?", (person, other)
-    return person
+def speaking(source: Source) -> Steps[Principal]:
+    """On whose behalf somebody speaks there: read it in the step that it is used in."""
+    alone = Principal.speaking(source)
+    if alone.speaks_as is None:
+        return alone
+    return replace((yield from principal_of(alone.speaks_as)), profile=alone.profile)
 
 
 @work
-def unlink(identity: str, now: datetime) -> Steps[str]:
-    """Make an identity a person of its own again."""
-    yield Lock(identity)
-    person = yield from person_of(identity, now)
-    alone = yield from identities_of(person)
-    return person if len(alone) == 1 else (yield from _new_person(identity, now, None))
-
-
-@work
-def add_alias(platform: str, alias: str, canonical: str) -> Steps[None]:
-    """Another form of one id, as the platform told us."""
-    yield (
-        "INSERT INTO aliases (platform, alias, canonical) VALUES (?, ?, ?)"
-        " ON CONFLICT (platform, alias) DO UPDATE SET canonical = excluded.canonical",
-        (platform, encode_id(alias), encode_id(canonical)),
+def linked() -> Steps[Mapping[str, str]]:
+    """The person behind every identity that is linked with another."""
+    rows = yield (
+        "SELECT identity, person FROM identities WHERE identity IN (SELECT one FROM links WHERE until IS NULL"
+        " UNION SELECT other FROM links WHERE until IS NULL)",
+        (),
     )
-    yield _CHANGED
+    return dict(rows)
+
+
+# For people to see
+
+_COLUMNS = "p.id, p.name, p.created, i.identity, i.name, i.created"
 
 
 @work
-def aliases(platform: str) -> Steps[Mapping[str, str]]:
-    rows = yield "SELECT alias, canonical FROM aliases WHERE platform = ?", (platform,)
-    return {decode_id(row[0]): decode_id(row[1]) for row in rows}
+def everybody(principal: Principal, *, after: str = "", limit: int = 100) -> Steps[list[Person]]:
+    """Those with an id behind `after`, in the order of their first contact; of whoever sees all."""
+    rows = yield (
+        f"SELECT {_COLUMNS} FROM people p JOIN identities i ON i.person = p.id WHERE p.id IN (SELECT p.id FROM people p"
+        " WHERE p.id > ? AND ? = 1 AND EXISTS (SELECT 1 FROM identities i WHERE i.person = p.id) ORDER BY p.id LIMIT ?)"
+        " ORDER BY p.id, i.created, i.identity",
+        (after, int(principal.sees_all), limit),
+    )
+    return _people(rows)
 
 
 @work
-def all_aliases() -> Steps[Mapping[str, Mapping[str, str]]]:
-    """Of every platform."""
-    rows = yield "SELECT platform, alias, canonical FROM aliases", ()
-    found: dict[str, dict[str, str]] = {}
-    for platform, alias, canonical in rows:
-        found.setdefault(platform, {})[decode_id(alias)] = decode_id(canonical)
-    return found
+def find_person(name: str, principal: Principal) -> Steps[Person]:
+    """By the id of the person, or by an identity; for themselves, and for whoever sees all."""
+    rows = yield (
+        f"SELECT {_COLUMNS} FROM people p JOIN identities i ON i.person = p.id WHERE p.id = ?"
+        " OR p.id = (SELECT person FROM identities WHERE identity = ?) ORDER BY p.id, i.created, i.identity",
+        (name, name),
+    )
+    for person in _people(rows):
+        if principal.sees_all or any(each.identity in principal.identities for each in person.identities):
+            return person
+    raise NotFound("person", name)
+
+
+def _people(rows: Sequence[Row]) -> list[Person]:
+    found: dict[str, Person] = {}
+    for id_, name, created, identity, called, since in rows:
+        person = found.get(id_) or Person(id=id_, name=_label(name), since=instant(created))
+        known = Identity(identity=identity, name=_label(called), since=instant(since))
+        found[id_] = replace(person, identities=(*person.identities, known))
+    return list(found.values())
+
+
+def _label(name: str | None) -> Label | None:
+    return Label(name) if name else None

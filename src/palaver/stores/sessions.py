@@ -16,8 +16,9 @@ from palaver.domain.turn import Usage
 from palaver.ports.store import Opened, Opening, OperationKind, ResetRule
 from palaver.ports.work import Lock, Row, Steps, work
 from palaver.stores import operations
+from palaver.stores.attaching import part
 from palaver.stores.records import SESSION_COLUMNS, instant, json_text, micros, session_of, source_text
-from palaver.stores.visibility import find, get, get_visible, recent
+from palaver.stores.visibility import find, get, get_visible, hold, recent
 
 __all__ = [
     "ENDED_BY_ITSELF",
@@ -27,7 +28,6 @@ __all__ = [
     "find",
     "get",
     "get_visible",
-    "hold",
     "join",
     "new_id",
     "open_by_key",
@@ -37,6 +37,7 @@ __all__ = [
     "rename",
     "reopen",
     "reset",
+    "route",
     "routed",
     "set_override",
     "suggest_title",
@@ -46,6 +47,8 @@ __all__ = [
 
 ENDED_BY_ITSELF = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED})
 """Nobody asked for it: the next message starts fresh and is told so, and the way back leads here."""
+_GIVEN_UP = frozenset({EndReason.RESET, EndReason.HANDED_OFF})
+"""Somebody asked for it: the next message starts fresh."""
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -80,7 +83,7 @@ def routed(key: SessionKey) -> Steps[Session | None]:
         last = session_of(rows[0]) if rows else None
         return last if last and last.end_reason in ENDED_BY_ITSELF else None
     found = session_of(rows[0]) if rows[0][0] is not None else None
-    return found if found and found.end_reason is not EndReason.RESET else None
+    return found if found and found.end_reason not in _GIVEN_UP else None
 
 
 @work
@@ -165,7 +168,7 @@ def create(
         ),
     )
     number = rows[0][0]
-    yield from _route(key, number, source)
+    yield from route(key, number, source)
     yield from join(number, source)
     return (yield from get(number))
 
@@ -177,13 +180,14 @@ def join(number: int, source: Source) -> Steps[bool]:
     if identity is None:
         return False
     joined = yield (
-        "INSERT INTO participants (identity, session_no) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING identity",
+        "INSERT INTO participants (identity, session_no) VALUES (?, ?) ON CONFLICT (identity, session_no)"
+        " DO UPDATE SET left_at = NULL WHERE participants.left_at IS NOT NULL RETURNING identity",
         (identity, number),
     )
     return bool(joined) and (yield from _is_first_contact(source, besides=number))
 
 
-def _route(key: SessionKey, number: int, source: Source) -> Steps[None]:
+def route(key: SessionKey, number: int, source: Source) -> Steps[None]:
     yield (
         "INSERT INTO routes (key, session_no, address) VALUES (?, ?, ?)"
         " ON CONFLICT (key) DO UPDATE SET session_no = excluded.session_no, address = excluded.address",
@@ -256,8 +260,9 @@ def switch(
         yield from refuse_busy(wanted)
     if current is not None:
         yield from end(current.number, EndReason.SWITCHED, now)
+    yield from part(key, now, entering=wanted)
     yield from reopen(wanted.number, key, now)
-    yield from _route(key, wanted.number, source)
+    yield from route(key, wanted.number, source)
     details = {
         "before": current.id if current and current.number != wanted.number else None,
         "key": wanted.key.text,
@@ -267,18 +272,6 @@ def switch(
     yield from operations.record(OperationKind.SWITCH, key, wanted.number, now, by, details)
     yield from join(wanted.number, source)
     return (yield from get(wanted.number))
-
-
-@work
-def hold(wanted: Session, key: SessionKey, principal: Principal) -> Steps[Session]:
-    """The session as it is once nobody else can move it: while we waited it may have been carried on, or be gone."""
-    names = {key.text, wanted.key.text}
-    for name in sorted(names):
-        yield Lock(name)
-    while (wanted := (yield from get_visible(wanted.id, principal))).key.text not in names:
-        yield Lock(wanted.key.text)
-        names.add(wanted.key.text)
-    return wanted
 
 
 @work

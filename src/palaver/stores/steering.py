@@ -14,7 +14,7 @@ from palaver.ports.work import Lock, Notify, Steps, work
 from palaver.stores.inbox import OPEN_TURN, RUNNING, put_into_turn, waiting
 from palaver.stores.records import SESSION_COLUMNS, from_json, instant, json_text, session_of
 from palaver.stores.sessions import join, touch
-from palaver.stores.turns import append_to_turn, halt, resume, settle, write_messages
+from palaver.stores.turns import append_to_turn, halt, meet, resume, settle, write_messages
 from palaver.stores.visibility import visible_to
 
 __all__ = [
@@ -116,7 +116,8 @@ def steer(turn: Turn, choose: Choose, now: datetime) -> Steps[list[Received]]:
     line = yield from waiting(turn.key)
     taken = line[: choose(line).take] if line else []
     if taken:
-        yield from join(turn.session_number, taken[-1].inbound.source)
+        if (yield from join(turn.session_number, taken[-1].inbound.source)):
+            yield from meet(taken[-1])
         yield from touch(turn.session_number, now, human=any(each.inbound.keeps_awake for each in taken))
         yield from write_messages(turn, taken)
         yield from put_into_turn(turn.number, taken)

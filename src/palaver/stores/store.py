@@ -6,7 +6,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from palaver.ports.access import Grants, Pairing
-from palaver.ports.people import People
+from palaver.ports.attaching import Attaching
+from palaver.ports.handing import Handing
+from palaver.ports.people import Aliases, Links, Offers, People
 from palaver.ports.places import Accounts, Places
 from palaver.ports.repositories import (
     Endings,
@@ -26,11 +28,16 @@ from palaver.ports.usage import Uses
 from palaver.ports.work import Work
 from palaver.stores import (
     accounts,
+    aliases,
+    attaching,
     endings,
     grants,
+    handing,
     inbox,
     listing,
+    links,
     moves,
+    offers,
     outbox,
     pairing,
     people,
@@ -55,6 +62,8 @@ class Store:
     lists: Lists = listing
     transcripts: Transcripts = transcript
     moves: Moves = moves
+    attaching: Attaching = attaching
+    handing: Handing = handing
     inbox: Inbox = inbox
     turns: Turns = turns
     steering: Steering = steering
@@ -62,6 +71,9 @@ class Store:
     endings: Endings = endings
     revisions: Revisions = revisions
     people: People = people
+    aliases: Aliases = aliases
+    links: Links = links
+    offers: Offers = offers
     grants: Grants = grants
     pairing: Pairing = pairing
     places: Places = places

@@ -3,12 +3,13 @@
 from typing import NamedTuple
 
 from palaver.domain.errors import BadArgument, NotFound
+from palaver.domain.key import SessionKey
 from palaver.domain.session import Principal, Session
 from palaver.domain.title import lineage, newest_of_lineage
-from palaver.ports.work import Row, Steps, Value, work
+from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores.records import SESSION_COLUMNS, session_of
 
-__all__ = ["Filter", "find", "get", "get_visible", "recent", "visible_to"]
+__all__ = ["Filter", "find", "get", "get_visible", "hold", "recent", "visible_to"]
 
 
 @work
@@ -34,7 +35,10 @@ def visible_to(principal: Principal) -> Filter:
     if not names:
         return Filter("1 = 0", ())
     marks = ", ".join("?" * len(names))
-    took_part = f"EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no AND p.identity IN ({marks}))"
+    took_part = (
+        "EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no AND p.left_at IS NULL"
+        f" AND p.identity IN ({marks}))"
+    )
     confines = {"s.profile": principal.profile, "s.key": principal.within and principal.within.text}
     given = {column: value for column, value in confines.items() if value is not None}
     return Filter(" AND ".join([*(f"{column} = ?" for column in given), took_part]), (*given.values(), *names))
@@ -47,6 +51,18 @@ def get_visible(session: str, principal: Principal) -> Steps[Session]:
     if not rows:
         raise NotFound("session", session)
     return session_of(rows[0])
+
+
+@work
+def hold(wanted: Session, key: SessionKey, principal: Principal) -> Steps[Session]:
+    """The session as it is once nobody else can move it: while we waited it may have been carried on, or be gone."""
+    names = {key.text, wanted.key.text}
+    for name in sorted(names):
+        yield Lock(name)
+    while (wanted := (yield from get_visible(wanted.id, principal))).key.text not in names:
+        yield Lock(wanted.key.text)
+        names.add(wanted.key.text)
+    return wanted
 
 
 @work

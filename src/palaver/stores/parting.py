@@ -1,0 +1,226 @@
+"""Parting in the store: what people had in common while they were linked is each one's own again.
+
+A conversation in which both sides spoke is kept as it was, for the operator alone; each side goes on in a copy of what
+it said and was answered. Whoever came to a conversation of others only through the link leaves it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from palaver.domain.access import AccessRole
+from palaver.domain.key import SessionKey, Speaker, derive_key
+from palaver.domain.scope import DmScope, Scope
+from palaver.domain.session import Session, identity_of
+from palaver.domain.source import Source
+from palaver.domain.turn import Received
+from palaver.ports.work import Lock, Steps, Value, work
+from palaver.stores import attaching, inbox
+from palaver.stores.copying import apart, copy_part, spoke
+from palaver.stores.records import INBOX_COLUMNS, micros, received_of, source_of
+from palaver.stores.sessions import open_by_key, refuse_busy, route
+from palaver.stores.steering import drop_parked, request_stop
+from palaver.stores.visibility import get
+
+__all__ = ["part", "stop_common_turns"]
+
+People = Mapping[frozenset[str], str]
+"""Those who were one person until now, and who each of them is from now on."""
+_NOTE = "the people who shared this conversation are not linked any more; nothing was allowed"
+
+
+class _Home(NamedTuple):
+    """A place that leads to a conversation."""
+
+    key: SessionKey
+    address: Source
+
+
+@work
+def stop_common_turns(identities: Collection[str], now: datetime, *, by: str) -> Steps[bool]:
+    """Whether turns are at work on what these people have in common; they are asked to stop."""
+    busy = False
+    for number in (yield from _common(identities)):
+        session = yield from get(number)
+        busy = (yield from request_stop(session.key, now, by=by)) or busy
+    return busy
+
+
+@work
+def part(person: str, people: People, now: datetime) -> Steps[None]:
+    for number in (yield from _common(_everyone(people))):
+        yield from _part(number, people, now)
+    yield from _lead_home(people, now)
+    yield from _readdress(person, people)
+
+
+def _everyone(people: People) -> frozenset[str]:
+    return frozenset[str]().union(*people)
+
+
+def _circle(people: People, identity: str | None) -> frozenset[str]:
+    return next((circle for circle in people if identity in circle), frozenset[str]())
+
+
+def _common(identities: Collection[str]) -> Steps[list[int]]:
+    """Sessions that several of these may read."""
+    names = sorted(identities)
+    rows = yield (
+        f"SELECT session_no FROM participants WHERE identity IN ({', '.join('?' * len(names))}) AND left_at IS NULL"
+        " GROUP BY session_no HAVING count(*) > 1 ORDER BY session_no",
+        tuple(names),
+    )
+    return [row[0] for row in rows]
+
+
+def _part(number: int, people: People, now: datetime) -> Steps[None]:
+    session = yield from _held(number, now)
+    rows = yield "SELECT identity FROM participants WHERE session_no = ? AND left_at IS NULL", (number,)
+    there = frozenset(row[0] for row in rows)
+    sides = [circle for circle in people if circle & there]
+    if len(sides) == 1:
+        return
+    if session.key.shared or there - _everyone(people):
+        yield from _see_guests_off(session, there & _everyone(people), now)
+    else:
+        yield from _divide(session, sides, people, now)
+
+
+def _held(number: int, now: datetime) -> Steps[Session]:
+    held = ""
+    while (session := (yield from get(number))).key.text != held:
+        held = session.key.text
+        yield Lock(held)
+    yield from drop_parked(session.key, now, note=_NOTE, error="left without an answer")
+    yield from refuse_busy(session)
+    return session
+
+
+# A conversation of theirs alone
+
+
+def _divide(session: Session, sides: Collection[frozenset[str]], people: People, now: datetime) -> Steps[None]:
+    homes = yield from _homes(session, people)
+    spoken: list[frozenset[str]] = []
+    for side in sides:
+        spoken += [side] if (yield from spoke(session, side)) else []
+    if len(spoken) > 1:
+        yield from _settle(session, None, now)
+        # Titles are told apart by owner, and those who part may all keep theirs.
+        yield "UPDATE sessions SET owner = key WHERE no = ?", (session.number,)
+        for side in spoken:
+            yield from _settle((yield from copy_part(session, side, now)), homes.get(side), now)
+        yield from _leave(session, _everyone(people), now)
+    else:  # then it is theirs who spoke, as it is
+        mine = spoken[0] if spoken else next(iter(sides))
+        yield from _leave(session, _everyone(people) - mine, now)
+        yield from _settle(session, homes.get(mine), now)
+
+
+def _homes(session: Session, people: People) -> Steps[dict[frozenset[str], _Home]]:
+    """Where each side goes on with it: in its own place that led there, or in what its people still share."""
+    rows = yield "SELECT key, address FROM routes WHERE session_no = ? ORDER BY key", (session.number,)
+    places = [_Home(SessionKey.parse(key), source_of(address)) for key, address in rows]
+    homes: dict[frozenset[str], _Home] = {}
+    for circle, person in people.items():
+        shared = SessionKey(session.key.profile, person=person)
+        if session.key.person and len(circle) > 1 and not (yield from _leads_elsewhere(shared, session)):
+            homes[circle] = _Home(shared, session.origin)
+        for place in places:
+            if place.key.platform and identity_of(place.address) in circle:
+                homes.setdefault(circle, place)
+    return homes
+
+
+def _leads_elsewhere(key: SessionKey, session: Session) -> Steps[bool]:
+    return bool((yield "SELECT 1 FROM routes WHERE key = ? AND session_no <> ?", (key.text, session.number)))
+
+
+def _settle(session: Session, home: _Home | None, now: datetime) -> Steps[None]:
+    """Where it goes on; if that is nowhere it is over, in a place of its own."""
+    key = home.key if home else apart(session.key.profile, session.id)
+    yield "DELETE FROM routes WHERE session_no = ? AND key <> ?", (session.number, key.text)
+    ended: tuple[Value, ...] = (session.ended and micros(session.ended), session.end_reason)
+    if home is None and session.ended is None:
+        ended = (micros(now), "switched")
+    yield "UPDATE sessions SET key = ?, ended = ?, end_reason = ? WHERE no = ?", (key.text, *ended, session.number)
+    if home:
+        yield from route(key, session.number, home.address)
+
+
+def _leave(session: Session, identities: Iterable[str], now: datetime) -> Steps[None]:
+    rows: list[tuple[Value, ...]] = [(micros(now), session.number, identity) for identity in sorted(identities)]
+    yield "UPDATE participants SET left_at = ? WHERE session_no = ? AND identity = ?", rows
+
+
+# A conversation with others in it
+
+
+def _see_guests_off(session: Session, ours: Collection[str], now: datetime) -> Steps[None]:
+    """Whoever was there before they took it elsewhere, or attached to it, was there of their own."""
+    came = yield "SELECT by_whom, min(at) FROM operations WHERE session_no = ? GROUP BY by_whom", (session.number,)
+    spoke_first = yield (
+        "SELECT identity, min(started) FROM turns WHERE session_no = ? GROUP BY identity",
+        (session.number,),
+    )
+    since = dict(spoke_first)
+    guests = {who for who, at in came if who in ours and not since.get(who, at) < at}
+    yield from _leave(session, guests, now)
+    rows = yield "SELECT key, address FROM routes WHERE session_no = ?", (session.number,)
+    theirs = {key for key, address in rows if identity_of(source_of(address)) in guests}
+    if session.key.text in theirs and not session.key.shared:
+        yield from _settle(session, None, now)
+    for key in theirs:
+        yield "DELETE FROM routes WHERE key = ? AND session_no = ?", (key, session.number)
+
+
+# What still leads to the conversations of others
+
+
+def _lead_home(people: People, now: datetime) -> Steps[None]:
+    """A place stays attached only to what its people may read."""
+    names = sorted(_everyone(people))
+    rows = yield (
+        "SELECT a.place, a.key, o.by_whom FROM attached a JOIN operations o ON o.no = a.operation"
+        f" WHERE o.by_whom IN ({', '.join('?' * len(names))})",
+        tuple(names),
+    )
+    for place, key, by in rows:
+        session = yield from open_by_key(SessionKey.parse(key))
+        if session is None or not (yield from _may_read(session, _circle(people, by))):
+            yield from attaching.detach(SessionKey.parse(place), now)
+
+
+def _may_read(session: Session, identities: Collection[str]) -> Steps[bool]:
+    rows = yield (
+        "SELECT 1 FROM participants WHERE session_no = ? AND left_at IS NULL"
+        f" AND identity IN ({', '.join('?' * len(identities))})",
+        (session.number, *sorted(identities)),
+    )
+    return bool(rows)
+
+
+def _readdress(person: str, people: People) -> Steps[None]:
+    """What waits in the conversation of a person, or of the owner, is for the conversations of those they are now."""
+    rows = yield "SELECT key FROM lines ORDER BY key", ()
+    for key in map(SessionKey.parse, (row[0] for row in rows)):
+        if key.platform or key.chat or key.person not in {person, ""}:
+            continue
+        yield Lock(key.text)
+        waiting = yield (
+            f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+            " WHERE i.key = ? AND i.state = 'waiting' ORDER BY i.no",
+            (key.text,),
+        )
+        for received in map(received_of, waiting):
+            place = _place(received, people)
+            if place != key:
+                yield from inbox.move(received, place)
+
+
+def _place(received: Received, people: People) -> SessionKey:
+    circle = _circle(people, identity_of(received.inbound.source))
+    if not circle or (not received.key.person and received.role is AccessRole.OWNER):
+        return received.key
+    speaker = Speaker(person=people[circle] if len(circle) > 1 and received.key.person else None)
+    return derive_key(received.inbound.source, Scope(dm=DmScope.PER_PERSON), speaker)
