@@ -26,6 +26,7 @@ _GROUPS = {
     "explain": Later("explain", "palaver.cli.explain", "Why Palaver decides as it does."),
     "sessions": Later("sessions", "palaver.cli.sessions", "Look at, find, keep and remove conversations."),
     "usage": Later("usage", "palaver.cli.usage", "What was used: turns, tokens and cost."),
+    "people": Later("people", "palaver.cli.people", "Who has talked to the agent."),
     "pair": Later("pair", "palaver.cli.pair", "Strangers who ask to be let in."),
     "grants": Later("grants", "palaver.cli.grants", "Who may talk, as what, and why."),
     "platforms": Later("platforms", "palaver.cli.platforms", "Which accounts are connected."),

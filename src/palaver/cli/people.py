@@ -1,0 +1,118 @@
+"""`palaver people`: who has talked to the agent, under which accounts, and what they were granted."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from palaver.cli import when
+from palaver.cli.asking import OPERATOR, Json, Limit, ask
+from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
+from palaver.cli.place import StoreOption
+from palaver.cli.when import ago, iso
+from palaver.cli.whom import place_words
+from palaver.domain.access import Grant
+from palaver.domain.errors import NotFound
+from palaver.domain.ids import encode_id
+from palaver.domain.label import Label
+from palaver.ports.access import Table
+from palaver.ports.people import Person
+from palaver.stores import grants, people
+from palaver.stores.store import Store
+
+__all__ = ["EXAMPLES", "app", "list_people", "show_person"]
+
+EXAMPLES = {
+    "list": "palaver people list",
+    "show": "palaver people show telegram:7",
+}
+
+app = typer.Typer(help="Who has talked to the agent.", rich_markup_mode=None)
+
+
+@app.command("list", help=f"Everybody, in the order of their first words.\n\n{EXAMPLES['list']}")
+def list_people(
+    *,
+    limit: Limit = 50,
+    after: Annotated[str, typer.Option("--after", help="Where the page before ended.", show_default=False)] = "",
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    found = ask(
+        store,
+        lambda opened: opened.read(people.everybody(OPERATOR, after=after, limit=limit)),
+        [],
+        nothing="There is nobody.",
+    )
+    follows = found[-1].id if len(found) == limit else None
+    if json:
+        print_json({"people": [_fields(person) for person in found], "after": follows})
+        return
+    now = when.now()
+    rows = [(each.id, _plain(each.name), _accounts(each), ago(each.since, now)) for each in found]
+    if rows:
+        print_rows(("person", "called", "accounts", "since"), rows)
+    if follows:
+        print_note(f"There may be more: --after {follows}")
+
+
+@app.command("show", help=f"One person: their accounts, and the grants that name them.\n\n{EXAMPLES['show']}")
+def show_person(
+    person: Annotated[str, typer.Argument(help="The id of a person, or telegram:7.", show_default=False)],
+    *,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    async def look(opened: Store) -> tuple[Person, Table]:
+        try:
+            found = await opened.read(people.find_person(person.strip(), OPERATOR))
+        except NotFound as error:
+            error.add_note(f"allowed: the id of a person, or an account; for example: {EXAMPLES['show']}")
+            raise
+        return found, await opened.read(grants.table(Table()))
+
+    found, table = ask(store, look)
+    named = {number: grant for number, grant in table.grants.items() if _names(grant, found)}
+    if json:
+        granted = [{"number": number, **grant.to_json()} for number, grant in named.items()]
+        print_json({"person": _fields(found), "grants": granted})
+        return
+    _print(found, named)
+
+
+def _names(grant: Grant, person: Person) -> bool:
+    identity = f"{grant.platform}:{encode_id(grant.user_id)}" if grant.user_id else None
+    return grant.person == person.id or identity in {each.identity for each in person.identities}
+
+
+def _print(person: Person, named: Mapping[int, Grant]) -> None:
+    now = when.now()
+    print_heading(person.id)
+    print_facts([("called", _plain(person.name)), ("since", ago(person.since, now))])
+    rows = [(each.identity, _plain(each.name), ago(each.since, now)) for each in person.identities]
+    print_rows(("account", "called", "since"), rows)
+    if named:
+        print_rows(
+            ("grant", "role", "where"), [(str(no), each.role.text, place_words(each)) for no, each in named.items()]
+        )
+
+
+def _accounts(person: Person) -> str:
+    return ", ".join(each.identity for each in person.identities)
+
+
+def _plain(name: Label | None) -> str:
+    return name.plain() if name else ""
+
+
+def _fields(person: Person) -> dict[str, object]:
+    accounts = [
+        {"identity": each.identity, "name": _plain(each.name) or None, "since": iso(each.since)}
+        for each in person.identities
+    ]
+    return {
+        "id": person.id,
+        "name": _plain(person.name) or None,
+        "since": iso(person.since),
+        "identities": accounts,
+    }
