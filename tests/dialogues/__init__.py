@@ -1,0 +1,1 @@
+"""Conversations as people have them: what is said, and what is heard."""
