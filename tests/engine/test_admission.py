@@ -10,6 +10,7 @@ from palaver.domain.access import AccessRole, Effect, Grant
 from palaver.domain.layers import Layers
 from palaver.platforms.kit.world import World
 from palaver.ports.work import Work
+from palaver.stores.opening import open_store
 from palaver.stores.store import Store
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
@@ -54,6 +55,23 @@ async def test_a_grant_given_while_the_gateway_runs_holds_at_once_and_so_does_it
         await until(lambda: _is_answered(here, "now", alice.id))
         await here.store.transact(here.store.grants.remove(number, clock.now(), by="owner"))
         await until(lambda: _is_refused(here, alice.id))
+
+
+async def test_what_another_process_grants_holds_from_the_next_message_on(store_url: str) -> None:
+    clock = MovableClock()
+    async with running(store_url, clock=clock, grants=()) as here, await open_store(store_url) as command:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "before")
+        await here.settled()
+        grant = Grant(platform="fake", role=AccessRole.MEMBER, user_id=alice.id)
+        number = await command.transact(command.grants.add(grant, clock.now(), by="operator"))
+        await chat.say(alice, "let in")
+        await chat.hears("let in")
+        await command.transact(command.grants.remove(number, clock.now(), by="operator"))
+        await chat.say(alice, "kept out")
+        await here.settled()
+        assert [state for state, _ in await inbox(here)] == ["refused", "in-turn", "refused"]
 
 
 async def _is_answered(here: Bench, text: str, user: str) -> bool:
