@@ -5,6 +5,8 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from palaver.domain.label import Label
 from palaver.domain.platform import Platform
 from palaver.domain.source import Labels, Source, Trust
@@ -14,20 +16,30 @@ from palaver.ports.adapter import Inlet, Limits, PlatformDown, TargetGone
 __all__ = ["FolderAdapter"]
 
 
+class Options(BaseModel):
+    folder: Path
+
+
 class FolderAdapter:
     platform = Platform(name="folder", title="Folder")
-    account = None
+    options = Options
     limits = Limits(text=1000)
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, account: str | None = None) -> None:
+        self.account = account
         self._folder = folder
+
+    @classmethod
+    def make(cls, account: str, options: Options) -> "FolderAdapter":
+        return cls(options.folder, account)
 
     async def run(self, inlet: Inlet) -> None:
         """How far we have read is kept with what we have read, so it is the same after a restart."""
         read = int(await inlet.position() or 0)
+        await inlet.connected()
         while True:
             for line in self._lines_after(read):
-                await inlet.receive(parse(line, read), Trust())
+                await inlet.receive(parse(line, read, self.account), Trust())
                 read += len(line)
                 await inlet.keep_position(str(read))
             await asyncio.sleep(0.01)
@@ -52,9 +64,11 @@ class FolderAdapter:
             raise PlatformDown(f"the folder cannot be read: {error}") from error
 
 
-def parse(line: bytes, place: int) -> Inbound:
+def parse(line: bytes, place: int, account: str | None) -> Inbound:
     """From payload to message. Ids go into the source, names into the labels."""
     said = json.loads(line)
-    source = Source(platform="folder", chat_id=said["chat"], user_id=said["user"], message_id=str(place))
+    source = Source(
+        platform="folder", account=account, chat_id=said["chat"], user_id=said["user"], message_id=str(place)
+    )
     at = datetime.fromtimestamp(said["at"], UTC)
     return Inbound(source=source, text=said["text"], at=at, labels=Labels(user=Label(said["name"])))

@@ -97,7 +97,7 @@ class Gateway:
 
     def _assemble(self, store: Store, adapters: Sequence[Adapter], hooks: Sequence[Hook]) -> Engine:
         alone = sqlite_path(self._config.store) is not None
-        commands, clock, agents = with_plugins(standard_commands(store), store), SystemClock(), _agents(self._config)
+        commands, clock = with_plugins(standard_commands(store), store), SystemClock()
 
         async def key_of(source: Source) -> SessionKey:
             return await engine.key_of(source)
@@ -113,8 +113,7 @@ class Gateway:
         engine = Engine(
             store=store,
             adapters=[terminal, *adapters],
-            agent=agents.usual,
-            profile_agents=agents.profiles,
+            agent=_agents(self._config),
             commands=commands,
             options=self._config.options(),
             clock=clock,

@@ -183,4 +183,5 @@ def test_the_examples_of_the_page_are_right(tmp_path: Path, monkeypatch: pytest.
     assert len(examples) > 3
     for example in examples:
         Path("own.yaml").write_text(example)
-        assert load(Path(), {**ENVIRON, "DB_PASSWORD": "x"}).options()
+        environ = dict.fromkeys(re.findall(r"\$\{(\w+)\}", example), "x")
+        assert load(Path(), {**ENVIRON, **environ}).options()

@@ -1,6 +1,9 @@
 """`palaver explain`: why this key, this reset, this target, this schedule."""
 
+import os
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +15,7 @@ from palaver.domain.key import Explanation, Speaker, explain_key
 from palaver.domain.platform import Platform
 from palaver.domain.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
 from palaver.domain.schedule import parse_schedule, upcoming
-from palaver.domain.scope import DmScope, GroupScope, Scope, ThreadScope
+from palaver.domain.scope import DmScope, GroupScope, Scope, ThreadScope, choose_profile
 from palaver.domain.source import DM, MAIN, USUAL_KINDS, Source
 from palaver.domain.target import All, Home, Local, Origin, Place, Target, parse_targets
 from palaver.domain.wall import instant_text, parse_instant, zone
@@ -71,7 +74,9 @@ def key(
     user_alt: Annotated[str, typer.Option(help="Stable second user id (Signal UUID, Feishu union id).")] = "",
     server: Annotated[str, typer.Option(help="Guild, workspace or server id.")] = "",
     account: Annotated[str, typer.Option(help="Which bot of ours.")] = "",
-    profile: Annotated[str, typer.Option(help="Which profile serves it.")] = MAIN,
+    profile: Annotated[
+        str | None, typer.Option(help="Which profile serves it; else the rules of the configuration say.")
+    ] = None,
     person: Annotated[str, typer.Option(help="The linked person behind the user, for --dm-scope per-person.")] = "",
     owner: Annotated[bool, typer.Option(help="Whether the user is the owner, for --dm-scope shared.")] = True,
     dm_scope: Annotated[DmScope, typer.Option(help="Which direct chats are one conversation.")] = DmScope.PER_CHAT,
@@ -89,10 +94,18 @@ def key(
         user_id_alt=user_alt,
         scope_id=server,
         account=account,
-        profile=profile,
+        profile=MAIN if profile is None else profile,
     )
+    source = _routed(source) if profile is None else source
     scope = Scope(dm=dm_scope, group=group_scope, thread=thread_scope)
     _print_key(explain_key(source, scope, Speaker(person or None, owner)), as_json=json)
+
+
+def _routed(source: Source) -> Source:
+    """In the profile that the rules of the configuration choose."""
+    from palaver.config.loading import load  # noqa: PLC0415 - slow to import, and often not needed
+
+    return replace(source, profile=choose_profile(source, load(Path.cwd(), os.environ).options().profiles))
 
 
 def _print_key(explanation: Explanation, *, as_json: bool) -> None:

@@ -14,6 +14,7 @@ from palaver.domain.turn import account_text
 from palaver.engine.closing import Closing
 from palaver.engine.delivery import Deliveries
 from palaver.engine.ground import Ground
+from palaver.engine.handing import Handoffs
 from palaver.engine.happenings import Happenings
 from palaver.engine.intake import Intake
 from palaver.engine.lanes import Lanes
@@ -47,7 +48,7 @@ class Engine:
         *,
         store: Store,
         adapters: Sequence[Adapter],
-        agent: Agent,
+        agent: Agent | Agents,
         commands: Commands,
         options: Options,
         clock: Clock,
@@ -56,7 +57,6 @@ class Engine:
         hooks: Sequence[Hook] = (),
         meter: Meter | None = None,
         pseudonyms: Pseudonyms | None = None,
-        profile_agents: Mapping[str, Agent] | None = None,
         chance: random.Random | None = None,
     ) -> None:
         accounts = {account_text(adapter.platform.name, adapter.account): adapter for adapter in adapters}
@@ -64,7 +64,7 @@ class Engine:
         self._on = on = Ground(
             store=store,
             options=options,
-            agents=Agents(agent, profile_agents or {}),
+            agents=agent if isinstance(agent, Agents) else Agents(agent),
             clock=clock,
             replies=Replies(accounts),
             worker=worker,
@@ -89,6 +89,7 @@ class Engine:
             served=self._serving.served,
             taken_on=self._serving.taken_on,
             returns=lambda: self._serving.returns,
+            handoffs=Handoffs(on, self._intake.place_of),
         )
         self._upkeep = Upkeep(on=on, lanes=self._lanes, runner=self._runner, deliveries=self._deliveries)
         self._takes_turns: list[asyncio.Task[None]] = []
