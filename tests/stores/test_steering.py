@@ -15,7 +15,7 @@ from palaver.stores import inbox, outbox, steering, turns
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
 from tests.stores.conftest import fresh_store
-from tests.stores.world import LEASE, OPERATOR, World, dm, first, key_of
+from tests.stores.world import LEASE, OPERATOR, World, dm, key_of
 
 KEY = key_of(dm())
 
@@ -73,7 +73,7 @@ async def test_what_is_taken_into_a_turn_is_in_its_transcript_and_keeps_the_conv
     world.later(minutes=5)
     number = await world.say("more")
     await world.say("and more")
-    taken = await world.store.transact(steering.steer(turn, first(1), world.now))
+    taken = await world.store.transact(steering.steer(turn, lambda line: line[:1], world.now))
     assert [each.inbound.text for each in taken] == ["more"]
     assert await world.texts(turn.session) == ["hello", "more"]
     session = await world.store.read(turns.session_of(turn))
@@ -89,7 +89,7 @@ async def test_a_turn_that_was_taken_over_takes_nothing_more(world: World) -> No
     world.later(minutes=5)
     assert await world.store.transact(turns.reclaim("w2", world.now, timedelta(minutes=1)))
     with pytest.raises(StaleFence):
-        await world.store.transact(steering.steer(turn, first(1), world.now))
+        await world.store.transact(steering.steer(turn, lambda line: line[:1], world.now))
     assert (await world.store.read(steering.status(KEY, OPERATOR))).waiting == 1
 
 

@@ -43,17 +43,17 @@ class Performance:
 
 
 class Registry:
-    """It brings `/help` along."""
+    """It brings `/help` along. Sayings are commands that only say how a message is meant; nobody performs them."""
 
-    def __init__(self, performances: Iterable[Performance]) -> None:
-        self._performances = tuple(performances)
+    def __init__(self, performances: Iterable[Performance], sayings: Iterable[Command] = ()) -> None:
+        self._performances, self._sayings = tuple(performances), tuple(sayings)
         everything = (*self._performances, Performance(_HELP, self._help))
-        self.table = command_table(*(each.command for each in everything))
+        self.table = command_table(*(each.command for each in everything), *self._sayings)
         self._by_name = {each.command.name: each for each in everything}
 
     def plus(self, performances: Iterable[Performance]) -> "Registry":
         """With more commands; raises ValueError, saying so, where a name is taken."""
-        return Registry((*self._performances, *performances))
+        return Registry((*self._performances, *performances), self._sayings)
 
     def parse(self, text: str) -> Invocation | None:
         return parse_command(text, self.table)

@@ -10,7 +10,7 @@ from palaver.commands.places import about_places
 from palaver.commands.platforms import about_platforms
 from palaver.commands.registry import Registry
 from palaver.commands.transcripts import about_transcripts
-from palaver.commands.turns import about_turns
+from palaver.commands.turns import SAYINGS, about_turns
 from palaver.commands.usage import about_usage
 from palaver.ports.repositories import Store
 
@@ -31,5 +31,6 @@ def standard_commands(store: Store) -> Registry:
             *about_platforms(store),
             *compressing(store),
             *about_usage(store),
-        ]
+        ],
+        SAYINGS,
     )

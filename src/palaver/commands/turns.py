@@ -2,15 +2,16 @@
 
 from palaver.commands.registry import Performance
 from palaver.domain.access import AccessRole
-from palaver.domain.command import Command, Invocation
+from palaver.domain.command import Arg, ArgKind, Command, Invocation
 from palaver.domain.session import Principal
+from palaver.domain.turn import BusyMode
 from palaver.engine import words
 from palaver.ports.commands import Spoken
 from palaver.ports.repositories import Store
 from palaver.ports.store import Status
 from palaver.ports.work import Steps, work
 
-__all__ = ["about_turns"]
+__all__ = ["SAYINGS", "about_turns"]
 
 _GROUP = "answers"
 _STOP = Command(name="stop", help="stop the answer that is being worked on", example="/stop", urgent=True, group=_GROUP)
@@ -22,6 +23,27 @@ _APPROVE = Command(
 )
 _DENY = Command(
     name="deny", help="do not allow what the agent asks permission for", example="/deny", urgent=True, group=_GROUP
+)
+_TEXT = Arg(name="text", kind=ArgKind.REST, required=True)
+SAYINGS = (
+    Command(
+        name="queue",
+        help="say something that waits for its turn, also where messages stop or steer the answer",
+        example="/queue And what does it cost?",
+        args=(_TEXT,),
+        role=AccessRole.GUEST,
+        group=_GROUP,
+        says=BusyMode.QUEUE,
+    ),
+    Command(
+        name="steer",
+        help="say something to the answer that is being worked on: the agent hears it after its next step",
+        example="/steer Only trains, please",
+        args=(_TEXT,),
+        role=AccessRole.GUEST,
+        group=_GROUP,
+        says=BusyMode.STEER,
+    ),
 )
 _NOTHING_ASKED = "Nothing waits for your permission."
 

@@ -3,22 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
-from palaver.domain.turn import Received
+from palaver.domain.turn import BusyMode, Received
 
 __all__ = ["BusyMode", "Choice", "choose_waiting"]
-
-
-class BusyMode(StrEnum):
-    QUEUE = "queue"
-    """One turn each, in order."""
-    COLLECT = "collect"
-    """What waited becomes one turn."""
-    INTERRUPT = "interrupt"
-    """The running turn stops; what waited becomes the next."""
-    STEER = "steer"
-    """Offered to the agent after its next tool call; else like `collect`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +53,8 @@ def _run_length(
     for received in waiting:
         if stands_alone(received):
             break
-        if count and mode is BusyMode.QUEUE and not _same_burst(waiting[count - 1], received, window, more_follows):
+        alone = BusyMode.QUEUE in {mode, received.inbound.busy}
+        if count and alone and not _same_burst(waiting[count - 1], received, window, more_follows):
             break
         count += 1
     return count

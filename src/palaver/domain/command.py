@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import BadArgument, UnknownCommand
+from palaver.domain.turn import BusyMode
 
 __all__ = ["YES", "Arg", "ArgKind", "Command", "Invocation", "command_table", "parse_command"]
 
@@ -57,6 +58,8 @@ class Command:
     urgent: bool = False
     group: str = "more"
     """Under what it stands in lists."""
+    says: BusyMode | None = None
+    """Nothing is done: its text is an ordinary message, of which it says what becomes of it while a turn runs."""
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.aliases):

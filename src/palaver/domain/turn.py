@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from functools import lru_cache
 
 from palaver.domain.access import AccessRole
@@ -11,7 +12,31 @@ from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
 from palaver.domain.reset import Cause, extends_idle_time
 from palaver.domain.source import NO_LABELS, Labels, Source
 
-__all__ = ["Delivery", "Inbound", "Outbound", "Received", "Revision", "Turn", "Usage", "account_text", "after_unclear"]
+__all__ = [
+    "BusyMode",
+    "Delivery",
+    "Inbound",
+    "Outbound",
+    "Received",
+    "Revision",
+    "Turn",
+    "Usage",
+    "account_text",
+    "after_unclear",
+]
+
+
+class BusyMode(StrEnum):
+    """What becomes of a message that arrives while a turn runs."""
+
+    QUEUE = "queue"
+    """One turn each, in order."""
+    COLLECT = "collect"
+    """What waited becomes one turn."""
+    INTERRUPT = "interrupt"
+    """The running turn stops; what waited becomes the next."""
+    STEER = "steer"
+    """Offered to the agent after its next tool call; else like `collect`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +62,8 @@ class Inbound:
     """Our account was mentioned, or something of ours is answered. It counts on arrival and is not kept."""
     burst: str | None = None
     """What the platform calls several messages that were sent as one: an album."""
+    busy: BusyMode | None = None
+    """As its sender wants it while a turn runs; None for as the chat does. Such a message is no command."""
     revision: Revision | None = None
     """It is no new message but changes the one of this id; then `at` is when it was changed."""
     earlier: tuple[str, ...] = ()

@@ -91,6 +91,7 @@ class Intake:
             message = placed if placed.revision else self._admission.hear(placed, commands=self._commands(placed))
             if message is None:
                 return None
+            message = self._obedience.meant(message)
             # Nothing is awaited between the look at people and grants and the step that sees whether they have changed.
             admitted = self._admission.decide(message, trust)
             key = self._key(message.source, admitted.access.role, known)
@@ -142,7 +143,7 @@ class Intake:
         speaks = self._on.options.acknowledges and self._on.replies.reaches_people(message.source)
         if not speaks or message.cause is not Cause.HUMAN or message.observed or self._invocation(message):
             return None
-        notice = words.busy_notice(self._on.options.busy.find(message.source).value)
+        notice = words.busy_notice(self._on.options.busy_mode(message))
         return lambda: self._on.replies.to(message.source, notice)[0]
 
     def _invocation(self, message: Inbound) -> Invocation | None:

@@ -2,7 +2,7 @@
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from palaver.domain.command import Invocation
@@ -80,13 +80,23 @@ class Obedience:
 
     def invocation(self, inbound: Inbound) -> Invocation | None:
         """What a message invokes: only people command, only where they speak to the agent, and never by a change."""
-        if inbound.cause is not Cause.HUMAN or inbound.observed or inbound.revision:
+        if inbound.busy or inbound.cause is not Cause.HUMAN or inbound.observed or inbound.revision:
             return None
         return self.commands.parse(inbound.text)
 
     @property
     def revising(self) -> Revising:
         return Revising(self.on, self.commands)
+
+    def meant(self, inbound: Inbound) -> Inbound:
+        """`/queue text` is the text, as a message that waits; everything else is as it was said."""
+        try:
+            invocation = self.invocation(inbound)
+        except InvalidInput:
+            return inbound
+        if invocation is None or invocation.command.says is None:
+            return inbound
+        return replace(inbound, text=invocation.words["text"], busy=invocation.command.says)
 
     def is_command(self, received: Received) -> bool:
         """Whether it is done in one step instead of answered by a turn."""

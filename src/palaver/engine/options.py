@@ -6,13 +6,13 @@ from zoneinfo import ZoneInfo
 
 from palaver.domain.access import Grant
 from palaver.domain.attention import Attention
-from palaver.domain.busy import BusyMode
 from palaver.domain.caps import CapRules
 from palaver.domain.layers import Layers
 from palaver.domain.reset import ResetPolicy
 from palaver.domain.revision import RevisionPolicy
 from palaver.domain.scope import ProfileRule, Scope
 from palaver.domain.source import Source
+from palaver.domain.turn import BusyMode, Inbound
 from palaver.ports.store import ResetRule
 
 __all__ = ["Options"]
@@ -75,6 +75,10 @@ class Options:
     crash_window: timedelta = timedelta(minutes=5)
     """Starts within this time of each other count as one crash loop."""
     crash_limit: int = 3
+
+    def busy_mode(self, inbound: Inbound) -> BusyMode:
+        """As its sender has said, else as the chat does."""
+        return inbound.busy or self.busy.find(inbound.source).value
 
     def reset_rule(self, source: Source) -> ResetRule:
         return ResetRule(policy=self.resets.find(source).value, zone=self.zones.find(source).value)

@@ -118,15 +118,20 @@ class TurnRunner:
         return Capping(self.on).within(begin, now)
 
     def _choose(self, now: datetime, waiting: Sequence[Received]) -> Choice:
-        first = waiting[0].inbound.source
         return choose_waiting(
             waiting,
-            self.on.options.busy.find(first).value,
+            self.on.options.busy_mode(waiting[0].inbound),
             now,
             self.on.options.burst_window,
             stands_alone=self.obedience.is_command,
             more_follows=self._more_follows,
         )
+
+    def _offered(self, now: datetime, waiting: Sequence[Received]) -> Sequence[Received]:
+        """What goes into the running turn: what was said to be, and what leads the line of a chat that steers."""
+        steers = bool(waiting) and self.on.options.busy_mode(waiting[0].inbound) is BusyMode.STEER
+        leads = self._choose(now, waiting).take if steers else 0
+        return [each for place, each in enumerate(waiting) if place < leads or each.inbound.busy is BusyMode.STEER]
 
     def _more_follows(self, received: Received) -> bool:
         """An album, or a text so long that the platform may have cut it."""
@@ -215,16 +220,16 @@ class TurnRunner:
                 signal.set()
 
     async def _heed(self, running: Running) -> None:
-        mode = self.on.options.busy.find(running.source).value
         said = await through_outages(lambda: self.on.store.read(self.on.store.steering.signals(running.turn)))
         if said.stop:
             running.end(Stop.ASKED)
-        elif mode is BusyMode.INTERRUPT and any(self._interrupts(each.inbound) for each in said.waiting):
+        elif any(self._interrupts(each.inbound) for each in said.waiting):
             running.end(Stop.NEWER)
 
     def _interrupts(self, inbound: Inbound) -> bool:
         """Not what is only overheard, nor what acts at once beside the turn."""
-        return not inbound.observed and not self.obedience.is_urgent(inbound)
+        takes_its_place = self.on.options.busy_mode(inbound) is BusyMode.INTERRUPT
+        return takes_its_place and not inbound.observed and not self.obedience.is_urgent(inbound)
 
     async def _ask_until_clear(self, running: Running) -> Outcome:
         """Where the model finds the conversation too long it is summarised, once, and the agent asked again."""
@@ -248,21 +253,22 @@ class TurnRunner:
 
     async def _ask(self, running: Running, answering: Answering) -> Outcome:
         """With the transcript as it is now: what tools did before a failure is in it."""
-        steers = self.on.options.busy.find(running.source).value is BusyMode.STEER
         scene, running.scene = running.scene, None
         if scene is None:
             look = self.scenes.scene(running.turn, running.messages)
             scene = await through_outages(lambda: self.on.store.read(look))
         running.shown = scene
-        return await answering.ask(
-            self.scenes.request(running.turn, scene, self._meanwhile(running) if steers else None)
-        )
+        return await answering.ask(self.scenes.request(running.turn, scene, self._meanwhile(running)))
 
     def _meanwhile(self, running: Running) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def meanwhile() -> tuple[str, ...]:
-            now = self.on.clock.now()
-            steer = self.on.store.steering.steer(running.turn, partial(self._choose, now), now)
-            taken = await self.on.store.transact(steer)
+            offers = partial(self._offered, self.on.clock.now())
+            said = await self.on.store.read(self.on.store.steering.signals(running.turn))
+            if not offers(said.waiting):
+                return ()
+            taken = await self.on.store.transact(
+                self.on.store.steering.steer(running.turn, offers, self.on.clock.now())
+            )
             return tuple(received.inbound.text for received in taken if not received.inbound.observed)
 
         return meanwhile

@@ -28,6 +28,7 @@ from palaver.ports.store import (
     Database,
     Greet,
     Held,
+    Offer,
     Opened,
     Preview,
     ResetRule,
@@ -278,7 +279,7 @@ class Steering(Protocol):
 
     def signals(self, turn: Turn) -> Work[Signals]: ...
 
-    def steer(self, turn: Turn, choose: Choose, now: datetime) -> Work[list[Received]]: ...
+    def steer(self, turn: Turn, offers: Offer, now: datetime) -> Work[list[Received]]: ...
 
     def status(self, key: SessionKey, principal: Principal) -> Work[Status]: ...
 

@@ -30,6 +30,7 @@ __all__ = [
     "Database",
     "Greet",
     "Held",
+    "Offer",
     "Opened",
     "Opening",
     "OperationKind",
@@ -161,6 +162,8 @@ class Status:
 
 Choose = Callable[[Sequence[Received]], Choice]
 """Given what waits in a conversation, the first in front: how much of it becomes a turn. May be asked again."""
+Offer = Callable[[Sequence[Received]], Sequence[Received]]
+"""Given what waits in a conversation: what of it goes into the turn that runs. May be asked again."""
 Greet = Callable[[Opened, Received], Welcome]
 """Given the message that is answered last."""
 

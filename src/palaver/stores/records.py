@@ -18,7 +18,7 @@ from palaver.domain.reset import Cause
 from palaver.domain.session import Counters, ModelOverride, Session
 from palaver.domain.source import Labels, Source
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Revision, Turn
+from palaver.domain.turn import BusyMode, Delivery, Inbound, Outbound, Received, Revision, Turn
 from palaver.ports.work import Row
 
 __all__ = [
@@ -235,6 +235,7 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
             "cause": inbound.cause,
             "observed": inbound.observed,
             "burst": inbound.burst,
+            "busy": inbound.busy,
             "role": role,
             **changed,
             **earlier,
@@ -253,6 +254,7 @@ class _Written(msgspec.Struct, frozen=True):
     observed: bool
     burst: str | None
     role: AccessRole | None
+    busy: BusyMode | None = None
     revision: Revision | None = None
     earlier: tuple[str, ...] = ()
 
@@ -266,6 +268,7 @@ class _Written(msgspec.Struct, frozen=True):
             cause=self.cause,
             observed=self.observed,
             burst=self.burst,
+            busy=self.busy,
             revision=self.revision,
             earlier=self.earlier,
         )

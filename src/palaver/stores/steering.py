@@ -9,7 +9,7 @@ from palaver.domain.lifecycle import TurnState
 from palaver.domain.session import Principal
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Received, Turn
-from palaver.ports.store import TURNS, Choose, Signals, Status, key_topic
+from palaver.ports.store import TURNS, Offer, Signals, Status, key_topic
 from palaver.ports.work import Lock, Notify, Steps, work
 from palaver.stores.inbox import OPEN_TURN, RUNNING, put_into_turn, waiting
 from palaver.stores.records import SESSION_COLUMNS, from_json, instant, json_text, session_of
@@ -110,11 +110,11 @@ def signals(turn: Turn) -> Steps[Signals]:
 
 
 @work
-def steer(turn: Turn, choose: Choose, now: datetime) -> Steps[list[Received]]:
+def steer(turn: Turn, offers: Offer, now: datetime) -> Steps[list[Received]]:
     """Take what waits into the turn that already runs."""
     yield Lock(turn.key.text)
     line = yield from waiting(turn.key)
-    taken = line[: choose(line).take] if line else []
+    taken = list(offers(line)) if line else []
     if taken:
         if (yield from join(turn.session_number, taken[-1].inbound.source)):
             yield from meet(taken[-1])
