@@ -71,7 +71,7 @@ def settle_down(place: Source) -> Steps[None]:
 # Sessions that were carried about
 
 
-@pytest.mark.parametrize("reason", [None, EndReason.HANDED_OFF, EndReason.EXPIRED, EndReason.SWITCHED])
+@pytest.mark.parametrize("reason", [None, EndReason.EXPIRED, EndReason.SWITCHED])
 async def test_back_leaves_the_place_a_session_was_taken_from_as_it_was(world: World, reason: EndReason | None) -> None:
     taken = (await world.exchange("at home")).turn.session
     await world.store.transact(settle_down(HOME))
@@ -305,7 +305,7 @@ async def test_back_as_the_first_word_after_a_conversation_ended_by_itself(world
 async def test_back_to_a_conversation_that_would_have_been_reopened(world: World, move: str) -> None:
     other = (await world.exchange("elsewhere", source=DESK)).turn.session
     first = (await world.exchange("first")).turn.session
-    await end(world, first, EndReason.HANDED_OFF)
+    await end(world, first, EndReason.SWITCHED)
     if move == "reset":
         await reset(world)
     elif move == "switch":

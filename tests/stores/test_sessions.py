@@ -313,7 +313,7 @@ async def test_a_model_override_survives_without_credentials(world: World) -> No
 async def test_a_session_ended_by_its_turn_limit_starts_fresh_and_a_handed_off_one_reopens(world: World) -> None:
     begun = await world.exchange("hi")
     number = begun.opened.session.number
-    await world.store.transact(sessions.end(number, EndReason.HANDED_OFF, world.now))
+    await world.store.transact(sessions.end(number, EndReason.SWITCHED, world.now))
     assert (await world.exchange("back")).opened.opening is Opening.REOPENED
     await world.store.transact(sessions.end(number, EndReason.SUSPENDED, world.now))
     assert (await world.exchange("fresh")).opened.opening is Opening.RESET

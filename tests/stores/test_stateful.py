@@ -411,7 +411,7 @@ class Moving(StoreMachine):
             return None
         return self.model.branch(key, source, child.id, parent, at_seq)
 
-    @rule(place=places, reason=st.sampled_from((EndReason.EXPIRED, EndReason.HANDED_OFF)))
+    @rule(place=places, reason=st.sampled_from((EndReason.EXPIRED, EndReason.SWITCHED)))
     def end(self, place: str, reason: EndReason) -> None:
         current = self.see(sessions.open_by_key(KEYS[place]))
         if current:
@@ -492,7 +492,7 @@ async def test_whoever_returns_to_an_old_conversation_stays_there(world: World) 
     world.later(hours=5)
     await world.store.transact(sessions.switch(key, PLACES["alice"], old.turn.session, me, world.now, by="alice"))
     assert (await world.exchange("here again", rules=IDLE_HOUR)).turn.session == old.turn.session
-    await world.store.transact(sessions.end(old.opened.session.number, EndReason.HANDED_OFF, world.now))
+    await world.store.transact(sessions.end(old.opened.session.number, EndReason.SWITCHED, world.now))
     world.later(hours=5)
     assert (await world.exchange("and again", rules=IDLE_HOUR)).opened.opening is Opening.REOPENED
     assert (await world.exchange("still here", rules=IDLE_HOUR)).opened.opening is Opening.REUSED
@@ -500,7 +500,7 @@ async def test_whoever_returns_to_an_old_conversation_stays_there(world: World) 
 
 async def test_a_schedule_that_reopens_a_conversation_is_no_human_activity(world: World) -> None:
     begun = await world.exchange("hello")
-    await world.store.transact(sessions.end(begun.opened.session.number, EndReason.HANDED_OFF, world.now))
+    await world.store.transact(sessions.end(begun.opened.session.number, EndReason.SWITCHED, world.now))
     world.later(minutes=50)
     await world.say("it is ten to one", cause=Cause.SCHEDULE)
     again = await world.begin(rules=IDLE_HOUR)
@@ -579,7 +579,7 @@ async def test_a_session_that_comes_home_is_found_there(world: World) -> None:
     await world.store.transact(moves.back(KEYS["alice a"], world.now, principal=OPERATOR))
     assert await open_at(world, "alice") == first
     assert await world.store.read(violations()) == []
-    await world.store.transact(sessions.end((await begun_in(world)).number, EndReason.HANDED_OFF, world.now))
+    await world.store.transact(sessions.end((await begun_in(world)).number, EndReason.SWITCHED, world.now))
     assert (await world.exchange("again")).turn.session == first
 
 

@@ -43,7 +43,8 @@ def moving(store: Store) -> list[Performance]:
     @work
     def back(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
         yield from leave(store, spoken)
-        undone = yield from store.moves.back(spoken.received.key, spoken.now, principal=spoken.principal)
+        key, place = spoken.received.key, spoken.received.place
+        undone = yield from store.moves.back(key, spoken.now, principal=spoken.principal, place=place)
         if undone is None:
             return "There is nothing to go back to."
         return f"The last {undone.kind} was taken back.{(yield from _arrived(store, spoken, undone))}"

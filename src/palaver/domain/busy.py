@@ -28,6 +28,7 @@ def choose_waiting(
 ) -> Choice:
     """The messages at the head of the line that belong into one turn.
 
+    One turn gives one answer, so what came from elsewhere is for another: each is answered where it was asked.
     A message that stands alone, a command, ends what came before it and is never taken. Messages sent as one, an album
     or a pasted text that the platform cut, are taken together in every mode: as long as `more_follows`, the turn waits
     for the rest, though never longer than the window after the last of them.
@@ -51,7 +52,7 @@ def _run_length(
 ) -> int:
     count = 0
     for received in waiting:
-        if stands_alone(received):
+        if stands_alone(received) or received.inbound.source.address != waiting[0].inbound.source.address:
             break
         alone = BusyMode.QUEUE in {mode, received.inbound.busy}
         if count and alone and not _same_burst(waiting[count - 1], received, window, more_follows):

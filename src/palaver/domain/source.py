@@ -66,6 +66,11 @@ class Source:
         """Which chat: its id, else the second id that a group may have. A direct chat without an id has none."""
         return self.chat_id or (self.chat_id_alt if self.chat_kind != DM else None)
 
+    @property
+    def address(self) -> tuple[str | None, ...]:
+        """Where an answer goes: a direct chat without an id of its own is reached through its person."""
+        return self.platform, self.account, self.chat or self.participant, self.thread_id
+
     def to_json(self) -> dict[str, str]:
         return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
 

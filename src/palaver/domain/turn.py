@@ -23,6 +23,7 @@ __all__ = [
     "Usage",
     "account_text",
     "after_unclear",
+    "outbound_to",
 ]
 
 
@@ -88,6 +89,8 @@ class Received:
     reason: str | None = None
     role: AccessRole | None = None
     """As what the sender was let in."""
+    place: SessionKey | None = None
+    """The key of the place it was said in, where that place is attached to this conversation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,6 +144,21 @@ class Outbound:
     """The receipt of a draft that this text takes the place of."""
     mirror: str | None = None
     """The key of a conversation whose agent is to know, once it has arrived, that it was said there."""
+    opens: str | None = None
+    """The name of a thread to begin with it, where the platform has threads."""
+    handoff: int | None = None
+    """The operation that brings a conversation to where this arrives."""
+
+
+def outbound_to(source: Source, text: str) -> Outbound:
+    """One message to where an answer to the source goes, in reply to nothing."""
+    return Outbound(
+        platform=source.platform,
+        account=source.account,
+        chat_id=source.chat or source.participant or "",
+        thread_id=source.thread_id,
+        text=text,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,7 +190,10 @@ def after_unclear(delivery: Delivery, *, safe: bool) -> tuple[OutboxState, bool]
     """What becomes of a send that may have arrived, and whether it carries the mark that says so.
 
     Where sending twice shows once it is simply sent again; else once more, marked; then it is left to a person.
+    A thread is not opened a second time.
     """
     if safe:
         return OutboxState.DUE, delivery.may_be_duplicate
+    if delivery.outbound.opens is not None:
+        return OutboxState.UNCLEAR, True
     return (OutboxState.UNCLEAR if delivery.may_be_duplicate else OutboxState.DUE), True

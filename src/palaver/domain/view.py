@@ -22,7 +22,7 @@ from palaver.domain.marks import gap_mark, mark, note_mark, quote, without_marks
 from palaver.domain.naming import Naming
 from palaver.domain.transcript import Entry, Role, Sender, ToolCall
 
-__all__ = ["INTERRUPTED", "LONG_GAP", "Message", "render", "repair", "view", "visible"]
+__all__ = ["INTERRUPTED", "LONG_GAP", "Message", "render", "repair", "speakers", "view", "visible"]
 
 LONG_GAP = timedelta(hours=6)
 INTERRUPTED = "(interrupted: no result was recorded, its effect is unknown)"
@@ -54,6 +54,11 @@ def view(
 def visible(entries: Iterable[Entry]) -> list[Entry]:
     """What is not hidden, each summary in the place of what it covers."""
     return sorted((entry for entry in entries if entry.hidden_by is None), key=_POSITION)
+
+
+def speakers(entries: Iterable[Entry]) -> set[str]:
+    """Who has said something to the agent, by their ids."""
+    return {entry.sender.id for entry in entries if entry.role is _USER and entry.sender and entry.sender.id}
 
 
 def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_ids: bool) -> list[Message]:

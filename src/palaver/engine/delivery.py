@@ -12,9 +12,10 @@ from palaver.domain.errors import StaleFence, StoreError
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import OutboxState
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Delivery, Outbound
+from palaver.domain.turn import Delivery, Outbound, after_unclear
 from palaver.engine import words
 from palaver.engine.ground import Ground
+from palaver.engine.handing import Handoffs
 from palaver.engine.traces import log_broken, log_if_broken
 from palaver.engine.waiting import any_of, through_outages
 from palaver.ports.adapter import (
@@ -26,6 +27,7 @@ from palaver.ports.adapter import (
     SendUnclear,
     TargetAway,
     TargetGone,
+    Threading,
 )
 from palaver.ports.hooks import Happening, Kind
 from palaver.ports.store import OUTBOX
@@ -51,6 +53,7 @@ class Deliveries:
     """Set when there is one more."""
     returns: Callable[[], int]
     """How often somebody came back to a chat where nobody was."""
+    handoffs: Handoffs
     _sending: set["asyncio.Task[None]"] = field(default_factory=set["asyncio.Task[None]"])
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _tries: list[datetime] = field(default_factory=list[datetime])
@@ -83,6 +86,17 @@ class Deliveries:
         adapter = self.on.replies.adapter_for(outbound.platform, outbound.account)
         is_edit = outbound.edits is not None and isinstance(adapter, Editing)
         return is_edit or (adapter is not None and adapter.limits.repeats_safely)
+
+    @work
+    def reclaim(self, now: datetime) -> Steps[list[Delivery]]:
+        """Take the sends whose owner is gone out of its hands."""
+        reclaim = self.on.store.outbox.reclaim_sends(self.on.worker, now, safe=self.is_safe, alone=self.on.alone)
+        lost = yield from reclaim
+        for delivery in lost:
+            state, _ = after_unclear(delivery, safe=self.is_safe(delivery.outbound))
+            if state is OutboxState.UNCLEAR:
+                yield from self.handoffs.failed(delivery.outbound, now)
+        return lost
 
     async def _fill(self) -> None:
         now = self.on.clock.now()
@@ -174,11 +188,18 @@ class Deliveries:
         if outbound.edits is not None and isinstance(adapter, Editing):
             await adapter.edit(outbound.edits, outbound)
             return outbound.edits
-        return await adapter.send(outbound, idempotency_key=f"palaver:{delivery.number}")
+        key = f"palaver:{delivery.number}"
+        if self._opens_thread(outbound) and isinstance(adapter, Threading):
+            return await adapter.open_thread(outbound, idempotency_key=key)
+        return await adapter.send(outbound, idempotency_key=key)
+
+    def _opens_thread(self, outbound: Outbound) -> bool:
+        adapter = self.on.replies.adapter_for(outbound.platform, outbound.account)
+        return outbound.opens is not None and isinstance(adapter, Threading)
 
     async def _refused(self, delivery: Delivery, error: str) -> None:
-        """A draft that cannot be changed any more is left behind; what cannot be sent is given up."""
-        if delivery.outbound.edits is None:
+        """A draft that cannot be changed is left behind, a chat may have no threads; else it is given up."""
+        if delivery.outbound.edits is None and not self._opens_thread(delivery.outbound):
             await self._settle(delivery, OutboxState.DEAD, error=error)
         else:
             # Not before this is written: sent again, a message of its own is seen twice, an edit is not.
@@ -214,16 +235,26 @@ class Deliveries:
         error: str | None = None,
         due: datetime | None = None,
     ) -> None:
+        now = self.on.clock.now()
         step = self.on.store.outbox.settle_send(delivery, self.on.worker, state, receipt=receipt, error=error, due=due)
-        await self._surely(step)
+        await self._surely(self._settles(delivery, step, state, now))
         log.info("send %s", state.value, extra={"action": "send.settled", "delivery": delivery.number})
         if state is OutboxState.DEAD:
             self.on.meter.count("sends_dead")
 
+    @work
+    def _settles(self, delivery: Delivery, step: Work[None], state: OutboxState, now: datetime) -> Steps[None]:
+        """In the step that settles a send: what was to come with one that does not arrive does not come either."""
+        yield from step
+        if state in {OutboxState.DEAD, OutboxState.UNCLEAR}:
+            yield from self.handoffs.failed(delivery.outbound, now)
+
     async def _arrived(self, delivery: Delivery, receipt: str) -> None:
-        now = self.on.clock.now()
+        now, outbound = self.on.clock.now(), delivery.outbound
+        thread = receipt if self._opens_thread(outbound) else None
+        along = await through_outages(lambda: self.handoffs.arrival(outbound, thread, now))
         try:
-            await self._surely(self._arrive(delivery, receipt, now))
+            await self._surely(self._arrive(delivery, receipt, now, along))
         except StaleFence:
             if not await through_outages(lambda: self._has_arrived(delivery, receipt)):
                 raise
@@ -233,14 +264,16 @@ class Deliveries:
         )
 
     @work
-    def _arrive(self, delivery: Delivery, receipt: str, now: datetime) -> Steps[None]:
+    def _arrive(self, delivery: Delivery, receipt: str, now: datetime, along: Work[None]) -> Steps[None]:
         outbound, store = delivery.outbound, self.on.store
         yield from store.outbox.settle_send(delivery, self.on.worker, OutboxState.DELIVERED, receipt=receipt)
         if delivery.is_gone:
             yield from store.places.chat_there(outbound)
         if outbound.mirror is not None:
             entry = Entry(seq=0, role=Role.ASSISTANT, at=now, text=outbound.text, message_id=receipt)
-            yield from store.transcripts.add(SessionKey.parse(outbound.mirror), entry)
+            conversation = yield from store.attaching.leads_to(SessionKey.parse(outbound.mirror))
+            yield from store.transcripts.add(conversation, entry)
+        yield from along
 
     async def _has_arrived(self, delivery: Delivery, receipt: str) -> bool:
         """Whether this is what is written down, though nobody heard that it was."""
@@ -263,7 +296,8 @@ class Deliveries:
         safe = self.is_safe(delivery.outbound) and self._has_patience(delivery)
         due = self._later(self._pause(delivery))
         step = self.on.store.outbox.unclear(delivery, self.on.worker, due, safe=safe, error=error)
-        await self._surely(step)
+        state, _ = after_unclear(delivery, safe=safe)
+        await self._surely(self._settles(delivery, step, state, self.on.clock.now()))
         self.on.meter.count("sends_unclear")
         log.warning("send unclear", extra={"action": "send.unclear", "delivery": delivery.number})
 
@@ -277,7 +311,8 @@ class Deliveries:
     @work
     def _bury(self, delivery: Delivery, error: str, now: datetime) -> Steps[None]:
         outbound = delivery.outbound
-        yield from self.on.store.outbox.settle_send(delivery, self.on.worker, OutboxState.DEAD, error=error)
+        dead = self.on.store.outbox.settle_send(delivery, self.on.worker, OutboxState.DEAD, error=error)
+        yield from self._settles(delivery, dead, OutboxState.DEAD, now)
         if not (yield from self.on.store.places.chat_gone(outbound, now, error)):
             return
         for home in (yield from self.on.store.places.all_homes()):

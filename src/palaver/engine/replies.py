@@ -1,10 +1,11 @@
 """Replies: from an answer to the messages that carry it, cut to what the platform takes, all to the same place."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from palaver.domain.source import Source
 from palaver.domain.split import split
-from palaver.domain.turn import Outbound, account_text
+from palaver.domain.turn import Outbound, account_text, outbound_to
 from palaver.engine import words
 from palaver.ports.adapter import Adapter, Limits
 
@@ -24,7 +25,7 @@ class Replies:
 
     def reaches_people(self, source: Source) -> bool:
         adapter = self.adapter_for(source.platform, source.account)
-        return adapter is not None and adapter.platform.for_people and bool(_chat(source))
+        return adapter is not None and adapter.platform.for_people and bool(source.chat or source.participant)
 
     def has_places(self, source: Source) -> bool:
         """Whether people have more than one place on this platform."""
@@ -37,13 +38,9 @@ class Replies:
         limits = adapter.limits if adapter else Limits()
         pieces = _pieces(text, _room(limits)) if text.strip() else []
         return [
-            Outbound(
-                platform=source.platform,
-                account=source.account,
-                chat_id=_chat(source) or "",
-                thread_id=source.thread_id,
+            replace(
+                outbound_to(source, piece),
                 reply_to=None if position else source.message_id,
-                text=piece,
                 edits=None if position else draft,
             )
             for position, piece in enumerate(pieces)
@@ -61,8 +58,3 @@ def _pieces(text: str, room: int) -> list[str]:
 def _room(limits: Limits) -> int:
     """What a message may hold, so that one that has to be sent twice can say so."""
     return limits.text if limits.repeats_safely else max(1, limits.text - len(words.MAY_BE_DUPLICATE) - 1)
-
-
-def _chat(source: Source) -> str | None:
-    """Where an answer goes: a direct chat without an id of its own is reached through its person."""
-    return source.chat or source.participant

@@ -11,7 +11,7 @@ from palaver.domain.session import Session
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Received, Turn
-from palaver.domain.view import Message, view
+from palaver.domain.view import Message, speakers, view
 from palaver.ports.agent import Passage, Request, nothing_meanwhile
 from palaver.ports.repositories import Store
 from palaver.ports.store import Begun, Held
@@ -28,6 +28,13 @@ class Scene:
     """As it was before the turn."""
     last: Received
     approvals: Mapping[str, bool] = field(default_factory=dict[str, bool])
+
+    @property
+    def shared(self) -> bool:
+        """Several people may speak in it, in the place of the last message too, or several have spoken."""
+        key = self.session.key
+        several_spoke = bool(key.platform) and len(speakers(self.entries)) > 1
+        return key.shared or (self.last.place or key).shared or several_spoke
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +60,8 @@ class Scenes:
             session=turn.session,
             turn=turn.number,
             attempt=turn.attempt,
-            section=context_section(self._situation(turn, scene, platform), self.pseudonyms),
-            messages=self._view(turn, scene, scene.entries),
+            section=context_section(self._situation(scene, platform), self.pseudonyms),
+            messages=self._view(scene, scene.entries),
             override=scene.session.override,
             approvals=scene.approvals,
             meanwhile=meanwhile or nothing_meanwhile,
@@ -62,21 +69,21 @@ class Scenes:
 
     def passage(self, turn: Turn, scene: Scene, entries: Sequence[Entry], focus: str = "") -> Passage:
         """A part of what the agent is shown, to be put into fewer words."""
-        messages = self._view(turn, scene, entries)
+        messages = self._view(scene, entries)
         return Passage(session=turn.session, messages=messages, override=scene.session.override, focus=focus)
 
-    def _view(self, turn: Turn, scene: Scene, entries: Sequence[Entry]) -> tuple[Message, ...]:
+    def _view(self, scene: Scene, entries: Sequence[Entry]) -> tuple[Message, ...]:
         naming = Naming(platform=self._platform(scene.last.inbound.source), pseudonyms=self.pseudonyms)
-        return view(entries, naming, shared=turn.key.shared)
+        return view(entries, naming, shared=scene.shared)
 
-    def _situation(self, turn: Turn, scene: Scene, platform: Platform) -> Situation:
+    def _situation(self, scene: Scene, platform: Platform) -> Situation:
         inbound = scene.last.inbound
         homes = [(self._platform(home), home.chat) for home in scene.homes]
         return Situation(
             source=inbound.source,
             platform=platform,
             labels=inbound.labels,
-            shared=turn.key.shared,
+            shared=scene.shared,
             connected=tuple(self.platforms.values()),
             homes=tuple(HomeChannel(platform=place, chat_id=chat) for place, chat in homes if chat),
         )

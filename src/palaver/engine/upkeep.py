@@ -126,10 +126,7 @@ class Upkeep:
         )
 
     async def _reclaim_sends(self) -> None:
-        reclaim = self.on.store.outbox.reclaim_sends(
-            self.on.worker, self.on.clock.now(), safe=self.deliveries.is_safe, alone=self.on.alone
-        )
-        for delivery in await self.on.store.transact(reclaim):
+        for delivery in await self.on.store.transact(self.deliveries.reclaim(self.on.clock.now())):
             self.on.meter.count("sends_unclear")
             log.warning("send without owner", extra={"action": "send.reclaimed", "delivery": delivery.number})
 

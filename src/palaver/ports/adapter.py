@@ -25,6 +25,7 @@ __all__ = [
     "SendUnclear",
     "TargetAway",
     "TargetGone",
+    "Threading",
     "Typing",
 ]
 
@@ -102,6 +103,13 @@ class Inlet(Protocol):
         """Somebody is there again: what a TargetAway has put off is sent now."""
         ...
 
+    async def knows_as(self, alias: str, canonical: str) -> None:
+        """Two ids of this platform are one person: whatever comes under the alias is of the canonical id from now on.
+
+        What was said under the alias goes on under the canonical id. Saying it again costs nothing.
+        """
+        ...
+
 
 class Adapter(Protocol):
     @property
@@ -133,6 +141,19 @@ class Editing(Protocol):
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
         """Raises SendRefused where the message cannot be changed any more."""
+        ...
+
+
+@runtime_checkable
+class Threading(Protocol):
+    """Platforms on which we can begin a thread."""
+
+    async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        """Begin a thread called `outbound.opens` in the chat, with this message in it, and give its id.
+
+        Raises SendRefused where the chat has no threads, and else what `send` raises. Where the platform repeats
+        safely, it gives the same thread under the same key.
+        """
         ...
 
 

@@ -64,10 +64,13 @@ def accept(
 ) -> Steps[int | None]:
     """Put a message into the inbox; None if it is there already. Only after this is a platform acknowledged.
 
-    `key` is that of its place; where that is attached to another conversation, the message goes there. A turn that is at
-    work in the conversation hears of it; then `while_busy` is owed, once for each such turn.
+    `key` is that of its place; where that is attached to another conversation, the message goes there. A turn that is
+    at work in the conversation hears of it; then `while_busy` is owed, once for each such turn.
     """
     state = InboxState.REFUSED if refused else InboxState.WAITING
+    if not refused:
+        # A turn that is just beginning without this message is waited for, so that it can be told.
+        yield Lock(key.text)
     rows = yield (
         "INSERT INTO inbox (dedup, key, place, state, received, reason, body)"
         f" VALUES (?, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?)"
@@ -85,9 +88,7 @@ def accept(
         return None
     number, led = rows[0]
     if not refused:
-        # A turn that is just beginning without this message is waited for, so that it can be told.
         key = yield from _followed(number, led, key)
-        yield Lock(key.text)
         yield from _queue(key)
         is_changed = yield from _tell_running(key, now, while_busy, dedup_name(inbound.source))
         yield _LOOK
@@ -118,8 +119,8 @@ def _followed(number: int, led: str, place: SessionKey) -> Steps[SessionKey]:
 def carry(place: SessionKey, old: SessionKey, new: SessionKey) -> Steps[None]:
     """What was said in a place, and waits in one conversation, from now on waits in another."""
     moved = yield (
-        "UPDATE inbox SET key = ?, place = nullif(?, ?) WHERE key = ? AND state = 'waiting' AND coalesce(place, key) = ?"
-        " RETURNING no",
+        "UPDATE inbox SET key = ?, place = nullif(?, ?)"
+        " WHERE key = ? AND state = 'waiting' AND coalesce(place, key) = ? RETURNING no",
         (new.text, place.text, new.text, old.text, place.text),
     )
     if moved:

@@ -270,7 +270,8 @@ def retry(command: Received, principal: Principal, now: datetime) -> Steps[list[
         message = yield from _said_again(entry, command)
         # What somebody else had said is not done with the rights of whoever asks for it.
         role = command.role if message.source.participant == source.participant else AccessRole.GUEST
-        yield from accept(message, command.key, now, role=role, dedup=f"retry:{command.number}:{place}")
+        here = command.place or command.key
+        yield from accept(message, here, now, role=role, dedup=f"retry:{command.number}:{place}")
     return [entry.text for entry in said]
 
 

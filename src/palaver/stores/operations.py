@@ -4,12 +4,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import msgspec
+
 from palaver.domain.key import SessionKey
+from palaver.domain.turn import Outbound
 from palaver.ports.store import OperationKind
-from palaver.ports.work import Steps, work
+from palaver.ports.work import Row, Steps, work
+from palaver.stores.outbox import owe
 from palaver.stores.records import from_json, json_text, micros
 
-__all__ = ["HIDING", "Operation", "mark_undone", "newest", "record"]
+__all__ = ["HIDING", "Operation", "amend", "get", "mark_undone", "newest", "record", "tell"]
 
 HIDING = frozenset({OperationKind.UNDO, OperationKind.COMPACTION, OperationKind.REVISION})
 """What these hide goes with the session, wherever it is carried; every other operation belongs to the key."""
@@ -38,14 +42,26 @@ def newest(key: SessionKey, session_number: int | None, *kinds: OperationKind) -
     """The last operation that still stands, of the key or of the session it leads to."""
     hidings, moves = ([kind.value for kind in kinds if (kind in HIDING) == hides] for hides in (True, False))
     rows = yield (
-        "SELECT no, session_no, kind, details FROM operations WHERE undone_at IS NULL"
+        f"SELECT {_COLUMNS} FROM operations WHERE undone_at IS NULL"
         f" AND ((key = ? AND kind IN ({_marks(moves)})) OR (session_no = ? AND kind IN ({_marks(hidings)})))"
         " ORDER BY at DESC, no DESC LIMIT 1",
         (key.text, *moves, session_number, *hidings),
     )
-    if not rows:
-        return None
-    number, session, kind, details = rows[0]
+    return _operation(rows[0]) if rows else None
+
+
+@work
+def get(number: int) -> Steps[Operation | None]:
+    """An operation that still stands."""
+    rows = yield f"SELECT {_COLUMNS} FROM operations WHERE no = ? AND undone_at IS NULL", (number,)
+    return _operation(rows[0]) if rows else None
+
+
+_COLUMNS = "no, session_no, kind, details"
+
+
+def _operation(row: Row) -> Operation:
+    number, session, kind, details = row
     return Operation(number, session, OperationKind(kind), from_json(details))
 
 
@@ -56,3 +72,18 @@ def _marks(kinds: Sequence[str]) -> str:
 @work
 def mark_undone(number: int, now: datetime) -> Steps[None]:
     yield "UPDATE operations SET undone_at = ? WHERE no = ?", (micros(now), number)
+
+
+@work
+def amend(operation: Operation, more: Mapping[str, object]) -> Steps[None]:
+    """Something has become known that taking it back needs."""
+    details = json_text({**operation.details, **more})
+    yield "UPDATE operations SET details = ? WHERE no = ?", (details, operation.number)
+
+
+@work
+def tell(number: int, now: datetime) -> Steps[None]:
+    """An operation was taken back elsewhere: what it says about that is owed to where it was done."""
+    rows = yield "SELECT details FROM operations WHERE no = ?", (number,)
+    if rows and (said := from_json(rows[0][0]).get("tell")):
+        yield from owe(msgspec.convert(said, Outbound), f"taken-back:{number}", now)

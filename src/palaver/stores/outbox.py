@@ -152,8 +152,8 @@ def settle_send(
 
 @work
 def detach(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Steps[None]:
-    """The draft whose place it was to take cannot be changed: it is due again, as a message of its own."""
-    body = outbound_body(replace(delivery.outbound, edits=None))
+    """The draft it was to replace cannot be changed, or no thread begun: it is due again, as a plain message."""
+    body = outbound_body(replace(delivery.outbound, edits=None, opens=None))
     yield "UPDATE outbox SET body = ? WHERE id = ?", (body, delivery.number)
     yield from settle_send(delivery, worker, OutboxState.DUE, error=error, due=now)
 

@@ -219,7 +219,7 @@ def session_of(row: Row) -> Session:
 
 # Inbox, turns, outbox
 
-INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, t.state, t.error"
+INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, i.place, t.state, t.error"
 """From `inbox i LEFT JOIN turns t ON t.no = i.turn_no`."""
 
 
@@ -278,7 +278,7 @@ _inbound_form = msgspec.json.Decoder(_Written, dec_hook=_label_in)
 
 
 def received_of(row: Row) -> Received:
-    no, key, state, received, turn, reason, body, turn_state, turn_error = row
+    no, key, state, received, turn, reason, body, place, turn_state, turn_error = row
     written = _read(body, _inbound_form)
     return Received(
         number=no,
@@ -289,6 +289,7 @@ def received_of(row: Row) -> Received:
         turn=turn,
         reason=reason or turn_error,
         role=written.role,
+        place=place and SessionKey.parse(place),
     )
 
 

@@ -103,7 +103,7 @@ def _forbid_return(session: Session, now: datetime) -> Steps[None]:
     )
     moves = [(key, from_json(details), undone) for key, details, undone in rows]
     keys = {session.key.text, *(key for key, _, _ in moves), *(details.get("key") for _, details, _ in moves)} - {None}
-    earlier = {key: details.get("before") for key, details, undone in moves if undone is None}
+    earlier = {key: details.get("before") for key, details, undone in moves if undone is None and "before" in details}
     gone = f'"before":"{session.id}"'
     for key in sorted(keys):
         if before := earlier.get(key):

@@ -17,7 +17,7 @@ FAKE = Platform(name="fake", title="Fake platform", has_threads=True)
 
 
 class FakeAdapter:
-    """One account of ours in a world. Like every adapter it has `Typing` and `Editing` by having their methods."""
+    """One account of ours in a world. Like every adapter it has `Typing`, `Editing`, … by having their methods."""
 
     def __init__(
         self,
@@ -72,6 +72,9 @@ class FakeAdapter:
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         return await self._link.send(self._account, outbound, idempotency_key)
+
+    async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        return await self._link.open_thread(self._account, outbound, idempotency_key)
 
     async def typing(self, outbound: Outbound) -> None:
         await self._link.typing(self._account, outbound)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
+from palaver.domain.source import DM
 from palaver.domain.text import shown as shown_text
 from palaver.platforms.kit.messages import Message, Person
 from palaver.ports.clock import Clock
@@ -39,6 +40,8 @@ class Chat:
         """The accounts that were seen typing, and in which thread, oldest first."""
         self.gone = False
         """Nobody can write there any more."""
+        self.has_threads = kind != DM
+        """One of our accounts can begin a thread in it."""
         self.away = False
         """Nobody is there now."""
         self.interval = 0.0

@@ -64,6 +64,8 @@ class Notebook:
 
     async def is_back(self, chat_id: str) -> None: ...
 
+    async def knows_as(self, alias: str, canonical: str) -> None: ...
+
     async def has(self, count: int) -> None:
         """Wait until that many different messages are safe."""
         await self._until(lambda: len(self.texts) >= count)

@@ -13,7 +13,18 @@ from pathlib import Path
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.link import Line
 from palaver.platforms.kit.messages import Person
-from palaver.platforms.kit.wire import LONGEST_LINE, Answer, Edit, Open, Send, Typing, read, read_request, write
+from palaver.platforms.kit.wire import (
+    LONGEST_LINE,
+    Answer,
+    Edit,
+    Open,
+    OpenThread,
+    Send,
+    Typing,
+    read,
+    read_request,
+    write,
+)
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import PlatformDown, PlatformError, SendUnclear
 from palaver.ports.clock import SystemClock
@@ -56,11 +67,13 @@ async def _visit(world: World, reader: asyncio.StreamReader, writer: asyncio.Str
         writer.close()
 
 
-async def _answer(world: World, request: Send | Edit | Typing) -> Answer:
+async def _answer(world: World, request: Send | OpenThread | Edit | Typing) -> Answer:
     try:
         match request:
             case Send(account, outbound, key):
                 return Answer(receipt=await world.send(account, outbound, key))
+            case OpenThread(account, outbound, key):
+                return Answer(receipt=await world.open_thread(account, outbound, key))
             case Edit(account, outbound, receipt):
                 await world.edit(account, receipt, outbound)
             case Typing(account, outbound):

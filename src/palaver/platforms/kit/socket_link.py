@@ -6,7 +6,7 @@ from pathlib import Path
 
 from palaver.domain.turn import Outbound
 from palaver.platforms.kit.messages import Update
-from palaver.platforms.kit.wire import LONGEST_LINE, Answer, Edit, Open, Request, Send, Typing, read, write
+from palaver.platforms.kit.wire import LONGEST_LINE, Answer, Edit, Open, OpenThread, Request, Send, Typing, read, write
 from palaver.ports.adapter import PlatformDown, SendUnclear
 
 __all__ = ["SocketLine", "SocketLink"]
@@ -26,6 +26,9 @@ class SocketLink:
 
     async def send(self, account: str, outbound: Outbound, key: str) -> str:
         return await self._ask(Send(account, outbound, key))
+
+    async def open_thread(self, account: str, outbound: Outbound, key: str) -> str:
+        return await self._ask(OpenThread(account, outbound, key))
 
     async def edit(self, account: str, receipt: str, outbound: Outbound) -> None:
         await self._ask(Edit(account, outbound, receipt))

@@ -1,7 +1,7 @@
 """The wire between a world and adapters in other processes: one JSON value per line over a local socket.
 
-A connection carries one request. `send`, `edit` and `typing` get one answer; the platform ends the connection without
-an answer where the sender is not to know what became of it:
+A connection carries one request. `send`, `open-thread`, which is like it, `edit` and `typing` get one answer; the
+platform ends the connection without an answer where the sender is not to know what became of it:
 
     → {"do": "send", "account": "bot", "key": "7.0", "outbound": {"platform": "fake", "chat_id": "c1", "text": "hi"}}
     ← {"receipt": "12"}
@@ -25,7 +25,19 @@ import msgspec
 from palaver.domain.turn import Outbound
 from palaver.ports.adapter import PlatformBusy, PlatformDown, PlatformError, SendRefused, TargetAway, TargetGone
 
-__all__ = ["LONGEST_LINE", "Answer", "Edit", "Open", "Request", "Send", "Typing", "read", "read_request", "write"]
+__all__ = [
+    "LONGEST_LINE",
+    "Answer",
+    "Edit",
+    "Open",
+    "OpenThread",
+    "Request",
+    "Send",
+    "Typing",
+    "read",
+    "read_request",
+    "write",
+]
 
 LONGEST_LINE = 1 << 24
 _T = TypeVar("_T")
@@ -36,6 +48,12 @@ class Open(msgspec.Struct, frozen=True, tag_field="do", tag="open"):
 
 
 class Send(msgspec.Struct, frozen=True, tag_field="do", tag="send"):
+    account: str
+    outbound: Outbound
+    key: str
+
+
+class OpenThread(msgspec.Struct, frozen=True, tag_field="do", tag="open-thread"):
     account: str
     outbound: Outbound
     key: str
@@ -52,7 +70,7 @@ class Typing(msgspec.Struct, frozen=True, tag_field="do", tag="typing"):
     outbound: Outbound
 
 
-Request = Open | Send | Edit | Typing
+Request = Open | Send | OpenThread | Edit | Typing
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):

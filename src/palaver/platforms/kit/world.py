@@ -5,6 +5,7 @@ Time comes from the running event loop alone and chance from a seed, so that a t
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
@@ -95,17 +96,28 @@ class World:
         return self._mailbox(account).open()
 
     async def send(self, account: str, outbound: Outbound, key: str) -> str:
+        return (await self._show(account, outbound, key)).id
+
+    async def open_thread(self, account: str, outbound: Outbound, key: str) -> str:
+        """The thread is named after what begins it, and has its number in the chat."""
+        chat = self._place(account, outbound)
+        if not chat.has_threads:
+            raise SendRefused(f"chat {chat.id} has no threads")
+        thread = f"t{len(chat.messages) + 1}"
+        return (await self._show(account, replace(outbound, thread_id=thread), key)).thread or thread
+
+    async def _show(self, account: str, outbound: Outbound, key: str) -> Message:
         mishap = await self._under_way()
         chat = self._place(account, outbound)
         if self._repeats_safely and (known := self._known(chat, key)):
-            return known.id
+            return known
         self._accept_text(chat, outbound.text)
         cuts = self._cuts
         message = chat.show(account, outbound.text, thread=outbound.thread_id, reply_to=outbound.reply_to, key=key)
         if mishap:
             raise self.luck.error(mishap)
         await self._take_time(cuts)
-        return message.id
+        return message
 
     async def edit(self, account: str, receipt: str, outbound: Outbound) -> None:
         mishap = await self._under_way()

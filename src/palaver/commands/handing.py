@@ -1,0 +1,127 @@
+"""Commands that let a conversation go on elsewhere, or in several places at once."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from palaver.commands.registry import Performance
+from palaver.domain.access import AccessRole
+from palaver.domain.command import YES, Arg, ArgKind, Command, Invocation
+from palaver.domain.errors import BadArgument, NotAllowed
+from palaver.domain.session import Session, identity_of
+from palaver.domain.source import DM, Source
+from palaver.domain.turn import outbound_to
+from palaver.engine import words
+from palaver.ports.commands import Spoken
+from palaver.ports.repositories import Store
+from palaver.ports.work import Steps, work
+
+__all__ = ["handing"]
+
+_ATTACH = Command(
+    name="attach",
+    help="take part from here in a conversation that goes on elsewhere, by its title or id; /detach ends that",
+    example="/attach Holiday plans",
+    args=(Arg(name="which", kind=ArgKind.REST, required=True), YES),
+    group="conversations",
+)
+_DETACH = Command(
+    name="detach",
+    help="leave the conversation this place is attached to, for its own",
+    example="/detach",
+    group="conversations",
+)
+_HANDOFF = Command(
+    name="handoff",
+    help="go on with this conversation in the home channel of another platform; /back brings it back",
+    example="/handoff telegram",
+    args=(Arg(name="platform", required=True),),
+    group="conversations",
+)
+
+
+def handing(store: Store) -> list[Performance]:
+    return [
+        Performance(_ATTACH, partial(_attach, store)),
+        Performance(_DETACH, partial(_detach, store)),
+        Performance(_HANDOFF, partial(_hand_off, store)),
+    ]
+
+
+@work
+def _attach(store: Store, invocation: Invocation, spoken: Spoken) -> Steps[str]:
+    received, now = spoken.received, spoken.now
+    source, place = received.inbound.source, received.place or received.key
+    found = yield from store.attaching.attachable(invocation.words["which"], place, spoken.principal)
+    has_others = yield from store.attaching.has_others(found, spoken.principal)
+    reads_along = source.chat_kind != DM
+    if reads_along and has_others and not _is_admin(spoken):
+        raise NotAllowed("To open a conversation of several people to a whole chat", "admin")
+    if reads_along and YES.name not in invocation.flags:
+        return words.attach_question(_called(found), place_is_shared=place.shared)
+    yield from _leave(store, spoken)
+    farewell = outbound_to(source, words.PARTED)
+    yield from store.attaching.attach(place, found, now, by=spoken.principal.name, farewell=farewell)
+    return words.attached(_called(found), reads_along=reads_along, has_others=has_others)
+
+
+@work
+def _detach(store: Store, _invocation: Invocation, spoken: Spoken) -> Steps[str]:
+    place = spoken.received.place
+    if place is None or not (yield from store.attaching.detach(place, spoken.now)):
+        return "This place is not attached to another conversation."
+    return "This place has its own conversation again; nothing more goes to the other one."
+
+
+@work
+def _hand_off(store: Store, invocation: Invocation, spoken: Spoken) -> Steps[str]:
+    received, source = spoken.received, spoken.received.inbound.source
+    home = _home(invocation.words["platform"], (yield from store.places.homes(received.key.profile)))
+    if home.address == source.address:
+        return "This is the home channel of that platform: the conversation is there already."
+    yield from _leave(store, spoken)
+    session = yield from store.sessions.open_by_key(received.key)
+    if session is None:
+        return "There is no conversation to hand off: whatever you write starts one."
+    yield from _refuse_strangers(store, session, home, spoken)
+    opening = outbound_to(home, words.handoff_opening(_called(session), source.platform))
+    opening = replace(opening, opens=None if home.thread_id else session.title or "Conversation")
+    yield from store.handing.hand_off(session, source, home, opening, spoken.now, by=spoken.principal.name)
+    return words.handing_off(home.platform, reads_along=home.chat_kind != DM)
+
+
+def _home(platform: str, homes: Sequence[Source]) -> Source:
+    known = {home.platform: home for home in homes}
+    if platform.lower() not in known:
+        raise BadArgument(
+            "There is no home channel on",
+            found=platform,
+            allowed=f"{', '.join(sorted(known)) or 'none yet'}; an admin says /sethome in the chat that shall be one",
+            example=_HANDOFF.example,
+        )
+    return known[platform.lower()]
+
+
+def _refuse_strangers(store: Store, session: Session, home: Source, spoken: Spoken) -> Steps[None]:
+    """An admin may; others only with what they alone have said, to a direct chat of their own."""
+    if _is_admin(spoken):
+        return
+    yield from store.sessions.get_visible(session.id, spoken.principal)
+    has_others = yield from store.attaching.has_others(session, spoken.principal)
+    is_own = home.chat_kind == DM and identity_of(home) in spoken.principal.identities
+    if has_others or not is_own:
+        raise NotAllowed("A handoff of what others have said, or to where others read,", "admin")
+
+
+def _is_admin(spoken: Spoken) -> bool:
+    return (spoken.received.role or AccessRole.GUEST) >= AccessRole.ADMIN
+
+
+def _leave(store: Store, spoken: Spoken) -> Steps[bool]:
+    """Whoever goes elsewhere does not answer what was asked here."""
+    key, now = spoken.received.key, spoken.now
+    return (yield from store.steering.drop_parked(key, now, note=words.LEFT_NOTE, error="left without an answer"))
+
+
+def _called(session: Session) -> str:
+    return session.title or session.id

@@ -1,0 +1,106 @@
+"""Attached places in the store: one conversation reached from several places, and the ways they part again."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime
+
+from palaver.domain.errors import BadArgument
+from palaver.domain.key import SessionKey
+from palaver.domain.session import Principal, Session
+from palaver.domain.turn import Outbound
+from palaver.ports.store import OperationKind
+from palaver.ports.work import Lock, Row, Steps, work
+from palaver.stores import operations
+from palaver.stores.inbox import carry
+from palaver.stores.records import micros
+from palaver.stores.visibility import find, hold
+
+__all__ = ["attach", "attachable", "detach", "has_others", "leads_to", "operation_of", "part"]
+
+
+@work
+def leads_to(place: SessionKey) -> Steps[SessionKey]:
+    """The conversation that is spoken to in a place: its own, unless it is attached to another."""
+    rows = yield "SELECT key FROM attached WHERE place = ?", (place.text,)
+    return SessionKey.parse(rows[0][0]) if rows else place
+
+
+@work
+def attachable(target: str, place: SessionKey, principal: Principal) -> Steps[Session]:
+    """The conversation that `target` names, held. One that has ended is not going on anywhere."""
+    found = yield from hold((yield from find(target, principal)), place, principal)
+    if found.ended is not None or found.key == place or found.key.profile != place.profile:
+        raise BadArgument(
+            "A place is attached to a conversation that goes on elsewhere, not to",
+            found=target,
+            allowed="one that is open in another place; /resume takes up one that has ended",
+            example=f"/resume {found.id}",
+        )
+    return found
+
+
+@work
+def has_others(session: Session, principal: Principal) -> Steps[bool]:
+    """Whether somebody else took part in it, too."""
+    names = ("", *sorted(principal.identities))
+    others = yield (
+        f"SELECT 1 FROM participants WHERE session_no = ? AND identity NOT IN ({', '.join('?' * len(names))}) LIMIT 1",
+        (session.number, *names),
+    )
+    return bool(others)
+
+
+@work
+def attach(place: SessionKey, session: Session, now: datetime, *, by: str, farewell: Outbound) -> Steps[None]:
+    """Lead a place to the conversation of a session that `attachable` gave."""
+    yield from detach(place, now)
+    operation = yield from operations.record(
+        OperationKind.ATTACH, place, session.number, now, by, {"tell": asdict(farewell)}
+    )
+    yield (
+        "INSERT INTO attached (place, key, since, operation) VALUES (?, ?, ?, ?)",
+        (place.text, session.key.text, micros(now), operation),
+    )
+    yield from carry(place, place, session.key)
+
+
+@work
+def detach(place: SessionKey, now: datetime) -> Steps[bool]:
+    """Lead a place to its own conversation again. Whatever leads to a conversation is changed while that is held."""
+    yield Lock((yield from leads_to(place)).text)
+    rows = yield f"DELETE FROM attached WHERE place = ? {_RETURNING}", (place.text,)
+    yield from _freed(rows, now)
+    return bool(rows)
+
+
+@work
+def operation_of(place: SessionKey) -> Steps[int | None]:
+    """The operation by which a place was attached."""
+    rows = yield "SELECT operation FROM attached WHERE place = ?", (place.text,)
+    return rows[0][0] if rows else None
+
+
+@work
+def part(key: SessionKey, now: datetime, *, entering: Session | None = None) -> Steps[None]:
+    """A conversation is left, or another session taken up in it: the places attached to it go their own ways again.
+
+    Else their people would get to read what was never meant for them. Those that were attached already when the session
+    was left stay.
+    """
+    seen = entering.ended if entering and entering.key == key else None
+    rows = yield (
+        f"DELETE FROM attached WHERE key = ? AND since >= ? {_RETURNING}",
+        (key.text, micros(seen) if seen else 0),
+    )
+    yield from _freed(rows, now)
+    for _, _, operation in rows:
+        yield from operations.tell(operation, now)
+
+
+_RETURNING = "RETURNING place, key, operation"
+
+
+def _freed(rows: Iterable[Row], now: datetime) -> Steps[None]:
+    for place, key, operation in rows:
+        yield from operations.mark_undone(operation, now)
+        yield from carry(SessionKey.parse(place), SessionKey.parse(key), SessionKey.parse(place))

@@ -1,0 +1,209 @@
+"""One conversation reached from several places at once."""
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.busy import BusyMode
+from palaver.domain.layers import Layers
+from palaver.domain.scope import GroupScope, Scope
+from tests.engine.agents import Slow
+from tests.engine.gateway import until
+from tests.engine.places import between
+
+ADMINS = (Grant(role=AccessRole.ADMIN),)
+SHARED = Layers(default=Scope(group=GroupScope.SHARED))
+
+
+async def test_two_chats_of_one_person_are_one_conversation(store_url: str) -> None:
+    async with between(store_url) as two:
+        alice = two.fake.person("alice")
+        chat, second = two.fake.dm(alice), two.fake.dm(alice)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(chat, alice, "from the first")
+        await two.ask(second, alice, "of my own")
+        assert "goes to Plans" in await two.ask(second, alice, "/attach Plans")
+        assert await two.ask(second, alice, "from the second") == "You said: from the second"
+        assert await two.ask(chat, alice, "and again") == "You said: and again"
+        plans = await two.session_of("from the first")
+        said = [text for text in await two.here.texts(plans) if not text.startswith("You said")]
+        assert said[-3:] == ["from the first", "from the second", "and again"]
+        assert [message.text for message in chat.shown if "second" in message.text] == []
+
+
+async def test_after_detaching_nothing_more_arrives_and_the_own_conversation_goes_on(store_url: str) -> None:
+    async with between(store_url) as two:
+        alice = two.fake.person("alice")
+        chat, second = two.fake.dm(alice), two.fake.dm(alice)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(chat, alice, "theirs")
+        await two.ask(second, alice, "mine")
+        await two.ask(second, alice, "/attach Plans")
+        assert "own conversation" in await two.ask(second, alice, "/detach")
+        await two.ask(second, alice, "mine again")
+        plans, mine = await two.session_of("theirs"), await two.session_of("mine")
+        assert "mine again" in await two.here.texts(mine)
+        assert "mine again" not in await two.here.texts(plans)
+        assert "not attached" in await two.ask(second, alice, "/detach")
+
+
+async def test_what_is_written_right_behind_the_command_goes_along(store_url: str) -> None:
+    async with between(store_url) as two:
+        alice = two.fake.person("alice")
+        chat, second = two.fake.dm(alice), two.fake.dm(alice)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(chat, alice, "theirs")
+        for text in ("/attach Plans", "joined", "/detach", "alone"):
+            await second.say(alice, text)
+        await second.hears("You said: alone")
+        assert "joined" in await two.here.texts(await two.session_of("theirs"))
+        assert "joined" not in await two.here.texts(await two.session_of("alone"))
+
+
+async def test_going_back_takes_first_what_was_done_since_and_then_the_attaching(store_url: str) -> None:
+    async with between(store_url) as two:
+        alice = two.fake.person("alice")
+        chat, second = two.fake.dm(alice), two.fake.dm(alice)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(chat, alice, "theirs")
+        await two.ask(second, alice, "/attach Plans")
+        await two.ask(second, alice, "/new")
+        assert "reset" in await two.ask(second, alice, "/back")
+        await two.ask(second, alice, "still together")
+        assert "still together" in await two.here.texts(await two.session_of("theirs"))
+        assert "attach" in await two.ask(second, alice, "/back")
+        await two.ask(second, alice, "alone")
+        assert "alone" not in await two.here.texts(await two.session_of("theirs"))
+        assert "nothing to go back" in await two.ask(second, alice, "/back")
+
+
+async def test_nobody_attaches_to_what_they_may_not_see(store_url: str) -> None:
+    async with between(store_url) as two:
+        alice, bob = two.fake.person("alice"), two.fake.person("bob")
+        chat, other = two.fake.dm(alice), two.fake.dm(bob)
+        await two.ask(chat, alice, "/new Secret")
+        await two.ask(chat, alice, "the canary")
+        session = await two.session_of("the canary")
+        for name in ("Secret", session, session[:12]):
+            assert "there is no session" in await two.ask(other, bob, f"/attach {name}")
+        await two.ask(other, bob, "hello")
+        assert await two.here.rows("SELECT 1 FROM attached") == []
+        assert "hello" not in await two.here.texts(session)
+
+
+async def test_a_private_conversation_is_opened_to_a_group_only_on_purpose(store_url: str) -> None:
+    async with between(store_url, scopes=SHARED) as two:
+        alice, bob = two.fake.person("alice"), two.fake.person("bob")
+        chat, group = two.fake.dm(alice), two.fake.group("Dev", alice, bob)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(chat, alice, "in private")
+        told = await two.ask(group, alice, "/attach Plans")
+        assert "can read all of it" in told
+        assert await two.here.rows("SELECT 1 FROM attached") == []
+        told = await two.ask(group, alice, "/attach Plans --yes")
+        assert "Everybody in this chat reads along" in told
+        await two.ask(group, bob, "hello all")
+        assert "hello all" in await two.here.texts(await two.session_of("in private"))
+
+
+async def test_what_others_said_is_opened_to_a_group_only_by_an_admin(store_url: str) -> None:
+    async with between(store_url, scopes=SHARED) as two:
+        alice, bob, carol = (two.fake.person(name) for name in ("alice", "bob", "carol"))
+        first, second = two.fake.group("Dev", alice, bob), two.fake.group("All", alice, carol)
+        await two.ask(first, bob, "/new Plans")
+        await two.ask(first, bob, "bob's words")
+        await two.ask(first, alice, "mine")
+        assert "role admin" in await two.ask(second, alice, "/attach Plans --yes")
+        assert await two.here.rows("SELECT 1 FROM attached") == []
+
+
+async def test_names_appear_once_several_people_speak(store_url: str) -> None:
+    agent = Slow()
+    agent.go.set()
+    async with between(store_url, scopes=SHARED, agent=agent) as two:
+        alice, bob = two.fake.person("alice"), two.fake.person("bob")
+        chat, group = two.fake.dm(alice), two.fake.group("Dev", alice, bob)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(chat, alice, "in private")
+        assert "several people" not in agent.requests[-1].section
+        await two.ask(group, alice, "/attach Plans --yes")
+        await two.ask(group, bob, "hello all")
+        assert "several people" in agent.requests[-1].section
+        assert '⟦from "bob"⟧ hello all' in agent.requests[-1].messages[-1].text
+        await two.ask(group, alice, "/detach")
+        await two.ask(chat, alice, "what did he say")
+        assert '⟦from "bob"⟧ hello all' in "".join(message.text for message in agent.requests[-1].messages)
+
+
+async def test_another_session_taken_up_there_is_not_shown_to_the_attached(store_url: str) -> None:
+    async with between(store_url, scopes=SHARED) as two:
+        alice, bob = two.fake.person("alice"), two.fake.person("bob")
+        chat, group = two.fake.dm(alice), two.fake.group("Dev", alice, bob)
+        await two.ask(chat, alice, "/new Diary")
+        await two.ask(chat, alice, "the canary")
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(chat, alice, "let us plan")
+        await two.ask(group, alice, "/attach Plans --yes")
+        await two.ask(chat, alice, "/resume Diary")
+        await group.hears("is left for another")
+        await two.ask(group, bob, "hello")
+        assert "hello" not in await two.here.texts(await two.session_of("the canary"))
+        assert await two.here.rows("SELECT 1 FROM attached") == []
+
+
+async def test_going_back_to_what_was_before_the_attaching_is_not_shown_to_the_attached(store_url: str) -> None:
+    async with between(store_url, scopes=SHARED) as two:
+        alice, bob = two.fake.person("alice"), two.fake.person("bob")
+        chat, group = two.fake.dm(alice), two.fake.group("Dev", alice, bob)
+        await two.ask(chat, alice, "the canary")
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(group, alice, "/attach Plans --yes")
+        await two.ask(chat, alice, "/back")
+        await two.ask(group, bob, "hello")
+        assert "hello" not in await two.here.texts(await two.session_of("the canary"))
+
+
+async def test_one_turn_at_a_time_and_each_answer_where_it_was_asked(store_url: str) -> None:
+    agent = Slow()
+    async with between(store_url, agent=agent, busy=Layers(default=BusyMode.COLLECT)) as two:
+        alice = two.fake.person("alice")
+        chat, second = two.fake.dm(alice), two.fake.dm(alice)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(second, alice, "/attach Plans")
+        await chat.say(alice, "one")
+        await until(lambda: len(agent.requests) == 1)
+        for text in ("two", "three"):
+            await second.say(alice, text)
+        await chat.say(alice, "four")
+        await until(lambda: not two.fake.unacknowledged())
+        agent.go.set()
+        await chat.hears("answer to: four")
+        assert agent.most_at_once == 1
+        assert [message.text for message in chat.shown[1:]] == ["answer to: one", "answer to: four"]
+        assert "two" in second.shown[-1].text
+        assert "three" in second.shown[-1].text
+
+
+async def test_what_is_said_elsewhere_does_not_steer_a_turn(store_url: str) -> None:
+    agent = Slow(tool=True)
+    async with between(store_url, agent=agent, busy=Layers(default=BusyMode.STEER)) as two:
+        alice = two.fake.person("alice")
+        chat, second = two.fake.dm(alice), two.fake.dm(alice)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(second, alice, "/attach Plans")
+        await chat.say(alice, "one")
+        await until(lambda: len(agent.requests) == 1)
+        await second.say(alice, "elsewhere")
+        await until(lambda: not two.fake.unacknowledged())
+        agent.go.set()
+        await second.hears("answer to: elsewhere")
+        assert agent.meanwhile == []
+
+
+async def test_a_conversation_is_attached_once_from_two_workers(store_url: str) -> None:
+    async with between(store_url) as two:
+        alice = two.fake.person("alice")
+        chat, second = two.fake.dm(alice), two.fake.dm(alice)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(chat, alice, "/new Recipes")
+        await two.ask(second, alice, "/attach Recipes")
+        assert "elsewhere" in await two.ask(second, alice, "/attach Plans")
+        assert len(await two.here.rows("SELECT 1 FROM attached")) == 1
+        assert "elsewhere" in await two.ask(chat, alice, "/attach Recipes")

@@ -1,0 +1,201 @@
+"""A conversation that is handed off to the home channel of another platform, and back."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import datetime
+
+import pytest
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.source import Source
+from palaver.domain.turn import Outbound
+from palaver.engine.handing import Handoffs
+from palaver.platforms.kit.faults import Faults, Mishap
+from palaver.platforms.kit.world import LoopClock, World
+from palaver.ports.agent import Event, Final, Request
+from palaver.ports.work import Work
+from tests.engine.agents import Scripted, heard, noted
+from tests.engine.gateway import NoPauses
+from tests.engine.places import Two, between
+
+ADMINS = (Grant(role=AccessRole.ADMIN),)
+
+
+async def _recall(request: Request) -> AsyncGenerator[Event]:
+    """Says everything that it was shown."""
+    yield Final(text=f"answer to: {heard(request)}; I know: {noted(request)}")
+
+
+async def thread_of(two: Two) -> str:
+    rows = await two.here.rows("SELECT receipt FROM outbox WHERE dedup LIKE 'handoff:%'")
+    return rows[0][0]
+
+
+async def test_to_a_new_thread_of_the_home_and_back(store_url: str) -> None:
+    async with between(store_url, grants=ADMINS, agent=Scripted(_recall)) as two:
+        alice, owner = two.fake.person("alice"), two.other.person("owner")
+        chat, home = two.fake.dm(alice), two.other.group("Home", owner)
+        await two.set_home(home, owner)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(chat, alice, "the plan is blue")
+        told = await two.ask(chat, alice, "/handoff other")
+        assert "On its way" in told
+        assert "Everybody who writes there can read it" in told
+        opening = await home.hears("Plans goes on here")
+        await chat.hears("goes on in the home channel of other")
+        assert opening.thread == await thread_of(two)
+        answered = await two.ask(home, owner, "which colour", thread=opening.thread)
+        assert "the plan is blue" in answered
+        assert "moved this conversation from fake to other" in answered
+        assert home.shown[-1].thread == opening.thread
+        assert "blue" not in await two.ask(chat, alice, "which colour")
+        assert "handoff was taken back" in await two.ask(chat, alice, "/back")
+        await home.hears("was taken back")
+        assert "the plan is blue" in await two.ask(chat, alice, "which colour")
+        assert "blue" not in await two.ask(home, owner, "and now", thread=opening.thread)
+
+
+async def test_sent_back_from_the_new_place(store_url: str) -> None:
+    async with between(store_url, grants=ADMINS, agent=Scripted(_recall)) as two:
+        alice, owner = two.fake.person("alice"), two.other.person("owner")
+        chat, home = two.fake.dm(alice), two.other.dm(owner)
+        await two.set_home(home, owner)
+        await two.ask(home, owner, "at home")
+        await two.ask(chat, alice, "the plan is blue")
+        await two.ask(chat, alice, "/handoff other")
+        await home.hears("goes on here")
+        await chat.hears("goes on in the home channel")
+        assert "blue" in await two.ask(home, owner, "which colour")
+        await two.ask(home, owner, "/back")
+        await chat.hears("is back here")
+        assert "blue" in await two.ask(chat, alice, "which colour")
+        assert "blue" not in await two.ask(home, owner, "which colour")
+        assert "at home" in await two.ask(home, owner, "again")
+        assert "nothing to go back to" in await two.ask(chat, alice, "/back")
+
+
+async def test_a_missing_home_is_said_with_what_to_do(store_url: str) -> None:
+    async with between(store_url, grants=ADMINS) as two:
+        alice = two.fake.person("alice")
+        chat = two.fake.dm(alice)
+        await two.ask(chat, alice, "hello")
+        told = await two.ask(chat, alice, "/handoff other")
+        assert "no home channel" in told
+        assert "/sethome" in told
+        assert "You said: still here" in await two.ask(chat, alice, "still here")
+        assert len(await two.here.rows("SELECT 1 FROM sessions")) == 1
+
+
+async def test_a_member_hands_nothing_to_where_others_read(store_url: str) -> None:
+    grants = (Grant(platform="fake", role=AccessRole.MEMBER), Grant(platform="other", role=AccessRole.ADMIN))
+    async with between(store_url, grants=grants) as two:
+        alice, owner = two.fake.person("alice"), two.other.person("owner")
+        chat, home = two.fake.dm(alice), two.other.group("Home", owner)
+        await two.set_home(home, owner)
+        await two.ask(chat, alice, "the canary")
+        assert "role admin" in await two.ask(chat, alice, "/handoff other")
+        assert len(home.shown) == 1
+
+
+async def test_a_member_hands_their_own_to_their_own_chat(store_url: str) -> None:
+    async with between(store_url) as two:
+        alice = two.fake.person("alice")
+        chat, home = two.fake.dm(alice), two.fake.dm(alice)
+        address = Source(platform="fake", account="bot", chat_id=home.id, user_id=alice.id)
+        store = two.here.store
+        await store.transact(store.places.set_home("main", address, LoopClock().now(), by="owner"))
+        await two.ask(chat, alice, "mine")
+        await two.ask(chat, alice, "/handoff fake")
+        await home.hears("goes on here")
+        await chat.hears("goes on in the home channel")
+        await two.ask(home, alice, "still mine")
+        assert "still mine" in await two.here.texts(await two.session_of("mine"))
+
+
+async def test_called_back_before_it_arrived(store_url: str) -> None:
+    other = World(faults=Faults(busy_for=0.05))
+    async with between(store_url, other=other, grants=ADMINS) as two:
+        alice, owner = two.fake.person("alice"), other.person("owner")
+        chat, home = two.fake.dm(alice), other.group("Home", owner)
+        await two.set_home(home, owner)
+        await two.ask(chat, alice, "one")
+        home.away = True
+        await two.ask(chat, alice, "/handoff other")
+        await two.ask(chat, alice, "/back")
+        assert "two" in await two.ask(chat, alice, "two")
+        home.away = False
+        await home.hears("was taken back")
+        assert "two" in await two.here.texts(await two.session_of("one"))
+
+
+@pytest.mark.parametrize("mishap", [Mishap.GONE, Mishap.LOST_AFTER])
+async def test_what_cannot_be_handed_off_stays(store_url: str, mishap: Mishap) -> None:
+    """A thread that may have been opened is not opened again."""
+    async with between(store_url, grants=ADMINS, chance=NoPauses()) as two:
+        alice, owner = two.fake.person("alice"), two.other.person("owner")
+        chat, home = two.fake.dm(alice), two.other.group("Home", owner)
+        await two.set_home(home, owner)
+        await two.ask(chat, alice, "one")
+        two.other.luck.next.append(mishap)
+        await chat.say(alice, "/handoff other")
+        await chat.hears("could not be handed off to other; it goes on here")
+        await two.ask(chat, alice, "two")
+        assert "two" in await two.here.texts(await two.session_of("one"))
+        assert len([message for message in home.shown if "goes on here" in message.text]) <= 1
+
+
+async def test_a_chat_without_threads_gets_it_as_it_is(store_url: str) -> None:
+    async with between(store_url, grants=ADMINS) as two:
+        alice, owner = two.fake.person("alice"), two.other.person("owner")
+        chat, home = two.fake.dm(alice), two.other.group("Home", owner)
+        home.has_threads = False
+        await two.set_home(home, owner)
+        await two.ask(chat, alice, "one")
+        await two.ask(chat, alice, "/handoff other")
+        assert (await home.hears("goes on here")).thread is None
+        await chat.hears("goes on in the home channel")
+        await two.ask(home, owner, "two")
+        assert "two" in await two.here.texts(await two.session_of("one"))
+
+
+async def test_a_handoff_that_a_crash_cut_off_arrives_once(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between the send and the step that records it: here sending twice shows once."""
+    fake, other = World(), World(repeats_safely=True)
+    stuck = asyncio.Event()
+
+    arrival = Handoffs.arrival
+
+    async def never(self: Handoffs, announced: Outbound, thread: str | None, now: datetime) -> Work[None]:
+        if announced.handoff is not None:
+            stuck.set()
+            await asyncio.Event().wait()
+        return await arrival(self, announced, thread, now)
+
+    alice, owner = fake.person("alice"), other.person("owner")
+    chat, home = fake.dm(alice), other.group("Home", owner)
+    async with between(store_url, fake, other, grants=ADMINS, safe=True) as two:
+        await two.set_home(home, owner)
+        await two.ask(chat, alice, "one")
+        monkeypatch.setattr(Handoffs, "arrival", never)
+        await two.ask(chat, alice, "/handoff other")
+        await stuck.wait()
+    monkeypatch.setattr(Handoffs, "arrival", arrival)
+    async with between(store_url, fake, other, grants=ADMINS, safe=True, worker="w2") as two:
+        await chat.hears("goes on in the home channel of other")
+        assert len([message for message in home.shown if "goes on here" in message.text]) == 1
+        await two.ask(home, owner, "two", thread=await thread_of(two))
+        assert "two" in await two.here.texts(await two.session_of("one"))
+
+
+async def test_handed_off_twice_it_goes_once(store_url: str) -> None:
+    async with between(store_url, grants=ADMINS) as two:
+        alice, owner = two.fake.person("alice"), two.other.person("owner")
+        chat, home = two.fake.dm(alice), two.other.group("Home", owner)
+        await two.set_home(home, owner)
+        await two.ask(chat, alice, "one")
+        for _ in range(2):
+            await chat.say(alice, "/handoff other")
+        await chat.hears("no conversation to hand off")
+        await chat.hears("goes on in the home channel")
+        await two.here.settled()
+        assert len([message for message in home.shown if "goes on here" in message.text]) == 1
