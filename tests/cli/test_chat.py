@@ -56,6 +56,16 @@ def test_one_message_can_be_said_alone_and_the_conversation_goes_on(place: Place
     assert "no conversation yet" in place.run("chat", "--chat", "work", "-m", "/status").stdout
 
 
+def test_another_profile_is_another_conversation_and_only_a_known_one_is_there(place: Place) -> None:
+    place.configure("profiles: {work: {agent: {streams: true}}}")
+    assert place.run("chat", "--profile", "work", "-m", "hello").stdout == "You said: hello\n"
+    assert "no conversation yet" in place.run("chat", "-m", "/status").stdout
+    for wrong, words in ((("--profile", "wrok"), "allowed: main, work"), (("--chat", "work/main"), "without /")):
+        done = place.run("chat", *wrong, "-m", "hello")
+        assert done.returncode == 2
+        assert words in done.stderr
+
+
 def test_nothing_that_is_said_can_play_tricks_on_the_terminal(place: Place) -> None:
     done = place.run("chat", "-m", "a\x1b[31mred\x07 \u202eturned")
     assert done.stdout == "You said: a\\x1b[31mred\\x07 \\u202eturned\n"

@@ -1,6 +1,7 @@
 """`palaver explain` from the outside: what it prints, and how it refuses."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,3 +207,18 @@ def test_the_tour_shows_every_stop(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed.out.count("$ palaver explain") == 6
     assert "agent:main:telegram:group:-100:user:7" in printed.out
     assert printed.err.startswith("palaver: Unknown target")
+
+
+def test_the_rules_of_the_configuration_choose_the_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "palaver.yaml").write_text("profiles: {work: {serves: [{platform: telegram, account: office}]}}")
+    monkeypatch.chdir(tmp_path)
+    asked = ["explain", "key", "--platform", "telegram", "--chat", "7"]
+    for more, profile in (
+        (["--account", "office"], "work"),
+        (["--account", "helper"], "main"),
+        (["--account", "office", "--profile", "main"], "main"),
+    ):
+        assert main([*asked, *more]) == 0
+        assert capsys.readouterr().out.startswith(f"agent:{profile}:telegram")

@@ -18,7 +18,7 @@ from palaver.engine.options import Options
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.world import LoopClock, World
 from palaver.ports.adapter import Adapter, Limits
-from palaver.ports.agent import Agent
+from palaver.ports.agent import Agent, Agents
 from palaver.ports.clock import Clock
 from palaver.ports.hooks import Happening, Hook
 from palaver.ports.meter import Meter
@@ -114,7 +114,7 @@ async def running(
     url: str | Path,
     world: World | None = None,
     *,
-    agent: Agent | None = None,
+    agent: Agent | Agents | None = None,
     worker: str = "w1",
     alone: bool = True,
     adapters: Sequence[Adapter] | None = None,
