@@ -17,6 +17,7 @@ from palaver.domain.transcript import Entry
 from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn, Usage
 from palaver.ports.access import Grants, Pairing
 from palaver.ports.attaching import Attaching
+from palaver.ports.erasure import Erasures
 from palaver.ports.handing import Handing
 from palaver.ports.people import Aliases, Links, Offers, People
 from palaver.ports.places import Accounts, Places
@@ -386,5 +387,7 @@ class Store(Database, Protocol):
     def pairing(self) -> Pairing: ...
     @property
     def uses(self) -> Uses: ...
+    @property
+    def erasures(self) -> Erasures: ...
     @property
     def search(self) -> Search: ...

@@ -69,6 +69,10 @@ class Database(Protocol):
         """Run work that only reads, over one consistent state, without waiting for writers."""
         ...
 
+    async def scrub(self) -> None:
+        """Leave as little as can be of what was deleted where no query finds it: in logs and in free space."""
+        ...
+
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         """An event that is set after work that notified `topic` has committed. Listen, look, then wait."""
         ...

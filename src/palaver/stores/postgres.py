@@ -30,6 +30,7 @@ _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
 _TRIES = 8
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
+_VACUUM = 3600.0
 # Given up by the server in favour of others: nothing happened, try again.
 _YIELDED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.IdleInTransactionSessionTimeoutError)
 LIMITS = {"idle_in_transaction_session_timeout": "5s", "transaction_timeout": "60s"}
@@ -125,6 +126,14 @@ class PostgresDatabase:
 
     async def read(self, work: Work[T]) -> T:
         return await self._run_work(work, read_only=True)
+
+    async def scrub(self) -> None:
+        """Dead rows leave the tables; the space they took is overwritten as it is used again."""
+        async with self._pool.acquire() as connection:
+            for row in await connection.fetch(
+                "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
+            ):
+                await connection.execute(f"VACUUM {row[0]}", timeout=_VACUUM)
 
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         return self._wakeups.listen(topic)

@@ -174,6 +174,10 @@ class SqliteDatabase:
         self._refuse_when_closed()
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
+    async def scrub(self) -> None:
+        """Free space is overwritten as it becomes free; the log is emptied here, as soon as nobody reads it."""
+        await asyncio.get_running_loop().run_in_executor(self._checkpoints, self._truncate_log)
+
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         return self._wakeups.listen(topic)
 
@@ -310,6 +314,13 @@ class SqliteDatabase:
     def _has_long_log(self) -> bool:
         wal = self.path.with_name(self.path.name + "-wal")
         return wal.exists() and wal.stat().st_size > _CHECKPOINT_AT
+
+    def _truncate_log(self) -> None:
+        db = connect(self.path)
+        try:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            db.close()
 
     def _checkpoint(self) -> None:
         db = connect(self.path)

@@ -34,8 +34,8 @@ from palaver.stores import (
     grants,
     handing,
     inbox,
-    listing,
     links,
+    listing,
     moves,
     offers,
     outbox,
@@ -49,6 +49,7 @@ from palaver.stores import (
     turns,
     usage,
 )
+from palaver.stores.erasure.forgetting import Forgetting
 
 __all__ = ["Store"]
 
@@ -83,6 +84,7 @@ class Store:
     def __init__(self, database: Database, search: Search) -> None:
         self.database = database
         self.search = search
+        self.erasures = Forgetting(database, search)
         self._closed = False
 
     async def transact(self, work: Work[T]) -> T:

@@ -10,7 +10,7 @@ from palaver.ports.usage import By
 from palaver.ports.work import Row, Steps, Value, work
 from palaver.stores.records import instant, micros
 
-__all__ = ["SLOT", "add", "spent", "table"]
+__all__ = ["SLOT", "add", "merge", "spent", "table"]
 
 SLOT = 15 * 60 * 1_000_000
 """Microseconds. Every zone of today is a whole number of quarters of an hour away from UTC."""
@@ -91,3 +91,15 @@ def _spent(row: Row) -> Spent:
     """PostgreSQL sums whole numbers into decimals."""
     turns, input_tokens, output_tokens, cost = map(int, row)
     return Spent(turns=turns, input_tokens=input_tokens, output_tokens=output_tokens, cost_micros=cost)
+
+
+@work
+def merge(identities: Collection[str]) -> Steps[None]:
+    """What these have used counts as used by nobody: the sums of days and models stay true."""
+    names: tuple[Value, ...] = tuple(sorted(identities))
+    theirs = f"FROM used WHERE identity IN ({', '.join('?' * len(names)) or 'NULL'})"
+    rows: list[Row] = yield f"SELECT slot, model, {', '.join(_COUNTED)} {theirs}", names
+    for slot, model, turns, input_tokens, output_tokens, cost in rows:
+        used = Usage(model=model, input_tokens=input_tokens, output_tokens=output_tokens, cost_micros=cost)
+        yield from add(None, used, instant(slot * SLOT), turns=turns)
+    yield f"DELETE {theirs}", names

@@ -16,7 +16,7 @@ from palaver.ports.store import Database
 from palaver.stores.search.documents import Candidate, Index, IndexLost, Wanted, want
 from palaver.stores.search.ranking import best_of
 from palaver.stores.search.snippets import snippet_of
-from palaver.stores.search.truth import findable, load, neighbours_of, scope_of
+from palaver.stores.search.truth import findable, load, neighbours_of, scope_of, standing
 from palaver.stores.transcript import JOURNAL
 
 __all__ = ["IndexSearch"]
@@ -65,6 +65,13 @@ class IndexSearch:
     async def rebuild(self) -> int:
         await self._index.clear()
         return await self.catch_up()
+
+    async def strays(self) -> int:
+        count, after = 0, 0
+        while ids := await _healed(lambda after=after: self._index.entries(after, _LARGEST_CHUNK)):
+            count += len(ids) - await self._database.read(standing(ids))
+            after = ids[-1]
+        return count
 
     async def close(self) -> None:
         self._follower.cancel()

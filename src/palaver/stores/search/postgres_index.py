@@ -129,6 +129,9 @@ class PostgresIndex:
             await self.clear()
             raise IndexLost(str(error)) from error
 
+    async def entries(self, after: int, limit: int) -> list[int]:
+        return await self._whole(self._database.read(_entries(after, limit)))
+
     async def clear(self) -> None:
         await self._database.transact(_make())
 
@@ -202,6 +205,12 @@ def _unread() -> Steps[_Read]:
     noted = [_Noted(int(row[0]), Noted(*row[1:])) for row in rows]
     progress = yield from changes_of([each.row for each in noted])
     return _Read(_Mark(int(xid), pos, version), int(settled), table, forgettable, noted, progress)
+
+
+@work
+def _entries(after: int, limit: int) -> Steps[list[int]]:
+    sql = "SELECT DISTINCT session, entry FROM search_documents WHERE (session, entry) > (?, ?) ORDER BY 1, 2 LIMIT ?"
+    return [row[1] for row in (yield sql, (after // SEQS, after, limit))]
 
 
 def _documents_of(progress: Progress) -> list[Document]:

@@ -209,6 +209,10 @@ class IndexFile:
 
         return self._use(read)
 
+    def entries(self, after: int, limit: int) -> list[int]:
+        sql = "SELECT DISTINCT entry FROM documents WHERE entry > ? ORDER BY entry LIMIT ?"
+        return [row[0] for row in self._use(lambda db: db.execute(sql, (after, limit)).fetchall())]
+
 
 def _is_damage(error: Exception) -> bool:
     code: int | None = getattr(error, "sqlite_errorcode", None)

@@ -59,6 +59,9 @@ class SqliteIndex:
         complete = self._complete
         return await self._run(lambda: self._file.candidates(wanted, after, limit, bodies=bodies, of=complete))
 
+    async def entries(self, after: int, limit: int) -> list[int]:
+        return await self._run(lambda: self._file.entries(after, limit))
+
     async def clear(self) -> None:
         await self._run(self._file.clear)
 

@@ -11,7 +11,7 @@ from palaver.stores.search.documents import Document, documents_of
 from palaver.stores.transcript import SEQS
 from palaver.stores.visibility import get_visible, visible_to
 
-__all__ = ["Change", "Noted", "Progress", "changes_of", "findable", "load", "neighbours_of", "scope_of"]
+__all__ = ["Change", "Noted", "Progress", "changes_of", "findable", "load", "neighbours_of", "scope_of", "standing"]
 
 _INDEXED = frozenset({"append", "delete"})
 _MOST_NAMED = 1000
@@ -187,3 +187,10 @@ def neighbours_of(session: int, seq: int, count: int) -> Steps[tuple[tuple[Entry
         (entry, first + SEQS, count),
     )
     return tuple(entries_of(row[0] for row in reversed(before))), tuple(entries_of(row[0] for row in after))
+
+
+@work
+def standing(entries: Sequence[int]) -> Steps[int]:
+    """How many of these are there, whoever may see them."""
+    marks = ", ".join("?" * len(entries))
+    return (yield f"SELECT count(*) FROM entries WHERE id IN ({marks})", tuple(entries))[0][0]

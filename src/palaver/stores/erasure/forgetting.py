@@ -1,0 +1,176 @@
+"""Forgetting people: asked for in one step, carried out in many, finished when nothing is found any more."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from palaver.domain.errors import NotFound
+from palaver.domain.key import SessionKey
+from palaver.domain.source import DM
+from palaver.ports.erasure import Found, Outcome
+from palaver.ports.search import Search
+from palaver.ports.store import Database
+from palaver.ports.work import Lock, Row, Steps, work
+from palaver.stores.erasure.carrying import Pass, belongings, owed_to_them
+from palaver.stores.erasure.digests import digests_of_store
+from palaver.stores.erasure.names import drop_grants
+from palaver.stores.erasure.trace import Trace, marks, own_sessions, share_of, trace_of
+from palaver.stores.records import instant, micros
+
+__all__ = ["Forgetting", "ask_for", "erasures"]
+
+_PASSES = 5
+_ANSWER_WAITS = timedelta(minutes=10)
+
+
+class _Task(NamedTuple):
+    number: int
+    trace: Trace
+    keeps_access: bool
+    asked: datetime
+    answer: str | None
+
+
+@work
+def ask_for(name: str, now: datetime, *, by: str, keeps_access: bool = False, answer: str | None = None) -> Steps[int]:
+    yield Lock("erasures")
+    trace = yield from trace_of(name)
+    for task in (yield from _tasks()):
+        if task.trace.identities & trace.identities:
+            return task.number
+    trace = replace(trace, chats=(yield from _chats(trace)))
+    if not keeps_access:
+        yield from drop_grants(trace, now, by=by)
+    rows = yield (
+        "INSERT INTO erasures (who, keeps_access, asked, by_whom, answer) VALUES (?, ?, ?, ?, ?) RETURNING no",
+        (trace.text, int(keeps_access), micros(now), by, answer),
+    )
+    return rows[0][0]
+
+
+def _chats(trace: Trace) -> Steps[frozenset[tuple[str, str]]]:
+    ids = yield from own_sessions(trace)
+    rows = yield f"SELECT key FROM sessions WHERE id IN ({marks(ids)})", tuple(ids)
+    keys = [SessionKey.parse(row[0]) for row in rows]
+    return frozenset((key.platform, key.chat) for key in keys if key.kind == DM and key.chat)
+
+
+def _tasks() -> Steps[list[_Task]]:
+    """Those that are under way."""
+    rows = yield (
+        "SELECT no, who, keeps_access, asked, answer FROM erasures WHERE ended IS NULL ORDER BY no",
+        (),
+    )
+    return [_task(row) for row in rows]
+
+
+def _task(row: Row) -> _Task:
+    number, who, keeps, asked, answer = row
+    return _Task(number, Trace.parse(who), bool(keeps), instant(asked), answer)
+
+
+@work
+def _under_way() -> Steps[list[_Task]]:
+    return (yield from _tasks())
+
+
+@work
+def erasures() -> Steps[list[tuple[int, datetime, datetime | None, str]]]:
+    """Every erasure there was: its number, when it was asked for, when it was done, and by whom."""
+    rows = yield "SELECT no, asked, ended, by_whom FROM erasures ORDER BY no", ()
+    return [(number, instant(asked), ended and instant(ended), by) for number, asked, ended, by in rows]
+
+
+@work
+def _is_owed(answer: str) -> Steps[bool]:
+    rows = yield (
+        "SELECT 1 FROM outbox WHERE dedup >= ? AND dedup < ? AND state IN ('due', 'claimed') LIMIT 1",
+        (f"{answer}:", f"{answer};"),
+    )
+    return bool(rows)
+
+
+@work
+def _finish(number: int, now: datetime) -> Steps[None]:
+    """Who it was need not be known any more."""
+    yield (
+        "UPDATE erasures SET ended = ?, who = NULL, answer = NULL WHERE no = ? AND ended IS NULL",
+        (micros(now), number),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Forgetting:
+    database: Database
+    search: Search
+
+    ask_for = staticmethod(ask_for)
+
+    async def find(self, name: str) -> Found:
+        trace = await self.database.read(trace_of(name))
+        theirs = await belongings(self.database, trace)
+        shares = [await self.database.read(share_of(session, trace)) for session in theirs.shared]
+        for share in shares:
+            theirs.turns |= share.turns
+        return Found(
+            identities=tuple(sorted(trace.identities)),
+            own=len(theirs.sessions),
+            own_entries=await self.database.read(_entries_of(theirs.sessions)),
+            shared=sum(bool(share.said) for share in shares),
+            said=sum(len(share.said) for share in shares),
+            answers=sum(len(share.answers) for share in shares),
+            messages=len(theirs.messages),
+            sends=len([send async for send in owed_to_them(self.database, theirs)]),
+        )
+
+    async def carry_out(
+        self, number: int, now: datetime, *, progress: Callable[[Counter[str]], None] = lambda _: None
+    ) -> Outcome:
+        tasks = [task for task in await self.database.read(_under_way()) if task.number == number]
+        if not tasks:
+            raise NotFound("erasure under way", str(number))
+        return await self._carry_out(tasks[0], now, progress)
+
+    async def go_on(self, now: datetime) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for task in await self.database.read(_under_way()):
+            if task.answer and now - task.asked < _ANSWER_WAITS and await self.database.read(_is_owed(task.answer)):
+                continue
+            outcomes.append(await self._carry_out(task, now, lambda _: None))
+        return outcomes
+
+    async def _carry_out(self, task: _Task, now: datetime, progress: Callable[[Counter[str]], None]) -> Outcome:
+        counts: Counter[str] = Counter()
+
+        def tell(so_far: Counter[str]) -> None:
+            progress(counts + so_far)
+
+        digests = await self.database.transact(digests_of_store())
+        for _ in range(_PASSES):
+            one = Pass(
+                database=self.database,
+                erasure=task.number,
+                trace=task.trace,
+                digests=digests,
+                now=now,
+                keeps_access=task.keeps_access,
+                progress=tell,
+            )
+            await one.run()
+            counts.update(one.counts)
+            if one.busy:
+                return Outcome(number=task.number, done=False, counts=counts, busy=tuple(sorted(one.busy)))
+            if not one.counts.total():
+                break
+        await self.search.catch_up()
+        await self.database.transact(_finish(task.number, now))
+        await self.database.scrub()
+        return Outcome(number=task.number, done=True, counts=counts)
+
+
+@work
+def _entries_of(sessions: tuple[str, ...]) -> Steps[int]:
+    rows = yield f"SELECT coalesce(sum(next_seq - 1), 0) FROM sessions WHERE id IN ({marks(sessions)})", sessions
+    return int(rows[0][0])

@@ -1,0 +1,161 @@
+"""The names of a person, and all that hangs on them: out of every table there is."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from palaver.domain.access import Effect
+from palaver.domain.ids import encode_id
+from palaver.domain.session import identity_of
+from palaver.domain.source import DM
+from palaver.ports.access import ChangeKind
+from palaver.ports.work import Row, Steps, Value, work
+from palaver.stores import grants
+from palaver.stores.erasure.digests import Digests
+from palaver.stores.erasure.pages import text_columns
+from palaver.stores.erasure.steps import FORGOTTEN, nameless, note
+from palaver.stores.erasure.trace import Trace, marks
+from palaver.stores.records import source_of, source_text
+from palaver.stores.usage import merge
+
+__all__ = ["WHO", "drop_grants", "drop_names", "named_keys", "naming"]
+
+WHO = (
+    ("links", "one"),
+    ("links", "other"),
+    ("identities", "identity"),
+    ("identities", "person"),
+    ("identities", "born"),
+    ("people", "id"),
+    ("grants", "person"),
+)
+"""Who they are to the gateway: stays with their access."""
+_ABOUT = (
+    ("participants", "identity"),
+    ("pairings", "identity"),
+    ("offers", "identity"),
+    ("offers", "guest"),
+    ("wrong_codes", "identity"),
+    ("schedules", "owner"),
+)
+"""Rows about nobody else."""
+_OTHERWISE = frozenset({("used", "identity"), ("sessions", "owner"), ("erasures", "who"), *WHO})
+_KEYS = {
+    ("sessions", "key"),
+    ("turns", "key"),
+    ("operations", "key"),
+    ("inbox", "key"),
+    ("lines", "key"),
+    ("routes", "key"),
+    ("attached", "place"),
+    ("attached", "key"),
+}
+
+
+@work
+def named_keys() -> Steps[list[str]]:
+    """Every conversation that any row names."""
+    found: set[str] = set()
+    for table, column in _KEYS & set((yield from text_columns())):
+        rows = yield f"SELECT DISTINCT {column} FROM {table}", ()
+        found.update(row[0] for row in rows)
+    return sorted(found)
+
+
+@work
+def naming(trace: Trace) -> Steps[list[tuple[str, str]]]:
+    """The columns, whoever made them, in which one of their names stands."""
+    names = trace.names
+    found: list[tuple[str, str]] = []
+    for table, column in (yield from text_columns()):
+        rows = yield f"SELECT 1 FROM {table} WHERE {column} IN ({marks(names)}) LIMIT 1", names
+        if rows:
+            found.append((table, column))
+    return found
+
+
+@work
+def drop_grants(trace: Trace, now: datetime, *, by: str) -> Steps[int]:
+    """What lets them in. A block stays: whoever is kept out does not get in by being forgotten."""
+    rows: list[Row] = yield "SELECT no, effect, platform, user_id, chat_id, person FROM grants ORDER BY no", ()
+    theirs = [
+        number
+        for number, effect, platform, user, chat, person in rows
+        if effect == Effect.ALLOW.value
+        and (
+            f"{platform}:{user}" in trace.identities
+            or person in trace.people
+            or (platform, chat) in {(name, encode_id(place)) for name, place in trace.chats}
+        )
+    ]
+    for number in theirs:
+        yield from grants.remove(number, now, by=by)
+    return len(theirs)
+
+
+@work
+def drop_names(erasure: int, trace: Trace, digests: Digests, now: datetime, *, keeps_access: bool) -> Steps[int]:
+    """Rows about them go; where a row is about others too, their name gives way to a word that says nothing."""
+    names = trace.names
+    yield from _drop_places(trace)
+    yield from _drop_log(trace)
+    yield f"DELETE FROM firings WHERE schedule IN (SELECT id FROM schedules WHERE owner IN ({marks(names)}))", names
+    there = yield from naming(trace)
+    dropped = 0
+    for table, column in there:
+        if (table, column) in _ABOUT or ((table, column) in WHO and not keeps_access):
+            rows = yield f"DELETE FROM {table} WHERE {column} IN ({marks(names)}) RETURNING 1", names
+            dropped += len(rows)
+        elif (table, column) not in _OTHERWISE:
+            rows = yield (
+                f"UPDATE {table} SET {column} = ? WHERE {column} IN ({marks(names)}) RETURNING 1",
+                (
+                    FORGOTTEN,
+                    *names,
+                ),
+            )
+            dropped += len(rows)
+    yield f"UPDATE sessions SET owner = key WHERE owner IN ({marks(names)})", names
+    yield from merge(trace.identities)
+    if keeps_access:
+        yield f"UPDATE identities SET name = NULL WHERE identity IN ({marks(names)})", names
+        yield f"UPDATE people SET name = NULL WHERE id IN ({marks(names)})", names
+        return dropped
+    yield from note(erasure, "name", map(digests.name, names))
+    for platform, id_ in _split(trace.identities):
+        rows = yield "DELETE FROM aliases WHERE platform = ? AND ? IN (alias, canonical) RETURNING 1", (platform, id_)
+        dropped += len(rows)
+    if dropped:
+        yield from grants.record(ChangeKind.REVOKED, now, FORGOTTEN, None)
+    return dropped
+
+
+def _split(identities: Iterable[str]) -> list[Sequence[str]]:
+    return [identity.split(":", 1) for identity in sorted(identities)]
+
+
+def _drop_places(trace: Trace) -> Steps[None]:
+    """Homes and addresses that are theirs, or that say who chose them."""
+    rows: list[Row] = yield "SELECT profile, platform, address FROM homes", ()
+    for profile, platform, address in rows:
+        source = source_of(address)
+        where = "WHERE profile = ? AND platform = ?"
+        if source.chat_kind == DM and (source.platform, source.chat_id or "") in trace.chats:
+            yield f"DELETE FROM homes {where}", (profile, platform)
+        elif identity_of(source) in trace.identities:
+            yield f"UPDATE homes SET address = ? {where}", (source_text(nameless(source)), profile, platform)
+    for platform, chat in sorted(trace.chats):
+        yield (
+            "DELETE FROM gone_chats WHERE chat = ? AND substr(account, 1, ?) = ?",
+            (encode_id(chat), len(platform) + 1, f"{platform}:"),
+        )
+    routes: list[Row] = yield "SELECT key, address FROM routes", ()
+    for key, address in routes:
+        source = source_of(address)
+        if identity_of(source) in trace.identities:
+            yield "UPDATE routes SET address = ? WHERE key = ?", (source_text(nameless(source)), key)
+
+
+def _drop_log(trace: Trace) -> Steps[None]:
+    """That something was changed stays known, and when."""
+    names: tuple[Value, ...] = trace.names
+    yield f"UPDATE access_log SET details = '{{}}' WHERE identity IN ({marks(names)})", names

@@ -1,0 +1,329 @@
+"""A person is forgotten: everywhere, in steps that can be taken again, and what others said stays."""
+
+import json
+from datetime import UTC, timedelta
+
+import pytest
+
+from palaver.domain.access import Effect, Grant
+from palaver.domain.compaction import plan_compaction
+from palaver.domain.errors import BadArgument, NotFound
+from palaver.domain.label import Label
+from palaver.domain.lifecycle import TurnState
+from palaver.domain.source import GROUP, Labels, Source
+from palaver.domain.turn import Inbound, Outbound
+from palaver.ports.access import Table as Granted
+from palaver.ports.store import Database
+from palaver.ports.usage import By
+from palaver.ports.work import Row, Steps, Value, Work, work
+from palaver.stores import grants, inbox, moves, outbox, places, transcript, turns, usage
+from palaver.stores.erasure.digests import digests_of_store
+from palaver.stores.erasure.forgetting import Forgetting
+from palaver.stores.erasure.receipt import Receipt, Verdict, hand_over, read_receipt, receipt_of, verify
+from palaver.stores.invariants import violations
+from palaver.stores.opening import open_store, sqlite_path
+from palaver.stores.store import Store
+from tests.stores.conftest import DRIVER
+from tests.stores.world import NOON, OPERATOR, World, dm, key_of
+
+SECRET = "xylographer"  # noqa: S105 - a word that stands nowhere else
+"""Said by whoever is forgotten, and to them."""
+OTHERS = "marzipan"
+ID, NAME = "70071", "Annabel Lee"
+ANN, BOB = f"telegram:{ID}", "telegram:8"
+NOTHING = Verdict()
+
+
+def room(user: str) -> Source:
+    """A thread, which everybody in it shares."""
+    return Source(platform="telegram", chat_kind=GROUP, chat_id="-100", thread_id="5", user_id=user)
+
+
+@work
+def _rows(sql: str, *values: Value) -> Steps[list[Row]]:
+    return (yield sql, values)
+
+
+async def _everything(url: str) -> bytes:
+    """The bytes of a SQLite store; of a PostgreSQL store, every row of every table."""
+    path = sqlite_path(url)
+    if path is not None:
+        return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))
+    connection = await DRIVER.connect(url)
+    try:
+        tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        found = [await connection.fetch(f"SELECT * FROM {table[0]}") for table in tables]  # noqa: S608 - our own
+        return "\n".join(json.dumps([_plain(value) for value in row]) for rows in found for row in rows).encode()
+    finally:
+        await connection.close()
+
+
+def _plain(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+async def live(store: Store) -> World:
+    """Ann alone, Bob alone, both in one room; something refused, something owed, a home, grants."""
+    world = World(store)
+    await world.exchange(f"my {SECRET} is private", f"I heard {SECRET}", dm(ID))
+    await world.exchange(f"bob likes {OTHERS}", f"noted {OTHERS}", dm("8"))
+    await world.exchange(f"{SECRET} in the room", f"{SECRET} it is", room(ID))
+    await world.exchange(f"{OTHERS} in the room", f"{OTHERS} for bob", room("8"))
+    await store.transact(_titled(f"All about {SECRET}"))
+    refused = Inbound(source=room(ID), text=f"{SECRET}!", at=NOON, labels=Labels(user=Label(NAME)))
+    await store.transact(inbox.accept(refused, key_of(room(ID)), NOON, refused="a stranger"))
+    owed = Outbound(platform="telegram", chat_id=ID, text=f"a word about {SECRET}")
+    await store.transact(outbox.owe(owed, "notice:1", NOON))
+    await store.transact(places.set_home("main", dm(ID), NOON, by=ANN))
+    await store.transact(grants.add(Grant(platform="telegram", user_id=ID), NOON, by=BOB))
+    await store.transact(grants.add(Grant(platform="telegram", user_id="8"), NOON, by=ANN))
+    await store.transact(store.people.person_of(ANN, NOON, name=NAME))
+    await store.transact(store.people.person_of(BOB, NOON, name="Bob"))
+    return world
+
+
+@work
+def _titled(title: str) -> Steps[None]:
+    yield (
+        "UPDATE sessions SET title = ? || no WHERE no IN (SELECT session_no FROM participants WHERE identity = ?)",
+        (title, ANN),
+    )
+
+
+async def _forget(store: Store, name: str = ANN, *, keeps_access: bool = False) -> int:
+    asked = store.erasures.ask_for(name, NOON, by="operator", keeps_access=keeps_access)
+    number = await store.transact(asked)
+    outcome = await store.erasures.carry_out(number, NOON)
+    assert outcome.done, outcome
+    return number
+
+
+async def _receipt(store: Store, number: int) -> Receipt:
+    found = await store.read(receipt_of(number))
+    assert found
+    return found[0]
+
+
+async def _texts(store: Store) -> list[str]:
+    rows = await store.read(_rows("SELECT id FROM sessions ORDER BY no"))
+    return [e.text for row in rows for e in await store.read(transcript.load_visible(row[0], OPERATOR))]
+
+
+async def test_no_word_and_no_name_is_left_anywhere(store_url: str) -> None:
+    async with await open_store(store_url) as store:
+        await live(store)
+        await store.search.catch_up()
+    before = await _everything(store_url)
+    assert SECRET.encode() in before
+    assert ID.encode() in before
+    async with await open_store(store_url) as store:
+        number = await _forget(store)
+        while_open = await _everything(store_url)
+        assert await store.read(violations()) == []
+        await store.transact(hand_over(number))
+    for left in (while_open, await _everything(store_url)):
+        assert SECRET.encode() not in left
+        assert ID.encode() not in left
+        assert NAME.encode() not in left
+        assert OTHERS.encode() in left
+
+
+async def test_what_others_said_and_heard_stays(store: Store) -> None:
+    world = await live(store)
+    await _forget(store)
+    assert await _texts(store) == [
+        f"bob likes {OTHERS}",
+        f"noted {OTHERS}",
+        f"{OTHERS} in the room",
+        f"{OTHERS} for bob",
+    ]
+    assert len(await store.search.find(OTHERS, OPERATOR)) == 4
+    assert await store.search.find(SECRET, OPERATOR) == []
+    begun = await world.exchange("and now?", "now", room("8"))
+    assert [e.text for e in await store.read(transcript.load(begun.turn))][-2:] == ["and now?", "now"]
+
+
+async def test_forgotten_is_a_stranger_unless_access_is_kept(store: Store) -> None:
+    world = await live(store)
+    await store.transact(grants.add(Grant(platform="telegram", user_id=ID, effect=Effect.BLOCK), NOON, by=BOB))
+    await _forget(store, keeps_access=True)
+    kept = (await store.read(grants.table(Granted()))).grants.values()
+    assert {grant.effect for grant in kept if grant.user_id == ID} == {Effect.ALLOW, Effect.BLOCK}
+    await _forget(store)
+    left = [grant for grant in (await store.read(grants.table(Granted()))).grants.values() if grant.user_id == ID]
+    assert [grant.effect for grant in left] == [Effect.BLOCK]
+    await world.say("hello again", dm(ID))
+    begun = await world.begin(dm(ID))
+    assert begun
+    assert begun.opened.is_first_contact
+
+
+async def test_a_summary_that_covers_them_goes_and_what_it_hid_of_others_is_shown_again(store: Store) -> None:
+    world = World(store)
+    for number in range(4):
+        await world.exchange(f"{OTHERS} {number}", f"about {OTHERS}", room("8"))
+        await world.exchange(f"{SECRET} {number}", f"about {SECRET}", room(ID))
+    begun = await world.exchange("the last", "yes", room("8"))
+    for text in (f"they spoke of {SECRET}", f"still {SECRET}"):
+        entries = await store.read(transcript.load(begun.turn))
+        plan = plan_compaction(entries, keep_exchanges=2)
+        await store.transact(transcript.compact(key_of(room("8")), plan, text, NOON, by="agent"))
+        begun = await world.exchange("more " * 40, "yes", room("8"))
+    await _forget(store)
+    left = await _texts(store)
+    assert not any(SECRET in text for text in left)
+    assert [text for text in left if text.startswith(f"{OTHERS} ")] == [f"{OTHERS} {number}" for number in range(4)]
+    assert await store.read(violations()) == []
+
+
+async def test_what_was_branched_from_their_words_is_found(store: Store) -> None:
+    world = await live(store)
+    key, bob = key_of(room("8")), room("8")
+    await store.transact(moves.branch(key, bob, OPERATOR, NOON, by=BOB, title="mine"))
+    assert sum(SECRET in text for text in await _texts(store)) > 4
+    await _forget(store)
+    assert not any(SECRET in text for text in await _texts(store))
+    assert await world.begin(room("8")) is None
+
+
+async def test_a_running_turn_is_not_pulled_away_and_a_halted_one_is_ended(store: Store) -> None:
+    world = await live(store)
+    await world.say(f"{SECRET}?", dm(ID))
+    running = await world.begin(dm(ID))
+    assert running
+    number = await store.transact(store.erasures.ask_for(ANN, NOON, by="operator"))
+    outcome = await store.erasures.carry_out(number, NOON)
+    assert not outcome.done
+    assert running.turn.session in outcome.busy
+    await store.transact(turns.halt(running.turn, TurnState.PARKED, NOON))
+    (outcome,) = await store.erasures.go_on(NOON)
+    assert outcome.done
+    assert await store.erasures.go_on(NOON) == []
+    assert not any(SECRET in text for text in await _texts(store))
+
+
+class Breaks(Exception): ...
+
+
+class Brittle:
+    """A database that breaks after so many steps."""
+
+    def __init__(self, database: Database, steps: int) -> None:
+        self._database = database
+        self._left = steps
+        self.read = database.read
+        self.listen = database.listen
+        self.close = database.close
+        self.scrub = database.scrub
+
+    async def transact(self, work: Work[object]) -> object:
+        if not self._left:
+            raise Breaks
+        self._left -= 1
+        return await self._database.transact(work)
+
+
+@pytest.mark.parametrize("steps", range(1, 20, 3))
+async def test_it_is_gone_on_with_after_it_was_cut_off_anywhere(store: Store, steps: int) -> None:
+    await live(store)
+    number = await store.transact(store.erasures.ask_for(ANN, NOON, by="operator"))
+    brittle = Forgetting(Brittle(store.database, steps), store.search)  # pyright: ignore[reportArgumentType]
+    try:
+        await brittle.carry_out(number, NOON)
+    except Breaks:
+        assert await store.transact(store.erasures.ask_for(ANN, NOON, by="operator")) == number
+        assert (await store.erasures.carry_out(number, NOON)).done
+    assert not any(SECRET in text for text in await _texts(store))
+    receipt = await _receipt(store, number)
+    assert receipt.counts["entry"] == 4
+    assert receipt.counts["message"] == 3
+    assert await store.read(violations()) == []
+    assert await verify(store.database, store.search, receipt) == NOTHING
+
+
+async def test_the_receipt_finds_what_was_put_back(store: Store) -> None:
+    await live(store)
+    entries = await store.read(_rows("SELECT id, role, turn_no, body FROM entries ORDER BY id"))
+    messages = await store.read(_rows("SELECT dedup, key, received, body FROM inbox ORDER BY no"))
+    number = await _forget(store)
+    receipt = await _receipt(store, number)
+    text = receipt.text(await store.transact(digests_of_store()))
+    assert SECRET not in text
+    assert ID not in text
+    read = read_receipt(text, await store.transact(digests_of_store()))
+    assert read == receipt
+    assert await verify(store.database, store.search, read) == NOTHING
+    await store.transact(_put_back(entries[0], messages[0]))
+    verdict = await verify(store.database, store.search, read)
+    assert not verdict.holds
+    assert len(verdict.back) == 2
+    assert verdict.named == ()
+
+
+@work
+def _put_back(entry: Row, message: Row) -> Steps[None]:
+    yield "INSERT INTO entries (id, role, turn_no, body) VALUES (?, ?, ?, ?)", entry
+    yield (
+        "INSERT INTO inbox (dedup, key, received, body, state) VALUES (?, ?, ?, ?, 'done')",
+        ("x", "agent:main:telegram:group:-9", *message[2:]),
+    )
+
+
+async def test_whoever_comes_back_is_named_again_and_that_is_no_fault(store: Store) -> None:
+    world = await live(store)
+    receipt = await _receipt(store, await _forget(store))
+    await world.exchange("hello again", source=dm(ID))
+    verdict = await verify(store.database, store.search, receipt)
+    assert verdict.holds
+    assert "participants.identity" in verdict.named
+
+
+@pytest.mark.parametrize("change", ['"by": "operator"', '"version": 1', '"seal": "'])
+async def test_a_receipt_that_was_changed_is_refused(store: Store, change: str) -> None:
+    await live(store)
+    receipt, digests = await _receipt(store, await _forget(store)), await store.transact(digests_of_store())
+    text = receipt.text(digests)
+    for broken in (text.replace(change, change[:-2] + 'x"' if change.endswith('r"') else change + "0"), "", "[]"):
+        with pytest.raises(BadArgument):
+            read_receipt(broken, digests)
+
+
+async def test_what_they_used_counts_on_for_nobody(store: Store) -> None:
+    await live(store)
+    since, until = NOON - timedelta(days=1), NOON + timedelta(days=1)
+    before = await store.read(usage.spent(since))
+    await _forget(store)
+    assert await store.read(usage.spent(since)) == before
+    by_person = await store.read(usage.table(By.PERSON, OPERATOR, since=since, until=until, zone=UTC))
+    assert set(by_person) == {"", BOB}
+
+
+async def test_nobody_of_that_name(store: Store) -> None:
+    with pytest.raises(NotFound):
+        await store.transact(store.erasures.ask_for("nobody", NOON, by="operator"))
+    with pytest.raises(NotFound):
+        await store.erasures.find("nobody")
+
+
+async def test_the_preview_changes_nothing_and_says_how_much_there_is(store: Store) -> None:
+    await live(store)
+    before = await _texts(store)
+    found = await store.erasures.find(ANN)
+    assert found.identities == (ANN,)
+    assert (found.own, found.own_entries, found.shared, found.said, found.answers) == (1, 2, 1, 1, 1)
+    assert (found.messages, found.sends) == (3, 3)
+    assert await _texts(store) == before
+
+
+async def test_other_forms_of_an_id_are_the_same_person(store: Store) -> None:
+    world = await live(store)
+    await store.transact(_alias())
+    await world.exchange(f"{SECRET} by another name", source=room("+49170"))
+    await _forget(store)
+    assert not any(SECRET in text for text in await _texts(store))
+    assert await store.read(_rows("SELECT * FROM aliases")) == []
+
+
+@work
+def _alias() -> Steps[None]:
+    yield "INSERT INTO aliases (platform, alias, canonical) VALUES ('telegram', '+49170', ?)", (ID,)
