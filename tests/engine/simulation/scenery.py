@@ -20,7 +20,7 @@ from palaver.ports.adapter import Limits
 __all__ = ["Line", "Scenery", "draw_lines", "draw_scenery"]
 
 _ORDERS = ("", "", "", "", "!tool ", "!slow 1 ", "!slow 4 ", "!slow 30 ", "!busy 1 ", "!busy 9 ", "!fail ", "!hang ")
-_COMMANDS = ("/stop", "/stop", "/status", "/new", "/back", "/help", "/help nonsense")
+_COMMANDS = ("/stop", "/stop", "/status", "/new", "/back", "/help", "/help nonsense", "/compress", "/compress m")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +137,8 @@ def _options(busy: BusyMode, chance: random.Random) -> Options:
         lease=timedelta(seconds=chance.choice((6, 15))),
         poll=timedelta(seconds=5),
         crash_limit=chance.choice((3, 100)),
+        message_limit=chance.choice((10, 400)),
+        titles=chance.random() < 0.5,
         resets=Layers(default=chance.choice((ResetPolicy(), ResetPolicy(mode=ResetMode.IDLE, idle_minutes=1)))),
         sweep_every=timedelta(seconds=20),
     )

@@ -122,7 +122,7 @@ class Books:
                 case InboxState.DONE if received.turn is None:
                     fits = text.startswith("/")
                 case InboxState.DONE | InboxState.FAILED:
-                    fits = not text.startswith("/") and not is_bot
+                    fits = not is_bot and (not text.startswith("/") or text.startswith("/compress"))
                 case _:
                     fits = False
             if not fits:
@@ -154,7 +154,7 @@ class Books:
         wanted = Counter(
             (str(received.turn), received.inbound.source.message_id)
             for received in self._received
-            if received.turn is not None
+            if received.turn is not None and not received.inbound.text.startswith("/")
         )
         for what in sorted((users - wanted) + (wanted - users), key=str):
             yield f"message {what[1]} is {users[what]} times in the transcript of turn {what[0]}, not {wanted[what]}"
@@ -174,8 +174,9 @@ class Books:
             said[received.key.text] |= set(_TOKEN.findall(received.inbound.text))
         for number, state, stop in self._rows("SELECT no, state, stop FROM turns ORDER BY no"):
             messages = self._by_turn.get(number, [])
-            if not messages:
-                yield f"turn {number} answers nothing"
+            if not messages:  # then the conversation was to be summarised
+                if replies[number]:
+                    yield f"turn {number} answers nobody"
                 continue
             leaked = set(_TOKEN.findall(replies[number])) - said[messages[0].key.text]
             if leaked:
