@@ -62,7 +62,9 @@ def place(tmp_path: Path) -> Place:
 
 def test_with_nothing_configured_the_options_are_the_engines_own(place: Place) -> None:
     config = place.load()
-    assert config.options() == Options(grants=(TERMINAL_OWNER,))
+    caps = config.options().caps
+    assert config.options() == Options(grants=(TERMINAL_OWNER,), caps=caps)
+    assert not any(caps.of(role) for role in (None, *AccessRole))
     assert config.data_dir == Path(place.environ["PALAVER_HOME"])
     assert config.store == str(config.data_dir / "palaver.db")
     assert (config.agent.name, config.agent.delay, config.agent.streams) == ("echo", timedelta(), False)
