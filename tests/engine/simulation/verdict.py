@@ -174,9 +174,8 @@ class Books:
             said[received.key.text] |= set(_TOKEN.findall(received.inbound.text))
         for number, state, stop in self._rows("SELECT no, state, stop FROM turns ORDER BY no"):
             messages = self._by_turn.get(number, [])
-            if not messages:  # then the conversation was to be summarised
-                if replies[number]:
-                    yield f"turn {number} answers nobody"
+            if not messages:  # then the conversation was to be summarised, and nobody is told
+                yield from (f"turn {number} says {text}" for text in [replies[number]] if text)
                 continue
             leaked = set(_TOKEN.findall(replies[number])) - said[messages[0].key.text]
             if leaked:
