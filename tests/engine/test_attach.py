@@ -1,11 +1,23 @@
 """One conversation reached from several places at once."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from palaver.cli.timeline import print_fate
 from palaver.domain.access import AccessRole, Grant
 from palaver.domain.busy import BusyMode
+from palaver.domain.key import derive_key
 from palaver.domain.layers import Layers
 from palaver.domain.scope import GroupScope, Scope
+from palaver.domain.source import Source
+from palaver.domain.turn import outbound_to
+from palaver.platforms.kit.faults import Mishap
+from palaver.platforms.kit.world import LoopClock
+from palaver.stores.fates import fates
 from tests.engine.agents import Slow
-from tests.engine.gateway import until
+from tests.engine.gateway import OPERATOR, NoPauses, until
 from tests.engine.places import between
 
 ADMINS = (Grant(role=AccessRole.ADMIN),)
@@ -207,3 +219,75 @@ async def test_a_conversation_is_attached_once_from_two_workers(store_url: str) 
         assert "elsewhere" in await two.ask(second, alice, "/attach Plans")
         assert len(await two.here.rows("SELECT 1 FROM attached")) == 1
         assert "elsewhere" in await two.ask(chat, alice, "/attach Recipes")
+
+
+async def test_in_an_attached_place_nothing_else_is_taken_up_for_all(store_url: str) -> None:
+    async with between(store_url) as two:
+        alice = two.fake.person("alice")
+        chat, second = two.fake.dm(alice), two.fake.dm(alice)
+        await two.ask(second, alice, "/new Diary")
+        await two.ask(second, alice, "the canary")
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(second, alice, "/attach Plans")
+        assert "/detach first" in await two.ask(second, alice, "/resume Diary")
+        await two.ask(chat, alice, "hello")
+        assert "hello" not in await two.here.texts(await two.session_of("the canary"))
+
+
+async def test_what_we_say_in_an_attached_chat_is_known_where_it_is_attached_to(store_url: str) -> None:
+    """Output that is delivered to a chat is mirrored once into the conversation that the chat leads to."""
+    async with between(store_url, chance=NoPauses()) as two:
+        alice = two.fake.person("alice")
+        chat, second = two.fake.dm(alice), two.fake.dm(alice)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(second, alice, "/attach Plans")
+        source = Source(platform="fake", account="bot", chat_id=second.id, user_id=alice.id)
+        news = replace(outbound_to(source, "the news"), mirror=derive_key(source, Scope()).text)
+        store = two.here.store
+        two.fake.luck.next.append(Mishap.LOST_AFTER)
+        await store.transact(store.outbox.owe(news, "news", LoopClock().now()))
+        await second.hears("the news", times=2)
+        await two.here.settled()
+        await two.ask(chat, alice, "what news")
+        texts = await two.here.texts(await two.session_of("what news"))
+        assert len([text for text in texts if text.startswith("the news")]) == 1
+
+
+async def test_the_fate_of_a_message_says_where_it_went_and_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/p.db"
+    async with between(url) as two:
+        alice = two.fake.person("alice")
+        chat, second = two.fake.dm(alice), two.fake.dm(alice)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(second, alice, "/attach Plans")
+        await two.ask(second, alice, "hello")
+        numbers = await two.here.rows("SELECT max(no) FROM inbox")
+        fate = (await two.here.store.read(fates(f"in:{numbers[0][0]}", OPERATOR)))[0]
+    assert fate.arrivals[0].place == f"agent:main:fake:dm:{second.id}:account:bot"
+    print_fate(fate, LoopClock().now(), content=False)
+    assert f"which its place agent:main:fake:dm:{second.id}:account:bot is attached to" in _unwrapped(capsys)
+
+
+def _unwrapped(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+async def test_a_conversation_is_taken_up_from_another_platform_and_answers_go_there(store_url: str) -> None:
+    async with between(store_url) as two:
+        alice, also_alice = two.fake.person("alice"), two.other.person("alice")
+        chat, second = two.fake.dm(alice), two.other.dm(also_alice)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(chat, alice, "from here")
+        store, now = two.here.store, LoopClock().now()
+        await store.transact(store.links.link(f"fake:{alice.id}", f"other:{also_alice.id}", now, by="operator"))
+        assert "This is Plans again" in await two.ask(second, also_alice, "/resume Plans")
+        assert await two.ask(second, also_alice, "from there") == "You said: from there"
+        session = await two.session_of("from here")
+        assert "from there" in await two.here.texts(session)
+        rows = await two.here.rows(
+            "SELECT r.address FROM routes r JOIN sessions s ON s.no = r.session_no WHERE s.id = ?", session
+        )
+        assert any('"other"' in address for (address,) in rows)
+        assert len(chat.shown) == 2

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -10,13 +11,17 @@ from palaver.domain.access import AccessRole, Grant
 from palaver.domain.source import Source
 from palaver.domain.turn import Outbound
 from palaver.engine.handing import Handoffs
+from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.faults import Faults, Mishap
 from palaver.platforms.kit.world import LoopClock, World
+from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.ports.agent import Event, Final, Request
+from palaver.ports.clock import SystemClock
 from palaver.ports.work import Work
 from tests.engine.agents import Scripted, heard, noted
-from tests.engine.gateway import NoPauses
+from tests.engine.gateway import NoPauses, running
 from tests.engine.places import Two, between
+from tests.platforms.terminal.people import Person, PlainDesk
 
 ADMINS = (Grant(role=AccessRole.ADMIN),)
 
@@ -199,3 +204,36 @@ async def test_handed_off_twice_it_goes_once(store_url: str) -> None:
         await chat.hears("goes on in the home channel")
         await two.here.settled()
         assert len([message for message in home.shown if "goes on here" in message.text]) == 1
+
+
+async def test_from_the_terminal_to_a_platform_and_back(tmp_path: Path) -> None:
+    """The terminal of `palaver chat` over its socket, the engine between."""
+    path, world = tmp_path / "t.sock", World()
+    terminal = TerminalAdapter(path, PlainDesk(), SystemClock())
+    owner = world.person("owner")
+    home = world.group("Home", owner)
+    grants = (Grant(platform="terminal", role=AccessRole.OWNER), Grant(platform="fake", role=AccessRole.ADMIN))
+    both = [terminal, FakeAdapter(world)]
+    async with running(tmp_path / "p.db", world, adapters=both, grants=grants, agent=Scripted(_recall)) as here:
+        await home.say(owner, "/sethome")
+        await home.hears("home channel")
+        person = Person(path)
+        async with person.present() as paper:
+            for said, heard_back in (
+                ("the plan is blue", "answer to: the plan is blue"),
+                ("/handoff fake", "goes on in the home channel of fake"),
+            ):
+                person.say(said)
+                await paper.until(lambda words=heard_back: words in "\n".join(paper.texts))
+            opening = await home.hears("handed over from terminal")
+            await home.say(owner, "which colour", thread=opening.thread)
+            answer = await home.hears("answer to: which colour")
+            assert "the plan is blue" in answer.text
+            assert answer.thread == opening.thread
+            person.say("/back")
+            await paper.until(lambda: "handoff was taken back" in "\n".join(paper.texts))
+            await home.hears("taken back to where it came from")
+            person.say("and now")
+            await paper.until(lambda: "answer to: and now" in paper.texts[-1])
+            assert "which colour" in paper.texts[-1]
+        await here.settled()

@@ -55,6 +55,8 @@ BREAKS = {
     "every turn runs in a session that exists": "UPDATE turns SET session_no = 99 WHERE no = 1",
     "every entry belongs to a session and stands before its end": "UPDATE sessions SET next_seq = 2 WHERE no = 1",
     "who may read a session is known for sessions that exist": "UPDATE participants SET session_no = 99",
+    "what waits in a conversation was said in its own place, or in one that is attached to it": "UPDATE inbox"
+    " SET place = 'agent:main:telegram:dm:9' WHERE state = 'waiting'",
     "what is hidden was hidden by an operation on its session": "UPDATE operations SET session_no = 99",
     "every route leads to a session": "UPDATE routes SET session_no = 99",
     "the open session of a key is where its route leads": "UPDATE routes SET session_no = 1",

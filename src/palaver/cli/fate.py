@@ -95,6 +95,7 @@ def _arrival_fields(arrival: Arrival, *, content: bool) -> dict[str, object]:
     fields: dict[str, object] = {
         "number": arrival.number,
         "key": arrival.key,
+        "place": arrival.place,
         "state": arrival.state.value,
         "received": iso(arrival.received),
         "said": iso(inbound.at) if inbound else None,

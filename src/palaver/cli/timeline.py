@@ -35,6 +35,11 @@ _WHY = {
     "welcome": "a word about the fresh conversation is owed",
     "revision": "a word about a deleted message is owed",
     "gone": "a word about a chat that is gone is owed",
+    "handoff": "a conversation is announced, and comes along where this arrives;",
+    "handed-off": "a word that a conversation was handed off is owed",
+    "not-handed-off": "a word that a conversation could not be handed off is owed",
+    "recalled": "a word that a conversation was called back on its way is owed",
+    "taken-back": "a word that something was taken back elsewhere is owed",
 }
 
 
@@ -102,6 +107,8 @@ def _arrival_steps(arrival: Arrival) -> Iterator[_Step]:
     chat = f" in chat {source.chat}" if source.chat else ""
     observed = ", said to others" if inbound.observed else ""
     yield _Step(at, name, f"received from {sender}{message}{chat}{observed}{let_in}", text=inbound.text)
+    if arrival.place:
+        yield _Step(at, name, f"went to {arrival.key}, which its place {arrival.place} is attached to", exact=False)
     if arrival.state is InboxState.REFUSED:
         yield _Step(at, name, f"refused: {arrival.reason}", _BAD)
     elif arrival.state is InboxState.WAITING:

@@ -100,6 +100,13 @@ def _named(which: str, recent: Sequence[Preview]) -> str:
 def _go_on(store: Store, spoken: Spoken, reader: Principal, wanted: Session) -> Steps[str]:
     """What is one's own comes along. What others share stays with them: one goes on from it in a branch."""
     key, source, by = spoken.received.key, spoken.received.inbound.source, spoken.principal.name
+    if spoken.received.place is not None:
+        raise BadArgument(
+            "This place is attached to a conversation of other places, which would all go along to",
+            found=name_of(wanted),
+            allowed="/detach first",
+            example="/detach",
+        )
     if wanted.key == key or wanted.owner in spoken.principal.identities:
         resumed = yield from store.sessions.switch(key, source, wanted.id, reader, spoken.now, by=by)
         return f"This is {name_of(resumed)} again. /back returns to where you were."

@@ -29,12 +29,8 @@ class Scene:
     last: Received
     approvals: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
-    @property
-    def shared(self) -> bool:
-        """Several people may speak in it, in the place of the last message too, or several have spoken."""
-        key = self.session.key
-        several_spoke = bool(key.platform) and len(speakers(self.entries)) > 1
-        return key.shared or (self.last.place or key).shared or several_spoke
+    shared: bool = False
+    """Several people may speak in the conversation, or where its last message came from, or several have spoken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,4 +107,7 @@ def _look(store: Store, turn: Turn, last: Received) -> Steps[Scene]:
 def _scene(store: Store, turn: Turn, last: Received, session: Session) -> Steps[Scene]:
     entries = yield from store.transcripts.load(turn)
     homes = yield from store.places.homes(turn.key.profile)
-    return Scene(entries=entries, homes=homes, session=session, last=last)
+    shared = turn.key.shared or (last.place or turn.key).shared
+    if not shared and len(speakers(entries)) > 1:
+        shared = yield from store.attaching.several_take_part(session)
+    return Scene(entries=entries, homes=homes, session=session, last=last, shared=shared)

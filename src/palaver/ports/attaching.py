@@ -26,6 +26,10 @@ class Attaching(Protocol):
         """Whether somebody else than the principal took part in it, too."""
         ...
 
+    def several_take_part(self, session: Session) -> Work[bool]:
+        """Whether it is the conversation of more than one person, however many accounts they have."""
+        ...
+
     def attach(self, place: SessionKey, session: Session, now: datetime, *, by: str, farewell: Outbound) -> Work[None]:
         """From now on what is said in the place is said to that conversation; what waits there goes along.
 

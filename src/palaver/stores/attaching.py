@@ -15,7 +15,7 @@ from palaver.stores.inbox import carry
 from palaver.stores.records import micros
 from palaver.stores.visibility import find, hold
 
-__all__ = ["attach", "attachable", "detach", "has_others", "leads_to", "operation_of", "part"]
+__all__ = ["attach", "attachable", "detach", "has_others", "leads_to", "operation_of", "part", "several_take_part"]
 
 
 @work
@@ -48,6 +48,17 @@ def has_others(session: Session, principal: Principal) -> Steps[bool]:
         (session.number, *names),
     )
     return bool(others)
+
+
+@work
+def several_take_part(session: Session) -> Steps[bool]:
+    """People, not accounts: identities that are linked are one."""
+    rows = yield (
+        "SELECT count(DISTINCT coalesce(i.person, p.identity)) FROM participants p"
+        " LEFT JOIN identities i ON i.identity = p.identity WHERE p.session_no = ?",
+        (session.number,),
+    )
+    return rows[0][0] > 1
 
 
 @work

@@ -49,6 +49,8 @@ class Arrival:
     role: AccessRole | None = None
     inbound: Inbound | None = None
     """None for what was deleted together with its session."""
+    place: str | None = None
+    """The key of the place it was said in, where that place was attached to the conversation."""
     behind_turn: int | None = None
     """While it waits: the turn that has to end first."""
     behind: int = 0
@@ -302,6 +304,7 @@ def _arrival(row: Row) -> Arrival:
         reason=told.reason,
         role=told.role,
         inbound=told.inbound,
+        place=told.place.text if told.place else None,
     )
 
 

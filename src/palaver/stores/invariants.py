@@ -114,6 +114,12 @@ INVARIANTS = (
         "SELECT p.session_no FROM participants p WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.no = p.session_no)",
     ),
     Invariant(
+        "P3",
+        "what waits in a conversation was said in its own place, or in one that is attached to it",
+        "SELECT i.no FROM inbox i LEFT JOIN attached a ON a.place = coalesce(i.place, i.key)"
+        " WHERE i.state = 'waiting' AND i.key <> coalesce(a.key, i.place, i.key)",
+    ),
+    Invariant(
         "P4",
         "what is hidden was hidden by an operation on its session",
         "SELECT e.id FROM entries e LEFT JOIN operations o ON o.no = e.hidden_by"

@@ -37,6 +37,9 @@ class Changing:
     async def keep_position(self, position: str) -> None:
         await self._inlet.keep_position(position)
 
+    async def knows_as(self, alias: str, canonical: str) -> None:
+        await self._inlet.knows_as(alias, canonical)
+
     async def is_back(self, chat_id: str) -> None:
         await self._inlet.is_back(chat_id)
 
@@ -201,6 +204,11 @@ class EditsBySending(FakeAdapter):
         await self.send(outbound, idempotency_key=f"{receipt}{outbound.text}")
 
 
+class OpensNothing(FakeAdapter):
+    async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        return await self.send(outbound, idempotency_key=idempotency_key)
+
+
 class TypesByShowing(FakeAdapter):
     async def typing(self, outbound: Outbound) -> None:
         await self.send(replace(outbound, text="…"), idempotency_key="typing")
@@ -233,6 +241,7 @@ BROKEN = [
     (LeavesATask, "cancelling_leaves_nothing_behind"),
     (EditsBySending, "an_edit_changes_the_message_and_the_same_edit_again_does_no_harm"),
     (TypesByShowing, "typing_shows_no_message"),
+    (OpensNothing, "a_thread_that_is_begun_is_where_people_answer"),
 ]
 
 

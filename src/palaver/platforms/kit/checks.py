@@ -23,6 +23,7 @@ from palaver.ports.adapter import (
     SendUnclear,
     TargetAway,
     TargetGone,
+    Threading,
     Typing,
 )
 
@@ -277,6 +278,18 @@ class AdapterConformance:
             with pytest.raises(SendRefused):
                 await adapter.edit("no such receipt", _outbound(adapter, rig, "x"))
         assert [shown.text for shown in await rig.shown()] == ["whole"]
+
+    async def test_a_thread_that_is_begun_is_where_people_answer(self, rig: Rig) -> None:
+        adapter, notebook = rig.adapter(), Notebook()
+        if not isinstance(adapter, Threading):
+            pytest.skip("the adapter has no Threading")
+        async with running(adapter, notebook):
+            opening = replace(_outbound(adapter, rig, "it begins"), opens="Plans")
+            thread = await _paced(adapter, adapter.open_thread(opening, idempotency_key=f"check-{next(_keys)}"))
+            await rig.say("I am here", thread_id=thread)
+            await notebook.has(1)
+        assert [(shown.text, shown.thread_id) for shown in await rig.shown()] == [("it begins", thread)]
+        assert notebook.received[0].source.thread_id == thread
 
     async def test_typing_shows_no_message(self, rig: Rig) -> None:
         adapter = rig.adapter()

@@ -51,7 +51,8 @@ def collect(session: str, principal: Principal) -> Steps[Record]:
     return Record(session=archived, entries=list(placed))
 
 
-_OF = " WHERE session_no = ? ORDER BY no"
+# Where it was attached from, or handed off to, is not part of what was said.
+_OF = " WHERE session_no = ? AND kind NOT IN ('attach', 'handoff') ORDER BY no"
 
 
 def _session(columns: Sequence[Any]) -> ArchivedSession:
@@ -155,7 +156,8 @@ def _details(details: dict[str, Any], principal: Principal) -> Steps[dict[str, A
         f"SELECT 1 FROM sessions s WHERE s.id = ? AND NOT ({seen.sql})",
         (details.get("before"), *seen.values),
     )
-    return details | {"before": None} if hidden else details
+    kept = {name: value for name, value in details.items() if name not in {"handoff", "tell"}}
+    return kept | {"before": None} if hidden else kept
 
 
 def _participants(number: int) -> Steps[list[str]]:
