@@ -25,7 +25,7 @@ from palaver.stores.archive.writing import Form, write_archive
 from palaver.stores.listing import EVERYTHING, ListFilter
 from palaver.stores.store import Store
 
-__all__ = ["export_sessions", "import_archive"]
+__all__ = ["export_sessions", "import_archive", "sink", "unusable"]
 
 _SUFFIXES = {".jsonl": Form.JSONL, ".md": Form.MARKDOWN, ".html": Form.HTML, ".htm": Form.HTML}
 
@@ -66,9 +66,9 @@ def export_sessions(
             else collect_all(opened.database, OPERATOR, wanted)
         )
         tally = _Counted(records)
-        with _sink(output, force=force) as sink:
+        with sink(output, force=force, example=EXAMPLES["export"]) as file:
             async for piece in write_archive(tally.records(), chosen, hidden=hidden):
-                sink.write(piece)
+                file.write(piece)
         return tally.count
 
     count = ask(store, export)
@@ -116,38 +116,38 @@ class _Counted:
 
 
 @contextmanager
-def _sink(output: str, *, force: bool) -> Generator[IO[bytes]]:
-    """Where the archive goes. A file appears only when it is whole, and only its owner may read it."""
+def sink(output: str, *, force: bool, example: str) -> Generator[IO[bytes]]:
+    """Where something is written. A file appears only when it is whole, and only its owner may read it."""
     if not output:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     target = Path(output)
     if target.exists() and not force:
-        raise BadArgument(
-            "This file exists:", found=output, allowed="a new name, or --force", example=EXAMPLES["export"]
-        )
+        raise BadArgument("This file exists:", found=output, allowed="a new name, or --force", example=example)
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=".palaver-")
     except OSError as error:
-        raise _unusable("export", output, error) from error
+        raise unusable(output, error, example) from error
     part = Path(name)
     try:
-        with os.fdopen(handle, "wb") as sink:
-            yield sink
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(handle)
         part.replace(target)
     except OSError as error:
-        raise _unusable("export", output, error) from error
+        raise unusable(output, error, example) from error
     finally:
         part.unlink(missing_ok=True)
 
 
-def _unusable(command: str, file: str, error: OSError) -> BadArgument:
+def unusable(file: str, error: OSError, example: str) -> BadArgument:
     return BadArgument(
         "This file cannot be used:",
         found=file,
         allowed=f"one that can ({one_line(error.strerror or str(error), 80)})",
-        example=EXAMPLES[command],
+        example=example,
     )
 
 
@@ -197,7 +197,7 @@ def _lines(file: str) -> Generator[IO[bytes]]:
     try:
         opened = Path(file).open("rb")  # noqa: SIM115 - closed below
     except OSError as error:
-        raise _unusable("import", file, error) from error
+        raise unusable(file, error, EXAMPLES["import"]) from error
     with opened:
         yield opened
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli import when
+from palaver.cli import privacy, when
 from palaver.cli.asking import OPERATOR, Json, Limit, ask
 from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
 from palaver.cli.place import StoreOption
@@ -25,9 +25,18 @@ __all__ = ["EXAMPLES", "app", "list_people", "show_person"]
 EXAMPLES = {
     "list": "palaver people list",
     "show": "palaver people show telegram:7",
+    **privacy.EXAMPLES,
 }
 
 app = typer.Typer(help="Who has talked to the agent.", rich_markup_mode=None)
+
+for name, does, line in (
+    ("export", privacy.export_everything, "Everything of a person as a file."),
+    ("forget", privacy.forget_person, "Take everything of a person away for good; what others said stays."),
+    ("receipts", privacy.list_receipts, "Who was forgotten when, without saying who; or write one receipt."),
+    ("verify", privacy.verify_file, "Whether what a receipt says is still gone, or an export is whole."),
+):
+    app.command(name, help=f"{line}\n\n{EXAMPLES[name]}")(does)
 
 
 @app.command("list", help=f"Everybody, in the order of their first words.\n\n{EXAMPLES['list']}")

@@ -33,10 +33,10 @@ from palaver.stores.listing import Period, Stats, Totals
 from palaver.stores.removal import Pruned, PruneRule, Removed, Survey
 from palaver.stores.store import Store
 
-__all__ = ["delete_sessions", "prune_sessions", "show_stats"]
+__all__ = ["agreed", "delete_sessions", "prune_sessions", "show_stats"]
 
 
-def _agreed(question: str, command: str, *, yes: bool) -> bool:
+def agreed(question: str, example: str, *, yes: bool) -> bool:
     """Nothing is deleted unasked: where nobody can answer, only --yes says yes."""
     if yes:
         return True
@@ -45,7 +45,7 @@ def _agreed(question: str, command: str, *, yes: bool) -> bool:
             "Nobody can be asked here, standard input is",
             found="no terminal",
             allowed="--yes to delete without asking",
-            example=f"{EXAMPLES[command].removesuffix(' --dry-run')} --yes",
+            example=f"{example.removesuffix(' --dry-run')} --yes",
         )
     return confirmed(question)
 
@@ -69,7 +69,7 @@ def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None
     found = ask(store, look)
     if not json:
         _announce(found)
-    if not _agreed(f"Delete {counted(len(found), 'session')} for good?", "delete", yes=yes):
+    if not agreed(f"Delete {counted(len(found), 'session')} for good?", EXAMPLES["delete"], yes=yes):
         raise typer.Exit(1)
     _report_delete(ask(store, delete), busy, as_json=json)
 
@@ -134,7 +134,7 @@ def prune_sessions(
     if dry_run or not found.sessions:
         _report_prune(found, Pruned(), as_json=json)
         return
-    if not _agreed(f"Delete {counted(found.sessions, 'session')} for good?", "prune", yes=yes):
+    if not agreed(f"Delete {counted(found.sessions, 'session')} for good?", EXAMPLES["prune"], yes=yes):
         raise typer.Exit(1)
     progress = Progress("sessions deleted")
 

@@ -8,6 +8,7 @@ from palaver.commands.models import about_models
 from palaver.commands.moving import moving
 from palaver.commands.places import about_places
 from palaver.commands.platforms import about_platforms
+from palaver.commands.privacy import about_privacy
 from palaver.commands.registry import Registry
 from palaver.commands.transcripts import about_transcripts
 from palaver.commands.turns import SAYINGS, about_turns
@@ -31,6 +32,7 @@ def standard_commands(store: Store) -> Registry:
             *about_platforms(store),
             *compressing(store),
             *about_usage(store),
+            *about_privacy(store),
         ],
         SAYINGS,
     )

@@ -8,6 +8,7 @@ from datetime import datetime
 from palaver.domain.command import Invocation
 from palaver.domain.errors import (
     InvalidInput,
+    LastOwner,
     LockedOut,
     NotAllowed,
     NotFound,
@@ -34,7 +35,7 @@ __all__ = ["Obedience"]
 
 log = logging.getLogger(__name__)
 
-_SPEAKS_TO_PEOPLE = (InvalidInput, LockedOut, NotAllowed, NotFound, NothingToCompact, SessionBusy)
+_SPEAKS_TO_PEOPLE = (InvalidInput, LastOwner, LockedOut, NotAllowed, NotFound, NothingToCompact, SessionBusy)
 """Errors whose words are meant for whoever commanded; what others say is nobody's business in a chat."""
 
 

@@ -82,10 +82,10 @@ class Upkeep:
                 break
 
     async def sweep(self) -> None:
-        """End what has expired, finalise what has ended, forget routes nobody uses; until cancelled."""
+        """End what has expired, finalise what has ended, forget routes and people; until cancelled."""
         while True:
             if await through_outages(self._is_sweeper):
-                for step in (self._end_expired, self._finalise, self._drop_routes):
+                for step in (self._end_expired, self._finalise, self._drop_routes, self._forget):
                     await through_outages(step)
             await asyncio.sleep(self.on.options.sweep_every.total_seconds())
 
@@ -169,6 +169,14 @@ class Upkeep:
                 await self.on.store.transact(endings.drop_route(key, before, now))
             self._routed_since = page[-1][1]
         self._routed_since = before
+
+    async def _forget(self) -> None:
+        """Go on with what people asked for who want to be forgotten."""
+        for outcome in await self.on.store.erasures.go_on(self.on.clock.now()):
+            if outcome.done:
+                log.info("a person was forgotten", extra={"action": "person.forgotten"})
+            else:
+                log.info("to forget a person waits for a turn to end", extra={"action": "person.waits"})
 
     async def _finalise(self) -> None:
         """The hooks for a session that has ended, once; tried again twice if one of them fails."""

@@ -46,6 +46,10 @@ class Erasures(Protocol):
         """What would be taken away of the person with this id or identity. Raises NotFound."""
         ...
 
+    def extent(self, name: str) -> Work[tuple[int, int]]:
+        """A glance: how many conversations are theirs alone, and how many they share."""
+        ...
+
     def ask_for(
         self, name: str, now: datetime, *, by: str, keeps_access: bool = False, answer: str | None = None
     ) -> Work[int]:

@@ -109,7 +109,7 @@ class Pass:
         # Known from here on, whatever happens: the rows that told it are about to go.
         await self.database.transact(steps.keep_trace(self.erasure, self.trace))
         if not self.keeps_access:
-            await self._do("grants", names.drop_grants(self.trace, self.now, by=steps.FORGOTTEN))
+            await self._do("grants", names.drop_grants(self.trace, self.now, by=steps.FORGOTTEN, force=True))
         await self._sends(found)
         await self._shares(found)
         await self._messages()

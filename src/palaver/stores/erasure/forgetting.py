@@ -12,14 +12,14 @@ from palaver.domain.source import DM
 from palaver.ports.erasure import Found, Outcome
 from palaver.ports.search import Search
 from palaver.ports.store import Database
-from palaver.ports.work import Lock, Row, Steps, work
+from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores.erasure.carrying import Pass, belongings, owed_to_them
 from palaver.stores.erasure.digests import digests_of_store
 from palaver.stores.erasure.names import drop_grants
 from palaver.stores.erasure.trace import Trace, marks, own_sessions, share_of, trace_of
 from palaver.stores.records import instant, micros
 
-__all__ = ["Forgetting", "ask_for", "erasures"]
+__all__ = ["Forgetting", "ask_for", "erasures", "extent"]
 
 _PASSES = 5
 _ANSWER_WAITS = timedelta(minutes=10)
@@ -48,6 +48,21 @@ def ask_for(name: str, now: datetime, *, by: str, keeps_access: bool = False, an
         (trace.text, int(keeps_access), micros(now), by, answer),
     )
     return rows[0][0]
+
+
+@work
+def extent(name: str) -> Steps[tuple[int, int]]:
+    """A glance: how many conversations are theirs alone, and how many they share."""
+    trace = yield from trace_of(name)
+    ids: tuple[Value, ...] = tuple(sorted(trace.identities))
+    rows = yield (
+        "SELECT count(*), coalesce(sum(CASE WHEN EXISTS (SELECT 1 FROM participants o WHERE o.session_no = t.session_no"
+        f" AND o.identity NOT IN ({marks(ids)})) THEN 1 ELSE 0 END), 0) FROM"
+        f" (SELECT DISTINCT session_no FROM participants WHERE identity IN ({marks(ids)})) AS t",
+        ids * 2,
+    )
+    every, shared = map(int, rows[0])
+    return every - shared, shared
 
 
 def _chats(trace: Trace) -> Steps[frozenset[tuple[str, str]]]:
@@ -107,6 +122,7 @@ class Forgetting:
     search: Search
 
     ask_for = staticmethod(ask_for)
+    extent = staticmethod(extent)
 
     async def find(self, name: str) -> Found:
         trace = await self.database.read(trace_of(name))

@@ -74,8 +74,11 @@ def naming(trace: Trace) -> Steps[list[tuple[str, str]]]:
 
 
 @work
-def drop_grants(trace: Trace, now: datetime, *, by: str) -> Steps[int]:
-    """What lets them in. A block stays: whoever is kept out does not get in by being forgotten."""
+def drop_grants(trace: Trace, now: datetime, *, by: str, force: bool = False) -> Steps[int]:
+    """What lets them in. A block stays: whoever is kept out does not get in by being forgotten.
+
+    Raises LastOwner where nobody would own the gateway any more, unless that was heeded before.
+    """
     rows: list[Row] = yield "SELECT no, effect, platform, user_id, chat_id, person FROM grants ORDER BY no", ()
     theirs = [
         number
@@ -88,7 +91,7 @@ def drop_grants(trace: Trace, now: datetime, *, by: str) -> Steps[int]:
         )
     ]
     for number in theirs:
-        yield from grants.remove(number, now, by=by)
+        yield from grants.remove(number, now, by=by, force=force)
     return len(theirs)
 
 

@@ -1,0 +1,244 @@
+"""`palaver people export`, `forget`, `receipts` and `verify`: everything of a person as a file, or nothing any more."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palaver.cli import when
+from palaver.cli.archives import sink, unusable
+from palaver.cli.asking import Json, Yes, ask
+from palaver.cli.output import Progress, counted, print_facts, print_json, print_line, print_note, print_rows
+from palaver.cli.place import StoreOption, store_url
+from palaver.cli.removals import agreed
+from palaver.cli.when import ago, iso
+from palaver.domain.errors import BadArgument, NotFound, SessionBusy
+from palaver.domain.text import one_line
+from palaver.ports.erasure import Found, Outcome
+from palaver.stores.erasure.digests import digests_of_store
+from palaver.stores.erasure.export import FORMAT, check_export, export_person
+from palaver.stores.erasure.forgetting import erasures
+from palaver.stores.erasure.receipt import Receipt, Verdict, hand_over, read_receipt, receipt_of, verify
+from palaver.stores.opening import sqlite_path
+from palaver.stores.store import Store
+
+__all__ = ["EXAMPLES", "export_everything", "forget_person", "list_receipts", "verify_file"]
+
+EXAMPLES = {
+    "export": "palaver people export telegram:7 -o ann.jsonl",
+    "forget": "palaver people forget telegram:7 --dry-run",
+    "receipts": "palaver people receipts 3 -o receipt.json",
+    "verify": "palaver people verify receipt.json",
+}
+_LARGEST = 256 * 1024 * 1024
+
+Name = Annotated[str, typer.Argument(metavar="PERSON", help="The id of a person, or telegram:7.", show_default=False)]
+Output = Annotated[str, typer.Option("--output", "-o", help="The file; else standard output.")]
+Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
+
+
+def export_everything(
+    person: Name, *, output: Output = "", force: Force = False, store: StoreOption = None, json: Json = False
+) -> None:
+    async def export(opened: Store) -> int:
+        lines = 0
+        with sink(output, force=force, example=EXAMPLES["export"]) as file:
+            async for line in export_person(opened.database, person.strip()):
+                file.write(line)
+                lines += 1
+        return lines
+
+    lines = ask(store, export)
+    if output and json:
+        print_json({"lines": lines, "file": output})
+    elif output:
+        print_line(f"{counted(lines, 'line')} in {one_line(output, 200)}")
+
+
+# Forget
+
+
+def forget_person(
+    person: Name,
+    *,
+    keep_access: Annotated[bool, typer.Option("--keep-access", help="They may talk on, as somebody new.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    receipt: Annotated[
+        str, typer.Option("--receipt", help="Where the receipt goes; else it is kept in the store.")
+    ] = "",
+    yes: Yes = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    name = person.strip()
+    _refuse_existing(receipt)
+    found = ask(store, lambda opened: opened.erasures.find(name))
+    if not json:
+        _print_found(found)
+    if dry_run:
+        if json:
+            print_json({"found": _found_fields(found)})
+        return
+    if not agreed(f"Forget {', '.join(found.identities)} for good?", EXAMPLES["forget"], yes=yes):
+        raise typer.Exit(1)
+    progress = Progress("rows taken away")
+
+    async def forget(opened: Store) -> Outcome:
+        asked = opened.erasures.ask_for(name, when.now(), by="operator", keeps_access=keep_access)
+        number = await opened.transact(asked)
+        done = await opened.erasures.carry_out(number, when.now(), progress=lambda so_far: _show(progress, so_far))
+        if done.done and receipt:
+            await _write_receipt(opened, number, receipt, force=False)
+        return done
+
+    outcome = ask(store, forget)
+    progress.finish()
+    _report(outcome, found, receipt, _backups(store), as_json=json)
+
+
+def _refuse_existing(receipt: str) -> None:
+    if receipt and Path(receipt).exists():
+        raise BadArgument("This file exists:", found=receipt, allowed="a new name", example=EXAMPLES["forget"])
+
+
+def _show(progress: Progress, so_far: Counter[str]) -> None:
+    progress.show(so_far.total())
+
+
+def _print_found(found: Found) -> None:
+    print_line(", ".join(found.identities))
+    print_facts(
+        [
+            ("theirs alone", f"{counted(found.own, 'conversation')} with {counted(found.own_entries, 'entry')}"),
+            ("with others", f"{counted(found.said, 'entry')} in {counted(found.shared, 'conversation')}"),
+            ("answers there", f"{counted(found.answers, 'entry')}, summaries among them"),
+            ("messages", str(found.messages)),
+            ("sends", str(found.sends)),
+        ]
+    )
+
+
+def _found_fields(found: Found) -> dict[str, object]:
+    return {
+        "identities": list(found.identities),
+        "own": found.own,
+        "own_entries": found.own_entries,
+        "shared": found.shared,
+        "said": found.said,
+        "answers": found.answers,
+        "messages": found.messages,
+        "sends": found.sends,
+    }
+
+
+def _backups(store: str | None) -> list[str]:
+    """Copies that a migration has made beside the database: they hold what was there then."""
+    file = sqlite_path(store_url(store))
+    return sorted(str(each) for each in file.parent.glob(f"{file.name}.schema-*")) if file else []
+
+
+def _report(outcome: Outcome, found: Found, receipt: str, backups: list[str], *, as_json: bool) -> None:
+    if as_json:
+        fields = {"erasure": outcome.number, "done": outcome.done, "found": _found_fields(found)}
+        print_json({**fields, "busy": list(outcome.busy), "receipt": receipt or None, "backups": backups})
+    elif outcome.done:
+        kept = f"the receipt is in {one_line(receipt, 200)}" if receipt else f"the receipt is number {outcome.number}"
+        print_line(f"{', '.join(found.identities)} is forgotten; {kept}")
+        for backup in backups:
+            print_note(f"A backup from before still holds what was there then: {one_line(backup, 300)}")
+    if not outcome.done:
+        busy = SessionBusy(", ".join(outcome.busy[:3]))
+        busy.add_note("what could be taken away is gone; the rest goes when this is run again")
+        raise busy
+
+
+# Receipts
+
+
+async def _write_receipt(opened: Store, number: int, output: str, *, force: bool) -> Receipt:
+    found = await opened.transact(receipt_of(number))
+    if found is None:
+        raise NotFound("receipt", str(number))
+    receipt, text = found
+    with sink(output, force=force, example=EXAMPLES["receipts"]) as file:
+        file.write(text.encode())
+    if output:
+        await opened.transact(hand_over(number))
+    return receipt
+
+
+def list_receipts(
+    number: Annotated[int | None, typer.Argument(help="Write this one.", show_default=False)] = None,
+    *,
+    output: Output = "",
+    force: Force = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    if number is not None:
+        ask(store, lambda opened: _write_receipt(opened, number, output, force=force))
+        return
+    found = ask(store, lambda opened: opened.read(erasures()), [], nothing="Nobody was forgotten.")
+    if json:
+        fields = [{"erasure": no, "asked": iso(asked), "ended": iso(ended), "by": by} for no, asked, ended, by in found]
+        print_json({"erasures": fields})
+    elif found:
+        now = when.now()
+        print_rows(
+            ("receipt", "asked", "done", "by"),
+            [(str(no), ago(asked, now), ago(ended, now) if ended else "not yet", by) for no, asked, ended, by in found],
+        )
+
+
+def verify_file(
+    file: Annotated[str, typer.Argument(help="A receipt, or an export of a person.", show_default=False)],
+    *,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    text = _text(file)
+    if text.startswith(f'{{"format":"{FORMAT}"'):
+        lines = check_export(text.encode().splitlines(keepends=True))
+        print_json({"lines": lines, "whole": True}) if json else print_line(f"whole and unchanged: {lines} lines")
+        return
+    progress = Progress("rows looked at")
+
+    async def look(opened: Store) -> tuple[Receipt, Verdict]:
+        receipt = read_receipt(text, await opened.transact(digests_of_store()))
+        return receipt, await verify(opened.database, opened.search, receipt, progress=progress.show)
+
+    receipt, verdict = ask(store, look)
+    progress.finish()
+    _print_verdict(receipt, verdict, as_json=json)
+    if not verdict.holds:
+        raise typer.Exit(1)
+
+
+def _text(file: str) -> str:
+    try:
+        with Path(file).open(encoding="utf-8") as stream:
+            return stream.read(_LARGEST)
+    except OSError as error:
+        raise unusable(file, error, EXAMPLES["verify"]) from error
+    except UnicodeDecodeError:
+        raise BadArgument(
+            "This file cannot be verified, it is", found="no text", allowed="a receipt", example=EXAMPLES["verify"]
+        ) from None
+
+
+def _print_verdict(receipt: Receipt, verdict: Verdict, *, as_json: bool) -> None:
+    if as_json:
+        fields = {"erasure": receipt.number, "holds": verdict.holds, "counts": receipt.counts}
+        print_json({**fields, "back": list(verdict.back), "named": list(verdict.named), "strays": verdict.strays})
+        return
+    if verdict.holds:
+        print_line(f"All {counted(sum(receipt.counts.values()), 'row')} that were taken away are gone.")
+    else:
+        print_line(f"Something is there again: {', '.join((*verdict.back[:10], *_strays(verdict)))}")
+    if verdict.named:
+        print_note(f"The person is named again, as is so when they have come back: {', '.join(verdict.named)}")
+
+
+def _strays(verdict: Verdict) -> list[str]:
+    return [f"{counted(verdict.strays, 'entry')} of the search index"] if verdict.strays else []

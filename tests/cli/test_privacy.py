@@ -1,0 +1,104 @@
+"""`palaver people export`, `forget`, `receipts` and `verify`, from the outside."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from palaver.cli.main import main
+from palaver.ports.work import Row, Steps, Value, work
+from palaver.stores.opening import open_store
+from palaver.stores.store import Store
+from tests.stores.test_forgetting import ANN, ID, OTHERS, SECRET, live
+from tests.stores.world import World, dm
+
+T = TypeVar("T")
+
+
+def _with(path: Path, do: Callable[[Store], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with await open_store(str(path)) as store:
+            return await do(store)
+
+    return asyncio.run(run())
+
+
+@work
+def _rows(sql: str, *values: Value) -> Steps[list[Row]]:
+    return (yield sql, values)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    _with(tmp_path / "p.db", live)
+    return tmp_path / "p.db"
+
+
+def test_from_an_export_to_a_receipt_that_holds(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, folder = ["--store", str(path)], path.parent
+    assert main(["people", "export", ANN, "-o", str(folder / "ann.jsonl"), *store]) == 0
+    assert SECRET in (folder / "ann.jsonl").read_text()
+    assert OTHERS not in (folder / "ann.jsonl").read_text()
+    assert main(["people", "verify", str(folder / "ann.jsonl"), *store]) == 0
+    assert "whole and unchanged" in capsys.readouterr().out
+    assert main(["people", "forget", ANN, "--dry-run", *store]) == 0
+    assert "1 conversation with 2 entries" in capsys.readouterr().out
+    assert main(["people", "forget", ANN, *store]) == 2
+    assert "--yes" in capsys.readouterr().err
+    receipt = folder / "receipt.json"
+    assert main(["people", "forget", ANN, "--yes", "--receipt", str(receipt), *store]) == 0
+    assert "is forgotten" in capsys.readouterr().out
+    (folder / "ann.jsonl").unlink()
+    for file in folder.iterdir():
+        assert SECRET.encode() not in file.read_bytes(), file
+        assert ID.encode() not in file.read_bytes(), file
+    assert main(["people", "verify", str(receipt), "--json", *store]) == 0
+    assert json.loads(capsys.readouterr().out)["holds"]
+    assert main(["people", "forget", ANN, "--yes", "--receipt", str(receipt), *store]) == 2
+
+
+def test_a_receipt_fails_when_something_is_there_again(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, receipt = ["--store", str(path)], path.parent / "receipt.json"
+    message = _with(path, lambda opened: opened.read(_rows("SELECT body FROM inbox ORDER BY no LIMIT 1")))[0][0]
+    assert main(["people", "forget", ANN, "--yes", *store]) == 0
+    assert main(["people", "receipts", "1", "-o", str(receipt), *store]) == 0
+    assert main(["people", "receipts", *store]) == 0
+    assert "operator" in capsys.readouterr().out
+    assert main(["people", "receipts", "1", *store]) == 1
+    again = _rows(
+        "INSERT INTO inbox (key, state, received, body) VALUES ('agent:main:telegram:group:-9', 'done', 1, ?)", message
+    )
+    _with(path, lambda opened: opened.transact(again))
+    assert main(["people", "verify", str(receipt), *store]) == 1
+    assert "Something is there again: inbox" in capsys.readouterr().out
+    receipt.write_text(receipt.read_text().replace('"by": "operator"', '"by": "nobody"'))
+    assert main(["people", "verify", str(receipt), *store]) == 2
+    assert "changed, or from another store" in capsys.readouterr().err
+
+
+def test_a_turn_at_work_is_waited_for(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def begin(opened: Store) -> None:
+        world = World(opened)
+        world.later(days=10_000)
+        await world.say("still at it", dm(ID), id_="new")
+        assert await world.begin(dm(ID))
+
+    _with(path, begin)
+    assert main(["people", "forget", ANN, "--yes", "--store", str(path)]) == 1
+    assert "in the middle of a turn" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["export", "forget"])
+def test_nobody_of_that_name(path: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["people", command, "nobody", "--store", str(path)]) == 1
+    assert "there is no person 'nobody'" in capsys.readouterr().err
+
+
+def test_what_is_no_receipt(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path.parent / "x").write_bytes(b"\xff\xfe")
+    for file in ("x", "missing", "p.db"):
+        assert main(["people", "verify", str(path.parent / file), "--store", str(path)]) == 2
+        assert "palaver people verify receipt.json" in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""`/forget`: said what would go, then asked for once, answered once, and done though the gateway is killed."""
+
+from datetime import timedelta
+
+from palaver.domain.layers import Layers
+from palaver.domain.scope import GroupScope, Scope
+from tests.engine.gateway import Bench, running, until
+
+QUICK = timedelta(milliseconds=50)
+SHARED = Layers(default=Scope(group=GroupScope.SHARED))
+
+
+async def _is_over(here: Bench) -> bool:
+    return await here.rows("SELECT count(*) FROM erasures WHERE ended IS NOT NULL") == [(1,)]
+
+
+async def test_a_person_forgets_themselves(store_url: str) -> None:
+    async with running(store_url, sweep_every=QUICK, scopes=SHARED) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat, room = here.world.dm(alice), here.world.group("room", alice, bob)
+        await chat.say(alice, "xylographer")
+        await room.say(alice, "xylographer to all")
+        await room.say(bob, "marzipan")
+        await here.settled()
+        await chat.say(alice, "/forget")
+        told = await chat.hears("would be taken away for good")
+        assert "1 conversation of yours alone" in told.text
+        assert "in 1 conversation with others" in told.text
+        assert "/forget --yes" in told.text
+        assert await here.rows("SELECT * FROM erasures") == []
+        await chat.say(alice, "/forget --yes")
+        await chat.hears("Everything of yours is being taken away")
+        await until(lambda: _is_over(here))
+        texts = [text for name in await here.rows("SELECT id FROM sessions") for text in await here.texts(name[0])]
+        assert [text for text in texts if "mar" in text or "xyl" in text] == ["marzipan", "You said: marzipan"]
+        assert await here.rows("SELECT count(*) FROM inbox") == [(1,)]
+        assert await here.rows("SELECT who, by_whom FROM erasures") == [(None, "the person")]
+        assert sum("taken away, this" in message.text for message in chat.shown) == 1
+
+
+async def test_it_is_gone_on_with_after_a_crash(store_url: str) -> None:
+    async with running(store_url) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "xylographer")
+        await here.settled()
+        await chat.say(alice, "/forget --yes")
+        await chat.hears("Everything of yours")
+        await here.settled()
+    async with running(store_url, sweep_every=QUICK) as here:
+        await until(lambda: _is_over(here))
+        assert await here.rows("SELECT count(*) FROM entries") == [(0,)]
+
+
+async def test_not_where_others_read(store_url: str) -> None:
+    async with running(store_url) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        room = here.world.group("room", alice, bob)
+        for text in ("/forget", "/forget --yes"):
+            await room.say(alice, text)
+        await room.hears("/forget is not for a", times=2)
+        assert await here.rows("SELECT * FROM erasures") == []
