@@ -1,5 +1,7 @@
 """Messages of which their sender says what becomes of them while an answer is being worked on."""
 
+from pathlib import Path
+
 import pytest
 
 from palaver.domain.busy import BusyMode
@@ -11,9 +13,9 @@ MODES = [Layers(default=mode) for mode in BusyMode]
 
 
 @pytest.mark.parametrize("busy", MODES, ids=str)
-async def test_what_is_queued_neither_stops_nor_steers_the_answer(store_url: str, busy: Layers[BusyMode]) -> None:
+async def test_what_is_queued_neither_stops_nor_steers_the_answer(tmp_path: Path, busy: Layers[BusyMode]) -> None:
     agent = Slow(tool=True)
-    async with running(store_url, agent=agent, busy=busy) as here:
+    async with running(tmp_path / "p.db", agent=agent, busy=busy) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "first")
@@ -30,9 +32,9 @@ async def test_what_is_queued_neither_stops_nor_steers_the_answer(store_url: str
 
 
 @pytest.mark.parametrize("busy", MODES, ids=str)
-async def test_what_is_to_steer_is_heard_after_the_next_step(store_url: str, busy: Layers[BusyMode]) -> None:
+async def test_what_is_to_steer_is_heard_after_the_next_step(tmp_path: Path, busy: Layers[BusyMode]) -> None:
     agent = Slow(tool=True)
-    async with running(store_url, agent=agent, busy=busy) as here:
+    async with running(tmp_path / "p.db", agent=agent, busy=busy) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "first")
@@ -55,8 +57,8 @@ async def _waiting(here: Bench, count: int) -> bool:
 
 
 @pytest.mark.parametrize("text", ["/steer hello", "/queue hello"])
-async def test_where_nothing_is_worked_on_it_is_an_ordinary_message(store_url: str, text: str) -> None:
-    async with running(store_url) as here:
+async def test_where_nothing_is_worked_on_it_is_an_ordinary_message(tmp_path: Path, text: str) -> None:
+    async with running(tmp_path / "p.db") as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, text)
@@ -64,8 +66,8 @@ async def test_where_nothing_is_worked_on_it_is_an_ordinary_message(store_url: s
         assert "hello" in await here.texts()
 
 
-async def test_there_is_something_to_say(store_url: str) -> None:
-    async with running(store_url) as here:
+async def test_there_is_something_to_say(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/queue")

@@ -16,6 +16,7 @@ _COMPRESS = Command(
     help="summarise what was said earlier, so that the agent has less to read; /back takes it back",
     example="/compress the budget",
     args=(Arg(name="focus", kind=ArgKind.REST),),
+    group="transcripts",
 )
 
 

@@ -1,9 +1,12 @@
 """Commands about the answer that is being worked on. They act at once, also during a turn."""
 
+from datetime import tzinfo
+
+from palaver.commands.phrases import counted, when
 from palaver.commands.registry import Performance
 from palaver.domain.access import AccessRole
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
-from palaver.domain.session import Principal
+from palaver.domain.session import Counters, Principal, Session
 from palaver.domain.turn import BusyMode
 from palaver.engine import words
 from palaver.ports.commands import Spoken
@@ -60,7 +63,7 @@ def about_turns(store: Store) -> list[Performance]:
 
     @work
     def status(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
-        return _told((yield from store.steering.status(spoken.received.key, spoken.principal)))
+        return _told((yield from store.steering.status(spoken.received.key, spoken.principal)), spoken.zone)
 
     @work
     def approve(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
@@ -86,20 +89,30 @@ def about_turns(store: Store) -> list[Performance]:
     ]
 
 
-def _told(seen: Status) -> str:
+def _told(seen: Status, zone: tzinfo) -> str:
     session, waiting = seen.session, f", {seen.waiting} waiting" if seen.waiting else ""
     if session is None and not (seen.running_since or seen.is_parked):
-        return "There is no conversation yet: whatever you write starts one."
+        return "There is no conversation yet that you take part in: whatever you write starts one, or joins it."
     if session is None:
-        return f"This conversation: {_doing(seen)}{waiting}."
-    tokens = session.counters.input_tokens + session.counters.output_tokens
-    return (
-        f"{session.title or 'untitled'} ({session.id}): {_doing(seen)}{waiting}; "
-        f"{session.counters.turns} {'turn' if session.counters.turns == 1 else 'turns'}, {tokens} tokens."
-    )
+        return f"This conversation: {_doing(seen, zone)}{waiting}."
+    head = f"{session.title or 'untitled'} ({session.id}): {_doing(seen, zone)}{waiting}; {_counts(session.counters)}."
+    return "\n".join([head, *_facts(session, zone)])
 
 
-def _doing(seen: Status) -> str:
+def _doing(seen: Status, zone: tzinfo) -> str:
     if seen.is_parked:
         return "waiting for permission, /approve or /deny"
-    return f"working on an answer since {seen.running_since:%H:%M:%S} UTC" if seen.running_since else "idle"
+    since = seen.running_since
+    return f"working on an answer since {since.astimezone(zone):%H:%M:%S %Z}" if since else "idle"
+
+
+def _counts(counters: Counters) -> str:
+    tokens = counters.input_tokens + counters.output_tokens
+    return f"{counted(counters.turns, 'turn')}, {counted(tokens, 'token')}"
+
+
+def _facts(session: Session, zone: tzinfo) -> list[str]:
+    yours = "shared by everybody here" if session.key.shared else "yours alone"
+    facts = [f"started {when(session.started, zone)}, last used {when(session.last_active, zone)}, {yours}"]
+    facts += [f"a branch of {session.parent}"] if session.parent else []
+    return [*facts, f"answered by {session.override.model}"] if session.override else facts

@@ -14,6 +14,7 @@ _USAGE = Command(
     help="say what this conversation has used, and what you have used today and this month",
     example="/usage",
     urgent=True,
+    group="people",
 )
 
 

@@ -1,0 +1,140 @@
+"""Whatever was done to a conversation, `/back` gives the same view, byte for byte; twice done, twice taken back."""
+
+from collections.abc import Awaitable, Callable
+from itertools import product
+
+import pytest
+
+from palaver.domain.compaction import plan_compaction
+from palaver.domain.layers import Layers
+from palaver.domain.reset import ResetMode, ResetPolicy
+from tests.commands.talk import Talk, talking
+from tests.engine.gateway import MovableClock
+
+IDLE = Layers(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
+Deed = Callable[[Talk, MovableClock], Awaitable[None]]
+
+
+async def _new(alice: Talk, _clock: MovableClock) -> None:
+    await alice.ask("/new Another")
+
+
+async def _new_and_said(alice: Talk, _clock: MovableClock) -> None:
+    await alice.ask("/new")
+    await alice.say("in between")
+
+
+async def _idle(alice: Talk, clock: MovableClock) -> None:
+    clock.later(hours=2)
+    await alice.say("after a while")
+    await alice.here.settled()
+
+
+async def _resume(alice: Talk, _clock: MovableClock) -> None:
+    assert "again" in await alice.ask("/resume Earlier")
+
+
+async def _carry_here(alice: Talk, _clock: MovableClock) -> None:
+    other = alice.elsewhere()
+    await other.ask("/new Elsewhere")
+    await other.say("over there")
+    assert "again" in await alice.ask("/resume Elsewhere")
+
+
+async def _undo(alice: Talk, _clock: MovableClock) -> None:
+    await alice.ask("/undo")
+
+
+async def _undo_all(alice: Talk, _clock: MovableClock) -> None:
+    await alice.ask("/undo 999999999")
+
+
+async def _branch(alice: Talk, _clock: MovableClock) -> None:
+    await alice.ask("/branch")
+
+
+async def _branch_at(alice: Talk, _clock: MovableClock) -> None:
+    await alice.ask("/branch Beside --at 2")
+    await alice.say("another way")
+
+
+async def _retry(alice: Talk, _clock: MovableClock) -> None:
+    before = len(alice.agent.requests)
+    await alice.chat.say(alice.who, "/retry")
+    await alice.chat.hears("Answering again", times=_heard(alice, "Answering again") + 1)
+    await alice.here.settled()
+    assert len(alice.agent.requests) == before + 1
+
+
+def _heard(alice: Talk, text: str) -> int:
+    return len([message for message in alice.chat.shown if text in message.text])
+
+
+async def _compact(alice: Talk, clock: MovableClock) -> None:
+    session, store = await alice.session(), alice.here.store
+    plan = plan_compaction(await alice.here.entries(session.id), keep_exchanges=1)
+    assert plan
+    await store.transact(store.transcripts.compact(session.key, plan, "short", clock.now(), by="test"))
+
+
+DEEDS: dict[str, Deed] = {
+    "new": _new,
+    "new and said": _new_and_said,
+    "idle": _idle,
+    "resume": _resume,
+    "carry here": _carry_here,
+    "undo": _undo,
+    "undo all": _undo_all,
+    "branch": _branch,
+    "branch at": _branch_at,
+    "retry": _retry,
+    "compaction": _compact,
+}
+
+
+async def _prepared(alice: Talk) -> None:
+    await alice.ask("/new Earlier")
+    await alice.say("long ago")
+    await alice.ask("/new Now")
+    for text in ("one, and a good deal more than is needed", "two, which is not short either", "three"):
+        await alice.say(text)
+    await alice.here.settled()
+
+
+async def _stands(alice: Talk) -> tuple[str, bytes]:
+    """Which session it is, and what the agent would be shown of it."""
+    return (await alice.session()).id, repr(await alice.view()).encode()
+
+
+@pytest.mark.parametrize("deed", DEEDS.values(), ids=DEEDS.keys())
+async def test_back_gives_what_was(store_url: str, deed: Deed) -> None:
+    clock = MovableClock()
+    async with talking(store_url, clock=clock, resets=IDLE) as alice:
+        await _prepared(alice)
+        before = await _stands(alice)
+        await deed(alice, clock)
+        assert await _stands(alice) != before
+        assert "was taken back" in await alice.ask("/back")
+        assert await _stands(alice) == before
+
+
+_KEEPS_WORDS = ("resume", "undo", "branch", "branch at", "retry", "compaction", "new and said", "idle")
+
+
+@pytest.mark.parametrize(("first", "second"), list(product(_KEEPS_WORDS, ("new", "undo", "branch", "retry", "resume"))))
+async def test_back_and_back_again(tmp_path_factory: pytest.TempPathFactory, first: str, second: str) -> None:
+    clock = MovableClock()
+    async with talking(tmp_path_factory.mktemp("back") / "p.db", clock=clock, resets=IDLE) as alice:
+        await _prepared(alice)
+        stood: list[tuple[str, bytes]] = []
+        for name in (first, second):
+            stood.append(await _stands(alice))
+            clock.later(seconds=1)
+            await DEEDS[name](alice, clock)
+            await alice.here.settled()
+        if await _stands(alice) == stood[1]:  # Resumed where one is already, nothing was done.
+            stood.pop()
+        for before in reversed(stood):
+            clock.later(seconds=1)
+            assert "was taken back" in await alice.ask("/back")
+            assert await _stands(alice) == before
