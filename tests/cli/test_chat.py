@@ -56,6 +56,14 @@ def test_one_message_can_be_said_alone_and_the_conversation_goes_on(place: Place
     assert "no conversation yet" in place.run("chat", "--chat", "work", "-m", "/status").stdout
 
 
+def test_a_chat_is_attached_to_a_conversation_of_another(place: Place) -> None:
+    place.run("chat", says="/new Plans\nfrom the first")
+    done = place.run("chat", "--chat", "second", "--attach", "Plans", "-m", "from the second")
+    assert done.stdout.splitlines()[0].startswith("What is said here goes to Plans")
+    assert done.stdout.splitlines()[-1] == "You said: from the second"
+    assert "2 turns" in place.run("chat", "-m", "/status").stdout
+
+
 def test_another_profile_is_another_conversation_and_only_a_known_one_is_there(place: Place) -> None:
     place.configure("profiles: {work: {agent: {streams: true}}}")
     assert place.run("chat", "--profile", "work", "-m", "hello").stdout == "You said: hello\n"

@@ -4,7 +4,7 @@ import asyncio
 import getpass
 import signal
 import sys
-from collections.abc import AsyncIterable, Coroutine
+from collections.abc import AsyncIterable, Coroutine, Sequence
 from typing import Annotated
 
 import typer
@@ -33,6 +33,15 @@ app = typer.Typer(rich_markup_mode=None)
 
 Chat = Annotated[str, typer.Option("--chat", metavar="NAME", help="Which of your conversations in the terminal.")]
 Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help="Which profile answers.")]
+Attach = Annotated[
+    str | None,
+    typer.Option(
+        "--attach",
+        metavar="WHICH",
+        help="First attach the chat to a conversation that goes on elsewhere, by its title or id.",
+        show_default=False,
+    ),
+]
 Message = Annotated[
     str | None, typer.Option("--message", "-m", help="Say this, print the answer, and leave.", show_default=False)
 ]
@@ -42,11 +51,18 @@ Message = Annotated[
     help="Talk to the agent. Where a gateway runs it is used, else one is started for as long as you talk. In a pipe"
     f" every line is answered.\n\n{EXAMPLES['chat']}"
 )
-def chat(*, chat: Chat = "main", profile: Profile = MAIN, message: Message = None, store: StoreOption = None) -> None:
+def chat(
+    *,
+    chat: Chat = "main",
+    profile: Profile = MAIN,
+    attach: Attach = None,
+    message: Message = None,
+    store: StoreOption = None,
+) -> None:
     config = configuration(store)
     name = _name(chat, profile, config)
     try:
-        run(_talk(config, name, message))
+        run(_talk(config, name, [f"/attach {attach}"] if attach else [], message))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(_INTERRUPTED) from None
     except (StoreInUse, StoreUnavailable) as error:
@@ -74,22 +90,24 @@ def _left(error: PalaverError, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-async def _talk(config: Config, name: str, message: str | None) -> None:
+async def _talk(config: Config, name: str, first: Sequence[str], message: str | None) -> None:
     task = asyncio.current_task()
     for ending in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(ending, lambda: task and task.cancel())
     is_live = message is None and bool(sys.stdin) and sys.stdin.isatty() and sys.stdout.isatty()
     async with Host(config) as host:
         if is_live:
-            await _live(host, config, name)
+            await _live(host, config, name, first)
         else:
-            await _through(host, _client(host, name, PipeScreen(sys.stdout), alone=True), message)
+            await _through(host, _client(host, name, PipeScreen(sys.stdout), alone=True), first, message)
 
 
-async def _through(host: Host, client: Client, message: str | None) -> None:
-    """One message, or every line of standard input."""
+async def _through(host: Host, client: Client, first: Sequence[str], message: str | None) -> None:
+    """What comes first, then one message, or every line of standard input."""
 
     async def talk() -> None:
+        for each in first:
+            await say_one(client, each, sys.stderr)
         if message is not None:
             await say_one(client, message, sys.stderr)
         elif not await say_all(client, lines(), sys.stderr):
@@ -98,7 +116,7 @@ async def _through(host: Host, client: Client, message: str | None) -> None:
     await _while_connected(host, client, talk())
 
 
-async def _live(host: Host, config: Config, name: str) -> None:
+async def _live(host: Host, config: Config, name: str, first: Sequence[str]) -> None:
     def interrupt() -> bool:
         if client.waits:
             client.say("/stop")
@@ -107,6 +125,8 @@ async def _live(host: Host, config: Config, name: str) -> None:
 
     screen = LiveScreen(config.data_dir / "history", interrupt)
     client = _client(host, name, screen)
+    for each in first:
+        client.say(each)
     await _while_connected(host, client, _say(client, screen.lines()))
 
 
