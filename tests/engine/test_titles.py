@@ -114,6 +114,28 @@ async def test_what_is_no_title_harms_nothing(tmp_path: Path, given: tuple[str |
         assert agent.asked <= 3
 
 
+async def test_shutting_down_waits_a_moment_for_a_title_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Naming()
+    agent.waits = asyncio.Event()
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await talk(chat, alice, "one")
+        draining = asyncio.create_task(here.engine.drain())
+        asyncio.get_running_loop().call_later(0.05, agent.waits.set)
+        await draining
+        assert await titles(here) == ["Holiday plans"]
+    monkeypatch.setattr("palaver.engine.titles._MOMENT", 0.05)
+    agent.waits.clear()
+    async with running(tmp_path / "q.db", agent=agent) as here:
+        bob = here.world.person("bob")
+        await talk(here.world.dm(bob), bob, "one")
+        await here.engine.drain()
+        assert await titles(here) == [None]
+
+
 async def test_titles_can_be_switched_off(tmp_path: Path) -> None:
     agent = Naming()
     async with running(tmp_path / "p.db", agent=agent, titles=False) as here:

@@ -139,6 +139,7 @@ class Engine:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._on.options.drain_limit.total_seconds()):
                 await self._lanes.drain()
+                await self._runner.titles.drain()
         self._runner.drain()
         with suppress(TimeoutError, StoreError):  # what is not done now is done after the restart
             async with asyncio.timeout(self._on.options.send_limit.total_seconds()):

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 _EXCHANGES = 3
 """After how many a conversation without a title stays so."""
+_MOMENT = 1.0
+"""How many seconds a gateway that shuts down has for titles."""
 
 
 @dataclass(kw_only=True)
@@ -43,6 +45,11 @@ class Titles:
             task = asyncio.create_task(self._entitle(agent, passage, running.turn))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
+
+    async def drain(self) -> None:
+        """Whoever is about to say one is waited for."""
+        if self._asking:
+            await asyncio.wait(self._asking, timeout=_MOMENT)
 
     def abandon(self) -> None:
         """They can do without."""
