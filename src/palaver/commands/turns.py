@@ -103,7 +103,7 @@ def _doing(seen: Status, zone: tzinfo) -> str:
     if seen.is_parked:
         return "waiting for permission, /approve or /deny"
     since = seen.running_since
-    return f"working on an answer since {since.astimezone(zone):%H:%M:%S %Z}" if since else "idle"
+    return f"at work since {since.astimezone(zone):%H:%M:%S %Z}" if since else "idle"
 
 
 def _counts(counters: Counters) -> str:
