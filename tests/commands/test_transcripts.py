@@ -109,9 +109,11 @@ async def test_a_branch_goes_on_by_itself(store_url: str) -> None:
         assert "This is By sea, a branch of Trip #2" in await alice.ask("/branch By sea --at 2")
         assert "two" not in await alice.texts()
         assert "one" in await alice.texts()
-        assert "This is Trip #2 again" in await alice.ask("/back")
+        assert "branch was taken back" in await alice.ask("/back")
+        assert (await alice.session()).title == "Trip #2"
         assert "three" in await alice.texts()
-        assert "This is Trip again" in await alice.ask("/back")
+        assert "branch was taken back" in await alice.ask("/back")
+        assert (await alice.session()).title == "Trip"
         assert await alice.texts() == before
         await alice.ask("/branch From nothing --at 999")
         assert await alice.texts() == []
@@ -143,4 +145,5 @@ async def test_whoever_speaks_in_a_group_may_act_on_its_conversation(store_url: 
         assert "“one”" in await bob.ask("/undo")
         assert "was taken back" in await bob.ask("/back")
         assert "a branch of Plans" in await bob.ask("/branch")
-        assert "This is Plans again" in await here.ask("/back")
+        assert "branch was taken back" in await here.ask("/back")
+        assert (await here.session()).title == "Plans"

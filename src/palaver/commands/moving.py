@@ -6,7 +6,6 @@ from palaver.domain.session import Session
 from palaver.engine import words
 from palaver.ports.commands import Spoken
 from palaver.ports.repositories import Store
-from palaver.ports.store import OperationKind, Undone
 from palaver.ports.work import Steps, work
 
 __all__ = ["leave", "moving", "take_part"]
@@ -45,14 +44,9 @@ def moving(store: Store) -> list[Performance]:
         yield from leave(store, spoken)
         key, place = spoken.received.key, spoken.received.place
         undone = yield from store.moves.back(key, spoken.now, principal=spoken.principal, place=place)
-        if undone is None:
-            return "There is nothing to go back to."
-        return f"The last {undone.kind} was taken back.{(yield from _arrived(store, spoken, undone))}"
+        return f"The last {undone.kind} was taken back." if undone else "There is nothing to go back to."
 
-    return [
-        Performance(_NEW, new),
-        Performance(_BACK, back),
-    ]
+    return [Performance(_NEW, new), Performance(_BACK, back)]
 
 
 def leave(store: Store, spoken: Spoken) -> Steps[bool]:
@@ -67,11 +61,3 @@ def take_part(store: Store, spoken: Spoken) -> Steps[Session | None]:
     if current is not None:
         yield from store.sessions.join(current.number, spoken.received.inbound.source)
     return current
-
-
-def _arrived(store: Store, spoken: Spoken, undone: Undone) -> Steps[str]:
-    """Where one is after going back."""
-    if undone.kind in {OperationKind.UNDO, OperationKind.COMPACTION}:
-        return ""
-    here = yield from store.sessions.open_by_key(spoken.received.key)
-    return "" if here is None or here.title is None else f" This is {here.title} again."
