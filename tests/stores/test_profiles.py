@@ -6,7 +6,7 @@ from palaver.domain.errors import NotFound
 from palaver.domain.session import Principal
 from palaver.domain.source import MAIN
 from palaver.stores import moves, sessions, transcript
-from palaver.stores.listing import list_sessions
+from palaver.stores.listing import list_sessions, previews
 from palaver.stores.store import Store
 from tests.stores.world import OPERATOR, World, dm, key_of
 
@@ -42,7 +42,7 @@ async def test_what_was_said_in_one_profile_is_not_found_in_another(world: World
     with pytest.raises(NotFound):
         await world.store.read(transcript.load_all(session, AT_WORK))
     for principal, found in ((AT_HOME, [session]), (AT_WORK, [])):
-        assert [each.id for each in await world.store.read(sessions.recent(principal, 10))] == found
+        assert [each.session.id for each in await world.store.read(previews(principal, 10))] == found
         page = await world.store.read(list_sessions(principal, limit=10))
         assert [preview.session.id for preview in page.previews] == found
         hits = await world.store.search.find("canary", principal, limit=5)

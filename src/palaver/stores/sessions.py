@@ -18,7 +18,7 @@ from palaver.ports.work import Lock, Row, Steps, work
 from palaver.stores import operations
 from palaver.stores.attaching import part
 from palaver.stores.records import SESSION_COLUMNS, instant, json_text, micros, session_of, source_text
-from palaver.stores.visibility import find, get, get_visible, hold, recent
+from palaver.stores.visibility import find, get, get_visible, hold
 
 __all__ = [
     "ENDED_BY_ITSELF",
@@ -32,7 +32,6 @@ __all__ = [
     "new_id",
     "open_by_key",
     "open_session",
-    "recent",
     "refuse_busy",
     "rename",
     "reopen",

@@ -9,7 +9,7 @@ from palaver.domain.title import lineage, newest_of_lineage
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores.records import SESSION_COLUMNS, session_of
 
-__all__ = ["Filter", "find", "get", "get_visible", "hold", "recent", "visible_to"]
+__all__ = ["Filter", "find", "get", "get_visible", "hold", "visible_to"]
 
 
 @work
@@ -63,18 +63,6 @@ def hold(wanted: Session, key: SessionKey, principal: Principal) -> Steps[Sessio
         yield Lock(wanted.key.text)
         names.add(wanted.key.text)
     return wanted
-
-
-@work
-def recent(principal: Principal, limit: int) -> Steps[list[Session]]:
-    """The titled sessions, the one used last in front."""
-    seen = visible_to(principal)
-    rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.title IS NOT NULL AND {seen.sql}"
-        " ORDER BY s.last_active DESC, s.no DESC LIMIT ?",
-        (*seen.values, limit),
-    )
-    return [session_of(row) for row in rows]
 
 
 _SHORTEST_PREFIX = 4
