@@ -56,6 +56,7 @@ class Deliveries:
     handoffs: Handoffs
     _sending: set["asyncio.Task[None]"] = field(default_factory=set["asyncio.Task[None]"])
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
+    _claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
     _tries: list[datetime] = field(default_factory=list[datetime])
     """When something is to be tried again, the next in front."""
 
@@ -99,6 +100,11 @@ class Deliveries:
         return lost
 
     async def _fill(self) -> None:
+        # Whoever drains sees every send that was claimed before, or is claimed just now.
+        async with self._claiming:
+            await self._claim()
+
+    async def _claim(self) -> None:
         now = self.on.clock.now()
         while self._tries and self._tries[0] <= now:
             heappop(self._tries)
