@@ -98,6 +98,26 @@ async def test_nobody_has_to_answer(store_url: str, command: str) -> None:
         assert await here.store.read(violations()) == []
 
 
+async def test_whoever_goes_on_talking_is_told_once_what_is_waited_for(store_url: str) -> None:
+    async with running(store_url) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat, other = here.world.dm(alice), here.world.dm(bob)
+        await chat.say(alice, "!approve it")
+        await chat.hears("May I")
+        for text in ("hello?", "are you there?"):
+            await chat.say(alice, text)
+        await chat.hears(words.ASKED_FIRST)
+        await other.say(bob, "hello")
+        await other.hears("You said: hello")
+        await chat.say(alice, "/help status")
+        await chat.hears("/status")
+        await chat.say(alice, "/approve")
+        await chat.hears("You said: are you there?")
+        await here.settled()
+        assert [message.text for message in chat.shown].count(words.ASKED_FIRST) == 1
+        assert await here.store.read(violations()) == []
+
+
 async def test_only_whoever_was_asked_or_an_admin_may_allow_it(tmp_path: Path) -> None:
     world = World()
     alice, bob, carol = (world.person(name) for name in ("alice", "bob", "carol"))

@@ -172,7 +172,7 @@ async def test_words_around_a_turn_belong_to_it(store: Store) -> None:
     )
     assert begun
     later = Inbound(source=replace(dm(), message_id="m9"), text="two", at=NOON)
-    await store.transact(inbox.accept(later, key_of(dm()), NOON + timedelta(seconds=1), while_busy=lambda: outbound))
+    await store.transact(inbox.accept(later, key_of(dm()), NOON + timedelta(seconds=1), while_busy=lambda _: outbound))
     await store.transact(steering.request_stop(key_of(dm()), NOON, by="telegram:7"))
     fate = await told(store, "turn:1")
     assert [each.why for each in fate.sendings] == ["welcome", "busy"]

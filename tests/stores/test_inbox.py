@@ -35,7 +35,7 @@ async def accept(world: World, id_: str, *, refused: str | None = None) -> int |
     source = dm(message_id=id_)
     inbound = Inbound(source=source, text="hello", at=NOON)
     return await world.store.transact(
-        inbox.accept(inbound, key_of(source), NOON, role=AccessRole.ADMIN, refused=refused, while_busy=lambda: BUSY)
+        inbox.accept(inbound, key_of(source), NOON, role=AccessRole.ADMIN, refused=refused, while_busy=lambda _: BUSY)
     )
 
 

@@ -138,13 +138,13 @@ class Intake:
         profile = choose_profile(plain, self._on.options.profiles)
         return plain if profile == plain.profile else replace(plain, profile=profile)
 
-    def _busy(self, message: Inbound) -> Callable[[], Outbound] | None:
-        """What is said to a person who writes into a running turn."""
+    def _busy(self, message: Inbound) -> Callable[[bool], Outbound] | None:
+        """What is said to a person who writes into a running turn, or into one that waits for permission."""
         speaks = self._on.options.acknowledges and self._on.replies.reaches_people(message.source)
         if not speaks or message.cause is not Cause.HUMAN or message.observed or self._invocation(message):
             return None
         notice = words.busy_notice(self._on.options.busy_mode(message))
-        return lambda: self._on.replies.to(message.source, notice)[0]
+        return lambda is_parked: self._on.replies.to(message.source, words.ASKED_FIRST if is_parked else notice)[0]
 
     def _invocation(self, message: Inbound) -> Invocation | None:
         try:

@@ -8,6 +8,7 @@ from palaver.domain.lifecycle import EndReason
 
 __all__ = [
     "APPROVED_NOTE",
+    "ASKED_FIRST",
     "CAPPED_NOTE",
     "CUT",
     "DENIED_NOTE",
@@ -18,11 +19,11 @@ __all__ = [
     "MAY_BE_DUPLICATE",
     "NO_HOME",
     "NO_HOME_NOTE",
+    "OVERFLOW",
+    "PAIRED",
     "PARTED",
     "RECALLED",
     "RETURNED",
-    "OVERFLOW",
-    "PAIRED",
     "SORRY",
     "STOPPED_NOTE",
     "TOO_LONG",
@@ -31,17 +32,17 @@ __all__ = [
     "attach_question",
     "attached",
     "busy_notice",
+    "cap_error",
+    "cap_notice",
+    "compacted",
+    "cut_off_note",
+    "gone_notice",
     "handed_off",
     "handing_off",
     "handoff_note",
     "handoff_opening",
-    "not_handed_off",
-    "compacted",
-    "cap_error",
-    "cap_notice",
-    "cut_off_note",
-    "gone_notice",
     "not_compacted",
+    "not_handed_off",
     "pairing_code",
     "reset_note",
     "reset_notice",
@@ -60,6 +61,7 @@ GIVEN_UP = (
     "The conversation starts fresh; /back returns to it."
 )
 MAY_BE_DUPLICATE = "(may be a duplicate)"
+ASKED_FIRST = "Your message waits until you have said /approve or /deny to what was asked; /stop lets it be."
 STOPPED_NOTE = "your last answer was stopped by the user; what you had said so far stands above"
 FAILED_NOTE = "your last answer failed; the user was asked to try again"
 TOO_LONG_NOTE = "your last answer was stopped, it took too long"

@@ -190,7 +190,7 @@ def _home(anchor: _Anchor) -> Steps[_Anchor]:
     return anchor
 
 
-_HOMES = {"command": "in", "revision": "in", "busy": "turn", "halt": "turn"}
+_HOMES = {"command": "in", "revision": "in", "busy": "turn", "parked": "turn", "halt": "turn"}
 """By the beginning of its name, what a send belongs to that no turn owes."""
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from palaver.domain.access import AccessRole
 from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
-from palaver.domain.lifecycle import InboxState
+from palaver.domain.lifecycle import InboxState, TurnState
 from palaver.domain.session import Principal, identity_of
 from palaver.domain.source import Source
 from palaver.domain.turn import Inbound, Outbound, Received
@@ -59,13 +59,14 @@ def accept(
     *,
     role: AccessRole | None = None,
     refused: str | None = None,
-    while_busy: Callable[[], Outbound] | None = None,
+    while_busy: Callable[[bool], Outbound] | None = None,
     dedup: str | None = None,
 ) -> Steps[int | None]:
     """Put a message into the inbox; None if it is there already. Only after this is a platform acknowledged.
 
     `key` is that of its place; where that is attached to another conversation, the message goes there. A turn that is
-    at work in the conversation hears of it; then `while_busy` is owed, once for each such turn.
+    at work in the conversation hears of it; then `while_busy` is owed, once for each such turn. The same where a turn
+    waits for permission: `while_busy` is told whether it does.
     """
     state = InboxState.REFUSED if refused else InboxState.WAITING
     if not refused:
@@ -164,18 +165,19 @@ def _step_back(key: SessionKey) -> Steps[None]:
 
 
 def _tell_running(
-    key: SessionKey, now: datetime, while_busy: Callable[[], Outbound] | None = None, name: str | None = None
+    key: SessionKey, now: datetime, while_busy: Callable[[bool], Outbound] | None = None, name: str | None = None
 ) -> Steps[bool]:
     """Also, in the same look: whether changes of the message of that name came before it."""
     found = yield (
-        f"SELECT no, 1 FROM turns WHERE key = ? AND {RUNNING} UNION ALL SELECT no, 0 FROM inbox WHERE revises = ?",
+        f"SELECT no, state FROM turns WHERE key = ? AND state IN {OPEN_TURN} AND state <> 'interrupted'"
+        " UNION ALL SELECT no, NULL FROM inbox WHERE revises = ?",
         (key.text, name),
     )
-    busy = [number for number, is_turn in found if is_turn]
-    if busy:
+    busy = [(number, state == TurnState.PARKED.value) for number, state in found if state]
+    for number, is_parked in busy:
         yield Notify(key_topic(key))
-    if busy and while_busy:
-        yield from outbox.owe(while_busy(), f"busy:{busy[0]}", now)
+        if while_busy:
+            yield from outbox.owe(while_busy(is_parked), f"{'parked' if is_parked else 'busy'}:{number}", now)
     return len(busy) < len(found)
 
 
