@@ -5,6 +5,7 @@ from pathlib import Path
 
 from palaver.domain.access import AccessRole, Grant
 from palaver.domain.caps import NO_CAP, Cap, CapRules, Measure
+from palaver.domain.transcript import Role
 from palaver.domain.turn import Usage
 from palaver.engine import words
 from palaver.ports.agent import Event, Final, Request, UsageReport
@@ -36,6 +37,7 @@ async def test_over_the_cap_of_a_day_one_sentence_and_the_next_day_an_answer(sto
         assert len(agent.requests) == 2
         await his.say(bob, "me too")
         await his.hears("answer to: me too")
+        assert [entry.tokens for entry in await here.entries() if entry.role is Role.ASSISTANT] == [40]
         assert await here.rows("SELECT count(*) FROM inbox WHERE state NOT IN ('in-turn', 'done')") == [(0,)]
         assert await here.rows("SELECT error FROM turns WHERE state = 'failed'") == [
             ("over the cap of person_day: 200 of 150 tokens used",)

@@ -16,7 +16,7 @@ from palaver.ports.access import Table as Granted
 from palaver.ports.store import Database
 from palaver.ports.usage import By
 from palaver.ports.work import Row, Steps, Value, Work, work
-from palaver.stores import grants, inbox, moves, outbox, places, transcript, turns, usage
+from palaver.stores import grants, inbox, moves, outbox, places, sessions, transcript, turns, usage
 from palaver.stores.erasure.digests import digests_of_store
 from palaver.stores.erasure.forgetting import Forgetting
 from palaver.stores.erasure.receipt import Receipt, Verdict, hand_over, read_receipt, receipt_of, verify
@@ -70,6 +70,9 @@ async def live(store: Store) -> World:
     await world.exchange(f"{SECRET} in the room", f"{SECRET} it is", room(ID))
     await world.exchange(f"{OTHERS} in the room", f"{OTHERS} for bob", room("8"))
     await store.transact(_titled(f"All about {SECRET}"))
+    begun = await store.transact(sessions.reset(key_of(room(ID)), room(ID), NOON, by=ANN))
+    await store.transact(sessions.join(begun.number, room("8")))
+    await store.transact(moves.back(key_of(room(ID)), NOON, principal=OPERATOR))
     refused = Inbound(source=room(ID), text=f"{SECRET}!", at=NOON, labels=Labels(user=Label(NAME)))
     await store.transact(inbox.accept(refused, key_of(room(ID)), NOON, refused="a stranger"))
     owed = Outbound(platform="telegram", chat_id=ID, text=f"a word about {SECRET}")

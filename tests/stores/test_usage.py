@@ -7,6 +7,7 @@ import pytest
 
 from palaver.domain.caps import Spent
 from palaver.domain.errors import StaleFence
+from palaver.domain.lifecycle import TurnState
 from palaver.domain.session import Principal
 from palaver.domain.turn import Usage
 from palaver.ports.usage import By
@@ -14,7 +15,7 @@ from palaver.ports.work import Steps, work
 from palaver.stores import turns, usage
 from palaver.stores.schema import known_migrations
 from palaver.stores.store import Store
-from tests.stores.world import NOON, OPERATOR, World, dm, group
+from tests.stores.world import LEASE, NOON, OPERATOR, World, dm, group
 
 ONE = Spent(turns=1, input_tokens=10, output_tokens=5, cost_micros=3)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -45,6 +46,31 @@ async def test_a_turn_that_is_settled_twice_counts_once(store: Store) -> None:
     with pytest.raises(StaleFence):
         await store.transact(settle)
     assert await store.read(usage.spent(NOON)) == Spent(turns=1, input_tokens=7)
+
+
+async def test_what_a_turn_has_used_before_it_waited_counts_at_once_and_once(store: Store) -> None:
+    world = World(store)
+    await world.say("a")
+    begun = await world.begin()
+    assert begun
+    halt = turns.halt(begun.turn, TurnState.PARKED, NOON, usage=Usage(model="m", input_tokens=7, cost_micros=2))
+    await store.transact(halt)
+    with pytest.raises(StaleFence):
+        await store.transact(halt)
+    assert await store.read(usage.spent(NOON)) == Spent(input_tokens=7, cost_micros=2)
+    resumed = await store.transact(turns.resume(begun.turn.number, "w2", NOON, LEASE))
+    assert resumed
+    await store.transact(turns.settle(resumed, [], [], NOON, usage=Usage(input_tokens=3)))
+    assert await store.read(usage.spent(NOON)) == Spent(turns=1, input_tokens=10, cost_micros=2)
+    session = await store.read(turns.session_of(resumed))
+    assert (session.counters.input_tokens, session.counters.cost_micros) == (10, 2)
+    row = await store.read(_turn(resumed.number))
+    assert row == ("m", 10, 2)
+
+
+@work
+def _turn(number: int) -> Steps[tuple[object, ...]]:
+    return (yield "SELECT model, input_tokens, cost_micros FROM turns WHERE no = ?", (number,))[0]
 
 
 async def test_tables_by_person_model_and_day(store: Store) -> None:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from palaver.config.forms import Money, Part, Tokens
 from palaver.domain.access import AccessRole
-from palaver.domain.caps import Cap, CapRules, Measure
+from palaver.domain.caps import NO_CAP, Cap, CapRules, Measure
 
 __all__ = ["CapChoice", "CapsChoice", "MeasureChoice"]
 
@@ -43,5 +43,9 @@ class CapsChoice(MeasureChoice):
 
     def rules(self) -> CapRules:
         usual = self.caps({})
-        roles: dict[str, MeasureChoice] = dict(self)
-        return CapRules(caps=usual, roles={role: roles[role.name.lower()].caps(usual) for role in AccessRole})
+        said: dict[str, MeasureChoice] = dict(self)
+        roles = {role: said[role.name.lower()].caps(usual) for role in AccessRole}
+        return CapRules(
+            caps={measure: cap for measure, cap in usual.items() if cap != NO_CAP},
+            roles={role: caps for role, caps in roles.items() if caps != usual},
+        )

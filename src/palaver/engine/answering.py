@@ -47,6 +47,8 @@ class Answering:
     usage: Usage = field(default_factory=Usage)
     said: str = ""
     """What was heard of the answer so far."""
+    _placed: int = 0
+    """Tokens put out that stand with an entry already."""
 
     async def ask(self, request: Request) -> Outcome:
         """Until the agent is done, has failed, or has said nothing for too long."""
@@ -62,6 +64,12 @@ class Answering:
         except Exception as error:  # noqa: BLE001 - whatever an agent raises ends one turn
             log_broken(log, "the agent broke", error, {"action": "agent.broke", "turn": request.turn})
             return Failure(kind=FailureKind.FATAL, detail=f"the agent broke: {type(error).__name__}")
+
+    def take_tokens(self) -> int:
+        """What was put out since the last entry of the agent, as far as it has reported."""
+        tokens = self.usage.output_tokens - self._placed
+        self._placed += tokens
+        return tokens
 
     async def _close(self, stream: AsyncIterator[Event], turn: int) -> None:
         """However the agent cleans up after itself, what it has answered counts."""
@@ -109,6 +117,7 @@ class Answering:
                         calls=event.calls,
                         reasoning=event.reasoning,
                         blob=event.blob,
+                        tokens=self.take_tokens(),
                     )
                 )
             case ToolReturned():

@@ -38,7 +38,8 @@ class Closing:
         match outcome:
             case Final():
                 entry = self._entry(Role.ASSISTANT, outcome.text, reasoning=outcome.reasoning, blob=outcome.blob)
-                await self.settle(running, [entry], self.reply(running, outcome.text))
+                tokens = running.answering.take_tokens() if running.answering else 0
+                await self.settle(running, [entry._replace(tokens=tokens)], self.reply(running, outcome.text))
                 running.answer = outcome
             case Failure():
                 await self._fail(running, outcome)
@@ -56,14 +57,18 @@ class Closing:
         call = Entry(seq=0, role=Role.ASSISTANT, at=now, calls=(needed.call,))
         question = self.reply(running, words.approval_question(needed.question))
         await self.on.surely(turns.append_to_turn(turn, [call]))
-        halt = turns.halt(turn, TurnState.PARKED, now, asked=needed.call.id, notices=question)
+        used = running.answering.usage if running.answering else None
+        halt = turns.halt(turn, TurnState.PARKED, now, asked=needed.call.id, notices=question, usage=used)
         await self.end(turn, halt, TurnState.PARKED)
         log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 
     async def cut_short(self, running: Running, why: Stop) -> None:
         log.info("turn stopped: %s", why, extra={"action": "turn.stopped", "turn": running.turn.number})
         if why is Stop.DRAIN:
-            halt = self.on.store.turns.halt(running.turn, TurnState.INTERRUPTED, self.on.clock.now(), error=why.value)
+            used = running.answering.usage if running.answering else None
+            halt = self.on.store.turns.halt(
+                running.turn, TurnState.INTERRUPTED, self.on.clock.now(), error=why.value, usage=used
+            )
             await self.on.store.transact(halt)
         elif why is Stop.LOST:
             self.lost(running.turn)

@@ -243,6 +243,7 @@ class Turns(Protocol):
         error: str | None = None,
         asked: str | None = None,
         notices: Sequence[Outbound] = (),
+        usage: Usage | None = None,
     ) -> Work[None]: ...
 
     def resume(self, number: int, worker: str, now: datetime, lease: timedelta) -> Work[Turn | None]: ...

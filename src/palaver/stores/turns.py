@@ -14,13 +14,14 @@ from palaver.domain.transcript import Entry, Role, Sender
 from palaver.domain.turn import Outbound, Received, Turn, Usage
 from palaver.ports.store import INBOX, TURNS, Begun, Choose, Greet, Held, Opened, ResetRules, Welcome
 from palaver.ports.work import Lock, Notify, Row, Steps, Work, work
-from palaver.stores import outbox, usage
+from palaver.stores import outbox
 from palaver.stores.inbox import OPEN_TURN, put_into_turn, waiting
 from palaver.stores.people import person_of
 from palaver.stores.places import home
 from palaver.stores.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
 from palaver.stores.sessions import end, join, open_by_key, open_session
 from palaver.stores.transcript import SEQS, append
+from palaver.stores.usage import add as add_usage
 from palaver.stores.visibility import get
 
 __all__ = [
@@ -255,17 +256,32 @@ def _settle(
 ) -> Steps[int]:
     state = advance(turn.state, TurnState.FAILED if error else TurnState.DONE)
     first_seq = yield from _write(turn, entries, spent, turns=1)
-    rows = yield (
-        "UPDATE turns SET state = ?, ended = ?, error = ?,"
-        " model = ?, input_tokens = ?, output_tokens = ?, cost_micros = ? WHERE no = ? RETURNING identity",
-        (state.value, micros(now), error, spent.model, *_tokens(spent), turn.number),
+    yield (
+        "UPDATE turns SET state = ?, ended = ?, error = ? WHERE no = ?",
+        (
+            state.value,
+            micros(now),
+            error,
+            turn.number,
+        ),
     )
-    yield from usage.add(rows[0][0], spent, now)
+    yield from _count(turn, spent, now, turns=1)
     if ends is not None:
         yield from end(turn.session_number, ends, now)
     yield from outbox.owe_replies(turn.number, replies, now)
     yield _LOOK
     return first_seq
+
+
+def _count(turn: Turn, spent: Usage, now: datetime, *, turns: int = 0) -> Steps[None]:
+    """What was used stands with the turn, and in the sums of whoever it answers."""
+    rows = yield (
+        "UPDATE turns SET model = coalesce(?, model), input_tokens = input_tokens + ?,"
+        " output_tokens = output_tokens + ?, cost_micros = cost_micros + ? WHERE no = ? RETURNING identity",
+        (spent.model, *_tokens(spent), turn.number),
+    )
+    if turns or spent != _NOTHING:
+        yield from add_usage(rows[0][0], spent, now, turns=turns)
 
 
 def _tokens(usage: Usage) -> tuple[int, int, int]:
@@ -281,11 +297,15 @@ def halt(
     error: str | None = None,
     asked: str | None = None,
     notices: Sequence[Outbound] = (),
+    usage: Usage | None = None,
 ) -> Steps[None]:
     """Park a turn or mark it interrupted; its messages stay with it until it is taken up again.
 
-    A parked turn names the call it asks permission for.
+    A parked turn names the call it asks permission for. What it has used so far counts.
     """
+    spent = usage or _NOTHING
+    yield from _write(turn, [], spent)
+    yield from _count(turn, spent, now)
     rows = yield (
         "UPDATE turns SET state = ?, halted = ?, error = ?, asked = ? WHERE no = ? AND fence = ? AND state = 'running'"
         " RETURNING no",

@@ -141,7 +141,7 @@ class Pass:
             found.turns |= share.turns
             # Their own words last: without them, nobody would know which answers were for them.
             for chunk in _chunks((*share.answers, *share.said)):
-                take = steps.take_share(self.erasure, session, chunk, self.trace, self.digests, self.now)
+                take = steps.take_share(self.erasure, session, chunk, self.digests, self.now)
                 await self._do("entries", take)
 
     async def _messages(self) -> None:

@@ -39,7 +39,7 @@ _ABOUT = (
 )
 """Rows about nobody else."""
 _OTHERWISE = frozenset({("used", "identity"), ("sessions", "owner"), ("erasures", "who"), *WHO})
-_KEYS = {
+_KEYS = (
     ("sessions", "key"),
     ("turns", "key"),
     ("operations", "key"),
@@ -48,14 +48,14 @@ _KEYS = {
     ("routes", "key"),
     ("attached", "place"),
     ("attached", "key"),
-}
+)
 
 
 @work
 def named_keys() -> Steps[list[str]]:
     """Every conversation that any row names."""
     found: set[str] = set()
-    for table, column in _KEYS & set((yield from text_columns())):
+    for table, column in _KEYS:
         rows = yield f"SELECT DISTINCT {column} FROM {table}", ()
         found.update(row[0] for row in rows)
     return sorted(found)
@@ -137,7 +137,7 @@ def _split(identities: Iterable[str]) -> list[Sequence[str]]:
 
 
 def _drop_places(trace: Trace) -> Steps[None]:
-    """Homes and addresses that are theirs, or that say who chose them."""
+    """Homes, addresses and beginnings that are theirs, or that say whose they were."""
     rows: list[Row] = yield "SELECT profile, platform, address FROM homes", ()
     for profile, platform, address in rows:
         source = source_of(address)
@@ -151,6 +151,15 @@ def _drop_places(trace: Trace) -> Steps[None]:
             "DELETE FROM gone_chats WHERE chat = ? AND substr(account, 1, ?) = ?",
             (encode_id(chat), len(platform) + 1, f"{platform}:"),
         )
+    ids: tuple[Value, ...] = tuple(sorted(trace.identities))
+    begun: list[Row] = yield (
+        "SELECT s.no, s.origin FROM sessions s JOIN participants p ON p.session_no = s.no"
+        f" WHERE p.identity IN ({marks(ids)})",
+        ids,
+    )
+    for number, origin in begun:
+        if trace.speaks(source_of(origin)):
+            yield "UPDATE sessions SET origin = ? WHERE no = ?", (source_text(nameless(source_of(origin))), number)
     routes: list[Row] = yield "SELECT key, address FROM routes", ()
     for key, address in routes:
         source = source_of(address)

@@ -14,9 +14,8 @@ from palaver.domain.turn import Delivery, Received
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores import removal
 from palaver.stores.erasure.digests import Digests
-from palaver.stores.erasure.pages import text_columns
 from palaver.stores.erasure.trace import Trace, marks
-from palaver.stores.records import from_json, micros, source_text
+from palaver.stores.records import from_json, micros
 from palaver.stores.sessions import refuse_busy
 from palaver.stores.transcript import SEQS, journal, load_all
 from palaver.stores.visibility import get, get_visible
@@ -109,9 +108,7 @@ def remove_session(erasure: int, session: str, digests: Digests, now: datetime) 
 
 
 @work
-def take_share(
-    erasure: int, number: int, entries: Sequence[Entry], trace: Trace, digests: Digests, now: datetime
-) -> Steps[int]:
+def take_share(erasure: int, number: int, entries: Sequence[Entry], digests: Digests, now: datetime) -> Steps[int]:
     """Their entries out of a conversation that others share. Raises SessionBusy in the middle of a turn."""
     session = yield from get(number)
     yield Lock(session.key.text)
@@ -124,8 +121,6 @@ def take_share(
         yield from journal("delete", number, first, last)
     # Nobody knows whose words a title was made of.
     yield "UPDATE sessions SET title = NULL WHERE no = ?", (number,)
-    if trace.speaks(session.origin):
-        yield "UPDATE sessions SET origin = ? WHERE no = ?", (source_text(nameless(session.origin)), number)
     return len(ids)
 
 
@@ -208,8 +203,7 @@ def rename_key(erasure: int, key: SessionKey, digests: Digests, now: datetime) -
     yield from note(erasure, "name", [digests.name(key.text)])
     unnamed = SessionKey(key.profile, person=f"{FORGOTTEN}-{digests.name(key.text)}").text
     yield "DELETE FROM routes WHERE key = ?", (key.text,)
-    if ("attached", "place") in (yield from text_columns()):
-        yield "DELETE FROM attached WHERE place = ? OR key = ?", (key.text, key.text)
+    yield "DELETE FROM attached WHERE place = ? OR key = ?", (key.text, key.text)
     # Emptied when the session went.
     yield "DELETE FROM inbox WHERE key = ? AND body = ?", (key.text, b"")
     yield "UPDATE lines SET key = ? WHERE key = ?", (unnamed, key.text)
