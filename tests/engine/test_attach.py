@@ -126,6 +126,19 @@ async def test_what_others_said_is_opened_to_a_group_only_by_an_admin(store_url:
         assert await two.here.rows("SELECT 1 FROM attached") == []
 
 
+async def test_an_attached_group_is_not_read_what_else_was_said_at_home(store_url: str) -> None:
+    async with between(store_url, scopes=SHARED) as two:
+        alice = two.fake.person("alice")
+        chat, group = two.fake.dm(alice), two.fake.group("Dev", alice)
+        for text in ("/new Diary", "the canary", "/new Plans", "let us plan"):
+            await two.ask(chat, alice, text)
+        await two.ask(group, alice, "/attach Plans --yes")
+        for command in ("/sessions", "/search canary", "/resume"):
+            told = await two.ask(group, alice, command)
+            assert "Diary" not in told
+            assert "the canary" not in told
+
+
 async def test_names_appear_once_several_people_speak(store_url: str) -> None:
     agent = Slow()
     agent.go.set()

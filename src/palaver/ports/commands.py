@@ -36,8 +36,9 @@ class Spoken:
 
     @property
     def audience(self) -> Principal:
-        """On whose behalf lists and finds are read out: where others read along, only what is of this conversation."""
-        return replace(self.principal, within=self.received.key) if self.is_overheard else self.principal
+        """On whose behalf lists and finds are read out: where others read along, only what is of this place."""
+        here = self.received.place or self.received.key
+        return replace(self.principal, within=here) if self.is_overheard else self.principal
 
 
 class Commands(Protocol):
