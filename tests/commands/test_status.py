@@ -18,7 +18,7 @@ async def test_status_says_how_the_conversation_stands(store_url: str) -> None:
         head, *facts = (await alice.ask("/status")).splitlines()
         assert head.startswith(f"Trip #2 ({(await alice.session()).id}): idle; ")
         assert facts[0].startswith("started 20")
-        assert facts[0].endswith("JST, yours alone")
+        assert facts[0].endswith("JST")
         assert facts[1] == f"a branch of {first.id}"
 
 

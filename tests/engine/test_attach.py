@@ -113,6 +113,9 @@ async def test_a_private_conversation_is_opened_to_a_group_only_on_purpose(store
         assert "Everybody in this chat reads along" in told
         await two.ask(group, bob, "hello all")
         assert "hello all" in await two.here.texts(await two.session_of("in private"))
+        told = await two.ask(group, bob, "/status")
+        assert "several people take part in it\nthis place is attached to it" in told
+        assert "this place is attached" not in await two.ask(chat, alice, "/status")
 
 
 async def test_what_others_said_is_opened_to_a_group_only_by_an_admin(store_url: str) -> None:

@@ -63,7 +63,14 @@ def about_turns(store: Store) -> list[Performance]:
 
     @work
     def status(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
-        return _told((yield from store.steering.status(spoken.received.key, spoken.principal)), spoken.zone)
+        seen = yield from store.steering.status(spoken.received.key, spoken.principal)
+        told = _told(seen, spoken.zone)
+        if seen.session is None:
+            return told
+        several = yield from store.attaching.several_take_part(seen.session)
+        others = ["several people take part in it"] if several else []
+        here = ["this place is attached to it, /detach leaves it"] if spoken.received.place else []
+        return "\n".join([told, *others, *here])
 
     @work
     def approve(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
@@ -112,7 +119,7 @@ def _counts(counters: Counters) -> str:
 
 
 def _facts(session: Session, zone: tzinfo) -> list[str]:
-    yours = "shared by everybody here" if session.key.shared else "yours alone"
-    facts = [f"started {when(session.started, zone)}, last used {when(session.last_active, zone)}, {yours}"]
+    shared = ", shared by everybody here" if session.key.shared else ""
+    facts = [f"started {when(session.started, zone)}, last used {when(session.last_active, zone)}{shared}"]
     facts += [f"a branch of {session.parent}"] if session.parent else []
     return [*facts, f"answered by {session.override.model}"] if session.override else facts
