@@ -97,7 +97,7 @@ async def test_a_long_conversation_is_summarised_by_itself_and_again(store_url: 
 
 
 async def test_the_agent_knows_how_much_its_model_takes(tmp_path: Path) -> None:
-    agent = ready(Condensing(window=300))
+    agent = ready(Condensing(window=200))
     async with running(tmp_path / "p.db", agent=agent, titles=False) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
