@@ -34,6 +34,7 @@ from palaver.ports.meter import Meter, NoMeter
 from palaver.ports.work import Steps, work
 from palaver.stores import glance
 from palaver.stores.opening import open_store, sqlite_path
+from palaver.stores.shelf import DiskShelf
 from palaver.stores.store import Store
 
 __all__ = ["COLLECT_AFTER", "Gateway", "terminal_socket"]
@@ -121,6 +122,7 @@ class Gateway:
             alone=alone,
             hooks=[desk.notice, *hooks],
             meter=self._meter,
+            shelf=DiskShelf(self._config.data_dir / "files"),
         )
         return engine
 

@@ -6,7 +6,20 @@ from tests.commands.page import PAGE, written
 
 PLANNED = {
     *("new", "reset", "resume", "sessions", "back", "undo", "redo", "retry", "branch", "title", "compress"),
-    *("search", "model", "status", "usage", "stop", "queue", "steer", "approve", "deny", "platforms", "sethome"),
+    *(
+        "search",
+        "export",
+        "model",
+        "status",
+        "usage",
+        "stop",
+        "queue",
+        "steer",
+        "approve",
+        "deny",
+        "platforms",
+        "sethome",
+    ),
     *("link", "unlink", "whoami", "help"),
 }
 

@@ -20,6 +20,7 @@ from palaver.platforms.kit.world import LoopClock, World
 from palaver.ports.adapter import Adapter, Limits
 from palaver.ports.agent import Agent, Agents
 from palaver.ports.clock import Clock
+from palaver.ports.files import Shelf
 from palaver.ports.hooks import Happening, Hook
 from palaver.ports.meter import Meter
 from palaver.ports.work import Row, Steps, Value, work
@@ -123,6 +124,7 @@ async def running(
     hooks: Sequence[Hook] = (),
     meter: Meter | None = None,
     chance: random.Random | None = None,
+    shelf: Shelf | None = None,
     **changed: object,
 ) -> AsyncGenerator[Bench]:
     """A gateway at work; when the test is done with it, it is dropped as a crash would drop it."""
@@ -144,6 +146,7 @@ async def running(
             alone=alone,
             hooks=(note, *hooks),
             chance=chance,
+            shelf=shelf,
             meter=meter,
         )
         serving = asyncio.create_task(engine.serve())

@@ -2,6 +2,7 @@
 
 from palaver.commands.branching import branching
 from palaver.commands.compressing import compressing
+from palaver.commands.exporting import exporting
 from palaver.commands.finding import finding
 from palaver.commands.handing import handing
 from palaver.commands.models import about_models
@@ -26,6 +27,7 @@ def standard_commands(store: Store) -> Registry:
             *branching(store),
             *about_transcripts(store),
             *finding(store),
+            *exporting(store),
             *about_turns(store),
             *about_places(store),
             *about_models(store),

@@ -72,6 +72,21 @@ class LimitChoice(Part):
         le=_YEAR,
         description="How long a send is tried before it is given up.",
     )
+    file_size: int = Field(
+        default=_USUAL.file_size, ge=0, le=1_000_000_000, description="The largest file that is taken, in bytes."
+    )
+    files_per_message: int = Field(
+        default=_USUAL.files_per_message, ge=0, le=1_000, description="How many files of one message are taken."
+    )
+    fetch_limit: Duration = Field(
+        default=_USUAL.fetch_limit, ge=_SECOND, le=_DAY, description="How long fetching one file may take."
+    )
+    fetch_patience: Duration = Field(
+        default=_USUAL.fetch_patience,
+        ge=_NONE,
+        le=_DAY,
+        description="How long a message waits for files that its platform does not give.",
+    )
     lease: Duration = Field(
         default=_USUAL.lease, ge=_SECOND, le=_DAY, description="How long the work of a worker that died stays its own."
     )

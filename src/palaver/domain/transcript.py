@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from palaver.domain.attachment import Attachment
 from palaver.domain.label import Label
 
 __all__ = ["Entry", "Role", "Sender", "ToolCall", "spoken_to_agent", "start_of_last_turns"]
@@ -52,6 +53,8 @@ class Entry(NamedTuple):
     """Said in the chat, but not to the agent."""
     covers: tuple[int, int] | None = None
     """First and last seq that a summary stands for."""
+    files: tuple[Attachment, ...] = ()
+    """What came with the message, or went out with the answer."""
     hidden_by: str | None = None
     """The operation that took it out of the view."""
 

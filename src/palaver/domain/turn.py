@@ -6,6 +6,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from palaver.domain.access import AccessRole
+from palaver.domain.attachment import Attachment
 from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
@@ -65,10 +66,17 @@ class Inbound:
     """What the platform calls several messages that were sent as one: an album."""
     busy: BusyMode | None = None
     """As its sender wants it while a turn runs; None for as the chat does. Such a message is no command."""
+    files: tuple[Attachment, ...] = ()
+    """What came with it, to be fetched by the adapter."""
     revision: Revision | None = None
     """It is no new message but changes the one of this id; then `at` is when it was changed."""
     earlier: tuple[str, ...] = ()
     """What it said before it was changed, oldest first."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Its files are here, or never will be."""
+        return all(file.is_settled for file in self.files)
 
     @property
     def keeps_awake(self) -> bool:
@@ -140,6 +148,8 @@ class Outbound:
     account: str | None = None
     thread_id: str | None = None
     reply_to: str | None = None
+    file: Attachment | None = None
+    """To be sent in this message; the text, if there is one, goes with it."""
     edits: str | None = None
     """The receipt of a draft that this text takes the place of."""
     mirror: str | None = None

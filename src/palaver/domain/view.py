@@ -17,6 +17,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple, NoReturn
 
+from palaver.domain.attachment import described
 from palaver.domain.label import Label
 from palaver.domain.marks import gap_mark, mark, note_mark, quote, without_marks
 from palaver.domain.naming import Naming
@@ -91,7 +92,7 @@ def _said(entry: Entry, who: Callable[[Sender | None], str], *, shared: bool, me
     """What stands on the user's side of the conversation, though not only users put it there."""
     if entry.role is Role.NOTE:
         return note_mark(entry.text)
-    text = without_marks(entry.text)
+    text = _with_files(entry)
     if not text.strip():
         return ""
     if entry.role is Role.SUMMARY:
@@ -102,6 +103,16 @@ def _said(entry: Entry, who: Callable[[Sender | None], str], *, shared: bool, me
     if message_ids and entry.message_id:
         facts += mark(f"message id {quote(Label(entry.message_id))}") + " "
     return facts + text
+
+
+def _with_files(entry: Entry) -> str:
+    """What was said, and the files that came with it, each described in a mark."""
+    text = without_marks(entry.text)
+    if not entry.files:
+        return text
+    return "\n".join(
+        part for part in (text.strip(), *(mark(without_marks(described(file))) for file in entry.files)) if part
+    )
 
 
 def repair(messages: Iterable[Message]) -> tuple[Message, ...]:

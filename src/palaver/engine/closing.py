@@ -11,6 +11,7 @@ from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Outbound, Turn
 from palaver.engine import words
 from palaver.engine.answering import Outcome
+from palaver.engine.filing import Filing
 from palaver.engine.ground import Ground
 from palaver.engine.running import Running, Stop
 from palaver.engine.traces import log_broken
@@ -39,7 +40,9 @@ class Closing:
             case Final():
                 entry = self._entry(Role.ASSISTANT, outcome.text, reasoning=outcome.reasoning, blob=outcome.blob)
                 tokens = running.answering.take_tokens() if running.answering else 0
-                await self.settle(running, [entry._replace(tokens=tokens)], self.reply(running, outcome.text))
+                files = await Filing(self.on).keep_all(outcome.files)
+                replies = [*self.reply(running, outcome.text), *self.on.replies.files(running.source, files)]
+                await self.settle(running, [entry._replace(tokens=tokens, files=files)], replies)
                 running.answer = outcome
             case Failure():
                 await self._fail(running, outcome)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import TypeVar
 
+from palaver.domain.attachment import Attachment
 from palaver.domain.errors import StaleFence, StoreError
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import OutboxState
@@ -21,6 +22,7 @@ from palaver.engine.waiting import any_of, through_outages
 from palaver.ports.adapter import (
     Adapter,
     Editing,
+    Files,
     PlatformBusy,
     PlatformDown,
     SendRefused,
@@ -191,6 +193,8 @@ class Deliveries:
         outbound = delivery.outbound
         if delivery.may_be_duplicate:
             outbound = replace(outbound, text=f"{outbound.text}\n{words.MAY_BE_DUPLICATE}")
+        if outbound.file is not None:
+            return await self._send_file(adapter, outbound, outbound.file, f"palaver:{delivery.number}")
         if outbound.edits is not None and isinstance(adapter, Editing):
             await adapter.edit(outbound.edits, outbound)
             return outbound.edits
@@ -202,6 +206,12 @@ class Deliveries:
     def _opens_thread(self, outbound: Outbound) -> bool:
         adapter = self.on.replies.adapter_for(outbound.platform, outbound.account)
         return outbound.opens is not None and isinstance(adapter, Threading)
+
+    async def _send_file(self, adapter: Adapter, outbound: Outbound, file: Attachment, key: str) -> str:
+        place = self.on.shelf.place(file.sha256 or "") if self.on.shelf else None
+        if place is None or not isinstance(adapter, Files):
+            return await adapter.send(replace(outbound, text=words.file_left(file)), idempotency_key=key)
+        return await adapter.send_file(outbound, place, idempotency_key=key)
 
     async def _refused(self, delivery: Delivery, error: str) -> None:
         """A draft that cannot be changed is left behind, a chat may have no threads; else it is given up."""

@@ -13,6 +13,7 @@ from palaver.domain.source import Source
 from palaver.domain.turn import account_text
 from palaver.engine.closing import Closing
 from palaver.engine.delivery import Deliveries
+from palaver.engine.filing import Filing
 from palaver.engine.ground import Ground
 from palaver.engine.handing import Handoffs
 from palaver.engine.happenings import Happenings
@@ -31,6 +32,7 @@ from palaver.ports.adapter import Adapter
 from palaver.ports.agent import Agent, Agents
 from palaver.ports.clock import Clock
 from palaver.ports.commands import Commands
+from palaver.ports.files import Shelf
 from palaver.ports.hooks import Hook
 from palaver.ports.meter import Meter, NoMeter
 from palaver.ports.repositories import Store
@@ -58,6 +60,7 @@ class Engine:
         meter: Meter | None = None,
         pseudonyms: Pseudonyms | None = None,
         chance: random.Random | None = None,
+        shelf: Shelf | None = None,
     ) -> None:
         accounts = {account_text(adapter.platform.name, adapter.account): adapter for adapter in adapters}
         platforms = {adapter.platform.name: adapter.platform for adapter in adapters}
@@ -69,6 +72,7 @@ class Engine:
             replies=Replies(accounts),
             worker=worker,
             alone=alone,
+            shelf=shelf,
             happenings=Happenings(hooks, meter),
             meter=meter or NoMeter(),
             chance=chance or random.Random(),  # noqa: S311 - it spreads retries
@@ -84,15 +88,18 @@ class Engine:
         )
         self._lanes = Lanes(on, self._runner.take)
         self._serving = Serving(on=on, intake=self._intake, adapters=accounts)
-        self._deliveries = Deliveries(
-            on=on,
+        self._deliveries = self._make_deliveries()
+        self._upkeep = Upkeep(on=on, lanes=self._lanes, runner=self._runner, deliveries=self._deliveries)
+        self._takes_turns: list[asyncio.Task[None]] = []
+
+    def _make_deliveries(self) -> Deliveries:
+        return Deliveries(
+            on=self._on,
             served=self._serving.served,
             taken_on=self._serving.taken_on,
             returns=lambda: self._serving.returns,
-            handoffs=Handoffs(on, self._intake.place_of),
+            handoffs=Handoffs(self._on, self._intake.place_of),
         )
-        self._upkeep = Upkeep(on=on, lanes=self._lanes, runner=self._runner, deliveries=self._deliveries)
-        self._takes_turns: list[asyncio.Task[None]] = []
 
     @property
     def health(self) -> Mapping[str, Health]:
@@ -122,6 +129,7 @@ class Engine:
                     group.create_task(unending(self._upkeep.beat), name="heartbeat")
                     group.create_task(unending(self._upkeep.sweep), name="sweeper")
                     group.create_task(unending(self._upkeep.settle_in), name="settling in")
+                    group.create_task(unending(Filing(self._on).tidy), name="files")
         finally:
             self._lanes.abandon()
             self._runner.abandon()

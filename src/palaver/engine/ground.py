@@ -11,6 +11,7 @@ from palaver.engine.replies import Replies
 from palaver.engine.waiting import through_outages
 from palaver.ports.agent import Agents
 from palaver.ports.clock import Clock
+from palaver.ports.files import Shelf
 from palaver.ports.meter import Meter, NoMeter
 from palaver.ports.repositories import Store
 from palaver.ports.work import Work
@@ -33,6 +34,8 @@ class Ground:
     """The name of this process among all that ever worked on the store."""
     alone: bool
     """No other gateway can be at work on this store, so whatever another worker holds has no owner."""
+    shelf: Shelf | None = None
+    """Where files are kept; None where none are taken."""
     happenings: Happenings = field(default_factory=Happenings)
     meter: Meter = field(default_factory=NoMeter)
     budget: Budget = field(default_factory=Budget)

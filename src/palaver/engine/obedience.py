@@ -23,6 +23,7 @@ from palaver.domain.session import Principal, Session
 from palaver.domain.source import Source
 from palaver.domain.turn import Inbound, Received
 from palaver.engine import words
+from palaver.engine.filing import Desk
 from palaver.engine.ground import Ground
 from palaver.engine.revising import Revising
 from palaver.engine.traces import log_broken
@@ -143,7 +144,8 @@ class Obedience:
         zone = self.on.options.zones.find(source).value
         principal = await self.on.store.read(self.on.store.people.speaking(source))
         agent, now = self.on.agents.of(received.key.profile), self.on.clock.now()
-        spoken = Spoken(received=received, principal=principal, now=now, zone=zone, agent=agent)
+        desk = Desk(self.on, received) if self.on.shelf and self.on.replies.takes_files(source) else None
+        spoken = Spoken(received=received, principal=principal, now=now, zone=zone, agent=agent, desk=desk)
         return _on_behalf(self.on.store, source, principal, await self.commands.perform(invocation, spoken))
 
     async def _do(self, received: Received, does: Work[str], *, urgent: bool) -> None:

@@ -66,6 +66,15 @@ class Options:
     send_patience: timedelta = timedelta(hours=24)
     """How long a send is tried again before it is given up."""
 
+    # Files
+    file_size: int = 20_000_000
+    """The largest file, in bytes."""
+    files_per_message: int = 10
+    fetch_limit: timedelta = timedelta(minutes=2)
+    """How long fetching one file may take."""
+    fetch_patience: timedelta = timedelta(minutes=10)
+    """How long a message waits for files that its platform does not give."""
+
     # Upkeep
     lease: timedelta = timedelta(seconds=30)
     poll: timedelta = timedelta(seconds=5)

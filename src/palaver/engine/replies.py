@@ -1,13 +1,14 @@
 """Replies: from an answer to the messages that carry it, cut to what the platform takes, all to the same place."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from palaver.domain.attachment import Attachment
 from palaver.domain.source import Source
 from palaver.domain.split import split
 from palaver.domain.turn import Outbound, account_text, outbound_to
 from palaver.engine import words
-from palaver.ports.adapter import Adapter, Limits
+from palaver.ports.adapter import Adapter, Files, Limits
 
 __all__ = ["Replies"]
 
@@ -31,6 +32,18 @@ class Replies:
         """Whether people have more than one place on this platform."""
         adapter = self.adapter_for(source.platform, source.account)
         return adapter is not None and adapter.platform.for_people and adapter.platform.place is None
+
+    def takes_files(self, source: Source) -> bool:
+        return isinstance(self.adapter_for(source.platform, source.account), Files)
+
+    def files(self, source: Source, files: Sequence[Attachment]) -> list[Outbound]:
+        """Each in a message of its own; where it cannot be sent, the words that say so and where it is."""
+        takes = self.takes_files(source)
+        return [
+            replace(part, text="", file=file, reply_to=None) if takes and file.sha256 else part
+            for file in files
+            for part in self.to(source, words.file_left(file))[:1]
+        ]
 
     def to(self, source: Source, text: str, *, draft: str | None = None) -> list[Outbound]:
         """The messages that carry the text back to where it was asked for; the first takes the place of a draft."""

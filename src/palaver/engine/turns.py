@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -20,6 +20,7 @@ from palaver.engine.caps import Capping
 from palaver.engine.closing import Closing
 from palaver.engine.compacting import Compacting
 from palaver.engine.drafts import Draft
+from palaver.engine.filing import Filing
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
 from palaver.engine.presence import show_typing
@@ -71,7 +72,7 @@ class TurnRunner:
                 begun, scene = await self.on.store.transact(self.scenes.after(self._begin(key)))
             if isinstance(begun, Held):
                 if begun.until is None:
-                    await self.obedience.obey(begun.head)
+                    return await self._heed_head(begun.head)
                 return begun.until
             if begun is not None:
                 self._tell_opened(begun)
@@ -80,6 +81,13 @@ class TurnRunner:
                 else:
                     await self._see_through(begun.turn, begun.messages, signal, scene)
         return None
+
+    async def _heed_head(self, head: Received) -> datetime | None:
+        """A command, or a message that waits for its files."""
+        if self.obedience.is_command(head):
+            await self.obedience.obey(head)
+            return None
+        return await Filing(self.on).fetch(head.key)
 
     async def take_over(self, turn: Turn, *, takes_up: bool) -> None:
         """A turn that was cut off: told to the agent and gone on with, or given up and told to the people."""
@@ -118,7 +126,7 @@ class TurnRunner:
         return Capping(self.on).within(begin, now)
 
     def _choose(self, now: datetime, waiting: Sequence[Received]) -> Choice:
-        return choose_waiting(
+        choice = choose_waiting(
             waiting,
             self.on.options.busy_mode(waiting[0].inbound),
             now,
@@ -126,12 +134,17 @@ class TurnRunner:
             stands_alone=self.obedience.is_command,
             more_follows=self._more_follows,
         )
+        return choice if all(each.inbound.is_whole for each in waiting[: choice.take]) else Choice()
 
     def _offered(self, now: datetime, waiting: Sequence[Received]) -> Sequence[Received]:
         """What goes into the running turn: what was said to be, and what leads the line of a chat that steers."""
         steers = bool(waiting) and self.on.options.busy_mode(waiting[0].inbound) is BusyMode.STEER
         leads = self._choose(now, waiting).take if steers else 0
-        return [each for place, each in enumerate(waiting) if place < leads or each.inbound.busy is BusyMode.STEER]
+        return [
+            each
+            for place, each in enumerate(waiting)
+            if each.inbound.is_whole and (place < leads or each.inbound.busy is BusyMode.STEER)
+        ]
 
     def _more_follows(self, received: Received) -> bool:
         """An album, or a text so long that the platform may have cut it."""
@@ -258,7 +271,8 @@ class TurnRunner:
             look = self.scenes.scene(running.turn, running.messages)
             scene = await through_outages(lambda: self.on.store.read(look))
         running.shown = scene
-        return await answering.ask(self.scenes.request(running.turn, scene, self._meanwhile(running)))
+        request = self.scenes.request(running.turn, scene, self._meanwhile(running))
+        return await answering.ask(replace(request, read_file=partial(Filing(self.on).read, running.turn)))
 
     def _meanwhile(self, running: Running) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def meanwhile() -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from zoneinfo import ZoneInfo
 
+from palaver.domain.attachment import Attachment, size_text
 from palaver.domain.busy import BusyMode
 from palaver.domain.caps import Measure, Reached
 from palaver.domain.lifecycle import EndReason
@@ -36,6 +37,7 @@ __all__ = [
     "cap_notice",
     "compacted",
     "cut_off_note",
+    "file_left",
     "gone_notice",
     "handed_off",
     "handing_off",
@@ -133,6 +135,14 @@ def not_compacted(why: str) -> str:
 def went_back(hidden: int) -> str:
     counted = "it" if hidden == 1 else f"it and the {hidden - 1} entries after it"
     return f"You deleted a message, so {counted} left this conversation. /back returns them."
+
+
+def file_left(file: Attachment) -> str:
+    """Where a file is that cannot be sent to this chat."""
+    name = f"The file {file.name.plain()} ({size_text(file.size)})"
+    if file.id is None:
+        return f"{name} could not be sent: {file.problem}."
+    return f"{name} cannot be sent to this chat. Whoever runs this gateway gets it with: palaver file {file.id}"
 
 
 def gone_notice(place: str) -> str:

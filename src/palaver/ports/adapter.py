@@ -4,9 +4,12 @@ An adapter turns payloads into `Inbound` and `Outbound` into payloads. What it c
 the methods of a capability: `Typing`, `Editing`.
 """
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from palaver.domain.attachment import Attachment
 from palaver.domain.errors import PalaverError
 from palaver.domain.platform import Platform
 from palaver.domain.source import Trust
@@ -16,6 +19,8 @@ __all__ = [
     "Adapter",
     "Drafting",
     "Editing",
+    "Fetching",
+    "Files",
     "Inlet",
     "Limits",
     "PlatformBusy",
@@ -154,6 +159,27 @@ class Threading(Protocol):
         Raises SendRefused where the chat has no threads, and else what `send` raises. Where the platform repeats
         safely, it gives the same thread under the same key.
         """
+        ...
+
+
+@runtime_checkable
+class Fetching(Protocol):
+    """Platforms on which files come with messages. The message names them; they are fetched afterwards, once."""
+
+    def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        """The content, piece by piece, by the handle that the adapter itself has given.
+
+        Raises PlatformDown or PlatformBusy where it may be tried again, and SendRefused where it is not to be had.
+        """
+        ...
+
+
+@runtime_checkable
+class Files(Protocol):
+    """Platforms that take files from us."""
+
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        """Send `outbound.file`, with the text if there is one, like `send`. Its name is a stranger's: no path."""
         ...
 
 

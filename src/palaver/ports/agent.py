@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
+from palaver.domain.attachment import NewFile
+from palaver.domain.errors import NotFound
 from palaver.domain.session import ModelOverride
 from palaver.domain.transcript import ToolCall
 from palaver.domain.turn import Usage
@@ -28,12 +30,17 @@ __all__ = [
     "ToolCalled",
     "ToolReturned",
     "UsageReport",
+    "no_file",
     "nothing_meanwhile",
 ]
 
 
 async def nothing_meanwhile() -> tuple[str, ...]:
     return ()
+
+
+async def no_file(name: str) -> bytes:
+    raise NotFound("file", name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +58,8 @@ class Request:
     """What a person said to calls that needed approval, by the id of the call."""
     meanwhile: Callable[[], Awaitable[tuple[str, ...]]] = nothing_meanwhile
     """To be asked after tools have run: what was said to the agent since. It is in the transcript then."""
+    read_file: Callable[[str], Awaitable[bytes]] = no_file
+    """The content of a file by the id that it is described with. Raises NotFound for any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +107,8 @@ class Final:
     text: str
     reasoning: str = ""
     blob: bytes = b""
+    files: tuple[NewFile, ...] = ()
+    """To be sent after the text."""
 
 
 class FailureKind(StrEnum):

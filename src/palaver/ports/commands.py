@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
+from palaver.domain.attachment import Attachment, NewFile
 from palaver.domain.command import Invocation
 from palaver.domain.session import Principal
 from palaver.domain.source import DM
@@ -12,9 +13,21 @@ from palaver.domain.turn import Received
 from palaver.ports.agent import Agent
 from palaver.ports.work import Work
 
-__all__ = ["Commands", "Spoken"]
+__all__ = ["Commands", "Desk", "Spoken"]
 
 _UTC = ZoneInfo("UTC")
+
+
+class Desk(Protocol):
+    """Where a command puts a file for whoever commanded."""
+
+    async def keep(self, new: NewFile) -> Attachment:
+        """Before the step; what is not owed then is removed after a while."""
+        ...
+
+    def owe(self, file: Attachment, now: datetime) -> Work[None]:
+        """In the step that does the command."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +41,8 @@ class Spoken:
     """Who answers here; None where nobody asks it."""
     zone: ZoneInfo = _UTC
     """Whose clock counts in this chat."""
+    desk: Desk | None = None
+    """Where files for this chat are put; None where it takes none."""
 
     @property
     def is_overheard(self) -> bool:

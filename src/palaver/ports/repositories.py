@@ -16,8 +16,10 @@ from palaver.domain.source import Source
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn, Usage
 from palaver.ports.access import Grants, Pairing
+from palaver.ports.archives import Archives
 from palaver.ports.attaching import Attaching
 from palaver.ports.erasure import Erasures
+from palaver.ports.files import Attachments
 from palaver.ports.handing import Handing
 from palaver.ports.people import Aliases, Links, Offers, People
 from palaver.ports.places import Accounts, Places
@@ -368,6 +370,10 @@ class Store(Database, Protocol):
     def endings(self) -> Endings: ...
     @property
     def revisions(self) -> Revisions: ...
+    @property
+    def files(self) -> Attachments: ...
+    @property
+    def archives(self) -> Archives: ...
     @property
     def places(self) -> Places: ...
     @property

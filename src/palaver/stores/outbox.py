@@ -10,7 +10,8 @@ from palaver.domain.lifecycle import OutboxState, advance
 from palaver.domain.turn import Delivery, Outbound, account_text, after_unclear
 from palaver.ports.store import OUTBOX
 from palaver.ports.work import Lock, Notify, Row, Steps, Value, work
-from palaver.stores.records import DELIVERY_COLUMNS, REPLIES, delivery_of, micros, outbound_body
+from palaver.stores.filed import note_files
+from palaver.stores.records import DELIVERY_COLUMNS, REPLIES, delivery_of, kept_of, micros, outbound_body
 
 __all__ = [
     "OUTBOX",
@@ -43,6 +44,10 @@ def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
     return *place, moment, moment, moment, *place, outbound_body(outbound)
 
 
+def _files(outbound: Outbound) -> tuple[str, ...]:
+    return kept_of([outbound.file] if outbound.file else [])
+
+
 @work
 def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Steps[None]:
     """The replies of a turn, each owed once: the same turn and ordinal cannot be written twice."""
@@ -58,6 +63,7 @@ def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Steps[
             f" VALUES (?, ?, ?, 'due', ?, {_CREATED}, ?)",
             rows,
         )
+        yield from note_files("out", {turn * REPLIES + ordinal: _files(reply) for ordinal, reply in enumerate(replies)})
         yield Notify(OUTBOX)
 
 
@@ -71,6 +77,8 @@ def owe(outbound: Outbound, dedup: str, now: datetime) -> Steps[int | None]:
         " ON CONFLICT (dedup) WHERE dedup IS NOT NULL DO NOTHING RETURNING id",
         (dedup, *_row(outbound, now)),
     )
+    for (number,) in rows:
+        yield from note_files("out", {number: _files(outbound)})
     yield Notify(OUTBOX)
     return rows[0][0] if rows else None
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import msgspec
 
 from palaver.domain.access import AccessRole
+from palaver.domain.attachment import Attachment
 from palaver.domain.key import SessionKey
 from palaver.domain.label import Label
 from palaver.domain.lifecycle import EndReason, InboxState, OutboxState, TurnState
@@ -34,6 +35,7 @@ __all__ = [
     "inbound_body",
     "instant",
     "json_text",
+    "kept_of",
     "micros",
     "outbound_body",
     "prepare",
@@ -145,6 +147,8 @@ class Prepared(NamedTuple):
     role: str
     observed: int
     body: bytes
+    files: tuple[str, ...] = ()
+    """What it has of the files that are kept."""
 
     def placed(self, seq: int) -> bytes:
         return b"[%d," % seq + self.body
@@ -159,7 +163,12 @@ def prepare(entry: Entry, turn: int | None = None) -> Prepared:
         body = _encoder.encode(values)
     except UnicodeEncodeError:
         body = _encoder.encode(_encodable(values))
-    return Prepared(entry.role.value, int(entry.observed), body[1:])
+    return Prepared(entry.role.value, int(entry.observed), body[1:], kept_of(entry.files))
+
+
+def kept_of(files: Iterable[Attachment]) -> tuple[str, ...]:
+    """Under what the files are kept that are here."""
+    return tuple(dict.fromkeys(file.sha256 for file in files if file.sha256 is not None))
 
 
 _AFTER_TURN = Entry._fields.index("turn") + 1
@@ -226,6 +235,7 @@ INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, 
 def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
     changed = {"revision": asdict(inbound.revision)} if inbound.revision else {}
     earlier = {"earlier": inbound.earlier} if inbound.earlier else {}
+    files = {"files": [(file.name.stored(), *file[1:]) for file in inbound.files]} if inbound.files else {}
     return _json_bytes(
         {
             "source": inbound.source.to_json(),
@@ -239,6 +249,7 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
             "role": role,
             **changed,
             **earlier,
+            **files,
         }
     )
 
@@ -257,6 +268,7 @@ class _Written(msgspec.Struct, frozen=True):
     busy: BusyMode | None = None
     revision: Revision | None = None
     earlier: tuple[str, ...] = ()
+    files: tuple[Attachment, ...] = ()
 
     @property
     def inbound(self) -> Inbound:
@@ -271,6 +283,7 @@ class _Written(msgspec.Struct, frozen=True):
             busy=self.busy,
             revision=self.revision,
             earlier=self.earlier,
+            files=self.files,
         )
 
 
@@ -327,10 +340,10 @@ def outbound_body(outbound: Outbound) -> bytes:
     try:
         return _encoder.encode(outbound)
     except UnicodeEncodeError:
-        return json_text(asdict(outbound)).encode()
+        return json_text(msgspec.to_builtins(outbound, enc_hook=_label_out)).encode()
 
 
-_outbound_form = msgspec.json.Decoder(Outbound)
+_outbound_form = msgspec.json.Decoder(Outbound, dec_hook=_label_in)
 
 
 def delivery_of(row: Row) -> Delivery:

@@ -6,7 +6,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from palaver.ports.access import Grants, Pairing
+from palaver.ports.archives import Archives
 from palaver.ports.attaching import Attaching
+from palaver.ports.files import Attachments
 from palaver.ports.handing import Handing
 from palaver.ports.people import Aliases, Links, Offers, People
 from palaver.ports.places import Accounts, Places
@@ -31,6 +33,7 @@ from palaver.stores import (
     aliases,
     attaching,
     endings,
+    files,
     grants,
     handing,
     inbox,
@@ -49,6 +52,7 @@ from palaver.stores import (
     turns,
     usage,
 )
+from palaver.stores.archive import exporting
 from palaver.stores.erasure.forgetting import Forgetting
 
 __all__ = ["Store"]
@@ -71,6 +75,8 @@ class Store:
     outbox: Outbox = outbox
     endings: Endings = endings
     revisions: Revisions = revisions
+    files: Attachments = files
+    archives: Archives = exporting
     people: People = people
     aliases: Aliases = aliases
     links: Links = links

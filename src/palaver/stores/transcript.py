@@ -12,6 +12,7 @@ from palaver.domain.turn import Turn
 from palaver.ports.store import OperationKind, Undone
 from palaver.ports.work import Lock, Notify, Steps, Value, work
 from palaver.stores import operations
+from palaver.stores.filed import note_files
 from palaver.stores.records import Prepared, entries_of, prepare
 from palaver.stores.sessions import open_by_key, refuse_busy
 from palaver.stores.visibility import get_visible
@@ -92,6 +93,9 @@ def append(session_number: int, first_seq: int, entries: Sequence[Prepared], tur
     ]
     if rows:
         yield "INSERT INTO entries (id, role, turn_no, observed, body) VALUES (?, ?, ?, ?, ?)", rows
+        yield from note_files(
+            "entry", {start + seq: each.files for seq, each in enumerate(entries, first_seq) if each.files}
+        )
         yield from journal("append", session_number, first_seq, first_seq + len(rows) - 1)
 
 

@@ -164,6 +164,7 @@ def _entry(received: Received) -> Entry:
         sender=Sender(id=inbound.source.participant, name=inbound.labels.user),
         message_id=inbound.source.message_id,
         observed=inbound.observed,
+        files=inbound.files,
     )
 
 

@@ -1,13 +1,14 @@
 """A rig over the fake platform."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from palaver.domain.attachment import NewFile
 from palaver.domain.source import Source
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.conformance import Shown
 from palaver.platforms.kit.faults import Mishap
 from palaver.platforms.kit.link import Link
-from palaver.platforms.kit.messages import Message, Person
+from palaver.platforms.kit.messages import File, Message, Person
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import Adapter, Limits
 
@@ -35,16 +36,27 @@ class WorldRig:
         return self._make(self._link)
 
     async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None) -> Source:
-        message = await self._chat.say(Person(id="p1", name=name), text, thread=thread_id)
+        return self._source(await self._chat.say(Person(id="p1", name=name), text, thread=thread_id))
+
+    def _source(self, message: Message) -> Source:
         return Source(
             platform="fake",
             account="bot",
             chat_kind="group",
             chat_id=self._chat.id,
-            thread_id=thread_id,
+            thread_id=message.thread,
             user_id="p1",
             message_id=message.id,
         )
+
+    async def say_with(self, text: str, files: Sequence[NewFile]) -> Source:
+        sent = tuple(File(name=file.name, media_type=file.media_type, content=file.content) for file in files)
+        message = await self._chat.say(Person(id="p1", name="alice"), text, files=sent)
+        return self._source(message)
+
+    async def shown_files(self) -> list[NewFile]:
+        files = [file for message in self._chat.shown for file in message.files]
+        return [NewFile(file.name, file.content, file.media_type) for file in files]
 
     async def edit(self, said: Source, text: str) -> None:
         await self._chat.edit(Person(id="p1", name="alice"), self._message(said), text)

@@ -1,13 +1,15 @@
 """Each check of the conformance suite catches an adapter that breaks the rule."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from palaver.domain.attachment import Attachment
 from palaver.domain.source import Trust
 from palaver.domain.turn import Inbound, Outbound
 from palaver.platforms.kit.adapter import FakeAdapter
@@ -209,6 +211,17 @@ class OpensNothing(FakeAdapter):
         return await self.send(outbound, idempotency_key=idempotency_key)
 
 
+class FetchesTheFirst(FakeAdapter):
+    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        async for piece in super().fetch(file._replace(handle=(file.handle or "").rpartition("/")[0] + "/0")):
+            yield piece
+
+
+class DescribesFiles(FakeAdapter):
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        return await self.send(replace(outbound, text=f"a file: {content.name}"), idempotency_key=idempotency_key)
+
+
 class TypesByShowing(FakeAdapter):
     async def typing(self, outbound: Outbound) -> None:
         await self.send(replace(outbound, text="…"), idempotency_key="typing")
@@ -240,6 +253,8 @@ BROKEN = [
     (CallsEverythingDown, "a_chat_that_is_gone_is_told_apart"),
     (LeavesATask, "cancelling_leaves_nothing_behind"),
     (EditsBySending, "an_edit_changes_the_message_and_the_same_edit_again_does_no_harm"),
+    (FetchesTheFirst, "files_are_told_with_their_message_and_fetched_afterwards"),
+    (DescribesFiles, "a_file_is_shown_once_with_a_receipt_of_its_own"),
     (TypesByShowing, "typing_shows_no_message"),
     (OpensNothing, "a_thread_that_is_begun_is_where_people_answer"),
 ]

@@ -1,7 +1,10 @@
 """The adapter of the fake platform: what the smallest complete adapter looks like."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
 
+from palaver.domain.attachment import Attachment
 from palaver.domain.label import Label
 from palaver.domain.platform import Platform
 from palaver.domain.source import DM, Labels, Source, Trust
@@ -13,6 +16,7 @@ from palaver.ports.adapter import Inlet, Limits
 
 __all__ = ["FAKE", "FakeAdapter"]
 
+_PIECE = 65_536
 FAKE = Platform(name="fake", title="Fake platform", has_threads=True)
 
 
@@ -79,6 +83,15 @@ class FakeAdapter:
     async def typing(self, outbound: Outbound) -> None:
         await self._link.typing(self._account, outbound)
 
+    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        content = await self._link.fetch(self._account, file.handle or "")
+        for start in range(0, len(content), _PIECE):
+            yield content[start : start + _PIECE]
+
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        data = await asyncio.to_thread(content.read_bytes)
+        return await self._link.send_file(self._account, outbound, data, idempotency_key)
+
     async def edit(self, receipt: str, outbound: Outbound) -> None:
         await self._link.edit(self._account, receipt, outbound)
 
@@ -107,6 +120,13 @@ class FakeAdapter:
             at=message.changed or message.at,
             labels=labels,
             mentions_us=named,
+            burst=message.album,
+            files=tuple(
+                Attachment(
+                    Label(file.name), file.media_type, file.size, handle=f"{update.chat}/{message.id}/{position}"
+                )
+                for position, file in enumerate(message.files)
+            ),
             revision=_revision(message),
         )
 

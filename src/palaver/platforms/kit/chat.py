@@ -7,7 +7,7 @@ from itertools import count
 
 from palaver.domain.source import DM
 from palaver.domain.text import shown as shown_text
-from palaver.platforms.kit.messages import Message, Person
+from palaver.platforms.kit.messages import File, Message, Person
 from palaver.ports.clock import Clock
 
 __all__ = ["Chat"]
@@ -70,6 +70,8 @@ class Chat:
         thread: str | None = None,
         reply_to: str | None = None,
         mentions: tuple[str, ...] = (),
+        files: tuple[File, ...] = (),
+        album: str | None = None,
     ) -> Message:
         """Somebody writes into the chat; with the names of accounts that are mentioned."""
         if self.people and person not in self.people:
@@ -79,6 +81,9 @@ class Chat:
         message = self._message(
             author=person.id, text=text, thread=thread, reply_to=reply_to, mentions=tuple(sorted(named))
         )
+        if files or album:
+            message = replace(message, files=files, album=album)
+            self._put(message)
         self._tell(self, person, message)
         await asyncio.sleep(0)
         return message
@@ -111,8 +116,21 @@ class Chat:
 
     # What the platform does here for our accounts
 
-    def show(self, account: str, text: str, *, thread: str | None, reply_to: str | None, key: str) -> Message:
-        return self._message(author=account, text=text, thread=thread, reply_to=reply_to, key=key)
+    def show(
+        self,
+        account: str,
+        text: str,
+        *,
+        thread: str | None,
+        reply_to: str | None,
+        key: str,
+        file: File | None = None,
+    ) -> Message:
+        message = self._message(author=account, text=text, thread=thread, reply_to=reply_to, key=key)
+        if file is not None:
+            message = replace(message, files=(file,))
+            self._put(message)
+        return message
 
     def find(self, number: str) -> Message | None:
         return next((message for message in self.messages if message.id == number), None)

@@ -11,6 +11,6 @@ import pytest
 pytest.register_assert_rewrite("palaver.platforms.kit.checks")
 
 from palaver.platforms.kit.checks import AdapterConformance  # noqa: E402
-from palaver.platforms.kit.rig import CannotHappen, RevisingRig, Rig, Shown  # noqa: E402
+from palaver.platforms.kit.rig import CannotHappen, FilingRig, RevisingRig, Rig, Shown  # noqa: E402
 
-__all__ = ["AdapterConformance", "CannotHappen", "RevisingRig", "Rig", "Shown"]
+__all__ = ["AdapterConformance", "CannotHappen", "FilingRig", "RevisingRig", "Rig", "Shown"]

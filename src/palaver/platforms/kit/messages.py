@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["Message", "Person", "Update"]
+__all__ = ["File", "Message", "Person", "Update"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -12,6 +12,16 @@ class Person:
     name: str
     is_bot: bool = False
     """Somebody else's bot."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class File:
+    name: str
+    media_type: str
+    content: bytes
+    """Told to nobody; whoever wants it fetches it."""
+    size: int | None = None
+    """As it is told; by default as it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +45,9 @@ class Message:
     changed: datetime | None = None
     """When it was edited or deleted last."""
     deleted: bool = False
+    files: tuple[File, ...] = ()
+    album: str | None = None
+    """What several messages have in common that were sent as one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from palaver.domain.attachment import NewFile
 from palaver.domain.source import Source
 from palaver.ports.adapter import Adapter
 
-__all__ = ["CannotHappen", "RevisingRig", "Rig", "Shown"]
+__all__ = ["CannotHappen", "FilingRig", "RevisingRig", "Rig", "Shown"]
 
 
 class CannotHappen(Exception):
@@ -74,3 +75,16 @@ class RevisingRig(Protocol):
         ...
 
     async def delete(self, said: Source) -> None: ...
+
+
+@runtime_checkable
+class FilingRig(Protocol):
+    """A rig whose person can send files and sees ours. Only such a rig is asked to."""
+
+    async def say_with(self, text: str, files: Sequence[NewFile]) -> Source:
+        """The person sends one message with files."""
+        ...
+
+    async def shown_files(self) -> Sequence[NewFile]:
+        """The files that our account has sent so far, in order."""
+        ...

@@ -17,9 +17,11 @@ from palaver.platforms.kit.wire import (
     LONGEST_LINE,
     Answer,
     Edit,
+    Fetch,
     Open,
     OpenThread,
     Send,
+    SendFile,
     Typing,
     read,
     read_request,
@@ -67,7 +69,7 @@ async def _visit(world: World, reader: asyncio.StreamReader, writer: asyncio.Str
         writer.close()
 
 
-async def _answer(world: World, request: Send | OpenThread | Edit | Typing) -> Answer:
+async def _answer(world: World, request: Send | OpenThread | Edit | Typing | Fetch | SendFile) -> Answer:
     try:
         match request:
             case Send(account, outbound, key):
@@ -76,6 +78,10 @@ async def _answer(world: World, request: Send | OpenThread | Edit | Typing) -> A
                 return Answer(receipt=await world.open_thread(account, outbound, key))
             case Edit(account, outbound, receipt):
                 await world.edit(account, receipt, outbound)
+            case Fetch(account, handle):
+                return Answer(content=await world.fetch(account, handle))
+            case SendFile(account, outbound, content, key):
+                return Answer(receipt=await world.send_file(account, outbound, content, key))
             case Typing(account, outbound):
                 await world.typing(account, outbound)
     except SendUnclear:

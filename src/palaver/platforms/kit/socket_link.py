@@ -6,7 +6,20 @@ from pathlib import Path
 
 from palaver.domain.turn import Outbound
 from palaver.platforms.kit.messages import Update
-from palaver.platforms.kit.wire import LONGEST_LINE, Answer, Edit, Open, OpenThread, Request, Send, Typing, read, write
+from palaver.platforms.kit.wire import (
+    LONGEST_LINE,
+    Answer,
+    Edit,
+    Fetch,
+    Open,
+    OpenThread,
+    Request,
+    Send,
+    SendFile,
+    Typing,
+    read,
+    write,
+)
 from palaver.ports.adapter import PlatformDown, SendUnclear
 
 __all__ = ["SocketLine", "SocketLink"]
@@ -36,6 +49,15 @@ class SocketLink:
     async def typing(self, account: str, outbound: Outbound) -> None:
         await self._ask(Typing(account, outbound))
 
+    async def fetch(self, account: str, handle: str) -> bytes:
+        try:
+            return (await self._told(Fetch(account, handle))).content
+        except SendUnclear as error:
+            raise PlatformDown(str(error)) from None
+
+    async def send_file(self, account: str, outbound: Outbound, content: bytes, key: str) -> str:
+        return await self._ask(SendFile(account, outbound, content, key))
+
     async def _connect(self) -> _Streams:
         try:
             return await asyncio.open_unix_connection(self._path, limit=LONGEST_LINE)
@@ -43,6 +65,9 @@ class SocketLink:
             raise PlatformDown(f"the platform does not answer: {error}") from None
 
     async def _ask(self, request: Request) -> str:
+        return (await self._told(request)).receipt
+
+    async def _told(self, request: Request) -> Answer:
         reader, writer = await self._connect()
         try:
             await write(writer, request)

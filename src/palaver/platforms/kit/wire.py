@@ -5,6 +5,8 @@ platform ends the connection without an answer where the sender is not to know w
 
     → {"do": "send", "account": "bot", "key": "7.0", "outbound": {"platform": "fake", "chat_id": "c1", "text": "hi"}}
     ← {"receipt": "12"}
+    → {"do": "fetch", "account": "bot", "handle": "c1/3/0"}
+    ← {"content": "aGk="}
     → {"do": "edit", "account": "bot", "receipt": "12", "outbound": {…}}
     ← {"error": "busy", "words": "…", "after": 1.5}
 
@@ -22,6 +24,7 @@ from typing import TypeVar
 
 import msgspec
 
+from palaver.domain.label import Label
 from palaver.domain.turn import Outbound
 from palaver.ports.adapter import PlatformBusy, PlatformDown, PlatformError, SendRefused, TargetAway, TargetGone
 
@@ -29,10 +32,12 @@ __all__ = [
     "LONGEST_LINE",
     "Answer",
     "Edit",
+    "Fetch",
     "Open",
     "OpenThread",
     "Request",
     "Send",
+    "SendFile",
     "Typing",
     "read",
     "read_request",
@@ -65,12 +70,24 @@ class Edit(msgspec.Struct, frozen=True, tag_field="do", tag="edit"):
     receipt: str
 
 
+class Fetch(msgspec.Struct, frozen=True, tag_field="do", tag="fetch"):
+    account: str
+    handle: str
+
+
+class SendFile(msgspec.Struct, frozen=True, tag_field="do", tag="send-file"):
+    account: str
+    outbound: Outbound
+    content: bytes
+    key: str
+
+
 class Typing(msgspec.Struct, frozen=True, tag_field="do", tag="typing"):
     account: str
     outbound: Outbound
 
 
-Request = Open | Send | OpenThread | Edit | Typing
+Request = Open | Send | OpenThread | Edit | Typing | Fetch | SendFile
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,6 +95,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
     words: str = ""
     after: float = 0.0
+    content: bytes = b""
 
     @classmethod
     def of(cls, error: PlatformError) -> "Answer":
@@ -86,10 +104,10 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
         after = error.after if isinstance(error, PlatformBusy) else 0.0
         return cls(error=name, words=str(error), after=after)
 
-    def result(self) -> str:
-        """The receipt, or the error raised again."""
+    def result(self) -> "Answer":
+        """Itself, or the error raised again."""
         if not self.error:
-            return self.receipt
+            return self
         kind = _ERRORS[self.error]
         raise kind(self.after) if issubclass(kind, PlatformBusy) else kind(self.words)
 
@@ -104,21 +122,33 @@ _ERRORS: dict[str, type[PlatformDown | PlatformBusy | SendRefused]] = {
 }
 
 
+def _plain(value: object) -> object:
+    if isinstance(value, Label):
+        return value.stored()
+    raise NotImplementedError(type(value))
+
+
+def _typed(kind: type, value: object) -> object:
+    if kind is Label:
+        return Label(str(value))
+    raise NotImplementedError(kind)
+
+
 async def write(writer: asyncio.StreamWriter, value: object) -> None:
     # ASCII only: text that cannot be encoded gets across, too.
-    writer.write(json.dumps(msgspec.to_builtins(value)).encode() + b"\n")
+    writer.write(json.dumps(msgspec.to_builtins(value, enc_hook=_plain)).encode() + b"\n")
     await writer.drain()
 
 
 async def read(reader: asyncio.StreamReader, kind: type[_T]) -> _T | None:
     """The next value, or None where the other side has ended the connection, be it in the middle of a line."""
     value = await _value(reader)
-    return None if value is None else msgspec.convert(value, kind)
+    return None if value is None else msgspec.convert(value, kind, dec_hook=_typed)
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request | None:
     value = await _value(reader)
-    return None if value is None else msgspec.convert(value, Request)
+    return None if value is None else msgspec.convert(value, Request, dec_hook=_typed)
 
 
 async def _value(reader: asyncio.StreamReader) -> object:

@@ -14,7 +14,7 @@ from palaver.domain.turn import Outbound
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.faults import Faults, Luck, Mishap
 from palaver.platforms.kit.mailbox import Mailbox, MailboxLine
-from palaver.platforms.kit.messages import Message, Person, Update
+from palaver.platforms.kit.messages import File, Message, Person, Update
 from palaver.ports.adapter import PlatformBusy, PlatformDown, SendRefused, SendUnclear, TargetAway, TargetGone
 from palaver.ports.clock import Clock
 
@@ -23,6 +23,7 @@ __all__ = ["BOT", "LoopClock", "World"]
 BOT = "bot"
 """The account of ours that chats have unless told otherwise."""
 _START = datetime(2026, 1, 1, tzinfo=UTC)
+_CUTS = frozenset({Mishap.LOST_BEFORE, Mishap.LOST_AFTER})
 _A_MOMENT = 0.001  # A timer may ring that much early.
 
 
@@ -135,6 +136,38 @@ class World:
             raise PlatformDown("the platform does not answer")
         self._place(account, outbound).typing.append((account, outbound.thread_id))
 
+    async def fetch(self, account: str, handle: str) -> bytes:
+        """The content of a file that somebody sent; the handle says where it is."""
+        if self.down:
+            raise PlatformDown("the platform does not answer")
+        mishap = self.luck.mishap()
+        await asyncio.sleep(self.luck.delay())
+        if mishap is Mishap.BUSY:
+            raise PlatformBusy(self.luck.faults.busy_for)
+        if mishap:
+            raise PlatformDown("the connection was cut") if mishap in _CUTS else SendRefused("the file is gone")
+        number, message, position = handle.split("/")
+        chat = self.chats.get(number)
+        found = chat.find(message) if chat and account in chat.accounts else None
+        if found is None or found.deleted:
+            raise SendRefused("the file is gone")
+        return found.files[int(position)].content
+
+    async def send_file(self, account: str, outbound: Outbound, content: bytes, key: str) -> str:
+        mishap = await self._under_way()
+        chat = self._place(account, outbound)
+        if self._repeats_safely and (known := self._known(chat, key)):
+            return known.id
+        named = outbound.file
+        if named is None:
+            raise SendRefused("there is no file")
+        file = File(name=named.name.stored(), media_type=named.media_type, content=content, size=len(content))
+        place = {"thread": outbound.thread_id, "reply_to": outbound.reply_to}
+        message = chat.show(account, outbound.text, **place, key=key, file=file)
+        if mishap:
+            raise self.luck.error(mishap)
+        return message.id
+
     def _chat(self, kind: str, title: str, people: tuple[Person, ...], accounts: Iterable[str]) -> Chat:
         chat = Chat(
             id=f"c{next(self._chat_numbers)}",
@@ -159,7 +192,7 @@ class World:
             kind=chat.kind,
             title=chat.title,
             person=person,
-            message=message,
+            message=replace(message, files=tuple(_described(file) for file in message.files)),
         )
         for account in sorted(chat.accounts):
             self._deliver(self._mailbox(account), update)
@@ -204,3 +237,7 @@ class World:
         if chat.free_at - now > _A_MOMENT:
             raise PlatformBusy(chat.free_at - now)
         chat.free_at = now + chat.interval
+
+
+def _described(file: File) -> File:
+    return replace(file, content=b"", size=len(file.content) if file.size is None else file.size)

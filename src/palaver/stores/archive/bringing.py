@@ -15,7 +15,8 @@ from palaver.ports.work import Lock, Steps, Value, work
 from palaver.stores.archive.collecting import collect
 from palaver.stores.archive.form import ArchivedOperation, ArchivedSession, ArchivedTurn, Record, lines
 from palaver.stores.archive.reading import Problem, read_archive
-from palaver.stores.records import entries_of, json_text, micros, prepare
+from palaver.stores.filed import note_files
+from palaver.stores.records import entries_of, json_text, kept_of, micros, prepare
 from palaver.stores.sessions import rename
 from palaver.stores.transcript import SEQS, journal
 
@@ -267,6 +268,8 @@ def _insert_entries(number: int, arrival: _Arrival, turns: Sequence[int], operat
     if not rows:
         return
     yield "INSERT INTO entries (id, role, turn_no, hidden_by, observed, body) VALUES (?, ?, ?, ?, ?, ?)", rows
+    filed = (entry for entry in arrival.record.entries if entry.files)
+    yield from note_files("entry", {number * SEQS + entry.seq: kept_of(entry.files) for entry in filed})
     # What a branch copied from its parent is found there.
     first, last = (arrival.session.parent_seq or 0) + 1, arrival.session.next_seq - 1
     if first <= last:

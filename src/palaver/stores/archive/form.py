@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from palaver.domain.attachment import UNKNOWN_TYPE, Attachment
 from palaver.domain.label import Label
 from palaver.domain.transcript import Entry, Role, Sender, ToolCall
 from palaver.stores.records import json_text
@@ -115,6 +116,17 @@ class _ArchivedCall(_Line):
     arguments: str = "{}"
 
 
+class _ArchivedFile(_Line, kw_only=False):
+    """What is known of a file; its content is not in the archive."""
+
+    name: str
+    media_type: str = UNKNOWN_TYPE
+    size: _Count | None = None
+    sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")] | None = None
+    handle: str | None = None
+    problem: str = ""
+
+
 class _ArchivedEntry(_Line):
     """An entry with its turn and what hides it as numbers within the session; 0 hides it for a reason that is lost."""
 
@@ -132,6 +144,7 @@ class _ArchivedEntry(_Line):
     tokens: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)] = 0
     observed: bool = False
     covers: tuple[_Seq, _Seq] | None = None
+    files: tuple[_ArchivedFile, ...] = ()
     hidden_by: _Ordinal | None = None
 
 
@@ -181,6 +194,7 @@ def lines(record: Record) -> Iterator[bytes]:
 def _archived(entry: Entry) -> _ArchivedEntry:
     values: dict[str, Any] = entry._asdict()
     values["calls"] = tuple(_ArchivedCall(**call._asdict()) for call in entry.calls)
+    values["files"] = tuple(_ArchivedFile(file.name.stored(), *file[1:]) for file in entry.files)
     if entry.sender is not None:
         name = entry.sender.name
         values["sender"] = _ArchivedSender(id=entry.sender.id, name=name and name.stored())
@@ -203,6 +217,10 @@ def decode_line(line: bytes) -> ArchivedSession | Entry | End:
 def _entry(archived: _ArchivedEntry) -> Entry:
     values: dict[str, Any] = {name: getattr(archived, name) for name in Entry._fields}
     values["calls"] = tuple(ToolCall(call.id, call.name, call.arguments) for call in archived.calls)
+    values["files"] = tuple(
+        Attachment(Label(file.name), file.media_type, file.size, file.sha256, file.handle, file.problem)
+        for file in archived.files
+    )
     if archived.sender is not None:
         name = archived.sender.name
         values["sender"] = Sender(archived.sender.id, None if name is None else Label(name))

@@ -6,7 +6,16 @@ from html import escape
 from palaver.domain.text import one_line
 from palaver.domain.transcript import Entry
 from palaver.stores.archive.form import Record
-from palaver.stores.archive.legible import facts, heading, legible, marks, moment_text, shown_entries, speaker
+from palaver.stores.archive.legible import (
+    facts,
+    file_lines,
+    heading,
+    legible,
+    marks,
+    moment_text,
+    shown_entries,
+    speaker,
+)
 
 __all__ = ["FOOT", "HEAD", "html"]
 
@@ -67,6 +76,8 @@ def _entry(entry: Entry) -> Iterator[str]:
         yield _block(entry.text)
     if entry.reasoning:
         yield f"<details><summary>reasoning</summary>{_block(entry.reasoning)}</details>\n"
+    for line in file_lines(entry):
+        yield f"<p>with the file <bdi>{escape(line)}</bdi></p>\n"
     for call in entry.calls:
         name = escape(one_line(call.name, 100))
         yield f"<details><summary>calls {name}</summary>{_block(call.arguments, 'code')}</details>\n"

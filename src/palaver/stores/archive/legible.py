@@ -4,11 +4,13 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
+from palaver.domain.attachment import size_text
 from palaver.domain.label import Label
+from palaver.domain.text import one_line
 from palaver.domain.transcript import Entry, Role
 from palaver.stores.archive.form import ArchivedSession, Record
 
-__all__ = ["facts", "heading", "legible", "marks", "moment_text", "shown_entries", "speaker"]
+__all__ = ["facts", "file_lines", "heading", "legible", "marks", "moment_text", "shown_entries", "speaker"]
 
 _BREAKS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c]")
 # Control characters but tab and line feed, half surrogates, what turns the direction of writing, hidden tags.
@@ -55,6 +57,13 @@ def speaker(entry: Entry) -> str:
         name = entry.sender.name or (entry.sender.id and Label(entry.sender.id))
         return (name and name.plain()) or _ROLES[Role.USER]
     return _ROLES.get(entry.role, entry.role.value)
+
+
+def file_lines(entry: Entry) -> Iterator[str]:
+    """A line for each file that came with an entry."""
+    for file in entry.files:
+        here = f", {file.id}" if file.id else ", not kept"
+        yield f"{file.name.plain()} ({one_line(file.media_type, 100)}, {size_text(file.size)}{here})"
 
 
 def marks(entry: Entry) -> Iterable[str]:

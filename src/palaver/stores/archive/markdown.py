@@ -5,7 +5,16 @@ from collections.abc import Iterator
 
 from palaver.domain.transcript import Entry
 from palaver.stores.archive.form import Record
-from palaver.stores.archive.legible import facts, heading, legible, marks, moment_text, shown_entries, speaker
+from palaver.stores.archive.legible import (
+    facts,
+    file_lines,
+    heading,
+    legible,
+    marks,
+    moment_text,
+    shown_entries,
+    speaker,
+)
 
 __all__ = ["markdown"]
 
@@ -28,6 +37,8 @@ def _entry(entry: Entry) -> Iterator[str]:
     yield ""
     if entry.text:
         yield from (f"> {line}".rstrip() for line in legible(entry.text).split("\n"))
+    for line in file_lines(entry):
+        yield f"> with the file {_escaped(line)}"
     for call in entry.calls:
         yield f"> calls {_code(call.name)} with {_code(call.arguments)}"
 

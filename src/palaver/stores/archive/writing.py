@@ -1,20 +1,13 @@
 """Writing archives: one, many or all sessions in one of three forms, piece by piece."""
 
 from collections.abc import AsyncIterator, Iterable
-from enum import StrEnum
 
+from palaver.ports.archives import Form
 from palaver.stores.archive.form import HEADER, Record, lines
 from palaver.stores.archive.html import FOOT, HEAD, html
 from palaver.stores.archive.markdown import markdown
 
-__all__ = ["Form", "write_archive"]
-
-
-class Form(StrEnum):
-    JSONL = "jsonl"
-    """Everything, to be imported again."""
-    MARKDOWN = "markdown"
-    HTML = "html"
+__all__ = ["Form", "whole", "write_archive"]
 
 
 _HEADS = {Form.JSONL: HEADER, Form.MARKDOWN: b"", Form.HTML: HEAD.encode()}
@@ -28,6 +21,11 @@ async def write_archive(records: AsyncIterator[Record], form: Form, *, hidden: b
         for piece in _pieces(record, form, hidden=hidden):
             yield piece
     yield _FEET[form]
+
+
+def whole(record: Record, form: Form) -> bytes:
+    """One session in one piece."""
+    return b"".join((_HEADS[form], *_pieces(record, form, hidden=False), _FEET[form]))
 
 
 def _pieces(record: Record, form: Form, *, hidden: bool) -> Iterable[bytes]:

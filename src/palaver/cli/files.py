@@ -1,0 +1,67 @@
+"""`palaver file`: a file that came with a message, or went out with an answer."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palaver.cli.asking import OPERATOR, Json, ask
+from palaver.cli.output import print_json, print_line
+from palaver.cli.place import StoreOption
+from palaver.config.loading import load
+from palaver.domain.attachment import Attachment, size_text
+from palaver.domain.errors import BadArgument, NotFound
+from palaver.stores import files
+from palaver.stores.shelf import DiskShelf
+from palaver.stores.store import Store
+
+__all__ = ["EXAMPLES", "app", "file"]
+
+EXAMPLES = {"file": "palaver file 9f86d081884c7d65 -o report.md"}
+
+app = typer.Typer(rich_markup_mode=None)
+
+Id = Annotated[str, typer.Argument(metavar="FILE", help="Its id, as the agent or a chat names it.", show_default=False)]
+Output = Annotated[str, typer.Option("--output", "-o", help="Where to; else it is only described.")]
+Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
+
+
+@app.command(help=f"A file that came with a message or went out with an answer.\n\n{EXAMPLES['file']}")
+def file(name: Id, *, output: Output = "", force: Force = False, store: StoreOption = None, json: Json = False) -> None:
+    async def find(opened: Store) -> Attachment:
+        return await opened.read(files.find(name, OPERATOR))
+
+    found = ask(store, find)
+    place = DiskShelf(load(Path(), os.environ).data_dir / "files").place(found.sha256 or "")
+    if output:
+        _copy(name, place, output, force=force)
+    if json:
+        print_json(_fields(found) | {"path": place and str(place), "output": output or None})
+        return
+    where = f"in {output}" if output else f"at {place}" if place else "not on this machine"
+    print_line(f"{found.name.plain()}, {found.media_type}, {size_text(found.size)}: {where}")
+
+
+def _copy(name: str, place: Path | None, output: str, *, force: bool) -> None:
+    if place is None:
+        raise NotFound("file on this machine", name)
+    if output == "-":
+        with place.open("rb") as content:
+            shutil.copyfileobj(content, sys.stdout.buffer)
+        return
+    if Path(output).exists() and not force:
+        raise BadArgument("This file exists:", found=output, allowed="a new name, or --force", example=EXAMPLES["file"])
+    shutil.copyfile(place, output)
+
+
+def _fields(found: Attachment) -> dict[str, object]:
+    return {
+        "id": found.id,
+        "name": found.name.stored(),
+        "media_type": found.media_type,
+        "size": found.size,
+        "sha256": found.sha256,
+    }

@@ -1,0 +1,48 @@
+"""`palaver file`: the operator gets a file by its id."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from palaver.cli.main import main
+from palaver.domain.attachment import Attachment
+from palaver.domain.label import Label
+from palaver.domain.turn import Inbound
+from palaver.stores import inbox
+from palaver.stores.opening import open_store
+from palaver.stores.shelf import DiskShelf
+from tests.stores.world import World, dm, key_of
+
+
+async def _content() -> AsyncIterator[bytes]:
+    yield b"hello"
+
+
+async def _sent(home: Path) -> str:
+    kept = await DiskShelf(home / "files").keep(_content(), 9)
+    async with await open_store(f"sqlite:///{home}/palaver.db") as store:
+        world, source = World(store), dm(message_id="photo")
+        file = Attachment(Label("a\u202eb.txt"), "text/plain", kept.size, kept.sha256)
+        inbound = Inbound(source=source, text="", at=world.now, files=(file,))
+        await store.transact(inbox.accept(inbound, key_of(source), world.now))
+        await world.begin()
+    return kept.sha256[:16]
+
+
+def test_a_file_is_described_and_copied_but_over_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path))
+    monkeypatch.delenv("PALAVER_STORE", raising=False)
+    name, output = asyncio.run(_sent(tmp_path)), tmp_path / "out.txt"
+    assert main(["file", name]) == 0
+    assert "ab.txt, text/plain, 5 bytes: at " in capsys.readouterr().out
+    assert main(["file", name, "-o", str(output), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["id"] == name
+    assert output.read_bytes() == b"hello"
+    assert main(["file", name, "-o", str(output)]) == 2
+    assert main(["file", "0" * 16]) == 1
+    assert "there is no file" in capsys.readouterr().err
