@@ -128,8 +128,6 @@ class Obedience:
         except Exception as error:  # noqa: BLE001 - whatever a command raises, the conversation goes on after it
             log_broken(log, "a command broke", error, {"action": "command.broke", "inbox": received.number})
             await self._do(received, _say(words.SORRY), urgent=urgent)
-        self.on.meter.count("commands")
-        log.info("command", extra={"action": "command", "inbox": received.number, "key": received.key.text})
 
     async def _perform(self, received: Received, *, urgent: bool) -> None:
         while True:
@@ -151,12 +149,13 @@ class Obedience:
     async def _do(self, received: Received, does: Work[str], *, urgent: bool) -> None:
         source, now, move = received.inbound.source, self.on.clock.now(), _Move()
         watched = _watched(self.on.store, received.key, does, move)
-        await self.on.store.transact(
-            self.on.store.inbox.obey(
-                received, watched, lambda text: self.on.replies.to(source, text), now, urgent=urgent
-            )
+        obey = self.on.store.inbox.obey(
+            received, watched, lambda text: self.on.replies.to(source, text), now, urgent=urgent
         )
-        self._tell(move, now)
+        if await self.on.store.transact(obey):
+            self.on.meter.count("commands")
+            log.info("command", extra={"action": "command", "inbox": received.number, "key": received.key.text})
+            self._tell(move, now)
 
     def _tell(self, move: _Move, now: datetime) -> None:
         """Hooks hear of sessions that a command has ended or begun."""
