@@ -1,185 +1,161 @@
-"""Play a dialogue with a real engine: on the fake platform, or at a terminal."""
+"""Play a dialogue with a real engine: say each line, and listen until what stands there was heard."""
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.busy import BusyMode
-from palaver.domain.layers import Layers
-from palaver.domain.platform import Platform
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.messages import Person as Somebody
-from palaver.platforms.kit.world import World
-from palaver.platforms.terminal.adapter import TerminalAdapter
-from palaver.ports.adapter import Adapter
-from tests.dialogues.script import Dialogue, Happens, Says
-from tests.engine.gateway import Bench, MovableClock, running
-from tests.platforms.terminal.people import Paper, Person, PlainDesk
+from palaver.agents.echo import EchoAgent
+from palaver.domain.access import AccessRole
+from palaver.engine import words
+from palaver.engine.replies import Replies
+from palaver.ports.agent import Event, Request, ToolCalled
+from palaver.stores import pairing
+from tests.dialogues.rules import rules
+from tests.dialogues.script import Dialogue, Happens, Place, Says
+from tests.dialogues.stage import Platforms, Terminal
+from tests.engine.gateway import Bench, MovableClock, running, until
 
 __all__ = ["play"]
 
-_OTHER = Platform(name="other", title="Other platform")
-_SPAN = re.compile(r"(?P<count>\d+) (?P<unit>minutes?|hours?|days?) pass")
+_SPAN = re.compile(r"(?P<count>\d+) (?P<unit>minutes?|hours?|days?) pass(?:es)?")
+_APPROVE = re.compile(r"palaver pair approve (?P<code>\S+)")
+_PATIENCE = 5.0
 
 
-class Stage(Protocol):
-    """Where a dialogue is played: what is said reaches the engine, and what is heard can be asked for."""
+@dataclass(frozen=True, kw_only=True)
+class Unhurried(EchoAgent):
+    """The echo agent with a tool that takes as long as the dialogue says."""
 
-    async def say(self, step: Says, text: str) -> None: ...
-    def heard(self, step: Says) -> Sequence[str]:
-        """Everything heard so far where the step is said."""
-        ...
+    is_done: asyncio.Event = field(default_factory=asyncio.Event)
+    at_it: Counter[str] = field(default_factory=Counter[str])
 
-    def everywhere(self) -> int:
-        """How many messages were heard in all."""
-        ...
-
-    def adapters(self) -> Sequence[Adapter]: ...
-
-
-class Platforms:
-    """Two fake platforms: the usual one, and `elsewhere`."""
-
-    def __init__(self, clock: MovableClock) -> None:
-        self._worlds = {"fake": World(clock=clock), "other": World(clock=clock)}
-        self._chats: dict[tuple[str, str | None], Chat] = {}
-
-    def adapters(self) -> Sequence[Adapter]:
-        return [FakeAdapter(self._worlds["fake"]), FakeAdapter(self._worlds["other"], platform=_OTHER)]
-
-    async def say(self, step: Says, text: str) -> None:
-        await self._chat(step).say(_person(step.person), text)
-
-    def heard(self, step: Says) -> Sequence[str]:
-        return [message.text for message in self._chat(step).shown]
-
-    def everywhere(self) -> int:
-        return sum(len(chat.shown) for world in self._worlds.values() for chat in world.chats.values())
-
-    @property
-    def world(self) -> World:
-        return self._worlds["fake"]
-
-    def _world(self, step: Says) -> World:
-        return self._worlds["other" if step.place == "elsewhere" else "fake"]
-
-    def _chat(self, step: Says) -> Chat:
-        name = (step.person if step.place in {None, "elsewhere"} else "", step.place)
-        if name not in self._chats:
-            world = self._world(step)
-            group = step.place not in {None, "elsewhere"}
-            self._chats[name] = world.group(step.place or "") if group else world.dm(_person(step.person))
-        return self._chats[name]
+    async def answer(self, request: Request) -> AsyncGenerator[Event]:
+        async for event in super().answer(request):
+            yield event
+            if isinstance(event, ToolCalled):
+                self.at_it["tool"] += 1
+                try:
+                    await self.is_done.wait()
+                finally:
+                    self.at_it["tool"] -= 1
 
 
-def _person(name: str) -> Somebody:
-    return Somebody(id=name, name=name)
+class Play:
+    def __init__(self, dialogue: Dialogue, url: str, socket: Path | None) -> None:
+        self._dialogue = dialogue
+        self._url = url
+        self._clock = MovableClock()
+        self._stage = Terminal(socket, self._clock) if socket else Platforms(self._clock)
+        self._agent = Unhurried()
+        self._agent.is_done.set()
+        self._remembered: dict[str, str] = {}
+        self._listened = Counter[Place]()
+        """How much of what was heard in each place has stood there already."""
 
+    async def play(self) -> None:
+        async with AsyncExitStack() as stack:
+            here = await stack.enter_async_context(self._open())
+            for step in self._dialogue.steps:
+                if isinstance(step, Says):
+                    await self._stage.say(step, _filled(step.text, self._remembered))
+                elif step.what == "the gateway restarts":
+                    await stack.aclose()
+                    here = await stack.enter_async_context(self._open())
+                else:
+                    await self._let_happen(here, step)
+                await self._listen(step)
+                await until(lambda here=here: self._is_quiet(here))
+            more = [text for place in self._stage.places() for text in self._unheard(place)]
+            assert not more, f"{self._dialogue.title}: more was heard than stands there: {more}"
 
-class Terminal:
-    """One person at one terminal."""
+    @asynccontextmanager
+    async def _open(self) -> AsyncGenerator[Bench]:
+        stage = self._stage
+        world = stage.world if isinstance(stage, Platforms) else None
+        options: Any = rules(self._dialogue)
+        async with running(
+            self._url, world, adapters=stage.adapters(), agent=self._agent, clock=self._clock, **options
+        ) as here:
+            if isinstance(stage, Platforms):
+                yield here
+            else:
+                async with stage.person.present():
+                    yield here
 
-    def __init__(self, path: Path, clock: MovableClock) -> None:
-        self._path = path
-        self._clock = clock
-        self._paper = Paper()
-        self.person = Person(path, paper=self._paper)
+    async def _let_happen(self, here: Bench, step: Happens) -> None:
+        if span := _SPAN.fullmatch(step.what):
+            self._clock.later(**{f"{span['unit'].rstrip('s')}s": int(span["count"])})
+        elif step.what == "the tool takes long":
+            self._agent.is_done.clear()
+        elif step.what == "the tool is done":
+            self._agent.is_done.set()
+        elif step.what == "the agent has found a title":
+            await until(lambda: _all_titled(here))
+        elif approve := _APPROVE.fullmatch(_filled(step.what, self._remembered)):
+            await self._let_in(here, approve["code"])
+        else:
+            assert await self._stage.change(step), f"line {step.line}: what is {step.what!r}?"
 
-    def adapters(self) -> Sequence[Adapter]:
-        return [TerminalAdapter(self._path, PlainDesk(), self._clock)]
+    async def _let_in(self, here: Bench, code: str) -> None:
+        replies = Replies({})
+        answer = pairing.approve(
+            code,
+            AccessRole.MEMBER,
+            self._clock.now(),
+            by="operator",
+            answer=lambda source: replies.to(source, words.PAIRED),
+        )
+        assert await here.store.transact(answer)
 
-    async def say(self, step: Says, text: str) -> None:
-        assert step.place is None
-        self.person.say(text)
+    async def _listen(self, step: Says | Happens) -> None:
+        for wanted in step.heard:
+            place = wanted.place
+            with suppress(TimeoutError):
+                await until(lambda place=place: bool(self._unheard(place)), within=_PATIENCE)
+            heard = self._unheard(place)
+            assert heard, f"line {step.line}: wanted {wanted.text!r}, heard nothing"
+            found = re.fullmatch(_pattern(wanted.text, self._remembered), heard[0].strip())
+            assert found, f"line {step.line}: wanted {wanted.text!r}, heard {heard[0]!r}"
+            self._remembered.update(found.groupdict())
+            self._listened[place] += 1
 
-    def heard(self, step: Says) -> Sequence[str]:
-        assert step.person
-        return self._paper.texts
+    def _unheard(self, place: Place) -> list[str]:
+        return list(self._stage.heard(place)[self._listened[place] :])
 
-    def everywhere(self) -> int:
-        return len(self._paper.texts)
+    async def _is_quiet(self, here: Bench) -> bool:
+        """Everything that was said is taken, and nothing is done but what the dialogue holds up."""
+        if not self._stage.is_taken():
+            return False
+        ((waiting, parked, running, owed),) = await here.rows(
+            "SELECT (SELECT count(*) FROM inbox WHERE state = 'waiting'),"
+            " (SELECT count(*) FROM turns WHERE state = 'parked'),"
+            " (SELECT count(*) FROM turns WHERE state IN ('running', 'interrupted')),"
+            " (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed'))"
+        )
+        held = self._agent.at_it["tool"]
+        return owed == 0 and running == held and (waiting == 0 or bool(held or parked))
 
 
 async def play(dialogue: Dialogue, url: str, socket: Path | None = None) -> None:
-    clock = MovableClock()
-    stage = Terminal(socket, clock) if socket else Platforms(clock)
-    remembered: dict[str, str] = {}
-    expected = 0
-    async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(_open(dialogue, url, stage, clock))
-        for step in dialogue.steps:
-            if isinstance(step, Says):
-                expected += await _hear(stage, step, remembered)
-            elif step.what == "the gateway restarts":
-                await here.settled()
-                await stack.aclose()
-                here = await stack.enter_async_context(_open(dialogue, url, stage, clock))
-            else:
-                _pass(step, clock)
-        await here.settled()
-        assert stage.everywhere() == expected, f"{dialogue.title}: more was heard than stands there"
+    await Play(dialogue, url, socket).play()
 
 
-@asynccontextmanager
-async def _open(
-    dialogue: Dialogue, url: str, stage: Platforms | Terminal, clock: MovableClock
-) -> AsyncGenerator[Bench]:
-    world = stage.world if isinstance(stage, Platforms) else None
-    options: Any = _options(dialogue)
-    async with running(url, world, adapters=stage.adapters(), clock=clock, **options) as here:
-        if isinstance(stage, Platforms):
-            yield here
-        else:
-            async with stage.person.present():
-                yield here
+async def _all_titled(here: Bench) -> bool:
+    return await here.rows("SELECT count(*) FROM sessions WHERE title IS NULL") == [(0,)]
 
 
-def _options(dialogue: Dialogue) -> dict[str, object]:
-    given = {name: role for name, role in dialogue.people.items() if role != "stranger"}
-    grants = tuple(
-        Grant(platform=platform, user_id=name, role=AccessRole[role.upper()])
-        for name, role in given.items()
-        for platform in ("fake", "other")
-    )
-    chosen: dict[str, object] = {
-        "grants": (*grants, Grant(platform="terminal", role=AccessRole.OWNER)),
-        "burst_window": timedelta(0),
-    }
-    if "busy" in dialogue.options:
-        chosen["busy"] = Layers(default=BusyMode(dialogue.options["busy"]))
-    return chosen
+def _filled(text: str, remembered: Mapping[str, str]) -> str:
+    return re.sub(r"\{(\w+)\}", lambda name: remembered[name[1]], text)
 
 
-async def _hear(stage: Stage, step: Says, remembered: dict[str, str]) -> int:
-    before = len(stage.heard(step))
-    await stage.say(step, re.sub(r"\{(\w+)\}", lambda name: remembered[name[1]], step.text))
-    try:
-        async with asyncio.timeout(5):
-            while len(stage.heard(step)) < before + len(step.heard):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        pass
-    heard = stage.heard(step)[before:]
-    for wanted, text in zip(step.heard, heard, strict=False):
-        found = re.fullmatch(_pattern(wanted), text.strip())
-        assert found, f"line {step.line}: wanted {wanted!r}, heard {text!r}"
-        remembered.update(found.groupdict())
-    assert len(heard) >= len(step.heard), f"line {step.line}: wanted {step.heard}, heard {heard}"
-    return len(step.heard)
+def _pattern(wanted: str, remembered: Mapping[str, str]) -> str:
+    def word(name: re.Match[str]) -> str:
+        return re.escape(remembered[name[1]]) if name[1] in remembered else rf"(?P<{name[1]}>\S+?)"
 
-
-def _pattern(wanted: str) -> str:
     pattern = re.escape(wanted.strip()).replace("…", r"[\s\S]*")
-    return re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\S+?)", pattern)
-
-
-def _pass(step: Happens, clock: MovableClock) -> None:
-    span = _SPAN.fullmatch(step.what)
-    assert span, f"line {step.line}: what is {step.what!r}?"
-    clock.later(**{f"{span['unit'].rstrip('s')}s": int(span["count"])})
+    return re.sub(r"\\\{(\w+)\\\}", word, pattern)

@@ -2,43 +2,79 @@
 
     # What it shows
     people: alice (owner), bob (member), carol (stranger)
-    options: busy=collect
+    options: busy=collect groups=shared
 
     alice: how are you?
       Palaver: You said: how are you?
-    bob in Kitchen: hello
+    bob in Kitchen: @bot hello
       Palaver: You said: hello
+      Palaver to alice: …
+    bob replies in Kitchen: and you?
+      Palaver: You said: and you?
     alice elsewhere: /link {code}
       Palaver: …
+      Palaver to alice: …
+    (alice edits "hello" to "good morning")
+    (alice deletes "hello")
     (2 hours pass)
     (the gateway restarts)
 
-Each line of Palaver is one message in the chat of the line above it; more indented lines go on with it. `…` stands for
-anything, `{code}` for a word that is remembered when it is heard, and said again when it is said. Whatever is heard
-beyond what stands there is a failure.
+Without `people` it is alice alone, a member. `in Kitchen` is a group, `elsewhere` a direct chat on another platform, and
+everything else a direct chat. Each line of Palaver is one message, in the chat of the line above it or in the one that
+it names; more indented lines go on with it. `…` stands for anything, `{code}` for a word that is remembered when it is
+heard, and is the same from then on. What else can happen, and which options there are, stands in play.py. Whatever is
+heard beyond what stands there is a failure.
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-__all__ = ["Dialogue", "Happens", "Says", "read_dialogues"]
+__all__ = ["Dialogue", "Happens", "Heard", "Place", "Says", "read_dialogues"]
+
+ELSEWHERE = "elsewhere"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The direct chat of a person, here or elsewhere, or a group."""
+
+    person: str = ""
+    name: str | None = None
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return self.name == ELSEWHERE
+
+    @property
+    def is_group(self) -> bool:
+        return not self.person
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heard:
+    place: Place
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Says:
     person: str
-    place: str | None
+    place: Place
     text: str
     line: int
-    heard: tuple[str, ...] = ()
+    replies: bool = False
+    heard: tuple[Heard, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Happens:
     what: str
+    place: Place
+    """Where somebody spoke last."""
     line: int
+    heard: tuple[Heard, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,16 +86,23 @@ class Dialogue:
 
     @property
     def fits_a_terminal(self) -> bool:
-        """One person, in one chat."""
-        return len(self.people) == 1 and all(
-            step.place is None if isinstance(step, Says) else step.what.endswith("pass") for step in self.steps
+        """One person in one chat, who changes nothing afterwards and knows nothing of restarts."""
+        happened = [step.what for step in self.steps if isinstance(step, Happens)]
+        return (
+            len(self.people) == 1
+            and all(step.place.name is None for step in self.steps)
+            and not any(re.search("edits|deletes|restarts", what) for what in happened)
         )
 
 
 _TITLE = re.compile(r"# (?P<title>.+)")
 _PEOPLE = re.compile(r"(?P<name>\w+) \((?P<role>owner|admin|member|guest|stranger)\)")
-_SAYS = re.compile(r"(?P<person>[a-z]+)(?: (?:in (?P<place>\w+)|(?P<else>elsewhere)))?: (?P<text>.*)")
-_HEARD = re.compile(r" +Palaver: (?P<text>.*)")
+_SAYS = re.compile(
+    r"(?P<person>[a-z]+)(?P<replies> replies)?(?: (?:in (?P<group>\w+)|(?P<else>elsewhere)))?: (?P<text>.*)"
+)
+_HEARD = re.compile(
+    r" +Palaver(?: to (?P<person>[a-z]+)(?: (?P<else>elsewhere))?| in (?P<group>\w+))?: (?P<text>.*)"
+)
 _MORE = re.compile(r" {4,}(?P<text>.*)")
 
 
@@ -88,17 +131,21 @@ def _dialogue(lines: list[str], first: int) -> Dialogue:
 def _add(steps: list[Says | Happens], line: str, number: int) -> None:
     last = steps[-1] if steps else None
     if line.startswith("("):
-        steps.append(Happens(what=line.strip("()"), line=number))
+        steps.append(Happens(what=line.strip("()"), place=last.place if last else Place(), line=number))
     elif said := _SAYS.fullmatch(line):
-        place = "elsewhere" if said["else"] else said["place"]
-        steps.append(Says(person=said["person"], place=place, text=said["text"], line=number))
-    elif isinstance(last, Says) and (heard := _HEARD.fullmatch(line)):
-        steps[-1] = _hearing(last, (*last.heard, heard["text"]))
-    elif isinstance(last, Says) and last.heard and (more := _MORE.fullmatch(line)):
-        steps[-1] = _hearing(last, (*last.heard[:-1], f"{last.heard[-1]}\n{more['text']}"))
+        text, replies = said["text"], bool(said["replies"])
+        steps.append(Says(person=said["person"], place=_place(said), text=text, line=number, replies=replies))
+    elif last and (heard := _HEARD.fullmatch(line)):
+        place = _place(heard) if heard["person"] or heard["group"] else last.place
+        steps[-1] = replace(last, heard=(*last.heard, Heard(place=place, text=heard["text"])))
+    elif last and last.heard and (more := _MORE.fullmatch(line)):
+        longer = replace(last.heard[-1], text=f"{last.heard[-1].text}\n{more['text']}")
+        steps[-1] = replace(last, heard=(*last.heard[:-1], longer))
     else:
         raise ValueError(f"line {number} is no line of a dialogue: {line}")
 
 
-def _hearing(said: Says, heard: tuple[str, ...]) -> Says:
-    return Says(person=said.person, place=said.place, text=said.text, line=said.line, heard=heard)
+def _place(found: re.Match[str]) -> Place:
+    if found["group"]:
+        return Place(name=found["group"])
+    return Place(person=found["person"], name=found["else"])

@@ -1,0 +1,64 @@
+"""The options a dialogue can name, and what the gateway is set to for them."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.attention import Answers, Attention
+from palaver.domain.busy import BusyMode
+from palaver.domain.caps import Cap, CapRules, Measure
+from palaver.domain.layers import Layers
+from palaver.domain.reset import ResetMode, ResetPolicy
+from palaver.domain.revision import RevisionPolicy
+from palaver.domain.scope import DmScope, GroupScope, Scope
+from tests.dialogues.script import Dialogue
+
+__all__ = ["rules"]
+
+
+def rules(dialogue: Dialogue) -> dict[str, object]:
+    chosen = dialogue.options
+    assert chosen.keys() <= {*_RULES, *_TOGETHER}, f"{dialogue.title}: there are {sorted({*_RULES, *_TOGETHER})}"
+    return {
+        "grants": _grants(dialogue.people),
+        "burst_window": timedelta(0),
+        "titles": False,
+        "scopes": Layers(
+            default=Scope(
+                dm=DmScope(chosen.get("dms", DmScope.PER_CHAT)),
+                group=GroupScope(chosen.get("groups", GroupScope.PER_USER)),
+            )
+        ),
+        "attention": Layers(
+            default=Attention(
+                answers=Answers(chosen.get("answers", Answers.AUTO)),
+                wake_words=frozenset({chosen["wake"]} if "wake" in chosen else ()),
+            )
+        ),
+        **{_RULES[name][0]: _RULES[name][1](value) for name, value in chosen.items() if name in _RULES},
+    }
+
+
+_TOGETHER = {"dms", "groups", "answers", "wake"}
+_RULES: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "busy": ("busy", lambda value: Layers(default=BusyMode(value))),
+    "resets": ("resets", lambda value: Layers(default=ResetPolicy(mode=ResetMode(value)))),
+    "notices": ("reset_notices", lambda value: Layers(default=value == "yes")),
+    "revisions": ("revisions", lambda value: Layers(default=RevisionPolicy(value))),
+    "pairing": ("pairing", lambda value: Layers(default=value == "yes")),
+    "titles": ("titles", lambda value: value == "yes"),
+    "daily": ("caps", lambda value: CapRules(caps={Measure.PERSON_DAY: Cap(tokens=int(value))})),
+    "each": ("caps", lambda value: CapRules(caps={Measure.SESSION: Cap(tokens=int(value))})),
+}
+
+
+def _grants(people: Mapping[str, str]) -> tuple[Grant, ...]:
+    """Everybody has their role on both platforms; whoever is alone has it at the terminal, too."""
+    roles = {name: AccessRole.named(role) for name, role in people.items() if role != "stranger"}
+    grants = [
+        Grant(platform=platform, user_id=name, role=role)
+        for name, role in roles.items()
+        for platform in ("fake", "other")
+    ]
+    alone = [Grant(platform="terminal", role=role) for role in roles.values() if len(people) == 1]
+    return (*grants, *alone)
