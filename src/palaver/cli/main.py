@@ -60,6 +60,7 @@ def take_tour() -> None:
 
 def run() -> None:
     """The process around a command: whatever becomes of its output, there is no traceback."""
+    _fill_gaps()
     sys.stdout, sys.stderr = _patient(sys.stdout), _patient(sys.stderr)
     try:
         code = main(sys.argv[1:])
@@ -72,6 +73,16 @@ def run() -> None:
         # What could not be written is tried once more at the end: into nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     _leave(code)
+
+
+def _fill_gaps() -> None:
+    """Where we were started without a standard stream, nothing else that we open may get its number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        pass
+    os.close(number)
+
+
+_STANDARD_ERROR = 2
 
 
 def _leave(code: int) -> NoReturn:
