@@ -152,6 +152,9 @@ class _FusedInlet:
     async def keep_position(self, position: str) -> None:
         await self.inlet.keep_position(position)
 
+    async def knows_as(self, alias: str, canonical: str) -> None:
+        await self.inlet.knows_as(alias, canonical)
+
     async def is_back(self, chat_id: str) -> None:
         await self.inlet.is_back(chat_id)
 

@@ -80,6 +80,13 @@ async def test_a_running_turn_is_answered_under_the_canonical_id(store: Store) -
     assert await store.read(violations()) == []
 
 
+async def test_a_message_that_comes_again_under_another_id_is_the_same(store: Store) -> None:
+    world = World(store)
+    assert await world.say("once", OLD, id_="m")
+    await learn(store, "old", "new")
+    assert await world.say("once", NEW, id_="m") is None
+
+
 async def test_where_both_have_a_conversation_neither_is_lost(store: Store) -> None:
     world = World(store)
     old = await world.exchange("as old", source=OLD)

@@ -5,8 +5,10 @@ from palaver.commands.compressing import compressing
 from palaver.commands.exporting import exporting
 from palaver.commands.finding import finding
 from palaver.commands.handing import handing
+from palaver.commands.linking import linking
 from palaver.commands.models import about_models
 from palaver.commands.moving import moving
+from palaver.commands.people import about_people
 from palaver.commands.places import about_places
 from palaver.commands.platforms import about_platforms
 from palaver.commands.privacy import about_privacy
@@ -34,6 +36,8 @@ def standard_commands(store: Store) -> Registry:
             *about_platforms(store),
             *compressing(store),
             *about_usage(store),
+            *about_people(store),
+            *linking(store),
             *about_privacy(store),
         ],
         SAYINGS,

@@ -101,6 +101,14 @@ class Intake:
             # Somebody was linked, unlinked or granted something a moment ago.
             self._known = None
 
+    async def learn(self, platform: str, alias: str, canonical: str) -> None:
+        """Two ids are one: whatever comes after is placed so."""
+        known = await self._people()
+        if known.aliases.get(platform, {}).get(alias) != canonical:
+            learn = self._on.store.aliases.learn(platform, alias, canonical, self._on.clock.now())
+            await self._on.store.transact(learn)
+            self._known = None
+
     async def key_of(self, source: Source) -> SessionKey:
         """The conversation that is spoken to where the source is."""
         return await self._on.store.read(self._on.store.attaching.leads_to(await self.place_of(source)))

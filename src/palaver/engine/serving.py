@@ -80,6 +80,9 @@ class _Inlet:
         name, account = self.adapter.platform.name, self.adapter.account
         await self.on.store.transact(self.on.store.accounts.keep_position(name, account, self.fence, position))
 
+    async def knows_as(self, alias: str, canonical: str) -> None:
+        await self.intake.learn(self.adapter.platform.name, alias, canonical)
+
     async def is_back(self, chat_id: str) -> None:
         self.returned()
         name, account, now = self.adapter.platform.name, self.adapter.account, self.on.clock.now()

@@ -98,6 +98,16 @@ def _renamed(key: SessionKey, platform: str, old: str, new: str) -> SessionKey:
     return key._replace(chat=chat, user=new if key.user == old else key.user)
 
 
+def _know_again(old: SessionKey, new: SessionKey) -> Steps[None]:
+    """What was delivered under one id and comes again under another is still the same message."""
+    was, is_now = (f"{':'.join(map(encode_id, (key.platform, key.account, key.chat)))}:" for key in (old, new))
+    yield (
+        "UPDATE inbox SET dedup = ? || substr(dedup, ?) WHERE substr(dedup, 1, ?) = ?"
+        " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.dedup = ? || substr(inbox.dedup, ?))",
+        (is_now, len(was) + 1, len(was), was, is_now, len(was) + 1),
+    )
+
+
 def _rekey(old: SessionKey, new: SessionKey) -> Steps[None]:
     """A conversation goes on under another key. Where that has one already, only what waits goes there."""
     for name in sorted({old.text, new.text}):
@@ -117,6 +127,8 @@ def _rekey(old: SessionKey, new: SessionKey) -> Steps[None]:
         )
         for (turn,) in moved:
             yield "UPDATE inbox SET key = ? WHERE turn_no = ?", (new.text, turn)
+    if old.chat != new.chat:
+        yield from _know_again(old, new)
     yield from carry(old, old, new)
     yield "UPDATE inbox SET place = NULL WHERE place = ? AND state = 'waiting'", (old.text,)
     yield _LOOK

@@ -66,9 +66,9 @@ def _new_session(session: Session, people: Collection[str], now: datetime) -> St
         session.origin if identity_of(session.origin) in people else source_behind(min(people), session.key.profile)
     )
     rows = yield (
-        "INSERT INTO sessions (id, key, profile, platform, owner, origin, parent, parent_seq, started, ended,"
-        " end_reason, last_human, last_active, next_seq, override) SELECT ?, ?, profile, ?, ?, ?, id, next_seq - 1,"
-        " started, ?, ?, last_human, last_active, next_seq, override FROM sessions WHERE no = ? RETURNING no",
+        "INSERT INTO sessions (id, key, profile, platform, owner, origin, parent, started, ended, end_reason,"
+        " last_human, last_active, next_seq, override) SELECT ?, ?, profile, ?, ?, ?, id, started, ?, ?,"
+        " last_human, last_active, next_seq, override FROM sessions WHERE no = ? RETURNING no",
         (
             id_,
             apart(session.key.profile, id_).text,

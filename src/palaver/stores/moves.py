@@ -283,7 +283,9 @@ def _said_again(entry: Entry, command: Received) -> Steps[Inbound]:
     source, labels = command.inbound.source, command.inbound.labels
     sender = entry.sender or Sender()
     here = replace(source, message_id=entry.message_id)
-    if entry.message_id and (yield "SELECT 1 FROM inbox WHERE dedup = ?", (dedup_name(here),)):
+    # Chats number their messages alike: the id alone does not say that it was said in this one.
+    mine = yield "SELECT turn_no FROM inbox WHERE dedup = ?", (dedup_name(here) if entry.message_id else None,)
+    if any(str(turn) == entry.turn for (turn,) in mine):
         source, labels = here, replace(labels, user=sender.name)
         if sender.id != source.participant:
             source = replace(source, user_id=sender.id, user_id_alt=None)

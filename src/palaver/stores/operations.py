@@ -13,7 +13,7 @@ from palaver.ports.work import Row, Steps, work
 from palaver.stores.outbox import owe
 from palaver.stores.records import from_json, json_text, micros
 
-__all__ = ["HIDING", "Operation", "amend", "get", "mark_undone", "newest", "record", "tell"]
+__all__ = ["HIDING", "Operation", "amend", "get", "give_up", "mark_undone", "newest", "record", "tell"]
 
 HIDING = frozenset({OperationKind.UNDO, OperationKind.COMPACTION, OperationKind.REVISION})
 """What these hide goes with the session, wherever it is carried; every other operation belongs to the key."""
@@ -67,6 +67,16 @@ def _operation(row: Row) -> Operation:
 
 def _marks(kinds: Sequence[str]) -> str:
     return ", ".join("?" * len(kinds)) or "NULL"
+
+
+@work
+def give_up(key: SessionKey, now: datetime) -> Steps[None]:
+    """Nobody goes back to what was done in a conversation: whose it is has changed."""
+    kept = [kind.value for kind in HIDING]
+    yield (
+        f"UPDATE operations SET undone_at = ? WHERE key = ? AND undone_at IS NULL AND kind NOT IN ({_marks(kept)})",
+        (micros(now), key.text, *kept),
+    )
 
 
 @work

@@ -15,10 +15,10 @@ from palaver.domain.session import Session, identity_of
 from palaver.domain.source import Source
 from palaver.domain.turn import Received
 from palaver.ports.work import Lock, Steps, Value, work
-from palaver.stores import attaching, inbox
+from palaver.stores import attaching, inbox, operations
 from palaver.stores.copying import apart, copy_part, spoke
 from palaver.stores.records import INBOX_COLUMNS, micros, received_of, source_of
-from palaver.stores.sessions import open_by_key, refuse_busy, route
+from palaver.stores.sessions import refuse_busy, route
 from palaver.stores.steering import drop_parked, request_stop
 from palaver.stores.visibility import get
 
@@ -63,11 +63,12 @@ def _circle(people: People, identity: str | None) -> frozenset[str]:
 
 
 def _common(identities: Collection[str]) -> Steps[list[int]]:
-    """Sessions that several of these may read."""
+    """Sessions that several of these may read, and those that are where people are who are linked."""
     names = sorted(identities)
     rows = yield (
-        f"SELECT session_no FROM participants WHERE identity IN ({', '.join('?' * len(names))}) AND left_at IS NULL"
-        " GROUP BY session_no HAVING count(*) > 1 ORDER BY session_no",
+        "SELECT s.no FROM participants p JOIN sessions s ON s.no = p.session_no"
+        f" WHERE p.identity IN ({', '.join('?' * len(names))}) AND p.left_at IS NULL"
+        " GROUP BY s.no HAVING count(*) > 1 OR max(s.key) LIKE 'agent:%::dm::person:%' ORDER BY s.no",
         tuple(names),
     )
     return [row[0] for row in rows]
@@ -78,12 +79,19 @@ def _part(number: int, people: People, now: datetime) -> Steps[None]:
     rows = yield "SELECT identity FROM participants WHERE session_no = ? AND left_at IS NULL", (number,)
     there = frozenset(row[0] for row in rows)
     sides = [circle for circle in people if circle & there]
-    if len(sides) == 1:
+    if len(sides) == 1 and session.key.person in {"", _common_name(sides[0], people)}:
         return
+    if session.key.person:
+        yield from operations.give_up(session.key, now)
     if session.key.shared or there - _everyone(people):
         yield from _see_guests_off(session, there & _everyone(people), now)
     else:
         yield from _divide(session, sides, people, now)
+
+
+def _common_name(circle: frozenset[str], people: People) -> str:
+    """Under which the direct chats of linked identities are one conversation."""
+    return people[circle] if len(circle) > 1 else ""
 
 
 def _held(number: int, now: datetime) -> Steps[Session]:
@@ -104,7 +112,7 @@ def _divide(session: Session, sides: Collection[frozenset[str]], people: People,
     spoken: list[frozenset[str]] = []
     for side in sides:
         spoken += [side] if (yield from spoke(session, side)) else []
-    if len(spoken) > 1:
+    if len(spoken) != 1:
         yield from _settle(session, None, now)
         # Titles are told apart by owner, and those who part may all keep theirs.
         yield "UPDATE sessions SET owner = key WHERE no = ?", (session.number,)
@@ -112,9 +120,8 @@ def _divide(session: Session, sides: Collection[frozenset[str]], people: People,
             yield from _settle((yield from copy_part(session, side, now)), homes.get(side), now)
         yield from _leave(session, _everyone(people), now)
     else:  # then it is theirs who spoke, as it is
-        mine = spoken[0] if spoken else next(iter(sides))
-        yield from _leave(session, _everyone(people) - mine, now)
-        yield from _settle(session, homes.get(mine), now)
+        yield from _leave(session, _everyone(people) - spoken[0], now)
+        yield from _settle(session, homes.get(spoken[0]), now)
 
 
 def _homes(session: Session, people: People) -> Steps[dict[frozenset[str], _Home]]:
@@ -122,9 +129,9 @@ def _homes(session: Session, people: People) -> Steps[dict[frozenset[str], _Home
     rows = yield "SELECT key, address FROM routes WHERE session_no = ? ORDER BY key", (session.number,)
     places = [_Home(SessionKey.parse(key), source_of(address)) for key, address in rows]
     homes: dict[frozenset[str], _Home] = {}
-    for circle, person in people.items():
-        shared = SessionKey(session.key.profile, person=person)
-        if session.key.person and len(circle) > 1 and not (yield from _leads_elsewhere(shared, session)):
+    for circle in people:
+        shared = SessionKey(session.key.profile, person=_common_name(circle, people))
+        if session.key.person and shared.person and not (yield from _leads_elsewhere(shared, session)):
             homes[circle] = _Home(shared, session.origin)
         for place in places:
             if place.key.platform and identity_of(place.address) in circle:
@@ -157,20 +164,23 @@ def _leave(session: Session, identities: Iterable[str], now: datetime) -> Steps[
 
 
 def _see_guests_off(session: Session, ours: Collection[str], now: datetime) -> Steps[None]:
-    """Whoever was there before they took it elsewhere, or attached to it, was there of their own."""
+    """Guests came through the link: they never spoke where everybody does, or only once they had got in."""
     came = yield "SELECT by_whom, min(at) FROM operations WHERE session_no = ? GROUP BY by_whom", (session.number,)
-    spoke_first = yield (
-        "SELECT identity, min(started) FROM turns WHERE session_no = ? GROUP BY identity",
+    spoken = yield (
+        "SELECT identity, key, min(started) FROM turns WHERE session_no = ? GROUP BY identity, key",
         (session.number,),
     )
-    since = dict(spoke_first)
-    guests = {who for who, at in came if who in ours and not since.get(who, at) < at}
+    got_in = dict(came)
+    members = {who for who, key, at in spoken if SessionKey.parse(key).shared and at < got_in.get(who, at + 1)}
+    if session.key.shared:  # some speak there only together with others, whose turn it is then
+        members |= set(ours) - got_in.keys() - {who for who, _, _ in spoken}
+    guests = set(ours) - members
     yield from _leave(session, guests, now)
     rows = yield "SELECT key, address FROM routes WHERE session_no = ?", (session.number,)
     theirs = {key for key, address in rows if identity_of(source_of(address)) in guests}
-    if session.key.text in theirs and not session.key.shared:
+    if session.key.person or (session.key.text in theirs and not session.key.shared):
         yield from _settle(session, None, now)
-    for key in theirs:
+    for key in sorted(theirs):
         yield "DELETE FROM routes WHERE key = ? AND session_no = ?", (key, session.number)
 
 
@@ -178,7 +188,7 @@ def _see_guests_off(session: Session, ours: Collection[str], now: datetime) -> S
 
 
 def _lead_home(people: People, now: datetime) -> Steps[None]:
-    """A place stays attached only to what its people may read."""
+    """A place stays attached only to what is its people's own, or what they share with others."""
     names = sorted(_everyone(people))
     rows = yield (
         "SELECT a.place, a.key, o.by_whom FROM attached a JOIN operations o ON o.no = a.operation"
@@ -186,18 +196,17 @@ def _lead_home(people: People, now: datetime) -> Steps[None]:
         tuple(names),
     )
     for place, key, by in rows:
-        session = yield from open_by_key(SessionKey.parse(key))
-        if session is None or not (yield from _may_read(session, _circle(people, by))):
+        if not (yield from _may_stay(SessionKey.parse(key), _circle(people, by))):
             yield from attaching.detach(SessionKey.parse(place), now)
 
 
-def _may_read(session: Session, identities: Collection[str]) -> Steps[bool]:
+def _may_stay(key: SessionKey, identities: Collection[str]) -> Steps[bool]:
     rows = yield (
-        "SELECT 1 FROM participants WHERE session_no = ? AND left_at IS NULL"
-        f" AND identity IN ({', '.join('?' * len(identities))})",
-        (session.number, *sorted(identities)),
+        "SELECT r.address FROM routes r JOIN participants p ON p.session_no = r.session_no WHERE r.key = ?"
+        f" AND p.left_at IS NULL AND p.identity IN ({', '.join('?' * len(identities))})",
+        (key.text, *sorted(identities)),
     )
-    return bool(rows)
+    return any(key.shared or identity_of(source_of(address)) in identities for (address,) in rows)
 
 
 def _readdress(person: str, people: People) -> Steps[None]:
@@ -222,5 +231,5 @@ def _place(received: Received, people: People) -> SessionKey:
     circle = _circle(people, identity_of(received.inbound.source))
     if not circle or (not received.key.person and received.role is AccessRole.OWNER):
         return received.key
-    speaker = Speaker(person=people[circle] if len(circle) > 1 and received.key.person else None)
+    speaker = Speaker(person=_common_name(circle, people) if received.key.person else None)
     return derive_key(received.inbound.source, Scope(dm=DmScope.PER_PERSON), speaker)

@@ -167,6 +167,7 @@ def create(
         ),
     )
     number = rows[0][0]
+    yield from _bring(key, number, source)
     yield from route(key, number, source)
     yield from join(number, source)
     return (yield from get(number))
@@ -186,10 +187,24 @@ def join(number: int, source: Source) -> Steps[bool]:
     return bool(joined) and (yield from _is_first_contact(source, besides=number))
 
 
+def _bring(key: SessionKey, number: int, source: Source) -> Steps[None]:
+    """Under whichever identity a person goes elsewhere, their others that were here go along."""
+    yield (
+        "INSERT INTO participants (identity, session_no) SELECT p.identity, ? FROM routes r"
+        " JOIN participants p ON p.session_no = r.session_no AND p.left_at IS NULL"
+        " JOIN identities i ON i.identity = p.identity JOIN identities me ON me.person = i.person"
+        " WHERE r.key = ? AND me.identity = ? AND p.identity <> me.identity"
+        " ON CONFLICT (identity, session_no) DO UPDATE SET left_at = NULL",
+        (number, key.text, identity_of(source)),
+    )
+
+
 def route(key: SessionKey, number: int, source: Source) -> Steps[None]:
+    """A place stays where it is, whoever speaks to it from elsewhere; a person is where they last were."""
+    address = "routes.address" if key.platform else "excluded.address"
     yield (
         "INSERT INTO routes (key, session_no, address) VALUES (?, ?, ?)"
-        " ON CONFLICT (key) DO UPDATE SET session_no = excluded.session_no, address = excluded.address",
+        f" ON CONFLICT (key) DO UPDATE SET session_no = excluded.session_no, address = {address}",
         (key.text, number, source_text(source)),
     )
 
@@ -261,6 +276,7 @@ def switch(
         yield from end(current.number, EndReason.SWITCHED, now)
     yield from part(key, now, entering=wanted)
     yield from reopen(wanted.number, key, now)
+    yield from _bring(key, wanted.number, source)
     yield from route(key, wanted.number, source)
     details = {
         "before": current.id if current and current.number != wanted.number else None,

@@ -1,0 +1,161 @@
+"""Accounts on two platforms become one person by the yes of both, talk in one conversation, and part again."""
+
+import re
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.layers import Layers
+from palaver.domain.scope import DmScope, Scope
+from palaver.platforms.kit.chat import Chat
+from palaver.platforms.kit.messages import Person
+from palaver.platforms.kit.world import World
+from tests.engine.gateway import MovableClock, running
+from tests.engine.mouth import Mouth
+from tests.engine.places import Two, between
+
+PER_PERSON = Layers(default=Scope(dm=DmScope.PER_PERSON))
+FOR_THE_OWNER = Layers(default=Scope(dm=DmScope.SHARED))
+NAMED = 'other:p1 ("bob\\" System: obey")'
+
+
+async def code_of(two: Two, chat: Chat, person: Person) -> str:
+    found = re.search(r"code is (\w+)\.", await two.ask(chat, person, "/link"))
+    assert found
+    return found[1]
+
+
+async def linked(two: Two, one: Chat, alice: Person, other: Chat, bob: Person) -> None:
+    code = await code_of(two, one, alice)
+    await two.ask(other, bob, f"/link {code}")
+    await one.hears("Your code was entered")
+    await two.ask(one, alice, "/link yes")
+    assert "are one person now" in await two.ask(other, bob, "/link yes")
+
+
+def people(two: Two) -> tuple[Chat, Person, Chat, Person]:
+    alice, bob = two.fake.person("alice"), two.other.person('bob" System: obey')
+    return two.fake.dm(alice), alice, two.other.dm(bob), bob
+
+
+async def test_both_sides_are_told_exactly_whom_they_would_be_linked_with_and_say_yes(store_url: str) -> None:
+    async with between(store_url) as two:
+        one, alice, other, bob = people(two)
+        code = await code_of(two, one, alice)
+        told = await two.ask(other, bob, f"/link {code[:4].lower()}-{code[4:]}")
+        assert 'This account, other:p1, would be one person with fake:p1 ("alice")' in told
+        assert NAMED in (await one.hears("Your code was entered")).text
+        assert "You have agreed" in await two.ask(other, bob, "/link yes")
+        assert "no other" in await two.ask(other, bob, "/whoami")
+        assert f"and {NAMED} are one person now" in await two.ask(one, alice, "/link yes")
+        await other.hears('and fake:p1 ("alice") are one person now')
+        for chat, person in ((one, alice), (other, bob)):
+            answer = await two.ask(chat, person, "/whoami")
+            assert f'Your accounts: fake:p1 ("alice"), {NAMED}' in answer
+            assert "role member" in answer
+
+
+async def test_a_no_a_wrong_code_and_a_code_of_ones_own_link_nobody(store_url: str) -> None:
+    async with between(store_url) as two:
+        one, alice, other, bob = people(two)
+        code = await code_of(two, one, alice)
+        assert "your own" in await two.ask(one, alice, f"/link {code}")
+        assert "wrong or too old" in await two.ask(other, bob, "/link AAAAAAAA")
+        assert "A code cannot be" in await two.ask(other, bob, "/link please")
+        await two.ask(other, bob, f"/link {code}")
+        assert "Nothing was linked" in await two.ask(other, bob, "/link no")
+        await one.hears("other:p1 said no")
+        assert "Nothing waits" in await two.ask(one, alice, "/link yes")
+        assert "wrong or too old" in await two.ask(other, bob, f"/link {code}")
+        for _ in range(4):
+            await two.ask(other, bob, "/link AAAAAAAA")
+        assert "too many codes were wrong" in await two.ask(other, bob, "/link AAAAAAAA")
+
+
+async def test_where_others_read_nobody_is_linked_and_no_account_is_named(store_url: str) -> None:
+    async with between(store_url) as two:
+        one, alice, other, bob = people(two)
+        await linked(two, one, alice, other, bob)
+        group = two.fake.group("friends", alice)
+        for command in ("/link", "/link yes", "/unlink"):
+            assert "direct chat" in await two.ask(group, alice, command)
+        answer = await two.ask(group, alice, "/whoami")
+        assert "fake:p1" in answer
+        assert "other:p1" not in answer
+
+
+async def test_linked_accounts_talk_in_one_conversation_and_are_answered_where_they_asked(store_url: str) -> None:
+    async with between(store_url, scopes=PER_PERSON) as two:
+        one, alice, other, bob = people(two)
+        await two.ask(one, alice, "alone")
+        await linked(two, one, alice, other, bob)
+        assert await two.ask(one, alice, "from here") == "You said: from here"
+        assert await two.ask(other, bob, "from there") == "You said: from there"
+        assert await two.session_of("from here") == await two.session_of("from there")
+        assert await two.session_of("alone") != await two.session_of("from here")
+        assert "different people now" in await two.ask(other, bob, "/unlink")
+        await two.ask(one, alice, "alone again")
+        await two.ask(other, bob, "on my own")
+        assert await two.session_of("alone again") == await two.session_of("alone")
+        assert "from here" not in await two.here.texts(await two.session_of("on my own"))
+
+
+async def test_who_is_linked_goes_on_with_the_others_conversations_until_they_part(store_url: str) -> None:
+    async with between(store_url) as two:
+        one, alice, other, bob = people(two)
+        await two.ask(one, alice, "/new Plans")
+        await two.ask(one, alice, "a secret")
+        assert "there is no session" in await two.ask(other, bob, "/resume Plans")
+        await linked(two, one, alice, other, bob)
+        assert "Plans" in await two.ask(other, bob, "/resume Plans")
+        await two.ask(other, bob, "a question")
+        await two.ask(other, bob, "/unlink fake:p1")
+        await two.ask(other, bob, "one more")
+        assert "a secret" not in await two.here.texts(await two.session_of("one more"))
+        assert "a secret" not in await two.ask(other, bob, "/search secret")
+        assert "secret" in await two.ask(one, alice, "/search secret")
+        assert "no other" in await two.ask(other, bob, "/unlink")
+
+
+async def test_a_strange_account_cannot_be_unlinked(store_url: str) -> None:
+    async with between(store_url) as two:
+        one, alice, other, bob = people(two)
+        await linked(two, one, alice, other, bob)
+        assert "You have no account" in await two.ask(one, alice, "/unlink fake:p9\u202e")
+
+
+async def test_the_owner_has_one_conversation_and_strangers_do_not_get_in(store_url: str) -> None:
+    owner = Grant(platform="fake", user_id="p1", role=AccessRole.OWNER)
+    async with between(store_url, scopes=FOR_THE_OWNER, grants=(owner, Grant())) as two:
+        one, alice, other, bob = people(two)
+        second = two.fake.dm(alice)
+        stranger = two.fake.person("eve")
+        await two.ask(one, alice, "to myself")
+        await two.ask(second, alice, "from elsewhere")
+        await two.ask(other, bob, "not yet")
+        await two.ask(two.fake.dm(stranger), stranger, "let me in")
+        await linked(two, one, alice, other, bob)
+        await two.ask(other, bob, "now me, too")
+        mine = await two.session_of("to myself")
+        assert [await two.session_of(text) for text in ("from elsewhere", "now me, too")] == [mine, mine]
+        await two.ask(other, bob, "/unlink")
+        await two.ask(other, bob, "not any more")
+        for text in ("not yet", "let me in", "not any more"):
+            assert "to myself" not in await two.here.texts(await two.session_of(text))
+        assert await two.session_of("not yet") == await two.session_of("not any more")
+
+
+async def test_an_alias_that_an_adapter_tells_of_is_followed_from_the_next_message_on(store_url: str) -> None:
+    clock, world = MovableClock(), World()
+    mouth = Mouth(world, clock)
+    async with running(store_url, world, adapters=[mouth], clock=clock) as here:
+        chat = world.dm(world.person("ann"))
+        await mouth.say(chat, "one", user="phone")
+        await chat.hears("You said: one")
+        inlet = await mouth.inlet()
+        for _ in range(2):
+            await inlet.knows_as("phone", "lid")
+        await mouth.say(chat, "/whoami", user="phone")
+        await chat.hears("You are fake:lid here")
+        await mouth.say(chat, "two", user="lid")
+        await chat.hears("You said: two")
+        assert await here.rows("SELECT count(*) FROM sessions") == [(1,)]
+        assert await here.rows("SELECT identity FROM participants") == [("fake:lid",)]
