@@ -296,6 +296,19 @@ async def test_what_was_taken_back_meanwhile_is_not_answered_anew(world: World) 
     assert await world.texts(begun.turn.session) == []
 
 
+async def test_what_is_answered_again_is_changed_where_it_is_answered_again(world: World) -> None:
+    await world.exchange("canary")
+    number = await world.say("/retry", id_="m2")
+    command = await row(world, number or 0)
+    await world.store.transact(moves.retry(command, ANN, world.now))
+    await world.store.transact(inbox.obey(command, _nothing(), lambda _: [], world.now))
+    again = await world.begin()
+    assert again
+    await world.store.transact(turns.settle(again.turn, [answer("again")], [], world.now))
+    await change(world, "m1", None)
+    assert "canary" not in await world.texts(again.turn.session)
+
+
 # What became of it
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from palaver.domain.key import SessionKey
 from palaver.domain.session import Principal, Session, identity_of, source_behind
 from palaver.ports.work import Steps, Value
+from palaver.stores.filed import copy_files
 from palaver.stores.records import micros, source_text
 from palaver.stores.sessions import new_id, rename
 from palaver.stores.transcript import SEQS, journal
@@ -54,6 +55,7 @@ def copy_part(session: Session, people: Collection[str], now: datetime) -> Steps
         f" SELECT e.id + ?, e.role, e.turn_no, e.observed, e.body FROM entries e WHERE {where}",
         ((number - session.number) * SEQS, *values),
     )
+    yield from copy_files(session.number * SEQS, number * SEQS, SEQS)
     yield from journal("append", number, 1, session.counters.entries)
     yield from _take_turns(session, number)
     copied = yield from get(number)

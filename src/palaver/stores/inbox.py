@@ -61,23 +61,27 @@ def accept(
     refused: str | None = None,
     while_busy: Callable[[bool], Outbound] | None = None,
     dedup: str | None = None,
+    again: bool = False,
 ) -> Steps[int | None]:
     """Put a message into the inbox; None if it is there already. Only after this is a platform acknowledged.
 
     `key` is that of its place; where that is attached to another conversation, the message goes there. A turn that is
     at work in the conversation hears of it; then `while_busy` is owed, once for each such turn. The same where a turn
-    waits for permission: `while_busy` is told whether it does.
+    waits for permission: `while_busy` is told whether it does. Under a name of its own, `dedup`, the message may have
+    been said before, and be said `again`: then what is changed in it later is changed here, too.
     """
+    name = dedup_name(inbound.source)
     state = InboxState.REFUSED if refused else InboxState.WAITING
     if not refused:
         # A turn that is just beginning without this message is waited for, so that it can be told.
         yield Lock(key.text)
     rows = yield (
-        "INSERT INTO inbox (dedup, key, place, state, received, reason, body)"
-        f" VALUES (?, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?)"
+        "INSERT INTO inbox (dedup, revises, key, place, state, received, reason, body)"
+        f" VALUES (?, ?, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?)"
         " ON CONFLICT (dedup) DO NOTHING RETURNING no, key",
         (
-            dedup or dedup_name(inbound.source),
+            dedup or name,
+            name if again else None,
             *(key.text,) * 3,
             state.value,
             micros(now),
@@ -91,7 +95,7 @@ def accept(
     if not refused:
         key = yield from _followed(number, led, key)
         yield from _queue(key)
-        is_changed = yield from _tell_running(key, now, while_busy, dedup_name(inbound.source))
+        is_changed = yield from _tell_running(key, now, while_busy, None if dedup else name)
         yield _LOOK
         if is_changed:
             yield from _heed_early_change(number, inbound, role)

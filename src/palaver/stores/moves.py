@@ -16,10 +16,10 @@ from palaver.ports.store import OperationKind, Undone
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores import operations
 from palaver.stores.attaching import detach, operation_of, part
-from palaver.stores.filed import note_files
+from palaver.stores.filed import copy_files
 from palaver.stores.inbox import accept, dedup_name
 from palaver.stores.operations import Operation
-from palaver.stores.records import SESSION_COLUMNS, entries_of, from_json, kept_of, micros, session_of, source_text
+from palaver.stores.records import SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
 from palaver.stores.revisions import unrevise
 from palaver.stores.sessions import ENDED_BY_ITSELF, create, end, open_by_key, refuse_busy, reopen, routed
 from palaver.stores.transcript import SEQS, journal, load_visible
@@ -243,8 +243,7 @@ def _copy(parent: int, child: int, at_seq: int | None) -> Steps[None]:
     copies: list[tuple[Value, ...]] = [(row[0] + (child - parent) * SEQS, *row[1:5]) for row in kept]
     last = max((row[0] % SEQS for row in kept), default=0)
     yield "INSERT INTO entries (id, role, turn_no, observed, body) VALUES (?, ?, ?, ?, ?)", copies
-    filed = (entry for entry in entries if entry.files and entry.seq in reached)
-    yield from note_files("entry", {child * SEQS + entry.seq: kept_of(entry.files) for entry in filed})
+    yield from copy_files(parent * SEQS, child * SEQS, SEQS)
     yield (
         "UPDATE sessions SET next_seq = ?, parent_seq = ?, override = (SELECT override FROM sessions WHERE no = ?)"
         " WHERE no = ?",
@@ -274,7 +273,8 @@ def retry(command: Received, principal: Principal, now: datetime) -> Steps[list[
         # What somebody else had said is not done with the rights of whoever asks for it.
         role = command.role if message.source.participant == source.participant else AccessRole.GUEST
         here = command.place or command.key
-        yield from accept(message, here, now, role=role, dedup=f"retry:{command.number}:{place}")
+        again = message.source.message_id == entry.message_id
+        yield from accept(message, here, now, role=role, dedup=f"retry:{command.number}:{place}", again=again)
     return [entry.text for entry in said]
 
 
@@ -289,4 +289,4 @@ def _said_again(entry: Entry, command: Received) -> Steps[Inbound]:
         source, labels = here, replace(labels, user=sender.name)
         if sender.id != source.participant:
             source = replace(source, user_id=sender.id, user_id_alt=None)
-    return Inbound(source=source, text=entry.text, at=entry.at, labels=labels)
+    return Inbound(source=source, text=entry.text, at=entry.at, labels=labels, files=entry.files)
