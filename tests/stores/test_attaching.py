@@ -119,6 +119,16 @@ async def test_two_at_once_attach_a_place_to_one(world: World) -> None:
     assert len(standing) == 1
 
 
+async def test_after_the_clock_was_set_back_nobody_reads_what_was_before_they_were_attached(world: World) -> None:
+    await world.exchange("private", source=DESK)
+    fresh = await world.store.transact(sessions.reset(key_of(DESK), DESK, world.now, by="me"))
+    world.later(hours=-1)
+    await world.store.transact(attach(world, fresh.id))
+    await world.store.transact(moves.back(key_of(DESK), world.now, principal=ME))
+    assert await world.store.read(attaching.leads_to(key_of(PHONE))) == key_of(PHONE)
+    assert await healthy(world)
+
+
 # Handing off
 
 

@@ -418,3 +418,15 @@ def turns_in_strange_places() -> Steps[list[Row]]:
             mixed.append(row)
         seen[here], last = None, here
     return mixed
+
+
+async def test_the_way_back_is_the_same_when_the_clock_was_set_back(world: World) -> None:
+    session = (await world.exchange("one")).turn.session
+    for said in ("two", "three"):
+        await world.exchange(said)
+    for _ in range(2):
+        await world.store.transact(transcript.undo(key_of(HOME), 1, world.now, principal=ME))
+        world.later(hours=-1)
+    assert await world.texts(session) == ["one", "yes"]
+    await back(world)
+    assert await world.texts(session) == ["one", "yes", "two", "yes"]

@@ -68,9 +68,12 @@ def attach(place: SessionKey, session: Session, now: datetime, *, by: str, farew
     operation = yield from operations.record(
         OperationKind.ATTACH, place, session.number, now, by, {"tell": asdict(farewell)}
     )
+    # Never before the end of a session that was left there, though the clock be set back: `part` goes by it.
+    ended = yield "SELECT max(ended) FROM sessions WHERE key = ?", (session.key.text,)
+    since = max(micros(now), ended[0][0] or 0)
     yield (
         "INSERT INTO attached (place, key, since, operation) VALUES (?, ?, ?, ?)",
-        (place.text, session.key.text, micros(now), operation),
+        (place.text, session.key.text, since, operation),
     )
     yield from carry(place, place, session.key)
 

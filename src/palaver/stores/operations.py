@@ -23,9 +23,12 @@ HIDING = frozenset({OperationKind.UNDO, OperationKind.COMPACTION, OperationKind.
 def record(
     kind: OperationKind, key: SessionKey, session_number: int, now: datetime, by: str, details: Mapping[str, object]
 ) -> Steps[int]:
+    # Never before what it follows, though the clock be set back: the way back goes by these times.
+    last = yield "SELECT max(at) FROM operations WHERE key = ? OR session_no = ?", (key.text, session_number)
+    at = max(micros(now), last[0][0] or 0)
     rows = yield (
         "INSERT INTO operations (key, session_no, kind, at, by_whom, details) VALUES (?, ?, ?, ?, ?, ?) RETURNING no",
-        (key.text, session_number, kind.value, micros(now), by, json_text(dict(details))),
+        (key.text, session_number, kind.value, at, by, json_text(dict(details))),
     )
     return rows[0][0]
 
