@@ -43,7 +43,7 @@ def test_in_a_pipe_every_line_is_answered_in_order(place: Place) -> None:
     assert done.stdout.splitlines() == [
         "You said: hello",
         "You said: slowly",
-        "This is a fresh conversation. It is called Plans. /back returns to the one before.",
+        "This is a fresh conversation. It is called “Plans”. /back returns to the one before.",
         "You said: last words",
     ]
     assert all(stat.S_IMODE(file.stat().st_mode) & 0o077 == 0 for file in place.home.glob("palaver.db"))
@@ -59,7 +59,7 @@ def test_one_message_can_be_said_alone_and_the_conversation_goes_on(place: Place
 def test_a_chat_is_attached_to_a_conversation_of_another(place: Place) -> None:
     place.run("chat", says="/new Plans\nfrom the first")
     done = place.run("chat", "--chat", "second", "--attach", "Plans", "-m", "from the second")
-    assert done.stdout.splitlines()[0].startswith("What is said here goes to Plans")
+    assert done.stdout.splitlines()[0].startswith("What is said here goes to “Plans”")
     assert done.stdout.splitlines()[-1] == "You said: from the second"
     assert "2 turns" in place.run("chat", "-m", "/status").stdout
 

@@ -31,7 +31,7 @@ async def _idle(alice: Talk, clock: MovableClock) -> None:
 
 
 async def _resume(alice: Talk, _clock: MovableClock) -> None:
-    assert "again" in await alice.ask("/resume Earlier")
+    assert "This is “Earlier”" in await alice.ask("/resume Earlier")
 
 
 async def _carry_here(alice: Talk, _clock: MovableClock) -> None:

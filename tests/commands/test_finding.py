@@ -28,7 +28,7 @@ async def test_sessions_lists_what_has_a_title_and_what_has_none(store_url: str)
         assert first.endswith("UTC, here): “about plans”")
         assert second.startswith("2. untitled (20")
         assert second.endswith("UTC): “before work”")
-        assert end == "/resume 1 goes on with the first of these."
+        assert end == "/resume 2 goes on with number 2."
 
 
 async def test_resume_lists_the_titled_ones_under_the_same_numbers(store_url: str) -> None:
@@ -38,8 +38,8 @@ async def test_resume_lists_the_titled_ones_under_the_same_numbers(store_url: st
         await alice.ask("/new")
         await alice.say("something else")
         listed = (await alice.ask("/resume")).splitlines()
-        assert [line.split(" (")[0] for line in listed] == ["2. Plans", "/resume 2 goes on with the first of these."]
-        assert "This is Plans again" in await alice.ask("/resume 2")
+        assert [line.split(" (")[0] for line in listed] == ["2. Plans", "/resume 2 goes on with number 2."]
+        assert "This is “Plans” again" in await alice.ask("/resume 2")
 
 
 @pytest.mark.parametrize("by", ["id", "prefix", "title", "number"])
@@ -50,7 +50,7 @@ async def test_a_conversation_is_gone_on_with_on_another_chat(store_url: str, by
         session = await alice.session()
         names = {"id": session.id, "prefix": session.id[:24], "title": "Plans", "number": "1"}
         other = alice.elsewhere()
-        assert "This is Plans again" in await other.ask(f"/resume {names[by]}")
+        assert "This is “Plans” again" in await other.ask(f"/resume {names[by]}")
         await other.say("go on")
         assert {"about plans", "go on"} <= set(await other.texts())
         assert "was taken back" in await other.ask("/back")
@@ -61,22 +61,26 @@ async def test_a_conversation_is_gone_on_with_on_another_chat(store_url: str, by
 async def test_what_is_not_there_is_said_to_be_not_there(store_url: str, text: str) -> None:
     async with talking(store_url) as alice:
         await alice.ask("/new Plans")
-        assert "there is no session" in await alice.ask(text)
+        assert "There is no conversation" in await alice.ask(text)
 
 
 async def test_search_finds_words_with_where_and_when(store_url: str) -> None:
     async with talking(store_url) as alice:
         await alice.ask("/new Plans")
         await alice.say("a trip to Rügen with 二字")
+        plans = await alice.session()
         head, *lines = (await alice.ask("/search rugen")).splitlines()
         assert head == "Found 2 times:"
         assert all(line.startswith("Plans, 20") for line in lines[:2])
         assert "user: a trip to Rügen with 二字" in lines[1]
-        assert lines[2] == "/resume Plans goes on with the first of these."
+        assert len(lines) == 2
+        await alice.ask("/new")
+        assert (await alice.ask("/search rugen")).endswith(f"/resume {plans.id} goes on with the first elsewhere.")
+        await alice.ask("/back")
         assert "Found 2 times" in await alice.ask("/search 二")
         assert await alice.ask("/search nothing") == "Nothing was found."
         assert "at least one word" in await alice.ask("/search !?")
-        assert "needs a words" in await alice.ask("/search")
+        assert "needs <words>" in await alice.ask("/search")
         await alice.ask("/undo")
         assert await alice.ask("/search rugen") == "Nothing was found."
 
@@ -110,7 +114,7 @@ async def test_an_admin_goes_on_from_anybodys_conversation_without_taking_it_awa
         admin = alice.beside("admin")
         assert "no conversations" in await admin.ask("/sessions")
         assert "Plans" in await admin.ask("/sessions --all")
-        assert "a branch of Plans" in await admin.ask("/resume Plans --all")
+        assert "a branch of “Plans”" in await admin.ask("/resume Plans --all")
         await admin.say("an admin was here")
         assert (await alice.session()).id == session.id
         assert await alice.ask("/search admin") == "Nothing was found."
@@ -132,7 +136,7 @@ async def test_in_a_group_nothing_private_is_read_out(store_url: str, scopes: La
         assert "Ours" in await here.ask("/sessions")
         assert "in the group" in await here.ask("/search group")
         for name in ("Private", private.id, private.id[:24]):
-            assert "there is no session" in await here.ask(f"/resume {name}")
+            assert "There is no conversation" in await here.ask(f"/resume {name}")
         assert "direct chat" in await here.ask("/resume --all Private")
 
 

@@ -129,7 +129,7 @@ async def test_help_lists_what_a_role_may_use_group_by_group() -> None:
         "more:",
         "/look: look at it",
         "",
-        "/help new explains one of them.",
+        "/help and the name of one explains it.",
     ]
     assert "/sethome" not in await said(_helping(), "/help", AccessRole.MEMBER)
     guest = await said(_helping(), "/help", AccessRole.GUEST)
@@ -138,7 +138,7 @@ async def test_help_lists_what_a_role_may_use_group_by_group() -> None:
 
 async def test_help_explains_one_command_by_any_of_its_names() -> None:
     told = await said(_helping(), "/help /RESET")
-    assert told.splitlines() == ["/new", "start", "for example: /new", "also called /new, /reset"]
+    assert told.splitlines() == ["/new", "start", "for example: /new", "also called /reset"]
     assert "role admin" in await said(_helping(), "/help sethome")
     assert "--yes" in await said(_helping(), "/help sethome")
     assert "acts at once" in await said(_helping(), "/help look")

@@ -71,4 +71,4 @@ async def test_there_is_something_to_say(tmp_path: Path) -> None:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/queue")
-        await chat.hears("/queue needs a text")
+        await chat.hears("/queue needs <text>")

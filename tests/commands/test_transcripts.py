@@ -103,10 +103,10 @@ async def test_a_branch_goes_on_by_itself(store_url: str) -> None:
         await alice.say("one")
         await alice.say("two")
         before = await alice.texts()
-        assert "This is Trip #2, a branch of Trip" in await alice.ask("/branch")
+        assert "This is “Trip #2”, a branch of “Trip”" in await alice.ask("/branch")
         assert await alice.texts() == before
         await alice.say("three")
-        assert "This is By sea, a branch of Trip #2" in await alice.ask("/branch By sea --at 2")
+        assert "This is “By sea”, a branch of “Trip #2”" in await alice.ask("/branch By sea --at 2")
         assert "two" not in await alice.texts()
         assert "one" in await alice.texts()
         assert "branch was taken back" in await alice.ask("/back")
@@ -126,7 +126,7 @@ async def test_a_conversation_is_called_something(store_url: str) -> None:
         await alice.ask("/title \u202eTrip\n to\u200b Rome")
         assert (
             await alice.ask("/title")
-            == "This conversation is called “Trip to Rome”. /title Holiday plans gives it one."
+            == "This conversation is called “Trip to Rome”. /title Holiday plans gives it another title."
         )
         told = await alice.ask("/title Rome")
         assert told == "This conversation is called “Rome” now. It was called “Trip to Rome” before."
@@ -144,6 +144,6 @@ async def test_whoever_speaks_in_a_group_may_act_on_its_conversation(store_url: 
         assert "“Plans”" in await bob.ask("/title Plans")
         assert "“one”" in await bob.ask("/undo")
         assert "was taken back" in await bob.ask("/back")
-        assert "a branch of Plans" in await bob.ask("/branch")
+        assert "a branch of “Plans”" in await bob.ask("/branch")
         assert "branch was taken back" in await here.ask("/back")
         assert (await here.session()).title == "Plans"

@@ -32,11 +32,11 @@ async def test_usage_of_the_conversation_of_today_and_of_the_month(store_url: st
         await chat.say(alice, "/usage")
         told = await chat.hears("This conversation")
         assert told.text.splitlines() == [
-            "This conversation: 3 turns, 180 tokens in, 120 out, 0.0369 in money.",
-            "You today: 1 turn, 60 tokens in, 40 out, 0.0123 in money.",
-            "You this month: 3 turns, 180 tokens in, 120 out, 0.0369 in money.",
+            "This conversation: 3 turns, 180 tokens in, 120 out, at a cost of 0.0369.",
+            "You today: 1 turn, 60 tokens in, 40 out, at a cost of 0.0123.",
+            "You this month: 3 turns, 180 tokens in, 120 out, at a cost of 0.0369.",
         ]
         await chat.say(alice, "/new")
         await here.settled()
         await chat.say(alice, "/usage")
-        await chat.hears("This conversation: 0 turns, 0 tokens in, 0 out, 0.0000 in money.")
+        await chat.hears("This conversation: 0 turns, 0 tokens in, 0 out.")

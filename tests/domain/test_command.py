@@ -123,7 +123,7 @@ def test_an_unknown_command_suggests_close_ones() -> None:
         run("/resme 3")
     with pytest.raises(UnknownCommand) as caught:
         run("/qqqq")
-    assert all(f"/{name}" in str(caught.value) for name in TABLE)
+    assert "what /help lists" in str(caught.value)
 
 
 def test_an_unknown_command_of_an_empty_table_is_said_to_be_unknown() -> None:

@@ -31,7 +31,7 @@ async def test_two_chats_of_one_person_are_one_conversation(store_url: str) -> N
         await two.ask(chat, alice, "/new Plans")
         await two.ask(chat, alice, "from the first")
         await two.ask(second, alice, "of my own")
-        assert "goes to Plans" in await two.ask(second, alice, "/attach Plans")
+        assert "goes to “Plans”" in await two.ask(second, alice, "/attach Plans")
         assert await two.ask(second, alice, "from the second") == "You said: from the second"
         assert await two.ask(chat, alice, "and again") == "You said: and again"
         plans = await two.session_of("from the first")
@@ -94,7 +94,7 @@ async def test_nobody_attaches_to_what_they_may_not_see(store_url: str) -> None:
         await two.ask(chat, alice, "the canary")
         session = await two.session_of("the canary")
         for name in ("Secret", session, session[:12]):
-            assert "there is no session" in await two.ask(other, bob, f"/attach {name}")
+            assert "There is no conversation" in await two.ask(other, bob, f"/attach {name}")
         await two.ask(other, bob, "hello")
         assert await two.here.rows("SELECT 1 FROM attached") == []
         assert "hello" not in await two.here.texts(session)
@@ -298,7 +298,7 @@ async def test_a_conversation_is_taken_up_from_another_platform_and_answers_go_t
         await two.ask(chat, alice, "from here")
         store, now = two.here.store, LoopClock().now()
         await store.transact(store.links.link(f"fake:{alice.id}", f"other:{also_alice.id}", now, by="operator"))
-        assert "This is Plans again" in await two.ask(second, also_alice, "/resume Plans")
+        assert "This is “Plans” again" in await two.ask(second, also_alice, "/resume Plans")
         assert await two.ask(second, also_alice, "from there") == "You said: from there"
         session = await two.session_of("from here")
         assert "from there" in await two.here.texts(session)

@@ -9,7 +9,7 @@ from palaver.domain.transcript import Role
 from palaver.domain.turn import Usage
 from palaver.engine import words
 from palaver.ports.agent import Event, Final, Request, UsageReport
-from tests.engine.agents import Scripted, heard, noted
+from tests.engine.agents import Condensing, Scripted, heard, noted
 from tests.engine.gateway import MovableClock, running
 
 
@@ -91,4 +91,20 @@ async def test_commands_and_what_is_only_overheard_are_not_capped(tmp_path: Path
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/new Plans")
-        await chat.hears("It is called Plans")
+        await chat.hears("It is called “Plans”")
+
+
+async def test_nothing_is_summarised_over_a_cap(tmp_path: Path) -> None:
+    agent = Condensing()
+    agent.go.set()
+    async with running(tmp_path / "p.db", agent=agent, caps=_caps(person_day=Cap(tokens=8)), message_limit=5) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        for topic in ("one", "two", "three", "four"):
+            await chat.say(alice, f"{topic} {'and so on ' * 20}")
+            await chat.hears(f"answer to: {topic}")
+        await here.settled()
+        spent = len(agent.passages)
+        await chat.say(alice, "/compress")
+        await chat.hears("Nothing was summarised: there is no room left under a cap")
+        assert len(agent.passages) == spent == 0

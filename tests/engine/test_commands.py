@@ -74,4 +74,4 @@ async def test_what_is_meant_for_people_is_told_to_them(tmp_path: Path, monkeypa
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/new")
-        await chat.hears("there is no session")
+        await chat.hears("There is no conversation")

@@ -351,6 +351,28 @@ async def test_where_that_does_not_help_it_says_so_and_does_not_try_for_ever(tmp
         await talk(chat, alice, "five")
 
 
+class TooLongThenAsking(Condensing):
+    """Finds the conversation too long; once it is summarised, it asks for permission."""
+
+    async def answer(self, request: Request) -> AsyncGenerator[Event]:
+        if "and now" in heard(request) and self.passages:
+            yield ApprovalNeeded(call=ToolCall(id="c", name="look"), question="May I?")
+            return
+        self.too_long = "and now" in heard(request)
+        async for event in super().answer(request):
+            yield event
+
+
+async def test_what_a_summary_has_cost_counts_also_where_the_turn_waits_after_it(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", agent=ready(TooLongThenAsking())) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await talk(chat, alice, "one", "two", "three")
+        await chat.say(alice, "and now")
+        await chat.hears("May I?")
+        assert await here.rows("SELECT input_tokens, output_tokens FROM turns WHERE state = 'parked'") == [(1000, 100)]
+
+
 async def test_a_question_that_waits_for_permission_is_not_summarised(tmp_path: Path) -> None:
     async def asks(_request: Request) -> AsyncGenerator[Event]:
         yield ApprovalNeeded(call=ToolCall(id="c", name="look"), question="May I?")
@@ -376,7 +398,7 @@ async def test_whoever_takes_no_part_cannot_have_it_summarised(tmp_path: Path) -
             await group.say(alice, f"{topic} {LONG}", thread="5")
             await group.hears(f"answer to: {topic}")
         await group.say(bob, "/compress", thread="5")
-        await group.hears("there is no session")
+        await group.hears("There is no conversation")
         assert not agent.passages
         await here.settled()
 

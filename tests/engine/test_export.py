@@ -17,7 +17,7 @@ async def test_the_conversation_comes_as_a_file_in_the_wanted_form(tmp_path: Pat
         await chat.hears("You said: hello")
         for command in ("/export", "/export html", "/export JSONL Holiday / plans"):
             await chat.say(alice, command)
-        await chat.hears("This is Holiday / plans.", times=3)
+        await chat.hears("This is “Holiday / plans”.", times=3)
         files = [file for message in chat.shown for file in message.files]
         assert [file.name for file in files] == ["Holiday-plans.md", "Holiday-plans.html", "Holiday-plans.jsonl"]
         assert b"> hello" in files[0].content
@@ -37,8 +37,8 @@ async def test_nobody_gets_what_they_may_not_see_nor_a_group_what_is_said_elsewh
         for name in ("Secret", session, session[:8]):
             await his.say(bob, f"/export {name}")
             await group.say(alice, f"/export {name}")
-        await his.hears("there is no session", times=3)
-        await group.hears("there is no session", times=3)
+        await his.hears("There is no conversation", times=3)
+        await group.hears("There is no conversation", times=3)
         assert not [file for chat in (his, group) for message in chat.shown for file in message.files]
 
 
@@ -48,7 +48,7 @@ async def test_without_files_it_comes_as_text_and_without_a_conversation_that_is
         alice = world.person("alice")
         chat = world.dm(alice)
         await chat.say(alice, "/export")
-        await chat.hears("there is no conversation")
+        await chat.hears("There is no conversation")
         await chat.say(alice, "hello there")
         await chat.hears("You said: hello there")
         await chat.say(alice, "/export html")

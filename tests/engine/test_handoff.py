@@ -46,7 +46,7 @@ async def test_to_a_new_thread_of_the_home_and_back(store_url: str) -> None:
         told = await two.ask(chat, alice, "/handoff other")
         assert "On its way" in told
         assert "Everybody who writes there can read it" in told
-        opening = await home.hears("Plans goes on here")
+        opening = await home.hears("“Plans” goes on here")
         await chat.hears("goes on in the home channel of other")
         assert opening.thread == await thread_of(two)
         answered = await two.ask(home, owner, "which colour", thread=opening.thread)
@@ -225,7 +225,7 @@ async def test_from_the_terminal_to_a_platform_and_back(tmp_path: Path) -> None:
             ):
                 person.say(said)
                 await paper.until(lambda words=heard_back: words in "\n".join(paper.texts))
-            opening = await home.hears("handed over from terminal")
+            opening = await home.hears("Handed over from terminal")
             await home.say(owner, "which colour", thread=opening.thread)
             answer = await home.hears("answer to: which colour")
             assert "the plan is blue" in answer.text

@@ -67,7 +67,7 @@ async def test_a_no_a_wrong_code_and_a_code_of_ones_own_link_nobody(store_url: s
         assert "wrong or too old" in await two.ask(other, bob, f"/link {code}")
         for _ in range(4):
             await two.ask(other, bob, "/link AAAAAAAA")
-        assert "too many codes were wrong" in await two.ask(other, bob, "/link AAAAAAAA")
+        assert "Too many codes were wrong" in await two.ask(other, bob, "/link AAAAAAAA")
 
 
 async def test_where_others_read_nobody_is_linked_and_no_account_is_named(store_url: str) -> None:
@@ -103,7 +103,7 @@ async def test_who_is_linked_goes_on_with_the_others_conversations_until_they_pa
         one, alice, other, bob = people(two)
         await two.ask(one, alice, "/new Plans")
         await two.ask(one, alice, "a secret")
-        assert "there is no session" in await two.ask(other, bob, "/resume Plans")
+        assert "There is no conversation" in await two.ask(other, bob, "/resume Plans")
         await linked(two, one, alice, other, bob)
         assert "Plans" in await two.ask(other, bob, "/resume Plans")
         await two.ask(other, bob, "a question")

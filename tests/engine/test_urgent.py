@@ -65,7 +65,7 @@ async def test_what_is_not_urgent_waits_for_the_turn(tmp_path: Path) -> None:
         await until(lambda: not here.world.unacknowledged())
         assert chat.shown == []
         agent.go.set()
-        await chat.hears("It is called Holidays")
+        await chat.hears("It is called “Holidays”")
         assert [message.text[:10] for message in chat.shown] == ["answer to:", "This is a "]
 
 

@@ -1,7 +1,7 @@
 """Commands that make a conversation one among several: a branch of it, a title for it."""
 
 from palaver.commands.moving import leave, take_part
-from palaver.commands.phrases import name_of, quoted
+from palaver.commands.phrases import called, name_of, quoted
 from palaver.commands.registry import Performance
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
 from palaver.domain.session import Principal, Session
@@ -27,7 +27,9 @@ _TITLE = Command(
     args=(Arg(name="title", kind=ArgKind.REST),),
     group=_GROUP,
 )
-_NOTHING_OPEN = "No conversation is open here: whatever you write starts one, /back returns to the one before."
+_NOTHING_OPEN = (
+    "No conversation is open here: whatever you write starts one; if there was one before, /back returns to it."
+)
 
 
 def branching(store: Store) -> list[Performance]:
@@ -44,7 +46,7 @@ def branching(store: Store) -> list[Performance]:
             key, source, spoken.principal, spoken.now, by=by, title=title, at_seq=at_seq
         )
         return (
-            f"This is {name_of(child)}, a branch of {name_of(current)}; both go on by themselves. "
+            f"This is {called(child)}, a branch of {called(current)}; both go on by themselves. "
             "/back returns to the other one."
         )
 
@@ -55,8 +57,9 @@ def branching(store: Store) -> list[Performance]:
         if current is None:
             return _NOTHING_OPEN
         if wanted is None:
-            called = f"is called {quoted(current.title)}" if current.title else "has no title yet"
-            return f"This conversation {called}. /title Holiday plans gives it one."
+            if not current.title:
+                return "This conversation has no title yet. /title Holiday plans gives it one."
+            return f"This conversation is called {quoted(current.title)}. /title Holiday plans gives it another title."
         renamed = yield from store.sessions.rename(current.id, wanted, spoken.principal)
         before = f" It was called {quoted(current.title)} before." if current.title else ""
         return f"This conversation is called {quoted(name_of(renamed))} now.{before}"

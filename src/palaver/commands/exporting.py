@@ -2,7 +2,7 @@
 
 import re
 
-from palaver.commands.phrases import name_of
+from palaver.commands.phrases import called, name_of
 from palaver.commands.registry import Performance, say
 from palaver.domain.attachment import Attachment, NewFile
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
@@ -59,7 +59,7 @@ def _wanted(store: Store, which: str, spoken: Spoken) -> Steps[Session]:
         return (yield from store.sessions.find(which, spoken.audience))
     current = yield from store.sessions.open_by_key(spoken.received.key)
     if current is None:
-        raise NotFound("conversation", "here")
+        raise NotFound("session", "here")
     return (yield from store.sessions.get_visible(current.id, spoken.audience))
 
 
@@ -70,4 +70,4 @@ def _file_name(session: Session) -> str:
 @work
 def _handed_over(desk: Desk, file: Attachment, session: Session, spoken: Spoken) -> Steps[str]:
     yield from desk.owe(file, spoken.now)
-    return f"This is {name_of(session)}." if file.sha256 else ""
+    return f"This is {called(session)}." if file.sha256 else ""

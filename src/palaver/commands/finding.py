@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from palaver.commands.moving import leave
-from palaver.commands.phrases import counted, name_of, quoted, when
+from palaver.commands.phrases import called, counted, name_of, quoted, when
 from palaver.commands.registry import Performance, say
 from palaver.domain.access import AccessRole
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
@@ -53,7 +53,7 @@ def finding(store: Store) -> list[Performance]:
         recent = yield from store.lists.previews(_reader(invocation, spoken), _LISTED)
         if not recent:
             return "There are no conversations yet: whatever you write starts one."
-        return _listing(list(enumerate(recent, 1)), spoken)
+        return _listing(list(enumerate(recent, 1)), invocation, spoken)
 
     @work
     def resume(invocation: Invocation, spoken: Spoken) -> Steps[str]:
@@ -61,8 +61,10 @@ def finding(store: Store) -> list[Performance]:
         recent = yield from store.lists.previews(reader, _COUNTED)
         if which is None:
             titled = [each for each in enumerate(recent, 1) if each[1].session.title]
-            return _listing(titled[:_LISTED], spoken) if titled else _NO_TITLES
+            return _listing(titled[:_LISTED], invocation, spoken) if titled else _NO_TITLES
         wanted = yield from store.sessions.find(_named(which, recent), reader)
+        if _is_here(wanted, spoken):
+            return f"This is {called(wanted)} already: what you write goes on with it."
         yield from leave(store, spoken)
         return (yield from _go_on(store, spoken, reader, wanted))
 
@@ -109,23 +111,29 @@ def _go_on(store: Store, spoken: Spoken, reader: Principal, wanted: Session) -> 
         )
     if wanted.key == key or wanted.owner in spoken.principal.identities:
         resumed = yield from store.sessions.switch(key, source, wanted.id, reader, spoken.now, by=by)
-        return f"This is {name_of(resumed)} again. /back returns to where you were."
+        return f"This is {called(resumed)} again. /back returns to where you were."
     child = yield from store.moves.branch(key, source, reader, spoken.now, by=by, from_session=wanted.id)
     return (
-        f"This is {name_of(child)}, a branch of {name_of(wanted)}, which stays with the others who take part in it. "
+        f"This is {called(child)}, a branch of {called(wanted)}, which stays with the others who take part in it. "
         "/back returns to where you were."
     )
 
 
-def _listing(numbered: Sequence[tuple[int, Preview]], spoken: Spoken) -> str:
+def _listing(numbered: Sequence[tuple[int, Preview]], invocation: Invocation, spoken: Spoken) -> str:
+    flag = "".join(f" --{name}" for name in invocation.flags)
     lines = [f"{number}. {_line(each, spoken)}" for number, each in numbered]
-    return "\n".join([*lines, f"/resume {numbered[0][0]} goes on with the first of these."])
+    others = [number for number, each in numbered if not _is_here(each.session, spoken)]
+    return "\n".join([*lines, *(f"/resume {number}{flag} goes on with number {number}." for number in others[:1])])
+
+
+def _is_here(session: Session, spoken: Spoken) -> bool:
+    return session.key == spoken.received.key and session.ended is None
 
 
 def _line(preview: Preview, spoken: Spoken) -> str:
     session = preview.session
-    is_here = session.key == spoken.received.key and session.ended is None
-    told = f"{session.title or 'untitled'} ({when(session.last_active, spoken.zone)}{', here' if is_here else ''})"
+    here = ", here" if _is_here(session, spoken) else ""
+    told = f"{session.title or 'untitled'} ({when(session.last_active, spoken.zone)}{here})"
     return f"{told}: {quoted(preview.last_said)}" if preview.last_said.strip() else told
 
 
@@ -137,4 +145,8 @@ def _found(hits: Sequence[Hit], spoken: Spoken) -> str:
         f"{name_of(hit.session)}, {when(hit.entry.at, spoken.zone)}, {hit.entry.role}: {hit.snippet}" for hit in shown
     ]
     head = f"The newest {_HITS} that were found:" if len(hits) > _HITS else f"Found {counted(len(hits), 'time')}:"
-    return "\n".join([head, *lines, f"/resume {name_of(shown[0].session)} goes on with the first of these."])
+    # Asked for by its title it would be the newest of that title.
+    others = [hit.session.id for hit in shown if not _is_here(hit.session, spoken)]
+    return "\n".join(
+        [head, *lines, *(f"/resume {session} goes on with the first elsewhere." for session in others[:1])]
+    )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from palaver.commands.phrases import called
 from palaver.commands.registry import Performance
 from palaver.domain.access import AccessRole
 from palaver.domain.command import YES, Arg, ArgKind, Command, Invocation
@@ -58,11 +59,11 @@ def _attach(store: Store, invocation: Invocation, spoken: Spoken) -> Steps[str]:
     if reads_along and has_others and not _is_admin(spoken):
         raise NotAllowed("To open a conversation of several people to a whole chat", "admin")
     if reads_along and YES.name not in invocation.flags:
-        return words.attach_question(_called(found), place_is_shared=place.shared)
+        return words.attach_question(called(found), place_is_shared=place.shared)
     yield from _leave(store, spoken)
     farewell = outbound_to(source, words.PARTED)
     yield from store.attaching.attach(place, found, now, by=spoken.principal.name, farewell=farewell)
-    return words.attached(_called(found), reads_along=reads_along, has_others=has_others)
+    return words.attached(called(found), reads_along=reads_along, has_others=has_others)
 
 
 @work
@@ -84,7 +85,7 @@ def _hand_off(store: Store, invocation: Invocation, spoken: Spoken) -> Steps[str
     if session is None:
         return "There is no conversation to hand off: whatever you write starts one."
     yield from _refuse_strangers(store, session, home, spoken)
-    opening = outbound_to(home, words.handoff_opening(_called(session), source.platform))
+    opening = outbound_to(home, words.handoff_opening(called(session), source.platform))
     opening = replace(opening, opens=None if home.thread_id else session.title or "Conversation")
     yield from store.handing.hand_off(session, source, home, opening, spoken.now, by=spoken.principal.name)
     return words.handing_off(home.platform, reads_along=home.chat_kind != DM)
@@ -121,7 +122,3 @@ def _leave(store: Store, spoken: Spoken) -> Steps[bool]:
     """Whoever goes elsewhere does not answer what was asked here."""
     key, now = spoken.received.key, spoken.now
     return (yield from store.steering.drop_parked(key, now, note=words.LEFT_NOTE, error="left without an answer"))
-
-
-def _called(session: Session) -> str:
-    return session.title or session.id

@@ -25,7 +25,11 @@ def _rank(group: str) -> int:
 
 
 def spellings(command: Command) -> str:
-    return ", ".join(f"/{name}" for name in (command.name, *command.aliases))
+    return _slashed(command.name, *command.aliases)
+
+
+def _slashed(*names: str) -> str:
+    return ", ".join(f"/{name}" for name in names)
 
 
 def list_commands(table: Mapping[str, Command], role: AccessRole) -> str:
@@ -33,7 +37,7 @@ def list_commands(table: Mapping[str, Command], role: AccessRole) -> str:
     lines: list[str] = []
     for group, commands in grouped(theirs).items():
         lines += [f"{group}:", *(f"{spellings(command)}: {command.help}" for command in commands), ""]
-    return "\n".join([*lines, "/help new explains one of them."])
+    return "\n".join([*lines, "/help and the name of one explains it."])
 
 
 def explain(table: Mapping[str, Command], name: str) -> str:
@@ -46,7 +50,7 @@ def explain(table: Mapping[str, Command], name: str) -> str:
 
 def _facts(command: Command) -> list[str]:
     facts = {
-        f"also called {spellings(command)}": bool(command.aliases),
+        f"also called {_slashed(*command.aliases)}": bool(command.aliases),
         "acts at once, also while an answer is being worked on": command.urgent,
         "says what it would do, and does it with --yes": command.confirms,
         f"for people with the role {command.role.name.lower()}": command.role > AccessRole.MEMBER,

@@ -85,7 +85,7 @@ def _withdraw(store: Store, spoken: Spoken) -> Steps[str]:
     offer = yield from store.offers.withdraw(spoken.principal.name, spoken.now)
     if offer is not None:
         yield from _tell(store, spoken, offer, f"{offer.mine.identity} said no: nothing was linked.")
-    return "Nothing was linked, and your code is good for nothing any more."
+    return "Nothing was linked, and the code is good for nothing any more."
 
 
 def _tell(store: Store, spoken: Spoken, offer: Offer, text: str) -> Steps[None]:

@@ -1,5 +1,6 @@
 """Commands that start fresh and go back, and what everybody has to do who goes elsewhere."""
 
+from palaver.commands.phrases import called, quoted
 from palaver.commands.registry import Performance
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
 from palaver.domain.session import Session
@@ -36,7 +37,7 @@ def moving(store: Store) -> list[Performance]:
         fresh = yield from store.sessions.reset(
             spoken.received.key, source, spoken.now, by=spoken.principal.name, title=title
         )
-        named = f" It is called {fresh.title}." if fresh.title else ""
+        named = f" It is called {quoted(fresh.title)}." if fresh.title else ""
         return f"This is a fresh conversation.{named} /back returns to the one before.{left}"
 
     @work
@@ -44,7 +45,11 @@ def moving(store: Store) -> list[Performance]:
         yield from leave(store, spoken)
         key, place = spoken.received.key, spoken.received.place
         undone = yield from store.moves.back(key, spoken.now, principal=spoken.principal, place=place)
-        return f"The last {undone.kind} was taken back." if undone else "There is nothing to go back to."
+        if undone is None:
+            return "There is nothing to go back to."
+        now_open = yield from store.sessions.open_by_key(key)
+        where = f" This is {called(now_open)}." if now_open and place is None else ""
+        return f"The last {undone.kind} was taken back.{where}"
 
     return [Performance(_NEW, new), Performance(_BACK, back)]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from contextlib import suppress
 
-from palaver.commands.phrases import name_of
+from palaver.commands.phrases import called
 from palaver.commands.registry import Performance
 from palaver.domain.access import AccessRole
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
@@ -62,7 +62,7 @@ def about_people(store: Store) -> list[Performance]:
         if person and spoken.received.inbound.source.chat_kind == DM:
             lines += _known(person)
         if seen.session:
-            lines.append(f"This conversation is {name_of(seen.session)}.")
+            lines.append(f"This is {called(seen.session)}.")
         return "\n".join(lines)
 
     return [Performance(_UNLINK, unlink), Performance(_WHOAMI, whoami)]
@@ -73,9 +73,9 @@ def refuse_where_others_read(spoken: Spoken, command: Command) -> None:
     source = spoken.received.inbound.source
     if source.chat_kind != DM or source.participant is None:
         raise BadArgument(
-            f"/{command.name} is for a direct chat, where nobody else reads along, not for",
+            f"/{command.name} is for a direct chat, where nobody else reads along, not for a chat of the kind",
             found=source.chat_kind,
-            allowed="a direct chat of an account that has an id",
+            allowed="a direct chat",
             example=f"/{command.name}, said there",
         )
 

@@ -5,7 +5,7 @@ from datetime import datetime, tzinfo
 from palaver.domain.session import Session
 from palaver.domain.text import one_line
 
-__all__ = ["counted", "name_of", "quoted", "when"]
+__all__ = ["called", "counted", "name_of", "quoted", "when"]
 
 _LONGEST_QUOTE = 80
 
@@ -21,6 +21,11 @@ def when(moment: datetime, zone: tzinfo) -> str:
 
 def name_of(session: Session) -> str:
     return session.title or session.id
+
+
+def called(session: Session) -> str:
+    """Within a sentence."""
+    return quoted(session.title) if session.title else f"the untitled conversation {session.id}"
 
 
 def counted(count: int, thing: str) -> str:

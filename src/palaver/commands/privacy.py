@@ -51,4 +51,6 @@ def _refuse_where_others_read(spoken: Spoken) -> None:
     """Where somebody has talked is nobody else's business."""
     kind = spoken.received.inbound.source.chat_kind
     if kind != DM:
-        raise BadArgument("/forget is not for a", found=kind, allowed="a direct chat with the agent", example="/forget")
+        raise BadArgument(
+            "/forget is not for a chat of the kind", found=kind, allowed="a direct chat", example="/forget, said there"
+        )

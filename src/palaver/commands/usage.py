@@ -44,4 +44,5 @@ def about_usage(store: Store) -> list[Performance]:
 def _told(spent: Spent) -> str:
     turns = f"{spent.turns} {'turn' if spent.turns == 1 else 'turns'}"
     tokens = f"{spent.input_tokens} tokens in, {spent.output_tokens} out"
-    return f"{turns}, {tokens}, {spent.cost_micros / 1_000_000:.4f} in money."
+    cost = f", at a cost of {spent.cost_micros / 1_000_000:.4f}" if spent.cost_micros else ""
+    return f"{turns}, {tokens}{cost}."

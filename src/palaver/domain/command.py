@@ -115,12 +115,12 @@ def parse_command(text: str, table: Mapping[str, Command], bot: str | None = Non
 
 
 def _unknown(name: str, table: Mapping[str, Command]) -> UnknownCommand:
-    close = difflib.get_close_matches(name[:_LONGEST_GUESS], table, n=3) or sorted(table)
+    close = difflib.get_close_matches(name[:_LONGEST_GUESS], table, n=3)
     examples = [table[known].example for known in ("help", *close) if known in table]
     return UnknownCommand(
         "Unknown command",
         found=f"/{name}",
-        allowed=", ".join(f"/{known}" for known in close) or "ordinary text",
+        allowed=", ".join(f"/{known}" for known in close) or ("what /help lists" if table else "ordinary text"),
         example=next(iter(examples), "hello"),
     )
 
@@ -194,7 +194,7 @@ def _take_word(rest: str) -> tuple[str, str]:
 def _check(command: Command, arg: Arg, value: str) -> None:
     if not value and arg.kind is not ArgKind.COUNT:
         if arg.required:
-            raise _bad(command, f"needs a {arg.name}, not", "")
+            raise _bad(command, f"needs <{arg.name}>, not", "")
     elif arg.kind in _NUMBERS and not (value.isascii() and value.isdigit() and len(value) <= _LARGEST_NUMBER_LENGTH):
         raise _bad(command, f"takes a whole number as {arg.name}, not", value)
     elif arg.choices and value not in arg.choices:

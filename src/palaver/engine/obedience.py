@@ -124,7 +124,7 @@ class Obedience:
         except StoreUnavailable:
             raise
         except _SPEAKS_TO_PEOPLE as error:
-            await self._do(received, _say(str(error)), urgent=urgent)
+            await self._do(received, _say(words.refusal(error)), urgent=urgent)
         except Exception as error:  # noqa: BLE001 - whatever a command raises, the conversation goes on after it
             log_broken(log, "a command broke", error, {"action": "command.broke", "inbox": received.number})
             await self._do(received, _say(words.SORRY), urgent=urgent)

@@ -5,7 +5,9 @@ from zoneinfo import ZoneInfo
 from palaver.domain.attachment import Attachment, size_text
 from palaver.domain.busy import BusyMode
 from palaver.domain.caps import Measure, Reached
+from palaver.domain.errors import NotFound, PalaverError
 from palaver.domain.lifecycle import EndReason
+from palaver.domain.text import shown
 
 __all__ = [
     "APPROVED_NOTE",
@@ -46,6 +48,7 @@ __all__ = [
     "not_compacted",
     "not_handed_off",
     "pairing_code",
+    "refusal",
     "reset_note",
     "reset_notice",
     "went_back",
@@ -133,8 +136,8 @@ def not_compacted(why: str) -> str:
 
 
 def went_back(hidden: int) -> str:
-    counted = "it" if hidden == 1 else f"it and the {hidden - 1} entries after it"
-    return f"You deleted a message, so {counted} left this conversation. /back returns them."
+    followed = " and what followed" if hidden > 1 else ""
+    return f"You deleted a message, so it{followed} left this conversation. /back brings it back."
 
 
 def file_left(file: Attachment) -> str:
@@ -190,6 +193,14 @@ def pairing_code(code: str) -> str:
     )
 
 
+def refusal(error: PalaverError) -> str:
+    """Why a command was not obeyed."""
+    if isinstance(error, NotFound) and error.what == "session":
+        return f"There is no conversation {shown(error.name)} that you may see; /sessions lists yours."
+    text = str(error)
+    return text[:1].upper() + text[1:]
+
+
 RECALLED = "The conversation that came here was taken back to where it came from."
 RETURNED = "The conversation that was handed off is back here; if another one goes on by now, /resume lists it."
 PARTED = "The conversation that this place was attached to is left for another; here you have your own again."
@@ -198,7 +209,9 @@ PARTED = "The conversation that this place was attached to is left for another; 
 def attach_question(name: str, *, place_is_shared: bool) -> str:
     """Asked before a conversation is opened to a whole chat."""
     people = "takes part in it and can read all of it, from its beginning" if place_is_shared else "reads along"
-    return f"Attached to {name}, everybody in this chat {people}. Nothing is done yet; with --yes at its end it is."
+    return (
+        f"Attached to {name}, everybody in this chat {people}. Nothing is done yet; say the same with --yes at its end."
+    )
 
 
 def attached(name: str, *, reads_along: bool, has_others: bool) -> str:
@@ -214,7 +227,7 @@ def handing_off(platform: str, *, reads_along: bool) -> str:
 
 def handoff_opening(name: str, platform: str) -> str:
     return (
-        f"{name} goes on here, handed over from {platform}. Whoever answers takes part in it and can read it from its "
+        f"Handed over from {platform}: {name} goes on here. Whoever answers takes part in it and can read it from its "
         "beginning; /back sends it back."
     )
 
