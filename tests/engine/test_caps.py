@@ -97,14 +97,14 @@ async def test_commands_and_what_is_only_overheard_are_not_capped(tmp_path: Path
 async def test_nothing_is_summarised_over_a_cap(tmp_path: Path) -> None:
     agent = Condensing()
     agent.go.set()
-    async with running(tmp_path / "p.db", agent=agent, caps=_caps(person_day=Cap(tokens=8)), message_limit=5) as here:
+    async with running(tmp_path / "p.db", agent=agent, caps=_caps(person_day=Cap(tokens=8)), message_limit=8) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         for topic in ("one", "two", "three", "four"):
             await chat.say(alice, f"{topic} {'and so on ' * 20}")
             await chat.hears(f"answer to: {topic}")
         await here.settled()
-        spent = len(agent.passages)
+        assert await here.rows("SELECT count(*) FROM turns WHERE error LIKE 'there is no room%'") == [(1,)]
         await chat.say(alice, "/compress")
         await chat.hears("Nothing was summarised: there is no room left under a cap")
-        assert len(agent.passages) == spent == 0
+        assert not agent.passages

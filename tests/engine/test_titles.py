@@ -49,7 +49,8 @@ async def test_the_first_exchange_gives_a_title_that_nobody_else_has(store_url: 
         await talk(chat, alice, "where to go?")
         assert [message.text for message in agent.passages[0].messages][-1] == "answer to: where to go?"
         await until(lambda: _are(here, "Holiday plans"))
-        assert await here.rows("SELECT input_tokens, output_tokens FROM sessions") == [(11, 2)]
+        for table in ("sessions", "turns", "used WHERE identity = 'fake:p1'"):
+            assert await here.rows(f"SELECT input_tokens, output_tokens FROM {table}") == [(11, 2)]  # noqa: S608
         await chat.say(alice, "/new")
         await talk(chat, alice, "and again?")
         await until(lambda: _are(here, "Holiday plans", "Holiday plans #2"))
@@ -74,7 +75,7 @@ async def test_one_that_was_given_by_hand_stays(tmp_path: Path) -> None:
         await talk(chat, alice, "two")
         await until(lambda: agent.asked == 1)
         session = (await here.rows("SELECT id FROM sessions ORDER BY no DESC LIMIT 1"))[0][0]
-        await here.store.transact(here.store.sessions.suggest_title(session, "By hand", Usage()))
+        await here.store.transact(here.store.sessions.suggest_title(session, "By hand"))
         agent.waits.set()
         await until(lambda: _is_counted(here))
         assert await titles(here) == ["My own", "By hand"]

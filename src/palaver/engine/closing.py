@@ -60,17 +60,15 @@ class Closing:
         call = Entry(seq=0, role=Role.ASSISTANT, at=now, calls=(needed.call,))
         question = self.reply(running, words.approval_question(needed.question))
         await self.on.surely(turns.append_to_turn(turn, [call]))
-        used = running.answering.usage if running.answering else None
-        halt = turns.halt(turn, TurnState.PARKED, now, asked=needed.call.id, notices=question, usage=used)
+        halt = turns.halt(turn, TurnState.PARKED, now, asked=needed.call.id, notices=question, usage=running.usage)
         await self.end(turn, halt, TurnState.PARKED)
         log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 
     async def cut_short(self, running: Running, why: Stop) -> None:
         log.info("turn stopped: %s", why, extra={"action": "turn.stopped", "turn": running.turn.number})
         if why is Stop.DRAIN:
-            used = running.answering.usage if running.answering else None
             halt = self.on.store.turns.halt(
-                running.turn, TurnState.INTERRUPTED, self.on.clock.now(), error=why.value, usage=used
+                running.turn, TurnState.INTERRUPTED, self.on.clock.now(), error=why.value, usage=running.usage
             )
             await self.on.store.transact(halt)
         elif why is Stop.LOST:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from palaver.domain.caps import Reached
 from palaver.domain.command import Invocation
 from palaver.domain.compaction import CompactionPlan, CompactionTrigger, plan_compaction
 from palaver.domain.errors import InvalidInput, NothingToCompact, StoreUnavailable
@@ -15,6 +16,7 @@ from palaver.domain.session import Principal
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Received, Turn
 from palaver.engine import words
+from palaver.engine.caps import Capping
 from palaver.engine.closing import Closing
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
@@ -39,6 +41,7 @@ _NOT_BEFORE = timedelta(hours=1)
 """Until a conversation that could not be summarised is tried again by itself."""
 _STOPPED = "it was stopped"
 _TOO_LONG = "it took too long"
+_CAPPED = "there is no room left under a cap, /usage says how much is used"
 _CUT_OFF = "the gateway was restarted meanwhile"
 
 
@@ -112,10 +115,18 @@ class Compacting:
 
     async def _try(self, running: Running, wish: Wish) -> "_Summary | str":
         """A summary, or why there is none."""
+        reached = self._reached(running, self.on.clock.now())
+        if await through_outages(lambda: self.on.store.read(reached)):
+            return _CAPPED
         try:
             return await self._summarise(running, kept=_KEPT, focus=wish.focus)
         except NothingToCompact as refusal:
             return str(refusal)
+
+    @work
+    def _reached(self, running: Running, now: datetime) -> Steps[Reached | None]:
+        session = yield from self.on.store.turns.session_of(running.turn)
+        return (yield from Capping(self.on).reached(running.messages[-1], session, now))
 
     async def _put(self, running: Running, wish: Wish, summary: _Summary) -> None:
         replies = self.closing.reply(running, words.compacted(_spoken(summary.plan))) if wish.is_asked else []

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Turn
@@ -10,7 +11,8 @@ from palaver.engine.ground import Ground
 from palaver.engine.running import Running
 from palaver.engine.scene import Scenes
 from palaver.engine.traces import log_broken
-from palaver.ports.agent import Passage, Titling
+from palaver.ports.agent import Gist, Passage, Titling
+from palaver.ports.work import Steps, work
 
 __all__ = ["Titles"]
 
@@ -60,6 +62,12 @@ class Titles:
         try:
             async with asyncio.timeout(self.on.options.quiet_limit.total_seconds()):
                 gist = await agent.title(passage)
-            await self.on.store.transact(self.on.store.sessions.suggest_title(turn.session, gist.text, gist.usage))
+            await self.on.store.transact(self._note(turn, gist, self.on.clock.now()))
         except Exception as error:  # noqa: BLE001 - a conversation can do without a title
             log_broken(log, "no title was found", error, {"action": "title.failed", "session": turn.session})
+
+    @work
+    def _note(self, turn: Turn, gist: Gist, now: datetime) -> Steps[None]:
+        """What was spent on it counts, whether it is taken or not."""
+        yield from self.on.store.sessions.suggest_title(turn.session, gist.text)
+        yield from self.on.store.turns.spend(turn, gist.usage, now)

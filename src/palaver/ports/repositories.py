@@ -92,8 +92,8 @@ class Sessions(Protocol):
 
     def rename(self, session: str, title: str, principal: Principal) -> Work[Session]: ...
 
-    def suggest_title(self, session: str, title: str, usage: Usage) -> Work[str | None]:
-        """Taken only where the session has none; what was spent on it counts in any case."""
+    def suggest_title(self, session: str, title: str) -> Work[str | None]:
+        """Taken only where the session has none."""
         ...
 
     def set_override(self, session: str, override: ModelOverride | None, principal: Principal) -> Work[Session]: ...
@@ -235,6 +235,10 @@ class Turns(Protocol):
         error: str | None = None,
         ends: EndReason | None = None,
     ) -> Work[int]: ...
+
+    def spend(self, turn: Turn, spent: Usage, now: datetime) -> Work[None]:
+        """What was used for a turn that has ended already counts as if it had been used in it."""
+        ...
 
     def halt(
         self,

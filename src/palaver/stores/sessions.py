@@ -12,7 +12,6 @@ from palaver.domain.session import ModelOverride, Principal, Session, identity_o
 from palaver.domain.source import Source
 from palaver.domain.text import one_line
 from palaver.domain.title import TITLE_LIMIT, clean_title, lineage, next_in_lineage
-from palaver.domain.turn import Usage
 from palaver.ports.store import Opened, Opening, OperationKind, ResetRule
 from palaver.ports.work import Lock, Row, Steps, work
 from palaver.stores import operations
@@ -334,15 +333,11 @@ def rename(session: str, title: str, principal: Principal) -> Steps[Session]:
 
 
 @work
-def suggest_title(session: str, title: str, usage: Usage) -> Steps[str | None]:
-    """A title for a session that has none; what was spent on it counts in any case. Gives the title it has then."""
+def suggest_title(session: str, title: str) -> Steps[str | None]:
+    """A title for a session that has none. Gives the title it has then."""
     rows = yield "SELECT owner FROM sessions WHERE id = ?", (session,)
     free = (yield from _free_title(rows[0][0], title)) if rows and one_line(title, TITLE_LIMIT) else None
-    rows = yield (
-        "UPDATE sessions SET title = coalesce(title, ?), input_tokens = input_tokens + ?,"
-        " output_tokens = output_tokens + ?, cost_micros = cost_micros + ? WHERE id = ? RETURNING title",
-        (free, usage.input_tokens, usage.output_tokens, usage.cost_micros, session),
-    )
+    rows = yield "UPDATE sessions SET title = coalesce(title, ?) WHERE id = ? RETURNING title", (free, session)
     return rows[0][0] if rows else None
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "resume",
     "session_of",
     "settle",
+    "spend",
     "state_of",
     "write_messages",
 ]
@@ -282,7 +283,18 @@ def _count(turn: Turn, spent: Usage, now: datetime, *, turns: int = 0) -> Steps[
         (spent.model, *_tokens(spent), turn.number),
     )
     if turns or spent != _NOTHING:
-        yield from add_usage(rows[0][0], spent, now, turns=turns)
+        yield from add_usage(rows[0][0] if rows else None, spent, now, turns=turns)
+
+
+@work
+def spend(turn: Turn, spent: Usage, now: datetime) -> Steps[None]:
+    """What was used for a turn that has ended already counts as if it had been used in it."""
+    yield from _count(turn, spent, now)
+    yield (
+        "UPDATE sessions SET input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,"
+        " cost_micros = cost_micros + ? WHERE no = ?",
+        (*_tokens(spent), turn.session_number),
+    )
 
 
 def _tokens(usage: Usage) -> tuple[int, int, int]:
