@@ -12,7 +12,7 @@ from palaver.domain.source import Source
 from palaver.domain.turn import Inbound
 from palaver.ports.people import Offer
 from palaver.ports.store import Begun
-from palaver.stores import inbox, links, listing, moves, offers, people, sessions, steering, transcript, turns
+from palaver.stores import inbox, links, listing, moves, people, sessions, steering, transcript, turns
 from palaver.stores.invariants import violations
 from palaver.stores.store import Store
 from tests.stores.world import LEASE, NEVER, NOON, OPERATOR, World, answer, dm, first, group, only_begun
@@ -126,65 +126,65 @@ def stated(offer: Offer | None) -> tuple[str, str]:
 
 
 async def test_an_offer_is_entered_once_and_both_have_to_agree(store: Store) -> None:
-    await store.transact(offers.offer(ANN, Label("Ann"), "hash", NOON))
-    entered = await store.transact(offers.enter(BEN, Label("Ben"), "hash", NOON))
+    await store.transact(links.offer(ANN, Label("Ann"), "hash", NOON))
+    entered = await store.transact(links.enter(BEN, Label("Ben"), "hash", NOON))
     assert stated(entered) == (B, A)
     assert entered
     assert [each.name for each in entered.theirs.identities] == [Label("Ann")]
     assert entered.theirs.address.chat_id == "a"
-    assert await store.transact(offers.enter(CY, None, "hash", NOON)) is None
+    assert await store.transact(links.enter(CY, None, "hash", NOON)) is None
     for _ in range(2):
-        asked = await store.transact(offers.agree(B, NOON))
+        asked = await store.transact(links.agree(B, NOON))
         assert asked
         assert not asked.linked
     assert await circle(store, ANN) == {A}
-    done = await store.transact(offers.agree(A, NOON))
+    done = await store.transact(links.agree(A, NOON))
     assert done
     assert done.linked
     assert await circle(store, ANN) == {A, B}
-    assert await store.transact(offers.agree(A, NOON)) is None
+    assert await store.transact(links.agree(A, NOON)) is None
 
 
 async def test_an_offer_ends_by_a_no_by_time_and_by_another_offer(store: Store) -> None:
-    await store.transact(offers.offer(ANN, None, "one", NOON))
-    assert await store.transact(offers.enter(BEN, None, "one", NOON + VALID_FOR)) is None
-    await store.transact(offers.offer(ANN, None, "two", NOON))
-    await store.transact(offers.offer(ANN, None, "three", NOON))
-    assert await store.transact(offers.enter(BEN, None, "two", NOON)) is None
-    assert await store.transact(offers.enter(BEN, None, "three", NOON))
-    assert await store.transact(offers.agree(A, NOON + VALID_FOR)) is None
-    assert await store.transact(offers.agree(A, NOON))
-    assert stated(await store.transact(offers.withdraw(B, NOON))) == (B, A)
-    assert await store.transact(offers.agree(B, NOON)) is None
+    await store.transact(links.offer(ANN, None, "one", NOON))
+    assert await store.transact(links.enter(BEN, None, "one", NOON + VALID_FOR)) is None
+    await store.transact(links.offer(ANN, None, "two", NOON))
+    await store.transact(links.offer(ANN, None, "three", NOON))
+    assert await store.transact(links.enter(BEN, None, "two", NOON)) is None
+    assert await store.transact(links.enter(BEN, None, "three", NOON))
+    assert await store.transact(links.agree(A, NOON + VALID_FOR)) is None
+    assert await store.transact(links.agree(A, NOON))
+    assert stated(await store.transact(links.withdraw(B, NOON))) == (B, A)
+    assert await store.transact(links.agree(B, NOON)) is None
     assert await circle(store, ANN) == {A}
 
 
 async def test_a_yes_holds_only_for_the_accounts_that_were_named(store: Store) -> None:
-    await store.transact(offers.offer(ANN, None, "hash", NOON))
-    await store.transact(offers.enter(BEN, None, "hash", NOON))
-    assert await store.transact(offers.agree(A, NOON))
+    await store.transact(links.offer(ANN, None, "hash", NOON))
+    await store.transact(links.enter(BEN, None, "hash", NOON))
+    assert await store.transact(links.agree(A, NOON))
     await link(store, B, C)
-    changed = await store.transact(offers.agree(B, NOON))
+    changed = await store.transact(links.agree(B, NOON))
     assert changed
     assert changed.changed
     assert await circle(store, ANN) == {A}
-    assert await store.transact(offers.agree(B, NOON))
-    done = await store.transact(offers.agree(A, NOON))
+    assert await store.transact(links.agree(B, NOON))
+    done = await store.transact(links.agree(A, NOON))
     assert done
     assert done.linked
     assert await circle(store, ANN) == {A, B, C}
 
 
 async def test_too_many_wrong_codes_lock_out_for_a_while(store: Store) -> None:
-    await store.transact(offers.offer(ANN, None, "hash", NOON))
+    await store.transact(links.offer(ANN, None, "hash", NOON))
     for _ in range(5):
-        assert await store.transact(offers.enter(BEN, None, "wrong", NOON)) is None
+        assert await store.transact(links.enter(BEN, None, "wrong", NOON)) is None
     with pytest.raises(LockedOut):
-        await store.transact(offers.enter(BEN, None, "hash", NOON))
-    assert await store.transact(offers.enter(CY, None, "hash", NOON))
+        await store.transact(links.enter(BEN, None, "hash", NOON))
+    assert await store.transact(links.enter(CY, None, "hash", NOON))
     later = NOON.replace(hour=14)
-    await store.transact(offers.offer(ANN, None, "again", later))
-    assert await store.transact(offers.enter(BEN, None, "again", later))
+    await store.transact(links.offer(ANN, None, "again", later))
+    assert await store.transact(links.enter(BEN, None, "again", later))
 
 
 # What they had in common

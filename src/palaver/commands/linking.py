@@ -48,7 +48,7 @@ def linking(store: Store) -> list[Performance]:
 @work
 def _offer(store: Store, spoken: Spoken, code: str, hashed: str) -> Steps[str]:
     inbound = spoken.received.inbound
-    yield from store.offers.offer(inbound.source, inbound.labels.user, hashed, spoken.now)
+    yield from store.links.offer(inbound.source, inbound.labels.user, hashed, spoken.now)
     minutes = int(VALID_FOR.total_seconds() // 60)
     return (
         f"Your code is {code}. Say /link {code} from your other account within {minutes} minutes.\n"
@@ -59,7 +59,7 @@ def _offer(store: Store, spoken: Spoken, code: str, hashed: str) -> Steps[str]:
 @work
 def _enter(store: Store, spoken: Spoken, hashed: str) -> Steps[str]:
     inbound = spoken.received.inbound
-    offer = yield from store.offers.enter(inbound.source, inbound.labels.user, hashed, spoken.now)
+    offer = yield from store.links.enter(inbound.source, inbound.labels.user, hashed, spoken.now)
     if offer is None:
         return "That code is wrong or too old; /link, said from the other account, gives a new one."
     yield from _tell(store, spoken, offer, f"Your code was entered. {_question(offer.theirs, offer.mine)}")
@@ -68,7 +68,7 @@ def _enter(store: Store, spoken: Spoken, hashed: str) -> Steps[str]:
 
 @work
 def _agree(store: Store, spoken: Spoken) -> Steps[str]:
-    offer = yield from store.offers.agree(spoken.principal.name, spoken.now)
+    offer = yield from store.links.agree(spoken.principal.name, spoken.now)
     if offer is None:
         return "Nothing waits for your yes; /link gives a code to enter on your other account."
     if offer.changed:
@@ -82,7 +82,7 @@ def _agree(store: Store, spoken: Spoken) -> Steps[str]:
 
 @work
 def _withdraw(store: Store, spoken: Spoken) -> Steps[str]:
-    offer = yield from store.offers.withdraw(spoken.principal.name, spoken.now)
+    offer = yield from store.links.withdraw(spoken.principal.name, spoken.now)
     if offer is not None:
         yield from _tell(store, spoken, offer, f"{offer.mine.identity} said no: nothing was linked.")
     return "Nothing was linked, and the code is good for nothing any more."

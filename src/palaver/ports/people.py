@@ -10,7 +10,7 @@ from palaver.domain.session import Principal
 from palaver.domain.source import Source
 from palaver.ports.work import Work
 
-__all__ = ["Aliases", "Identity", "Links", "Offer", "Offers", "Party", "People", "Person"]
+__all__ = ["Aliases", "Identity", "Links", "Offer", "Party", "People", "Person"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,8 +75,8 @@ class People(Protocol):
         ...
 
 
-class Offers(Protocol):
-    """How identities come to be linked: somebody shows under both that they are one, and agrees to it under both."""
+class Links(Protocol):
+    """Identities are one person once somebody has shown and said it under both, until they take it back."""
 
     def offer(self, source: Source, name: Label | None, code_hash: str, now: datetime) -> Work[None]:
         """Whoever enters the code may ask to be one person with this one; it takes the place of an earlier offer."""
@@ -93,10 +93,6 @@ class Offers(Protocol):
     def withdraw(self, identity: str, now: datetime) -> Work[Offer | None]:
         """Say no to what was asked, and take back what was offered. None where nobody else has to know."""
         ...
-
-
-class Links(Protocol):
-    """Identities that are one person, until somebody says otherwise."""
 
     def link(self, one: str, other: str, now: datetime, *, by: str) -> Work[str]:
         """Make two identities, with all they are linked with, one person: the elder of the two."""

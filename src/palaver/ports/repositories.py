@@ -21,7 +21,7 @@ from palaver.ports.attaching import Attaching
 from palaver.ports.erasure import Erasures
 from palaver.ports.files import Attachments
 from palaver.ports.handing import Handing
-from palaver.ports.people import Aliases, Links, Offers, People
+from palaver.ports.people import Aliases, Links, People
 from palaver.ports.places import Accounts, Places
 from palaver.ports.revisions import Revisions
 from palaver.ports.search import Search
@@ -388,8 +388,6 @@ class Store(Database, Protocol):
     def aliases(self) -> Aliases: ...
     @property
     def links(self) -> Links: ...
-    @property
-    def offers(self) -> Offers: ...
     @property
     def grants(self) -> Grants: ...
     @property

@@ -9,9 +9,9 @@ from palaver.domain.source import DM
 from palaver.ports.access import ChangeKind
 from palaver.ports.store import INBOX, PEOPLE
 from palaver.ports.work import Lock, Notify, Steps, work
+from palaver.stores.circles import merge
 from palaver.stores.grants import record
 from palaver.stores.inbox import OPEN_TURN, carry
-from palaver.stores.links import merge
 
 __all__ = ["everywhere", "learn", "of"]
 

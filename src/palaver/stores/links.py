@@ -1,120 +1,132 @@
-"""Links in the store: identities that are one person, and the people they are again when a link is taken back."""
+"""Links in the store: offered by a code that the other side enters, made by the yes of both, and taken back."""
 
-from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
-from palaver.domain.linking import Link, bridges, circles
-from palaver.ports.access import ChangeKind
-from palaver.ports.store import PEOPLE
-from palaver.ports.work import Lock, Notify, Steps, Value, work
-from palaver.stores.grants import record
-from palaver.stores.parting import part, stop_common_turns
-from palaver.stores.people import identities_of, person_of
-from palaver.stores.records import micros
+from palaver.domain.errors import BadArgument, LockedOut
+from palaver.domain.label import Label
+from palaver.domain.linking import VALID_FOR
+from palaver.domain.pairing import LOCKED_FOR, locked_until
+from palaver.domain.session import Principal, identity_of
+from palaver.domain.source import Source
+from palaver.ports.people import Offer, Party
+from palaver.ports.work import Lock, Steps, work
+from palaver.stores.circles import link, unlink, unlink_last
+from palaver.stores.people import find_person, person_of
+from palaver.stores.records import instant, json_text, micros, source_of, source_text
 
-__all__ = ["link", "merge", "unlink", "unlink_last"]
+__all__ = ["agree", "enter", "link", "offer", "unlink", "unlink_last", "withdraw"]
 
-
-@work
-def link(one: str, other: str, now: datetime, *, by: str) -> Steps[str]:
-    yield Lock("links")
-    elder, younger = (yield from person_of(one, now)), (yield from person_of(other, now))
-    if elder == younger:
-        return elder
-    everyone = (yield from identities_of(elder)) | (yield from identities_of(younger))
-    yield from _join([(one, other)], now, by)
-    yield from record(ChangeKind.LINKED, now, by, one, {"with": other})
-    return (yield from _settle(everyone))
+_NOBODY_ELSE = Lock("links")
+"""Whom somebody is told they would be linked with does not change while it is looked at."""
 
 
 @work
-def unlink(identity: str, now: datetime, *, by: str) -> Steps[list[frozenset[str]]]:
-    yield Lock("links")
-    person = yield from person_of(identity, now)
-    if (yield from stop_common_turns((yield from identities_of(person)), now, by=by)):
-        return []
-    links = yield from _standing(person)
-    gone = [each for each in links if each.touches(identity)]
-    yield from _join(bridges(identity, links), now, by)
-    return (yield from _take_back(person, gone, now, by))
-
-
-@work
-def unlink_last(identity: str, now: datetime, *, by: str) -> Steps[list[frozenset[str]]]:
-    yield Lock("links")
-    person = yield from person_of(identity, now)
-    if (yield from stop_common_turns((yield from identities_of(person)), now, by=by)):
-        return []
-    links = yield from _standing(person)
-    return (yield from _take_back(person, links[-1:], now, by))
-
-
-def _take_back(person: str, gone: Sequence[Link], now: datetime, by: str) -> Steps[list[frozenset[str]]]:
-    everyone = yield from identities_of(person)
-    ends: list[tuple[Value, ...]] = [(micros(now), by, each.number) for each in gone]
-    yield "UPDATE links SET until = ?, until_by = ? WHERE no = ?", ends
-    people = circles(everyone, (yield from _standing(person)))
-    if len(people) > 1:
-        named: dict[frozenset[str], str] = {}
-        for circle in people:
-            named[circle] = yield from _settle(circle)
-        yield from part(person, named, now)
-        for each in gone:
-            yield from record(ChangeKind.UNLINKED, now, by, each.one, {"from": each.other})
-    return people
-
-
-def _standing(person: str) -> Steps[list[Link]]:
-    """The links within a person, in the order they were made."""
-    rows = yield (
-        "SELECT l.no, l.one, l.other FROM links l JOIN identities i ON i.identity = l.one"
-        " WHERE i.person = ? AND l.until IS NULL ORDER BY l.no",
-        (person,),
+def offer(source: Source, name: Label | None, code_hash: str, now: datetime) -> Steps[None]:
+    yield _NOBODY_ELSE
+    identity = yield from _introduce(source, name, now)
+    yield from _forget(identity)
+    yield "DELETE FROM offers WHERE expires <= ?", (micros(now),)
+    yield (
+        "INSERT INTO offers (identity, address, code_hash, expires) VALUES (?, ?, ?, ?)",
+        (identity, source_text(source), code_hash, micros(now + VALID_FOR)),
     )
-    return [Link(*row) for row in rows]
-
-
-def _join(pairs: Iterable[tuple[str, str]], now: datetime, by: str) -> Steps[None]:
-    rows: list[tuple[Value, ...]] = [(one, other, micros(now), by) for one, other in pairs]
-    yield "INSERT INTO links (one, other, since, by_whom) VALUES (?, ?, ?, ?)", rows
-
-
-def _settle(circle: frozenset[str]) -> Steps[str]:
-    """Whoever is linked is the eldest of those they were born as; so the same identities are always the same person."""
-    names = sorted(circle)
-    marks = ", ".join("?" * len(names))
-    rows = yield (
-        "SELECT p.id FROM identities i JOIN people p ON p.id = i.born"
-        f" WHERE i.identity IN ({marks}) ORDER BY p.created, p.id LIMIT 1",
-        tuple(names),
-    )
-    yield f"UPDATE identities SET person = ? WHERE identity IN ({marks})", (rows[0][0], *names)
-    yield Notify(PEOPLE)
-    return rows[0][0]
 
 
 @work
-def merge(was: str, is_now: str) -> Steps[bool]:
-    """An identity turned out to be another form of one; False where it was not known."""
-    yield Lock("links")
-    yield "DELETE FROM offers WHERE identity = ? OR guest = ?", (was, was)
-    rows = yield "SELECT identity, person FROM identities WHERE identity IN (?, ?)", (was, is_now)
-    persons = dict(rows)
-    if was not in persons:
-        return False
-    everyone: frozenset[str] = frozenset({is_now})
-    for person in sorted(set(persons.values())):
-        everyone |= (yield from identities_of(person)) - {was}
-    yield "DELETE FROM links WHERE one IN (?, ?) AND other IN (?, ?)", (was, is_now) * 2
-    yield "UPDATE links SET one = ? WHERE one = ?", (is_now, was)
-    yield "UPDATE links SET other = ? WHERE other = ?", (is_now, was)
-    if is_now in persons:
-        yield "DELETE FROM identities WHERE identity = ?", (was,)
-    else:
-        yield "UPDATE identities SET identity = ? WHERE identity = ?", (is_now, was)
-    links: list[Link] = []
-    for person in sorted(set(persons.values())):
-        links += yield from _standing(person)
-    for circle in circles(everyone, links):
-        yield from _settle(circle)
-    return True
+def enter(source: Source, name: Label | None, code_hash: str, now: datetime) -> Steps[Offer | None]:
+    yield _NOBODY_ELSE
+    identity = yield from _introduce(source, name, now)
+    yield from _refuse_locked_out(identity, now)
+    rows = yield "SELECT identity FROM offers WHERE code_hash = ? AND expires > ?", (code_hash, micros(now))
+    if not rows:
+        yield "INSERT INTO wrong_codes (identity, at) VALUES (?, ?)", (identity, micros(now))
+        return None
+    yield from _refuse_oneself(rows[0][0], identity, now)
+    yield "DELETE FROM wrong_codes WHERE identity = ?", (identity,)
+    yield from _forget(identity)
+    yield (
+        "UPDATE offers SET code_hash = NULL, guest = ?, guest_address = ?, expires = ? WHERE identity = ?",
+        (identity, source_text(source), micros(now + VALID_FOR), rows[0][0]),
+    )
+    found, _ = yield from _stated(identity, now)
+    return found
+
+
+def _introduce(source: Source, name: Label | None, now: datetime) -> Steps[str]:
+    """The identity that speaks, known by the name it has now."""
+    identity = identity_of(source) or ""
+    yield from person_of(identity, now)
+    if name is not None:
+        yield "UPDATE identities SET name = ? WHERE identity = ?", (name.plain(), identity)
+    return identity
+
+
+def _refuse_locked_out(identity: str, now: datetime) -> Steps[None]:
+    yield "DELETE FROM wrong_codes WHERE at < ?", (micros(now - LOCKED_FOR - LOCKED_FOR),)
+    rows = yield "SELECT at FROM wrong_codes WHERE identity = ? ORDER BY no DESC", (identity,)
+    until = locked_until([instant(row[0]) for row in rows])
+    if until and now < until:
+        raise LockedOut(until)
+
+
+def _refuse_oneself(one: str, other: str, now: datetime) -> Steps[None]:
+    if (yield from person_of(one, now)) == (yield from person_of(other, now)):
+        raise BadArgument(
+            "This code is your own, entered as",
+            found=other,
+            allowed="an account of yours that is not linked yet",
+            example="the same command, in a direct chat of your other account",
+        )
+
+
+def _forget(identity: str) -> Steps[None]:
+    """Whoever offers or enters anew gives up what they were at before."""
+    yield "DELETE FROM offers WHERE identity = ? OR guest = ?", (identity, identity)
+
+
+@work
+def agree(identity: str, now: datetime) -> Steps[Offer | None]:
+    yield _NOBODY_ELSE
+    found, agreed = yield from _stated(identity, now)
+    if found is None or found.changed or agreed == identity:
+        return found
+    if agreed is None:
+        yield "UPDATE offers SET agreed = ? WHERE identity = ? OR guest = ?", (identity, identity, identity)
+        return found
+    yield from link(found.theirs.identity, identity, now, by=identity)
+    yield from _forget(identity)
+    return replace(found, linked=True)
+
+
+@work
+def withdraw(identity: str, now: datetime) -> Steps[Offer | None]:
+    yield _NOBODY_ELSE
+    found, _ = yield from _stated(identity, now)
+    yield from _forget(identity)
+    return found
+
+
+def _stated(identity: str, now: datetime) -> Steps[tuple[Offer | None, str | None]]:
+    """What both sides were told, and who has said yes to it. Where it is not true any more, both are asked anew."""
+    rows = yield (
+        "SELECT identity, address, guest, guest_address, stated, agreed FROM offers"
+        " WHERE (identity = ? OR guest = ?) AND guest IS NOT NULL AND expires > ?",
+        (identity, identity, micros(now)),
+    )
+    if not rows:
+        return None, None
+    one, address, guest, guest_address, stated, agreed = rows[0]
+    host = yield from _party(one, address)
+    visitor = yield from _party(guest, guest_address)
+    names = json_text([[each.identity for each in party.identities] for party in (host, visitor)])
+    if stated != names:
+        agreed = None
+        yield "UPDATE offers SET stated = ?, agreed = NULL WHERE identity = ?", (names, one)
+    mine, theirs = (host, visitor) if identity == one else (visitor, host)
+    return Offer(mine=mine, theirs=theirs, changed=stated not in {None, names}), agreed
+
+
+def _party(identity: str, address: str) -> Steps[Party]:
+    person = yield from find_person(identity, Principal.operator())
+    return Party(identity=identity, address=source_of(address), identities=person.identities)

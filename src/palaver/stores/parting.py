@@ -164,16 +164,17 @@ def _leave(session: Session, identities: Iterable[str], now: datetime) -> Steps[
 
 
 def _see_guests_off(session: Session, ours: Collection[str], now: datetime) -> Steps[None]:
-    """Guests came through the link: they never spoke where everybody does, or only once they had got in."""
-    came = yield "SELECT by_whom, min(at) FROM operations WHERE session_no = ? GROUP BY by_whom", (session.number,)
+    """Guests came through the link: of their own they never spoke where everybody does."""
     spoken = yield (
-        "SELECT identity, key, min(started) FROM turns WHERE session_no = ? GROUP BY identity, key",
+        "SELECT DISTINCT t.identity, t.key FROM turns t LEFT JOIN inbox i ON i.turn_no = t.no"
+        " WHERE t.session_no = ? AND i.place IS NULL",
         (session.number,),
     )
-    got_in = dict(came)
-    members = {who for who, key, at in spoken if SessionKey.parse(key).shared and at < got_in.get(who, at + 1)}
+    members = {who for who, key in spoken if SessionKey.parse(key).shared}
     if session.key.shared:  # some speak there only together with others, whose turn it is then
-        members |= set(ours) - got_in.keys() - {who for who, _, _ in spoken}
+        rows = yield "SELECT identity FROM turns WHERE session_no = ?", (session.number,)
+        moved = yield "SELECT by_whom FROM operations WHERE session_no = ?", (session.number,)
+        members |= set(ours) - {who for (who,) in (*rows, *moved)}
     guests = set(ours) - members
     yield from _leave(session, guests, now)
     rows = yield "SELECT key, address FROM routes WHERE session_no = ?", (session.number,)
@@ -195,9 +196,10 @@ def _lead_home(people: People, now: datetime) -> Steps[None]:
         f" WHERE o.by_whom IN ({', '.join('?' * len(names))})",
         tuple(names),
     )
-    for place, key, by in rows:
-        if not (yield from _may_stay(SessionKey.parse(key), _circle(people, by))):
-            yield from attaching.detach(SessionKey.parse(place), now)
+    for text, key, by in rows:
+        place = SessionKey.parse(text)
+        if not place.platform or not (yield from _may_stay(SessionKey.parse(key), _circle(people, by))):
+            yield from attaching.detach(place, now)
 
 
 def _may_stay(key: SessionKey, identities: Collection[str]) -> Steps[bool]:

@@ -6,14 +6,22 @@ from datetime import datetime
 
 from palaver.domain.errors import NotFound
 from palaver.domain.label import Label
-from palaver.domain.session import Principal
+from palaver.domain.session import Principal, identity_of
 from palaver.domain.source import Source
+from palaver.domain.turn import Received
 from palaver.ports.people import Identity, Person
 from palaver.ports.work import Lock, Row, Steps, work
 from palaver.stores.records import instant, micros
 from palaver.stores.sessions import new_id
 
-__all__ = ["everybody", "find_person", "identities_of", "linked", "person_of", "principal_of", "speaking"]
+__all__ = ["everybody", "find_person", "identities_of", "linked", "meet", "person_of", "principal_of", "speaking"]
+
+
+def meet(received: Received) -> Steps[None]:
+    """At first contact somebody becomes a person, under the name they go by."""
+    identity, name = identity_of(received.inbound.source), received.inbound.labels.user
+    if identity:
+        yield from person_of(identity, received.received, name=name and name.stored())
 
 
 @work

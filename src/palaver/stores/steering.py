@@ -12,9 +12,10 @@ from palaver.domain.turn import Received, Turn
 from palaver.ports.store import TURNS, Offer, Signals, Status, key_topic
 from palaver.ports.work import Lock, Notify, Steps, work
 from palaver.stores.inbox import OPEN_TURN, RUNNING, put_into_turn, waiting
+from palaver.stores.people import meet
 from palaver.stores.records import SESSION_COLUMNS, from_json, instant, json_text, session_of
 from palaver.stores.sessions import join, touch
-from palaver.stores.turns import append_to_turn, halt, meet, resume, settle, write_messages
+from palaver.stores.turns import append_to_turn, halt, resume, settle, write_messages
 from palaver.stores.visibility import visible_to
 
 __all__ = [

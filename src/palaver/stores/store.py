@@ -10,7 +10,7 @@ from palaver.ports.archives import Archives
 from palaver.ports.attaching import Attaching
 from palaver.ports.files import Attachments
 from palaver.ports.handing import Handing
-from palaver.ports.people import Aliases, Links, Offers, People
+from palaver.ports.people import Aliases, Links, People
 from palaver.ports.places import Accounts, Places
 from palaver.ports.repositories import (
     Endings,
@@ -40,7 +40,6 @@ from palaver.stores import (
     links,
     listing,
     moves,
-    offers,
     outbox,
     pairing,
     people,
@@ -80,7 +79,6 @@ class Store:
     people: People = people
     aliases: Aliases = aliases
     links: Links = links
-    offers: Offers = offers
     grants: Grants = grants
     pairing: Pairing = pairing
     places: Places = places

@@ -16,12 +16,13 @@ from palaver.ports.store import INBOX, TURNS, Begun, Choose, Greet, Held, Opened
 from palaver.ports.work import Lock, Notify, Row, Steps, Work, work
 from palaver.stores import outbox
 from palaver.stores.inbox import OPEN_TURN, put_into_turn, waiting
-from palaver.stores.people import person_of
+from palaver.stores.people import meet
 from palaver.stores.places import home
 from palaver.stores.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
 from palaver.stores.sessions import end, join, open_by_key, open_session
 from palaver.stores.transcript import SEQS, append
 from palaver.stores.usage import add as add_usage
+from palaver.stores.usage import fold_all
 from palaver.stores.visibility import get
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
     "begin",
     "extend",
     "halt",
-    "meet",
     "messages",
     "occupy",
     "reclaim",
@@ -148,13 +148,6 @@ def write_messages(turn: Turn, messages: Sequence[Received], notes: Sequence[Ent
     return (yield from _write(turn, [prepare(entry, turn.number) for entry in entries]))
 
 
-def meet(received: Received) -> Steps[None]:
-    """At first contact somebody becomes a person, under the name they go by."""
-    identity, name = identity_of(received.inbound.source), received.inbound.labels.user
-    if identity:
-        yield from person_of(identity, received.received, name=name and name.stored())
-
-
 def _entry(received: Received) -> Entry:
     inbound = received.inbound
     return Entry(
@@ -188,7 +181,7 @@ def _write(turn: Turn, entries: Sequence[Prepared], spent: Usage = _NOTHING, *, 
     )
     _refuse_stale(turn, rows)
     first_seq: int = rows[0][0] - len(entries)
-    yield from append(turn.session_number, first_seq, entries, turn.number)
+    yield from append(turn.session_number, first_seq, entries, turn.number, settles=bool(turns))
     return first_seq
 
 
@@ -259,15 +252,9 @@ def _settle(
     state = advance(turn.state, TurnState.FAILED if error else TurnState.DONE)
     first_seq = yield from _write(turn, entries, spent, turns=1)
     yield (
-        "UPDATE turns SET state = ?, ended = ?, error = ? WHERE no = ?",
-        (
-            state.value,
-            micros(now),
-            error,
-            turn.number,
-        ),
+        f"UPDATE turns SET state = ?, ended = ?, error = ?, {_COUNT} WHERE no = ?",
+        (state.value, micros(now), error, spent.model, *_tokens(spent), turn.number),
     )
-    yield from _count(turn, spent, now, turns=1)
     if ends is not None:
         yield from end(turn.session_number, ends, now)
     yield from outbox.owe_replies(turn.number, replies, now)
@@ -275,21 +262,23 @@ def _settle(
     return first_seq
 
 
-def _count(turn: Turn, spent: Usage, now: datetime, *, turns: int = 0) -> Steps[None]:
-    """What was used stands with the turn, and in the sums of whoever it answers."""
-    rows = yield (
-        "UPDATE turns SET model = coalesce(?, model), input_tokens = input_tokens + ?,"
-        " output_tokens = output_tokens + ?, cost_micros = cost_micros + ? WHERE no = ? RETURNING identity",
-        (spent.model, *_tokens(spent), turn.number),
-    )
-    if turns or spent != _NOTHING:
-        yield from add_usage(rows[0][0] if rows else None, spent, now, turns=turns)
+_COUNT = (
+    "model = coalesce(?, model), input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,"
+    " cost_micros = cost_micros + ?"
+)
 
 
 @work
 def spend(turn: Turn, spent: Usage, now: datetime) -> Steps[None]:
     """What was used for a turn that has ended already counts as if it had been used in it."""
-    yield from _count(turn, spent, now)
+    if spent == _NOTHING:
+        return
+    yield from fold_all()
+    rows = yield (
+        f"UPDATE turns SET {_COUNT} WHERE no = ? RETURNING identity",
+        (spent.model, *_tokens(spent), turn.number),
+    )
+    yield from add_usage(rows[0][0] if rows else None, spent, now)
     yield (
         "UPDATE sessions SET input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,"
         " cost_micros = cost_micros + ? WHERE no = ?",
@@ -318,11 +307,14 @@ def halt(
     """
     spent = usage or _NOTHING
     yield from _write(turn, [], spent)
-    yield from _count(turn, spent, now)
     rows = yield (
-        "UPDATE turns SET state = ?, halted = ?, error = ?, asked = ? WHERE no = ? AND fence = ? AND state = 'running'"
-        " RETURNING no",
-        (advance(turn.state, state).value, micros(now), error, asked, turn.number, turn.fence),
+        f"UPDATE turns SET state = ?, halted = ?, error = ?, asked = ?, {_COUNT}"
+        " WHERE no = ? AND fence = ? AND state = 'running' RETURNING no",
+        (
+            *(advance(turn.state, state).value, micros(now), error, asked),
+            *(spent.model, *_tokens(spent)),
+            *(turn.number, turn.fence),
+        ),
     )
     _refuse_stale(turn, rows)
     yield from outbox.owe_all(notices, f"halt:{turn.number}:{turn.fence}", now)

@@ -16,6 +16,7 @@ from palaver.stores.archive.collecting import collect
 from palaver.stores.archive.form import ArchivedOperation, ArchivedSession, ArchivedTurn, Record, lines
 from palaver.stores.archive.reading import Problem, read_archive
 from palaver.stores.filed import note_files
+from palaver.stores.people import person_of
 from palaver.stores.records import entries_of, json_text, kept_of, micros, prepare
 from palaver.stores.sessions import rename
 from palaver.stores.transcript import SEQS, journal
@@ -201,6 +202,8 @@ def _connect(number: int, session: ArchivedSession, *, is_open: bool) -> Steps[N
     people: list[tuple[Value, ...]] = [(identity, number) for identity in sorted(set(session.participants))]
     if people:
         yield "INSERT INTO participants (identity, session_no) VALUES (?, ?)", people
+    for identity, _ in people:
+        yield from person_of(str(identity), session.started)
     routes: dict[str, tuple[Value, ...]] = {
         route.key: (route.key, number, json_text(route.address), json_text(route.settings)) for route in session.routes
     }

@@ -161,7 +161,7 @@ def _details(details: dict[str, Any], principal: Principal) -> Steps[dict[str, A
 
 
 def _participants(number: int) -> Steps[list[str]]:
-    rows = yield "SELECT identity FROM participants WHERE session_no = ?", (number,)
+    rows = yield "SELECT identity FROM participants WHERE session_no = ? AND left_at IS NULL", (number,)
     return sorted(row[0] for row in rows)
 
 
