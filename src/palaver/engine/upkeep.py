@@ -82,10 +82,10 @@ class Upkeep:
                 break
 
     async def sweep(self) -> None:
-        """End what has expired, finalise what has ended, forget routes and people; until cancelled."""
+        """End what has expired, finalise what has ended, forget routes and people, sum up use; until cancelled."""
         while True:
             if await through_outages(self._is_sweeper):
-                for step in (self._end_expired, self._finalise, self._drop_routes, self._forget):
+                for step in (self._end_expired, self._finalise, self._drop_routes, self._forget, self._sum_up):
                     await through_outages(step)
             await asyncio.sleep(self.on.options.sweep_every.total_seconds())
 
@@ -177,6 +177,11 @@ class Upkeep:
                 log.info("a person was forgotten", extra={"action": "person.forgotten"})
             else:
                 log.info("to forget a person waits for a turn to end", extra={"action": "person.waits"})
+
+    async def _sum_up(self) -> None:
+        """Whoever asks what was used goes through what is not summed up yet: so not much may wait."""
+        while await self.on.store.transact(self.on.store.uses.fold()):
+            pass
 
     async def _finalise(self) -> None:
         """The hooks for a session that has ended, once; tried again twice if one of them fails."""

@@ -19,7 +19,11 @@ class By(StrEnum):
 
 
 class Uses(Protocol):
-    """Who used how much, when, with which model."""
+    """Who used how much, when, with which model. What is told is always all there is, summed up already or not."""
+
+    def fold(self, *, least: int = 1) -> Work[int]:
+        """Add turns that have ended to the sums, a page of them; gives how many. Fewer than `least` may wait."""
+        ...
 
     def spent(self, since: datetime, identities: Collection[str] | None = None) -> Work[Spent]:
         """Since the quarter of an hour in which `since` lies: by these, or by everybody."""

@@ -14,6 +14,7 @@ from palaver.stores.outbox import REPLIES
 from palaver.stores.records import SESSION_COLUMNS, from_json, instant, micros, session_of
 from palaver.stores.sessions import refuse_busy
 from palaver.stores.transcript import SEQS, journal
+from palaver.stores.usage import fold_all
 from palaver.stores.visibility import Filter, get, get_visible
 
 __all__ = ["ProcessRuns", "PruneRule", "Pruned", "Removed", "Survey", "delete", "prune", "survey"]
@@ -80,6 +81,7 @@ def _remove(session: Session, now: datetime) -> Steps[Removed]:
 def _remove_turns(turns: Sequence[int]) -> Steps[None]:
     if not turns:
         return
+    yield from fold_all()
     numbers: list[tuple[Value, ...]] = [(turn,) for turn in turns]
     replies: list[tuple[Value, ...]] = [(turn * REPLIES, (turn + 1) * REPLIES) for turn in turns]
     yield "DELETE FROM outbox WHERE id >= ? AND id < ?", replies

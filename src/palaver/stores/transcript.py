@@ -84,7 +84,14 @@ def add(key: SessionKey, entry: Entry) -> Steps[bool]:
     return bool(rows)
 
 
-def append(session_number: int, first_seq: int, entries: Sequence[Prepared], turn: int | None = None) -> Steps[None]:
+def append(
+    session_number: int,
+    first_seq: int,
+    entries: Sequence[Prepared],
+    turn: int | None = None,
+    *,
+    settles: bool = False,
+) -> Steps[None]:
     """Write entries behind the last one. The caller holds the session and moves its next seq on."""
     start = session_number * SEQS
     rows: list[tuple[Value, ...]] = [
@@ -96,13 +103,16 @@ def append(session_number: int, first_seq: int, entries: Sequence[Prepared], tur
         yield from note_files(
             "entry", {start + seq: each.files for seq, each in enumerate(entries, first_seq) if each.files}
         )
-        yield from journal("append", session_number, first_seq, first_seq + len(rows) - 1)
+    if rows or settles:
+        kind, last_seq = "append" if rows else "settle", first_seq + len(rows) - 1
+        yield from journal(kind, session_number, first_seq, last_seq, turn if settles else None)
 
 
-def journal(kind: str, session_number: int, first_seq: int, last_seq: int) -> Steps[None]:
+def journal(kind: str, session_number: int, first_seq: int, last_seq: int, settled: int | None = None) -> Steps[None]:
+    """A turn that ends is named once, or it is not in the sums of what was used."""
     yield (
-        "INSERT INTO journal (session_no, kind, first_seq, last_seq) VALUES (?, ?, ?, ?)",
-        (session_number, kind, first_seq, last_seq),
+        "INSERT INTO journal (session_no, kind, first_seq, last_seq, turn_no) VALUES (?, ?, ?, ?, ?)",
+        (session_number, kind, first_seq, last_seq, settled),
     )
     yield _READ_ON
 

@@ -7,36 +7,73 @@ from palaver.domain.caps import Spent
 from palaver.domain.session import Principal
 from palaver.domain.turn import Usage
 from palaver.ports.usage import By
-from palaver.ports.work import Row, Steps, Value, work
+from palaver.ports.work import Lock, Row, Steps, Value, work
+from palaver.stores.inbox import OPEN_TURN
 from palaver.stores.records import instant, micros
 
-__all__ = ["SLOT", "add", "merge", "spent", "table"]
+__all__ = ["SLOT", "add", "fold", "fold_all", "merge", "spent", "table"]
 
 SLOT = 15 * 60 * 1_000_000
 """Microseconds. Every zone of today is a whole number of quarters of an hour away from UTC."""
+_PAGE = 256
+_ONE_AT_A_TIME = Lock("used")
 _COUNTED = ("turns", "input_tokens", "output_tokens", "cost_micros")
 _SUMS = ", ".join(f"coalesce(sum({column}), 0)" for column in _COUNTED)
+_COLUMNS = f"identity, slot, model, {', '.join(_COUNTED)}"
+_ADD = (
+    f"INSERT INTO used ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (identity, slot, model) DO UPDATE SET "
+    + ", ".join(f"{column} = used.{column} + excluded.{column}" for column in _COUNTED)
+)
+
+
+def _row(at: str, turns: int) -> str:
+    """A turn as a row of `used`."""
+    return (
+        f"coalesce(t.identity, '') AS identity, t.{at} / {SLOT} AS slot, coalesce(t.model, '') AS model,"
+        f" {turns} AS turns, t.input_tokens, t.output_tokens, t.cost_micros"
+    )
+
+
+_UNSUMMED = (
+    "journal j JOIN turns t ON t.no = j.turn_no"
+    " WHERE j.turn_no IS NOT NULL AND j.pos > (SELECT CAST(value AS BIGINT) FROM meta WHERE name = 'summed')"
+)
+# A turn is in the sums, has ended and is not in them yet, or is open: never two of these.
+_USED = (
+    f"(SELECT {_COLUMNS} FROM used UNION ALL SELECT {_row('ended', 1)} FROM {_UNSUMMED}"
+    f" UNION ALL SELECT {_row('halted', 0)} FROM turns t"
+    f" WHERE t.state IN {OPEN_TURN} AND t.input_tokens + t.output_tokens + t.cost_micros > 0) u"
+)
 
 
 @work
-def add(identity: str | None, usage: Usage, now: datetime, *, turns: int = 1) -> Steps[None]:
-    """Count what a turn has used for whoever it answered."""
-    yield (
-        "INSERT INTO used (identity, slot, model, turns, input_tokens, output_tokens, cost_micros)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (identity, slot, model) DO UPDATE SET"
-        " turns = used.turns + excluded.turns, input_tokens = used.input_tokens + excluded.input_tokens,"
-        " output_tokens = used.output_tokens + excluded.output_tokens,"
-        " cost_micros = used.cost_micros + excluded.cost_micros",
-        (
-            identity or "",
-            micros(now) // SLOT,
-            usage.model or "",
-            turns,
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.cost_micros,
-        ),
-    )
+def fold(*, least: int = 1) -> Steps[int]:
+    """Add turns that have ended to the sums, up to a page of them; gives how many. Fewer than `least` may wait."""
+    waiting = yield f"SELECT j.pos FROM {_UNSUMMED} LIMIT ?", (least,)
+    if len(waiting) < least:
+        return 0
+    yield _ONE_AT_A_TIME
+    rows = yield f"SELECT j.pos, {_row('ended', 1)} FROM {_UNSUMMED} ORDER BY j.pos LIMIT {_PAGE}", ()
+    if rows:
+        yield "UPDATE journal SET turn_no = NULL WHERE pos = ?", [(row[0],) for row in rows]
+        yield _ADD, [tuple(row[1:]) for row in rows]
+        # Where positions are not in the order of commits, what is before the last one may still come.
+        yield "UPDATE meta SET value = ? WHERE name = 'summed' /*pg AND FALSE*/", (str(rows[-1][0]),)
+    return len(rows)
+
+
+@work
+def fold_all() -> Steps[None]:
+    """Before turns change or go: what they have used stays in the sums as it is."""
+    while (yield from fold()):
+        pass
+
+
+@work
+def add(identity: str | None, usage: Usage, now: datetime) -> Steps[None]:
+    """Count what was used for a turn that is in the sums already."""
+    tokens = (usage.input_tokens, usage.output_tokens, usage.cost_micros)
+    yield _ADD, (identity or "", micros(now) // SLOT, usage.model or "", 0, *tokens)
 
 
 @work
@@ -44,7 +81,7 @@ def spent(since: datetime, identities: Collection[str] | None = None) -> Steps[S
     """Since the quarter of an hour in which `since` lies: by these, or by everybody."""
     mine = "" if identities is None else f"identity IN ({', '.join('?' * len(identities)) or 'NULL'}) AND "
     values: tuple[Value, ...] = (*sorted(identities or ()), micros(since) // SLOT)
-    rows = yield f"SELECT {_SUMS} FROM used WHERE {mine}slot >= ?", values
+    rows = yield f"SELECT {_SUMS} FROM {_USED} WHERE {mine}slot >= ?", values
     return _spent(rows[0])
 
 
@@ -58,7 +95,7 @@ def table(
     last = _LAST if until is None else micros(until) // SLOT
     column = {By.PERSON: "identity", By.MODEL: "model", By.DAY: "slot"}[by]
     rows = yield (
-        f"SELECT {column}, {_SUMS} FROM used WHERE slot >= ? AND slot < ?{mine} GROUP BY {column} ORDER BY {column}",
+        f"SELECT {column}, {_SUMS} FROM {_USED} WHERE slot >= ? AND slot < ?{mine} GROUP BY {column} ORDER BY {column}",
         (micros(since) // SLOT, last, *names),
     )
     if by is By.DAY:
@@ -96,10 +133,9 @@ def _spent(row: Row) -> Spent:
 @work
 def merge(identities: Collection[str]) -> Steps[None]:
     """What these have used counts as used by nobody: the sums of days and models stay true."""
+    yield _ONE_AT_A_TIME
     names: tuple[Value, ...] = tuple(sorted(identities))
     theirs = f"FROM used WHERE identity IN ({', '.join('?' * len(names)) or 'NULL'})"
-    rows: list[Row] = yield f"SELECT slot, model, {', '.join(_COUNTED)} {theirs}", names
-    for slot, model, turns, input_tokens, output_tokens, cost in rows:
-        used = Usage(model=model, input_tokens=input_tokens, output_tokens=output_tokens, cost_micros=cost)
-        yield from add(None, used, instant(slot * SLOT), turns=turns)
+    rows = yield f"SELECT '', slot, model, {', '.join(_COUNTED)} {theirs}", names
+    yield _ADD, [tuple(row) for row in rows]
     yield f"DELETE {theirs}", names

@@ -59,9 +59,11 @@ def end_halted(trace: Trace, now: datetime) -> Steps[int]:
     rows = yield (
         "UPDATE turns SET state = 'failed', fence = fence + 1, ended = ?, error = ?, asked = NULL"
         f" WHERE identity IN ({marks(ids)}) AND (state IN ('parked', 'interrupted')"
-        " OR (state = 'running' AND lease_until < ?)) RETURNING no",
+        " OR (state = 'running' AND lease_until < ?)) RETURNING no, session_no",
         (micros(now), FORGOTTEN, *ids, micros(now)),
     )
+    for number, session in rows:
+        yield from journal("settle", session, 1, 0, number)
     return len(rows)
 
 
