@@ -5,12 +5,14 @@ import re
 from palaver.domain.access import AccessRole, Grant
 from palaver.domain.layers import Layers
 from palaver.domain.scope import DmScope, Scope
+from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.messages import Person
 from palaver.platforms.kit.world import World
 from tests.engine.gateway import MovableClock, running
 from tests.engine.mouth import Mouth
-from tests.engine.places import Two, between
+from tests.engine.places import OTHER, Two, between
+from tests.stores.conftest import fresh_store
 
 PER_PERSON = Layers(default=Scope(dm=DmScope.PER_PERSON))
 FOR_THE_OWNER = Layers(default=Scope(dm=DmScope.SHARED))
@@ -159,3 +161,43 @@ async def test_an_alias_that_an_adapter_tells_of_is_followed_from_the_next_messa
         await chat.hears("You said: two")
         assert await here.rows("SELECT count(*) FROM sessions") == [(1,)]
         assert await here.rows("SELECT identity FROM participants") == [("fake:lid",)]
+
+
+async def test_a_grant_to_one_form_of_an_id_is_one_to_all_of_them(store_url: str) -> None:
+    clock, world = MovableClock(), World()
+    mouth = Mouth(world, clock)
+    grants = (Grant(platform="fake", user_id="phone"),)
+    async with running(store_url, world, adapters=[mouth], clock=clock, grants=grants, acknowledges=False) as here:
+        chat = world.dm(world.person("ann"))
+        await (await mouth.inlet()).knows_as("phone", "lid")
+        await mouth.say(chat, "let in", user="lid")
+        await chat.hears("You said: let in")
+        await mouth.say(chat, "not let in", user="another")
+        await here.settled()
+        assert [message.text for message in chat.shown if "not let in" in message.text] == []
+
+
+async def test_a_link_made_by_one_worker_is_heeded_by_another_with_the_next_message(postgres_server: str) -> None:
+    url = await fresh_store(postgres_server)
+    fake, other = World(), World()
+    shared = {"alone": False, "grants": (Grant(),), "scopes": PER_PERSON}
+    one, two = [FakeAdapter(fake)], [FakeAdapter(other, platform=OTHER)]
+    async with running(url, fake, adapters=one, worker="w1", **shared) as here:  # pyright: ignore[reportArgumentType]
+        async with running(url, other, adapters=two, worker="w2", **shared) as there:  # pyright: ignore[reportArgumentType]
+            ann, bob = fake.person("ann"), other.person("bob")
+            chat, away = fake.dm(ann), other.dm(bob)
+            await away.say(bob, "alone")
+            await away.hears("You said: alone")
+            clock = MovableClock()
+            for turn in range(3):
+                await here.store.transact(here.store.links.link("fake:p1", "other:p1", clock.now(), by="test"))
+                await away.say(bob, f"together {turn}")
+                await away.hears(f"You said: together {turn}")
+                await chat.say(ann, f"me, too {turn}")
+                await chat.hears(f"You said: me, too {turn}")
+                await here.store.transact(here.store.links.unlink("fake:p1", clock.now(), by="test"))
+                await away.say(bob, f"alone {turn}")
+                await away.hears(f"You said: alone {turn}")
+            keys = dict(await there.rows("SELECT i.no, i.key FROM inbox i ORDER BY i.no")).values()
+        kinds = ["person" if "::person:" in key else "chat" for key in keys]
+        assert kinds == ["chat", *["person", "person", "chat"] * 3]

@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -10,7 +10,7 @@ from typing import Protocol
 from palaver.domain.access import Access, AccessRole, Grant, Verdict, decide_access
 from palaver.domain.attention import Heard, attend
 from palaver.domain.codes import make_code
-from palaver.domain.key import SessionKey
+from palaver.domain.key import SessionKey, canonical
 from palaver.domain.reset import Cause
 from palaver.domain.session import identity_of
 from palaver.domain.source import Source, Trust
@@ -40,6 +40,12 @@ class Revise(Protocol):
     def __call__(
         self, message: Inbound, key: SessionKey, access: Access, now: datetime, *, expected: bool
     ) -> Work[int | None]: ...
+
+
+def _canonical(grant: Grant, platform: str, aliases: Mapping[str, str]) -> Grant:
+    if grant.user_id is None or grant.platform != platform:
+        return grant
+    return replace(grant, user_id=canonical(grant.user_id, aliases))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +80,27 @@ class Admission:
         attention = self._on.options.attention.find(source).value
         return attend(message, attention, has_mentions=has_mentions, commands=commands)
 
-    def decide(self, message: Inbound, trust: Trust) -> Admitted:
+    def decide(self, message: Inbound, trust: Trust, aliases: Mapping[str, str]) -> Admitted:
+        """`aliases` are those of the platform: a grant to any form of an id is one to all of them."""
         source = message.source
         access = decide_access(
             source,
             trust,
-            self._grants,
+            self._grants(source.platform, aliases),
             person=self._table.people.get(identity_of(source) or ""),
             pairing=self._pairs(message),
         )
         return Admitted(access, self._table)
 
-    def role_of(self, source: Source) -> AccessRole | None:
+    def role_of(self, source: Source, aliases: Mapping[str, str]) -> AccessRole | None:
         """As what somebody who shows nothing but their identity is let in."""
         person = self._table.people.get(identity_of(source) or "")
-        return decide_access(source, Trust(), self._grants, person=person, pairing=False).role
+        grants = self._grants(source.platform, aliases)
+        return decide_access(source, Trust(), grants, person=person, pairing=False).role
 
-    @property
-    def _grants(self) -> Sequence[Grant]:
-        return (*self._on.options.grants, *self._table.grants.values())
+    def _grants(self, platform: str, aliases: Mapping[str, str]) -> Sequence[Grant]:
+        grants = (*self._on.options.grants, *self._table.grants.values())
+        return [_canonical(grant, platform, aliases) for grant in grants] if aliases else grants
 
     def _pairs(self, message: Inbound) -> bool:
         speaks = message.cause is Cause.HUMAN and not message.observed

@@ -40,6 +40,9 @@ class _Acquaintance:
     identities: Mapping[str, Sequence[str]]
     """The identities of every such person."""
 
+    def aliases_of(self, source: Source) -> Mapping[str, str]:
+        return self.aliases.get(source.platform, {})
+
 
 @work
 def _acquaint(store: Store) -> Steps[_Acquaintance]:
@@ -93,7 +96,7 @@ class Intake:
                 return None
             message = self._obedience.meant(message)
             # Nothing is awaited between the look at people and grants and the step that sees whether they have changed.
-            admitted = self._admission.decide(message, trust)
+            admitted = self._admission.decide(message, trust, known.aliases_of(message.source))
             key = self._key(message.source, admitted.access.role, known)
             taken = await self._admission.accept(message, key, admitted, self._busy(message))
             if taken is not None:
@@ -117,7 +120,7 @@ class Intake:
         """The key of the place itself, whatever it is attached to."""
         known = await self._people()
         placed = self._placed(source, known)
-        return self._key(placed, self._admission.role_of(placed), known)
+        return self._key(placed, self._admission.role_of(placed, known.aliases_of(placed)), known)
 
     def _key(self, placed: Source, role: AccessRole | None, known: _Acquaintance) -> SessionKey:
         scope = self._on.options.scopes.find(placed).value
@@ -127,8 +130,8 @@ class Intake:
 
     def _owns(self, person: str | None, known: _Acquaintance) -> bool:
         """Whoever is linked with the owner is the owner."""
-        identities = known.identities.get(person or "", ())
-        return any(self._admission.role_of(source_behind(each)) is AccessRole.OWNER for each in identities)
+        sources = map(source_behind, known.identities.get(person or "", ()))
+        return any(self._admission.role_of(each, known.aliases_of(each)) is AccessRole.OWNER for each in sources)
 
     async def _people(self) -> _Acquaintance:
         # Whoever asks gets the answer in the order they asked, and nobody puts an older answer over a newer one.
@@ -142,7 +145,7 @@ class Intake:
 
     def _placed(self, source: Source, known: _Acquaintance) -> Source:
         """The source under canonical ids, served by the profile that the rules choose."""
-        plain = canonical_source(source, known.aliases.get(source.platform, {}))
+        plain = canonical_source(source, known.aliases_of(source))
         profile = choose_profile(plain, self._on.options.profiles)
         return plain if profile == plain.profile else replace(plain, profile=profile)
 

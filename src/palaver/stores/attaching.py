@@ -44,7 +44,8 @@ def has_others(session: Session, principal: Principal) -> Steps[bool]:
     """Whether somebody else took part in it, too."""
     names = ("", *sorted(principal.identities))
     others = yield (
-        f"SELECT 1 FROM participants WHERE session_no = ? AND identity NOT IN ({', '.join('?' * len(names))}) LIMIT 1",
+        "SELECT 1 FROM participants WHERE session_no = ? AND left_at IS NULL"
+        f" AND identity NOT IN ({', '.join('?' * len(names))}) LIMIT 1",
         (session.number, *names),
     )
     return bool(others)
@@ -55,7 +56,7 @@ def several_take_part(session: Session) -> Steps[bool]:
     """People, not accounts: identities that are linked are one."""
     rows = yield (
         "SELECT count(DISTINCT coalesce(i.person, p.identity)) FROM participants p"
-        " LEFT JOIN identities i ON i.identity = p.identity WHERE p.session_no = ?",
+        " LEFT JOIN identities i ON i.identity = p.identity WHERE p.session_no = ? AND p.left_at IS NULL",
         (session.number,),
     )
     return rows[0][0] > 1
