@@ -96,6 +96,8 @@ class Play:
             self._agent.is_done.set()
         elif step.what == "the agent has found a title":
             await until(lambda: _all_titled(here))
+        elif step.what == "a minute later the gateway has tidied up":
+            await here.store.erasures.go_on(self._clock.now())
         elif approve := _APPROVE.fullmatch(_filled(step.what, self._remembered)):
             await self._let_in(here, approve["code"])
         else:
@@ -154,8 +156,16 @@ def _filled(text: str, remembered: Mapping[str, str]) -> str:
 
 
 def _pattern(wanted: str, remembered: Mapping[str, str]) -> str:
-    def word(name: re.Match[str]) -> str:
-        return re.escape(remembered[name[1]]) if name[1] in remembered else rf"(?P<{name[1]}>\S+?)"
+    """Lines may have empty ones between them."""
+    new: set[str] = set()
 
-    pattern = re.escape(wanted.strip()).replace("…", r"[\s\S]*")
+    def word(found: re.Match[str]) -> str:
+        name = found[1]
+        if name in remembered:
+            return re.escape(remembered[name])
+        again = name in new
+        new.add(name)
+        return f"(?P={name})" if again else rf"(?P<{name}>\S+?)"
+
+    pattern = re.escape(wanted.strip()).replace("…", r"[\s\S]*").replace("\\\n", r"\n+")
     return re.sub(r"\\\{(\w+)\\\}", word, pattern)

@@ -19,11 +19,11 @@
     (2 hours pass)
     (the gateway restarts)
 
-Without `people` it is alice alone, a member. `in Kitchen` is a group, `elsewhere` a direct chat on another platform, and
+Without `people` it is alice alone, a member. `in Kitchen` is a group, `elsewhere` a direct chat on another platform,
 everything else a direct chat. Each line of Palaver is one message, in the chat of the line above it or in the one that
 it names; more indented lines go on with it. `…` stands for anything, `{code}` for a word that is remembered when it is
-heard, and is the same from then on. What else can happen, and which options there are, stands in play.py. Whatever is
-heard beyond what stands there is a failure.
+heard, and is the same from then on. What else can happen stands in play.py, which options there are in rules.py.
+Whatever is heard beyond what stands there is a failure.
 """
 
 import re
@@ -100,9 +100,7 @@ _PEOPLE = re.compile(r"(?P<name>\w+) \((?P<role>owner|admin|member|guest|strange
 _SAYS = re.compile(
     r"(?P<person>[a-z]+)(?P<replies> replies)?(?: (?:in (?P<group>\w+)|(?P<else>elsewhere)))?: (?P<text>.*)"
 )
-_HEARD = re.compile(
-    r" +Palaver(?: to (?P<person>[a-z]+)(?: (?P<else>elsewhere))?| in (?P<group>\w+))?: (?P<text>.*)"
-)
+_HEARD = re.compile(r" +Palaver(?: to (?P<person>[a-z]+)(?: (?P<else>elsewhere))?| in (?P<group>\w+))?: (?P<text>.*)")
 _MORE = re.compile(r" {4,}(?P<text>.*)")
 
 
