@@ -16,7 +16,7 @@ from palaver.ports.access import Table as Granted
 from palaver.ports.store import Database
 from palaver.ports.usage import By
 from palaver.ports.work import Row, Steps, Value, Work, work
-from palaver.stores import grants, inbox, moves, outbox, places, sessions, transcript, turns, usage
+from palaver.stores import grants, handing, inbox, moves, outbox, places, sessions, transcript, turns, usage
 from palaver.stores.erasure.digests import digests_of_store
 from palaver.stores.erasure.forgetting import Forgetting
 from palaver.stores.erasure.receipt import Receipt, Verdict, hand_over, read_receipt, receipt_of, verify
@@ -129,6 +129,24 @@ async def test_no_word_and_no_name_is_left_anywhere(store_url: str) -> None:
         assert ID.encode() not in left
         assert NAME.encode() not in left
         assert OTHERS.encode() in left
+
+
+async def test_what_was_handed_off_is_forgotten_where_it_went(store_url: str) -> None:
+    async with await open_store(store_url) as store:
+        await live(store)
+        shared = await store.read(sessions.open_by_key(key_of(room(ID))))
+        assert shared
+        opening = Outbound(platform="telegram", chat_id="-200", text=f"All about {SECRET} goes on here")
+        await store.transact(handing.hand_off(shared, room(ID), dm(ID), opening, NOON, by=ANN))
+        (handed,) = await store.read(_rows("SELECT no FROM operations WHERE kind = 'handoff'"))
+        number = await _forget(store)
+        assert await store.read(handing.course(handed[0])) is None
+        assert await store.read(violations()) == []
+        await store.transact(hand_over(number))
+    left = await _everything(store_url)
+    assert SECRET.encode() not in left
+    assert ID.encode() not in left
+    assert OTHERS.encode() in left
 
 
 async def test_what_others_said_and_heard_stays(store: Store) -> None:

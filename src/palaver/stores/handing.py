@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, replace
 from datetime import datetime
+from typing import Any
 
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason
@@ -39,12 +40,10 @@ def hand_off(
 
 @work
 def course(number: int) -> Steps[tuple[Source, Source] | None]:
-    """From where to where, also of one that was taken back; None once its session is deleted."""
+    """From where to where, also of one that was taken back; None once its session or its people are forgotten."""
     rows = yield "SELECT details FROM operations WHERE no = ?", (number,)
-    if not rows:
-        return None
-    details = from_json(rows[0][0])
-    return source_of(details["from"]), source_of(details["home"])
+    details: dict[str, Any] = from_json(rows[0][0]) if rows else {}
+    return (source_of(details["from"]), source_of(details["home"])) if details else None
 
 
 @work

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -17,7 +17,16 @@ from palaver.domain.text import one_line
 from palaver.domain.title import clean_title
 from palaver.domain.transcript import Entry
 from palaver.ports.store import OperationKind
-from palaver.stores.archive.form import FORMAT, HEADER, VERSION, ArchivedSession, End, Record, decode_line
+from palaver.stores.archive.form import (
+    FORMAT,
+    HEADER,
+    VERSION,
+    ArchivedOperation,
+    ArchivedSession,
+    End,
+    Record,
+    decode_line,
+)
 from palaver.stores.records import micros
 
 __all__ = ["Problem", "Readable", "check_header", "read_archive"]
@@ -190,7 +199,7 @@ def _check_parts(session: ArchivedSession) -> None:
         _check_storable(turn.error or "")
     for operation in session.operations:
         SessionKey.parse(operation.key)
-        _check_details(OperationKind(operation.kind), operation.details)
+        _check_details(operation)
         _check_storable(operation.by)
 
 
@@ -208,12 +217,13 @@ class _Details(msgspec.Struct):
     reason: EndReason | None = None
 
 
-def _check_details(kind: OperationKind, given: dict[str, Any]) -> None:
+def _check_details(operation: ArchivedOperation) -> None:
+    kind, given = OperationKind(operation.kind), operation.details
     known = {name: given[name] for name in _Details.__struct_fields__ if name in given}
     details = msgspec.convert(known, _Details)
     if kind is OperationKind.COMPACTION and details.summary is None:
         raise ValueError("a compaction has no summary")
-    if kind is OperationKind.SWITCH:
+    if kind is OperationKind.SWITCH and operation.undone_at is None:
         SessionKey.parse(details.key)
 
 

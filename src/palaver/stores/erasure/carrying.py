@@ -15,7 +15,7 @@ from palaver.ports.work import Work
 from palaver.stores.erasure import names, steps
 from palaver.stores.erasure.digests import Digests
 from palaver.stores.erasure.pages import Owed, Table, pages_of
-from palaver.stores.erasure.trace import Trace, own_sessions, share_of, shared_sessions
+from palaver.stores.erasure.trace import Trace, handoffs_of, own_sessions, share_of, shared_sessions
 
 __all__ = ["Belongings", "Pass", "belongings", "messages_of", "owed_to_them"]
 
@@ -36,6 +36,7 @@ class Belongings:
     """The ids of those in which nobody else ever spoke."""
     shared: tuple[int, ...] = ()
     """The numbers of those in which others did."""
+    handoffs: frozenset[int] = frozenset()
 
 
 async def belongings(database: Database, trace: Trace) -> Belongings:
@@ -43,6 +44,7 @@ async def belongings(database: Database, trace: Trace) -> Belongings:
         trace=trace,
         sessions=tuple(await database.read(own_sessions(trace))),
         shared=tuple(await database.read(shared_sessions(trace))),
+        handoffs=frozenset(await database.read(handoffs_of(trace))),
     )
     chats = set(trace.chats)
     async for message in messages_of(database, trace):
@@ -82,8 +84,9 @@ def _is_theirs(owed: Owed, found: Belongings) -> bool:
     return (
         (delivery.outbound.platform, delivery.outbound.chat_id) in found.trace.chats
         or delivery.turn in found.turns
+        or delivery.outbound.handoff in found.handoffs
         or (kind in {"command", "revision", "pair", "paired"} and number in found.messages)
-        or (kind in {"busy", "halt"} and number in found.turns)
+        or (kind in {"busy", "halt", "parked"} and number in found.turns)
         or (kind == "welcome" and name in found.sessions)
     )
 

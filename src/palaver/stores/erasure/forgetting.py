@@ -16,7 +16,7 @@ from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores.erasure.carrying import Pass, belongings, owed_to_them
 from palaver.stores.erasure.digests import digests_of_store
 from palaver.stores.erasure.names import drop_grants
-from palaver.stores.erasure.trace import Trace, marks, own_sessions, share_of, trace_of
+from palaver.stores.erasure.trace import Trace, marks, own_to, share_of, trace_of
 from palaver.stores.records import instant, micros
 
 __all__ = ["Forgetting", "ask_for", "erasures", "extent"]
@@ -66,8 +66,8 @@ def extent(name: str) -> Steps[tuple[int, int]]:
 
 
 def _chats(trace: Trace) -> Steps[frozenset[tuple[str, str]]]:
-    ids = yield from own_sessions(trace)
-    rows = yield f"SELECT key FROM sessions WHERE id IN ({marks(ids)})", tuple(ids)
+    own = own_to(trace)
+    rows = yield f"SELECT DISTINCT s.key FROM sessions s WHERE {own.sql}", own.values
     keys = [SessionKey.parse(row[0]) for row in rows]
     return frozenset((key.platform, key.chat) for key in keys if key.kind == DM and key.chat)
 
@@ -133,7 +133,7 @@ class Forgetting:
         return Found(
             identities=tuple(sorted(trace.identities)),
             own=len(theirs.sessions),
-            own_entries=await self.database.read(_entries_of(theirs.sessions)),
+            own_entries=await self.database.read(_own_entries(trace)),
             shared=sum(bool(share.said) for share in shares),
             said=sum(len(share.said) for share in shares),
             answers=sum(len(share.answers) for share in shares),
@@ -187,6 +187,7 @@ class Forgetting:
 
 
 @work
-def _entries_of(sessions: tuple[str, ...]) -> Steps[int]:
-    rows = yield f"SELECT coalesce(sum(next_seq - 1), 0) FROM sessions WHERE id IN ({marks(sessions)})", sessions
+def _own_entries(trace: Trace) -> Steps[int]:
+    own = own_to(trace)
+    rows = yield f"SELECT coalesce(sum(s.next_seq - 1), 0) FROM sessions s WHERE {own.sql}", own.values
     return int(rows[0][0])

@@ -1,7 +1,8 @@
 """The names of a person, and all that hangs on them: out of every table there is."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from palaver.domain.access import Effect
 from palaver.domain.ids import encode_id
@@ -14,7 +15,7 @@ from palaver.stores.erasure.digests import Digests
 from palaver.stores.erasure.pages import text_columns
 from palaver.stores.erasure.steps import FORGOTTEN, nameless, note
 from palaver.stores.erasure.trace import Trace, marks
-from palaver.stores.records import source_of, source_text
+from palaver.stores.records import from_json, micros, source_of, source_text
 from palaver.stores.usage import merge
 
 __all__ = ["WHO", "drop_grants", "drop_names", "named_keys", "naming"]
@@ -100,6 +101,7 @@ def drop_names(erasure: int, trace: Trace, digests: Digests, now: datetime, *, k
     """Rows about them go; where a row is about others too, their name gives way to a word that says nothing."""
     names = trace.names
     yield from _drop_places(trace)
+    yield from _drop_courses(trace, now)
     yield from _drop_log(trace)
     yield f"DELETE FROM firings WHERE schedule IN (SELECT id FROM schedules WHERE owner IN ({marks(names)}))", names
     there = yield from naming(trace)
@@ -165,6 +167,24 @@ def _drop_places(trace: Trace) -> Steps[None]:
         source = source_of(address)
         if identity_of(source) in trace.identities:
             yield "UPDATE routes SET address = ? WHERE key = ?", (source_text(nameless(source)), key)
+
+
+def _drop_courses(trace: Trace, now: datetime) -> Steps[None]:
+    """Moves from or to where they are, or in their name: nothing leads there any more, nor back from there."""
+    rows: list[Row] = yield "SELECT no, details FROM operations WHERE kind IN ('attach', 'handoff', 'switch')", ()
+    for number, details in rows:
+        if _leads_to(trace, from_json(details)):
+            yield (
+                "UPDATE operations SET details = '{}', undone_at = coalesce(undone_at, ?) WHERE no = ?",
+                (micros(now), number),
+            )
+
+
+def _leads_to(trace: Trace, course: Mapping[str, Any]) -> bool:
+    ends = [source_of(course[name]) for name in ("from", "home") if name in course]
+    told: Mapping[str, Any] = course.get("tell", {})
+    chats = {(source.platform, source.chat or "") for source in ends} | {(told.get("platform"), told.get("chat_id"))}
+    return any(map(trace.speaks, ends)) or not trace.chats.isdisjoint(chats)
 
 
 def _drop_log(trace: Trace) -> Steps[None]:

@@ -13,8 +13,19 @@ from palaver.domain.transcript import Entry, Role
 from palaver.ports.work import Row, Steps, Value, work
 from palaver.stores.records import entries_of, from_json, json_text
 from palaver.stores.transcript import SEQS
+from palaver.stores.visibility import Filter
 
-__all__ = ["Share", "Trace", "marks", "own_sessions", "share_of", "shared_sessions", "trace_of"]
+__all__ = [
+    "Share",
+    "Trace",
+    "handoffs_of",
+    "marks",
+    "own_sessions",
+    "own_to",
+    "share_of",
+    "shared_sessions",
+    "trace_of",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,16 +121,21 @@ def _ids_on(platform: str, identities: Iterable[str]) -> list[str]:
 @work
 def own_sessions(trace: Trace) -> Steps[list[str]]:
     """The ids of those in which nobody else ever took part, the newest first: branches go before their roots."""
+    own = own_to(trace)
+    rows = yield f"SELECT s.id FROM sessions s WHERE {own.sql} ORDER BY s.no DESC", own.values
+    return [row[0] for row in rows]
+
+
+def own_to(trace: Trace) -> Filter:
+    """Sessions `s` in which nobody else ever took part."""
     ids: tuple[Value, ...] = tuple(sorted(trace.identities))
-    rows = yield (
-        "SELECT s.id FROM sessions s WHERE"
-        f" (s.owner IN ({marks(ids)}) OR s.no IN"
+    return Filter(
+        f"(s.owner IN ({marks(ids)}) OR s.no IN"
         f" (SELECT session_no FROM participants WHERE identity IN ({marks(ids)})))"
         " AND NOT EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no"
-        f" AND p.identity NOT IN ({marks(ids)})) ORDER BY s.no DESC",
+        f" AND p.identity NOT IN ({marks(ids)}))",
         ids * 3,
     )
-    return [row[0] for row in rows]
 
 
 @work
@@ -134,6 +150,18 @@ def shared_sessions(trace: Trace) -> Steps[list[int]]:
         " OR EXISTS (SELECT 1 FROM participants p WHERE p.session_no = t.no"
         f" AND p.identity NOT IN ({marks(ids)})) ORDER BY no",
         ids * 2,
+    )
+    return [row[0] for row in rows]
+
+
+@work
+def handoffs_of(trace: Trace) -> Steps[list[int]]:
+    """Of conversations in which they took part: what announced them elsewhere names them by their titles."""
+    ids: tuple[Value, ...] = tuple(sorted(trace.identities))
+    rows = yield (
+        "SELECT DISTINCT o.no FROM participants p JOIN operations o ON o.session_no = p.session_no"
+        f" WHERE p.identity IN ({marks(ids)}) AND o.kind = 'handoff'",
+        ids,
     )
     return [row[0] for row in rows]
 
