@@ -97,6 +97,9 @@ class Store:
     async def read(self, work: Work[T]) -> T:
         return await self.database.read(work)
 
+    async def scrub(self) -> None:
+        await self.database.scrub()
+
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         return self.database.listen(topic)
 
