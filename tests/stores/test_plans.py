@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.turn import Outbound
+from palaver.domain.revision import RevisionPolicy
+from palaver.domain.turn import Inbound, Outbound, Revision
+from palaver.ports.store import OperationKind
 from palaver.ports.work import Steps, Work, work
-from palaver.stores import endings, inbox, outbox, sessions, usage
+from palaver.stores import attaching, endings, inbox, operations, outbox, revisions, sessions, usage
 from palaver.stores.opening import open_store
 from tests.stores.world import LEASE, NOON, World, dm, key_of
 
 NOTICE = Outbound(platform="telegram", account="b", chat_id="7", text="hello")
+CHANGED = Inbound(source=dm(message_id="m1"), text="hello!", at=NOON, revision=Revision(version="2"))
 ASKED = {
     "claimable": inbox.claimable(16),
     "claim": outbox.claim("w1", NOON, LEASE, accounts=["telegram:b"]),
@@ -19,6 +22,10 @@ ASKED = {
     "silent": endings.silent(NOON - timedelta(hours=1), NOON, None, 100),
     "unused": endings.unused(NOON - timedelta(hours=1), NOON, 100),
     "routed": sessions.routed(key_of(dm("9"))),
+    "titled": sessions.create(key_of(dm("9")), dm("9"), NOON, title="Plans"),
+    "newest": operations.newest(key_of(dm("9")), 1, *OperationKind),
+    "part": attaching.part(key_of(dm("9")), NOON),
+    "changed": revisions.accept_revision(CHANGED, key_of(dm()), NOON, RevisionPolicy.NOTE),
     "spent": usage.spent(NOON, ["telegram:7"]),
     "fold": usage.fold(),
 }

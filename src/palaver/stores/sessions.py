@@ -311,7 +311,8 @@ def _free_title(owner: str, title: str) -> Steps[str]:
     title = clean_title(title)
     base, _ = lineage(title)
     rows = yield (
-        "SELECT title FROM sessions WHERE owner = ? AND (title = ? OR title = ? OR substr(title, 1, ?) = ?)",
+        "SELECT title FROM sessions WHERE owner = ? AND title IS NOT NULL"
+        " AND (title = ? OR title = ? OR substr(title, 1, ?) = ?)",
         (owner, title, base, len(base) + 2, f"{base} #"),
     )
     return next_in_lineage(title, _texts(rows))
