@@ -177,6 +177,8 @@ class Door:
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         return self._database.listen(topic)
 
+    async def scrub(self) -> None: ...
+
     async def close(self) -> None: ...
 
     async def _ask(self, work: Work[T], *, reads: bool) -> T:

@@ -47,6 +47,15 @@ class Wire:
     async def send(self, account: str, outbound: Outbound, key: str) -> str:
         return await self._do(f"send {key}", self._world.send(account, outbound, key))
 
+    async def open_thread(self, account: str, outbound: Outbound, key: str) -> str:
+        return await self._do(f"open {key}", self._world.open_thread(account, outbound, key))
+
+    async def fetch(self, account: str, handle: str) -> bytes:
+        return await self._world.fetch(account, handle)
+
+    async def send_file(self, account: str, outbound: Outbound, content: bytes, key: str) -> str:
+        return await self._do(f"send {key}", self._world.send_file(account, outbound, content, key))
+
     async def edit(self, account: str, receipt: str, outbound: Outbound) -> None:
         await self._do(f"edit {outbound.chat_id} {receipt}", self._world.edit(account, receipt, outbound))
 
