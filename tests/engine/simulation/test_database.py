@@ -22,7 +22,7 @@ def write(name: str) -> Steps[None]:
 
 @work
 def written() -> Steps[list[str]]:
-    rows = yield "SELECT name FROM meta WHERE name <> 'schema' ORDER BY name", ()
+    rows = yield "SELECT name FROM meta WHERE name NOT IN ('schema', 'summed') ORDER BY name", ()
     return [row[0] for row in rows]
 
 
