@@ -54,6 +54,15 @@ def test_three_wait_at_once_and_a_fourth_does_not_until_a_code_runs_out() -> Non
     assert receive_stranger("a", others, NOON) is Reception.CODE
 
 
+def test_a_clock_that_was_set_back_keeps_nobody_waiting() -> None:
+    yesterday = NOON - timedelta(days=1)
+    others = [asked(name) for name in "abc"]
+    assert receive_stranger("d", others, yesterday) is Reception.CODE
+    assert receive_stranger("a", others, yesterday) is Reception.CODE
+    assert receive_stranger("d", others, NOON - SECOND) is Reception.TOO_MANY
+    assert receive_stranger("a", others, NOON - SECOND) is Reception.WAITS
+
+
 def test_five_wrong_codes_lock_out_for_an_hour() -> None:
     wrong = [NOON - minutes * timedelta(minutes=10) for minutes in range(5)]
     assert locked_until(wrong[:4]) is None

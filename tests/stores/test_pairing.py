@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from palaver.domain.access import AccessRole, Grant
+from palaver.domain.access import AccessRole, Effect, Grant
 from palaver.domain.errors import LockedOut
 from palaver.domain.label import Label
 from palaver.domain.pairing import MOST_KEPT, Reception
@@ -149,7 +149,9 @@ async def test_whoever_is_denied_waits_before_asking_again(store: Store) -> None
     assert await approve(store) is None
     assert (await ask(store, "7", "please", now=NOON + MINUTE) or (0, ""))[1] == Reception.TOO_OFTEN.value
     await ask(store, "8")
-    assert await store.transact(pairing.deny(CODE, NOON, by="operator")), "or by the code"
+    assert await store.transact(pairing.deny(CODE, NOON, by="operator", blocks=True)), "or by the code"
+    (never,) = (await store.read(grants.table(Table()))).grants.values()
+    assert (never.effect, never.user_id) == (Effect.BLOCK, "8")
 
 
 async def test_two_who_approve_at_once_let_in_once(store: Store) -> None:

@@ -9,14 +9,14 @@ from palaver.cli.asking import OPERATOR, Json, ask
 from palaver.cli.output import counted, print_json, print_line, print_note, print_rows
 from palaver.cli.place import StoreOption
 from palaver.cli.when import ago, iso
-from palaver.domain.access import AccessRole, Effect, Grant
+from palaver.domain.access import AccessRole
 from palaver.domain.codes import LENGTH, parse_code
 from palaver.domain.errors import BadArgument, InvalidInput
 from palaver.domain.text import visible
 from palaver.engine import words
 from palaver.engine.replies import Replies
 from palaver.ports.access import Stranger
-from palaver.stores import grants, pairing
+from palaver.stores import pairing
 from palaver.stores.store import Store
 
 __all__ = ["EXAMPLES", "app", "approve_code", "deny_stranger", "list_strangers"]
@@ -85,17 +85,8 @@ def deny_stranger(
     json: Json = False,
 ) -> None:
     async def deny(opened: Store) -> Stranger | None:
-        denied = await opened.transact(pairing.deny(_code_or_identity(who), when.now(), by=OPERATOR.name))
-        if denied and block:
-            source = denied.source
-            never = Grant(
-                effect=Effect.BLOCK,
-                platform=source.platform,
-                scope_id=source.scope_id,
-                user_id=source.participant,
-            )
-            await opened.transact(grants.add(never, when.now(), by=OPERATOR.name))
-        return denied
+        denied = pairing.deny(_code_or_identity(who), when.now(), by=OPERATOR.name, blocks=block)
+        return await opened.transact(denied)
 
     stranger = ask(store, deny)
     if stranger is None:

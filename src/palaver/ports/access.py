@@ -110,8 +110,8 @@ class Pairing(Protocol):
         """
         ...
 
-    def deny(self, name: str, now: datetime, *, by: str) -> Work[Stranger | None]:
-        """Turn away whoever has this code or identity. None if nobody waits under it."""
+    def deny(self, name: str, now: datetime, *, by: str, blocks: bool = False) -> Work[Stranger | None]:
+        """Turn away whoever has this code or identity, for a while or for good. None if nobody waits under it."""
         ...
 
     def pending(self, now: datetime) -> Work[list[Stranger]]: ...

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from palaver.domain.access import AccessRole, Grant
+from palaver.domain.access import AccessRole, Effect, Grant
 from palaver.domain.codes import code_hash
 from palaver.domain.errors import LockedOut
 from palaver.domain.key import SessionKey
@@ -124,13 +124,18 @@ def approve(
         return None
     stranger, first = _stranger(row), received_of(row[len(_MARK) :])
     source = stranger.source
-    grant = Grant(role=role, platform=source.platform, scope_id=source.scope_id, user_id=source.participant)
-    yield from grants.add(grant, now, by=by)
+    yield from grants.add(_grant(source, role=role), now, by=by)
     yield from grants.record(ChangeKind.APPROVED, now, by, stranger.identity, {"role": role.text})
     yield "DELETE FROM pairings WHERE identity = ?", (stranger.identity,)
     yield from outbox.owe_all(answer(source), f"paired:{first.number}", now)
     yield from _take_up(first, role, now)
     return stranger
+
+
+def _grant(source: Source, effect: Effect = Effect.ALLOW, role: AccessRole = AccessRole.MEMBER) -> Grant:
+    return Grant(
+        effect=effect, role=role, platform=source.platform, scope_id=source.scope_id, user_id=source.participant
+    )
 
 
 def _take_up(first: Received, role: AccessRole, now: datetime) -> Steps[None]:
@@ -165,7 +170,7 @@ def _refuse_locked_out(by: str, now: datetime) -> Steps[None]:
 
 
 @work
-def deny(name: str, now: datetime, *, by: str) -> Steps[Stranger | None]:
+def deny(name: str, now: datetime, *, by: str, blocks: bool = False) -> Steps[Stranger | None]:
     yield _ONE_AT_A_TIME
     rows = yield from _waiting(now)
     row = next((row for row in rows if row[0] == name), None) or _with_code(name, rows)
@@ -175,4 +180,6 @@ def deny(name: str, now: datetime, *, by: str) -> Steps[Stranger | None]:
     # The row stays for a while: who was turned away does not ask again at once.
     yield "UPDATE pairings SET expires = ? WHERE identity = ?", (micros(now), stranger.identity)
     yield from grants.record(ChangeKind.DENIED, now, by, stranger.identity)
+    if blocks:
+        yield from grants.add(_grant(stranger.source, Effect.BLOCK), now, by=by)
     return stranger
