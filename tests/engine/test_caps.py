@@ -1,16 +1,19 @@
 """A message over a cap is kept and answered with one sentence; the agent is not asked."""
 
 from collections.abc import AsyncGenerator
+from datetime import timedelta
 from pathlib import Path
+
+import pytest
 
 from palaver.domain.access import AccessRole, Grant
 from palaver.domain.caps import NO_CAP, Cap, CapRules, Measure
 from palaver.domain.transcript import Role
 from palaver.domain.turn import Usage
-from palaver.engine import words
+from palaver.engine import caps, words
 from palaver.ports.agent import Event, Final, Request, UsageReport
 from tests.engine.agents import Condensing, Scripted, heard, noted
-from tests.engine.gateway import MovableClock, running
+from tests.engine.gateway import Bench, MovableClock, running, until
 
 
 async def _answer(request: Request) -> AsyncGenerator[Event]:
@@ -108,3 +111,29 @@ async def test_nothing_is_summarised_over_a_cap(tmp_path: Path) -> None:
         await chat.say(alice, "/compress")
         await chat.hears("Nothing was summarised: there is no room left under a cap")
         assert not agent.passages
+
+
+async def test_with_caps_use_is_summed_up_as_turns_begin(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caps, "_MANY", 2)
+    async with running(store_url, agent=Scripted(_answer), caps=_caps(person_day=Cap(tokens=200))) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        for number in ("one", "two"):
+            await chat.say(alice, number)
+            await chat.hears(f"answer to: {number}")
+        await chat.say(alice, "three")
+        await chat.hears("That is all of what you may use in a day (200 of 200 tokens)")
+        assert await _is_summed_up(here)
+
+
+async def test_without_caps_use_is_summed_up_now_and_then(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", agent=Scripted(_answer), sweep_every=timedelta(seconds=0.02)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one")
+        await chat.hears("answer to: one")
+        await until(lambda: _is_summed_up(here))
+
+
+async def _is_summed_up(here: Bench) -> bool:
+    return bool(await here.rows("SELECT 1 FROM used WHERE input_tokens > 0"))
