@@ -9,6 +9,7 @@ from palaver.domain.access import AccessRole
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
 from palaver.domain.errors import BadArgument, NotAllowed
 from palaver.domain.session import Principal, Session
+from palaver.domain.source import DM
 from palaver.ports.commands import Spoken
 from palaver.ports.repositories import Store
 from palaver.ports.search import Hit
@@ -100,7 +101,7 @@ def _named(which: str, recent: Sequence[Preview]) -> str:
 
 
 def _go_on(store: Store, spoken: Spoken, reader: Principal, wanted: Session) -> Steps[str]:
-    """What is one's own comes along. What others share stays with them: one goes on from it in a branch."""
+    """What is one's own comes along. What others share or read stays with them: one goes on from it in a branch."""
     key, source, by = spoken.received.key, spoken.received.inbound.source, spoken.principal.name
     if spoken.received.place is not None:
         raise BadArgument(
@@ -109,13 +110,15 @@ def _go_on(store: Store, spoken: Spoken, reader: Principal, wanted: Session) -> 
             allowed="/detach first",
             example="/detach",
         )
-    if wanted.key == key or wanted.owner in spoken.principal.identities:
+    is_own = wanted.owner in spoken.principal.identities
+    # Out of a group nothing comes along: on the way back there it would take with it what was said in private.
+    if wanted.key == key or (is_own and wanted.key.kind == DM):
         resumed = yield from store.sessions.switch(key, source, wanted.id, reader, spoken.now, by=by)
         return f"This is {called(resumed)} again. /back returns to where you were."
     child = yield from store.moves.branch(key, source, reader, spoken.now, by=by, from_session=wanted.id)
+    where = "in its group" if is_own else "with the others who take part in it"
     return (
-        f"This is {called(child)}, a branch of {called(wanted)}, which stays with the others who take part in it. "
-        "/back returns to where you were."
+        f"This is {called(child)}, a branch of {called(wanted)}, which stays {where}. /back returns to where you were."
     )
 
 

@@ -47,7 +47,8 @@ def about_transcripts(store: Store) -> list[Performance]:
     @work
     def redo(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
         yield from take_part(store, spoken)
-        undone = yield from store.moves.redo(spoken.received.key, spoken.now, principal=spoken.principal)
+        key, place = spoken.received.key, spoken.received.place
+        undone = yield from store.moves.redo(key, spoken.now, principal=spoken.principal, place=place)
         return "There is nothing to bring back." if undone is None else f"Brought back: {_words_of(undone)}."
 
     @work

@@ -138,7 +138,9 @@ class Moves(Protocol):
         """With the place where it was said, if that is attached to the conversation."""
         ...
 
-    def redo(self, key: SessionKey, now: datetime, *, principal: Principal) -> Work[Undone | None]: ...
+    def redo(
+        self, key: SessionKey, now: datetime, *, principal: Principal, place: SessionKey | None = None
+    ) -> Work[Undone | None]: ...
 
     def branch(
         self,

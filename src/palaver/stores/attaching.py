@@ -41,11 +41,10 @@ def attachable(target: str, place: SessionKey, principal: Principal) -> Steps[Se
 
 @work
 def has_others(session: Session, principal: Principal) -> Steps[bool]:
-    """Whether somebody else took part in it, too."""
+    """Whether somebody else took part in it or in what it is a branch of: words of theirs are in it, also if they left."""
     names = ("", *sorted(principal.identities))
     others = yield (
-        "SELECT 1 FROM participants WHERE session_no = ? AND left_at IS NULL"
-        f" AND identity NOT IN ({', '.join('?' * len(names))}) LIMIT 1",
+        f"SELECT 1 FROM participants WHERE session_no = ? AND identity NOT IN ({', '.join('?' * len(names))}) LIMIT 1",
         (session.number, *names),
     )
     return bool(others)

@@ -59,10 +59,31 @@ def _is_as_attached(place: SessionKey, key: SessionKey, here: Session | None) ->
 
 
 @work
-def redo(key: SessionKey, now: datetime, *, principal: Principal) -> Steps[Undone | None]:
-    """Bring back what the last undo took, in the session that this conversation leads to."""
+def redo(
+    key: SessionKey, now: datetime, *, principal: Principal, place: SessionKey | None = None
+) -> Steps[Undone | None]:
+    """Bring back what the last undo took, in the session that this conversation leads to.
+
+    What was taken back before the session was opened to others, by attaching a place or handing it off, stays away.
+    """
     yield Lock(key.text)
-    return (yield from _take_back(key, (yield from routed(key)), now, principal, OperationKind.UNDO))
+    here = yield from routed(key)
+    undone = yield from operations.newest(key, here and here.number, OperationKind.UNDO)
+    if undone is None or undone.number < (yield from _let_in(key, place, here)):
+        return None
+    return (yield from _take_back(key, here, now, principal, OperationKind.UNDO))
+
+
+def _let_in(key: SessionKey, place: SessionKey | None, here: Session | None) -> Steps[int]:
+    """The operation by which the place was attached, or by which the session was handed to here; 0 for neither."""
+    if place is not None:
+        return (yield from operation_of(place)) or 0
+    rows = yield (
+        "SELECT no, details FROM operations WHERE key = ? AND session_no = ? AND kind = 'switch' AND undone_at IS NULL"
+        " ORDER BY no",
+        (key.text, here and here.number),
+    )
+    return max((no for no, details in rows if from_json(details).get("handoff")), default=0)
 
 
 def _take_back(
@@ -211,21 +232,21 @@ def branch(
         yield from part(key, now, entering=parent)
     child = yield from create(key, source, now, title=title or parent.title, parent=parent.id)
     yield from _copy(parent.number, child.number, at_seq)
-    yield from _bring(parent.number, child.number, principal)
+    yield from _bring(parent.number, child.number, principal, now)
     yield from operations.record(OperationKind.BRANCH, key, child.number, now, by, {"before": current and current.id})
     return (yield from get(child.number))
 
 
-def _bring(parent: int, child: int, principal: Principal) -> Steps[None]:
-    """Those of a person whose words are copied take part, so that it is known whose they are when identities part."""
-    names = sorted(principal.identities)
-    if names:
-        yield (
-            "INSERT INTO participants (identity, session_no) SELECT identity, ? FROM participants WHERE session_no = ?"
-            f" AND left_at IS NULL AND identity IN ({', '.join('?' * len(names))})"
-            " ON CONFLICT (identity, session_no) DO NOTHING",
-            (child, parent, *names),
-        )
+def _bring(parent: int, child: int, principal: Principal, now: datetime) -> Steps[None]:
+    """Whose words are copied is known: those of the person take part, all others count as having left."""
+    names = ("", *sorted(principal.identities))
+    yield (
+        "INSERT INTO participants (identity, session_no, left_at) SELECT identity, ?, CASE WHEN left_at IS NULL"
+        f" AND identity IN ({', '.join('?' * len(names))}) THEN NULL ELSE CAST(? AS BIGINT) END"
+        " FROM participants WHERE session_no = ?"
+        " ON CONFLICT (identity, session_no) DO NOTHING",
+        (child, *names, micros(now), parent),
+    )
 
 
 def _copy(parent: int, child: int, at_seq: int | None) -> Steps[None]:

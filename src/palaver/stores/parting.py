@@ -114,7 +114,7 @@ def _divide(session: Session, sides: Collection[frozenset[str]], people: People,
         spoken += [side] if (yield from spoke(session, side)) else []
     if len(spoken) != 1:
         yield from _settle(session, None, now)
-        # Titles are told apart by owner, and those who part may all keep theirs.
+        # Titles are told apart by owner: its title is free again for those who cannot see it any more.
         yield "UPDATE sessions SET owner = key WHERE no = ?", (session.number,)
         for side in spoken:
             yield from _settle((yield from copy_part(session, side, now)), homes.get(side), now)

@@ -1,0 +1,1 @@
+"""Leak tests: people who try everything, and an oracle that knows what each of them may see."""

@@ -1,0 +1,99 @@
+"""Ways to the words of others that were once open, or that a walk seldom finds."""
+
+from collections.abc import AsyncGenerator
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.layers import Layers
+from palaver.domain.scope import GroupScope, Scope
+from palaver.ports.agent import Event, Final, Request
+from tests.engine.agents import Scripted, noted
+from tests.engine.places import between
+from tests.stores.conftest import postgres_server, store_url
+
+__all__ = ["postgres_server", "store_url"]
+
+SHARED = Layers(default=Scope(group=GroupScope.SHARED))
+ADMINS = (Grant(role=AccessRole.ADMIN),)
+
+
+async def _tell(request: Request) -> AsyncGenerator[Event]:
+    yield Final(text=f"I know: {noted(request)}")
+
+
+def gossip() -> Scripted:
+    return Scripted(_tell)
+
+
+async def test_a_group_is_not_told_the_title_before_it_is_let_in(store_url: str) -> None:
+    async with between(store_url) as two:
+        alice = two.fake.person("alice")
+        chat, group = two.fake.dm(alice), two.fake.group("Dev", alice)
+        await two.ask(chat, alice, "/new A secret title")
+        await two.ask(chat, alice, "hello")
+        session = await two.session_of("hello")
+        question = await two.ask(group, alice, f"/attach {session}")
+        assert "--yes" in question
+        assert "secret" not in question
+
+
+async def test_words_of_others_do_not_go_on_to_another_group_in_a_branch(store_url: str) -> None:
+    async with between(store_url, scopes=SHARED, agent=gossip()) as two:
+        alice, bob, cy = (two.fake.person(name) for name in ("alice", "bob", "cy"))
+        chat = two.fake.dm(alice)
+        theirs, others = two.fake.group("Dev", alice, bob), two.fake.group("Others", alice, cy)
+        await two.ask(theirs, bob, "/new Plans")
+        await two.ask(theirs, bob, "a canary")
+        await two.ask(theirs, alice, "hello")
+        assert "a branch of" in await two.ask(chat, alice, "/resume Plans")
+        session = (await two.here.rows("SELECT id FROM sessions ORDER BY no DESC LIMIT 1"))[0][0]
+        assert "admin" in await two.ask(others, alice, f"/attach {session} --yes")
+        assert "canary" not in await two.ask(others, cy, "what is there?")
+        assert "canary" in await two.ask(chat, alice, "what is there?")
+        assert "canary" not in await two.ask(two.fake.dm(bob), bob, "/sessions")
+        assert await two.ask(two.fake.dm(bob), bob, f"/resume {session}") != ""
+        assert "canary" not in await two.ask(two.fake.dm(bob), bob, "what is there?")
+
+
+async def test_what_was_taken_back_before_is_not_brought_back_by_an_attached_group(store_url: str) -> None:
+    async with between(store_url, scopes=SHARED, agent=gossip()) as two:
+        alice, cy = two.fake.person("alice"), two.fake.person("cy")
+        chat, group = two.fake.dm(alice), two.fake.group("Others", alice, cy)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(chat, alice, "hello")
+        await two.ask(chat, alice, "a canary")
+        await two.ask(chat, alice, "/undo")
+        await two.ask(group, alice, "/attach Plans --yes")
+        await two.ask(group, cy, "what is there?")
+        assert "canary" not in await two.ask(group, cy, "/redo")
+        assert "canary" not in await two.ask(group, cy, "/back")
+        assert "canary" not in await two.ask(group, cy, "what is there?")
+
+
+async def test_what_was_taken_back_before_is_not_brought_back_after_a_handoff(store_url: str) -> None:
+    async with between(store_url, grants=ADMINS, agent=gossip()) as two:
+        alice, owner, eve = two.fake.person("alice"), two.other.person("owner"), two.other.person("eve")
+        chat, home = two.fake.dm(alice), two.other.group("Home", owner, eve)
+        await two.set_home(home, owner)
+        await two.ask(chat, alice, "hello")
+        await two.ask(chat, alice, "a canary")
+        await two.ask(chat, alice, "/undo")
+        await two.ask(chat, alice, "/handoff other")
+        opening = await home.hears("goes on here")
+        await chat.hears("goes on in the home channel")
+        await two.ask(home, eve, "what is there?", thread=opening.thread)
+        assert "canary" not in await two.ask(home, eve, "/redo", thread=opening.thread)
+        assert "canary" not in await two.ask(home, eve, "what is there?", thread=opening.thread)
+
+
+async def test_what_is_said_in_private_does_not_go_to_the_group_on_the_way_back(store_url: str) -> None:
+    async with between(store_url, agent=gossip()) as two:
+        alice = two.fake.person("alice")
+        chat, group = two.fake.dm(alice), two.fake.group("Dev", alice, two.fake.person("bob"))
+        await two.ask(group, alice, "/new Plans")
+        await two.ask(group, alice, "hello")
+        await two.ask(chat, alice, "/resume Plans")
+        assert "hello" in await two.ask(chat, alice, "a canary")
+        await two.ask(chat, alice, "/back")
+        assert "canary" not in await two.ask(group, alice, "/sessions")
+        assert "canary" not in await two.ask(group, alice, "/resume Plans")
+        assert "canary" not in await two.ask(group, alice, "what is there?")
