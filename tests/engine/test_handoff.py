@@ -79,6 +79,18 @@ async def test_sent_back_from_the_new_place(store_url: str) -> None:
         assert "nothing to go back to" in await two.ask(chat, alice, "/back")
 
 
+async def test_from_an_attached_place_nothing_is_handed_off(tmp_path: Path) -> None:
+    """It would come back where it is at home, and the people there would not know where it went."""
+    async with between(str(tmp_path / "p.db"), grants=ADMINS) as two:
+        alice, ally = two.fake.person("alice"), two.other.person("ally")
+        chat, second, home = two.fake.dm(alice), two.fake.dm(alice), two.other.dm(ally)
+        await two.set_home(home, ally)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(second, alice, "/attach Plans")
+        assert "where it is at home" in await two.ask(second, alice, "/handoff other")
+        assert await two.here.rows("SELECT 1 FROM operations WHERE kind = 'handoff'") == []
+
+
 async def test_a_missing_home_is_said_with_what_to_do(store_url: str) -> None:
     async with between(store_url, grants=ADMINS) as two:
         alice = two.fake.person("alice")
