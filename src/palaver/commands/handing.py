@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from palaver.commands.phrases import called
+from palaver.commands.phrases import called, quoted
 from palaver.commands.registry import Performance
 from palaver.domain.access import AccessRole
 from palaver.domain.command import YES, Arg, ArgKind, Command, Invocation
@@ -59,11 +59,12 @@ def _attach(store: Store, invocation: Invocation, spoken: Spoken) -> Steps[str]:
     if reads_along and has_others and not _is_admin(spoken):
         raise NotAllowed("To open a conversation of several people to a whole chat", "admin")
     if reads_along and YES.name not in invocation.flags:
-        return words.attach_question(called(found), place_is_shared=place.shared)
+        return words.attach_question(quoted(invocation.words["which"]), place_is_shared=place.shared)
     yield from _leave(store, spoken)
     farewell = outbound_to(source, words.PARTED)
     yield from store.attaching.attach(place, found, now, by=spoken.principal.name, farewell=farewell)
-    return words.attached(called(found), reads_along=reads_along, has_others=has_others)
+    several = found.key.kind != DM or (yield from store.attaching.several_take_part(found))
+    return words.attached(called(found), reads_along=reads_along, has_others=several)
 
 
 @work
