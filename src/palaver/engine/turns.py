@@ -136,15 +136,16 @@ class TurnRunner:
         )
         return choice if all(each.inbound.is_whole for each in waiting[: choice.take]) else Choice()
 
-    def _offered(self, now: datetime, waiting: Sequence[Received]) -> Sequence[Received]:
-        """What goes into the running turn: what was said to be, and what leads the line of a chat that steers."""
+    def _offered(self, running: Running, now: datetime, waiting: Sequence[Received]) -> Sequence[Received]:
+        """What goes into the running turn: what was said to be, and what leads the line of a chat that steers.
+
+        What was said elsewhere is answered there, by a turn of its own.
+        """
         steers = bool(waiting) and self.on.options.busy_mode(waiting[0].inbound) is BusyMode.STEER
         leads = self._choose(now, waiting).take if steers else 0
-        return [
-            each
-            for place, each in enumerate(waiting)
-            if each.inbound.is_whole and (place < leads or each.inbound.busy is BusyMode.STEER)
-        ]
+        wanted = (each for place, each in enumerate(waiting) if place < leads or each.inbound.busy is BusyMode.STEER)
+        here = (each for each in wanted if each.inbound.source.address == running.source.address)
+        return [each for each in here if each.inbound.is_whole]
 
     def _more_follows(self, received: Received) -> bool:
         """An album, or a text so long that the platform may have cut it."""
@@ -276,7 +277,7 @@ class TurnRunner:
 
     def _meanwhile(self, running: Running) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def meanwhile() -> tuple[str, ...]:
-            offers = partial(self._offered, self.on.clock.now())
+            offers = partial(self._offered, running, self.on.clock.now())
             said = await self.on.store.read(self.on.store.steering.signals(running.turn))
             if not offers(said.waiting):
                 return ()
