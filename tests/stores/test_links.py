@@ -336,7 +336,7 @@ async def test_a_group_in_which_both_speak_stays_for_both(world: Couple) -> None
     assert await world.sees(both[0]) == await world.sees(both[1]) == said("a1", "b1")
 
 
-async def test_undone_words_stay_undone_and_the_title_with_nobody_when_people_part(world: Couple) -> None:
+async def test_undone_words_stay_undone_and_the_title_with_whoever_began(world: Couple) -> None:
     await link(world.store, A, B)
     common = await world.talk(ANN, "a1")
     await world.store.transact(sessions.rename(common, "Plans", OPERATOR))
@@ -344,14 +344,38 @@ async def test_undone_words_stay_undone_and_the_title_with_nobody_when_people_pa
     await world.talk(ANN, "a2")
     await world.store.transact(transcript.undo(await key_for(world.store, ANN), 1, NOON, principal=OPERATOR))
     await unlink(world.store, A)
-    for source, texts in ((ANN, said("a1")), (BEN, said("b1"))):
+    for source, texts, title in ((ANN, said("a1"), "Plans"), (BEN, said("b1"), None)):
         principal = await world.store.read(people.speaking(source))
         (found,) = [each.session for each in (await world.store.read(listing.list_sessions(principal))).previews]
-        assert found.title is None
+        assert found.title == title
         assert found.counters.turns == 1
         assert await world.sees(source) == texts
     entries = await world.store.read(transcript.load_all(common, OPERATOR))
     assert [entry.text for entry in entries if entry.hidden_by] == ["a2", "re: a2"]
+
+
+async def test_a_title_does_not_go_to_somebody_who_did_not_begin_the_conversation(world: Couple) -> None:
+    await link(world.store, A, B)
+    key = await key_for(world.store, ANN)
+    await world.store.transact(sessions.reset(key, ANN, NOON, by=A, title="What Ann thinks of"))
+    await world.talk(BEN, "b1")
+    await unlink(world.store, A)
+    principal = await world.store.read(people.speaking(BEN))
+    (found,) = [each.session for each in (await world.store.read(listing.list_sessions(principal))).previews]
+    assert (found.title, found.owner) == (None, B)
+
+
+async def test_a_group_keeps_its_conversation_when_somebody_in_it_is_parted(world: Couple) -> None:
+    both = [group("g", "b"), group("g", "a")]
+    key = derive_key(both[0], Scope())._replace(user="")
+    for source, text in zip(both, ("b1", "a1"), strict=True):
+        await world.exchange_in(key, source, text)
+    one, other = (identity_of(source) or "" for source in both)
+    await link(world.store, one, other)
+    await world.store.transact(sessions.reset(key, both[0], NOON, by=one))
+    await unlink(world.store, one)
+    assert await world.store.read(violations()) == []
+    await world.exchange_in(key, both[1], "a2")
 
 
 async def test_what_was_parted_is_found_by_those_whose_it_is(world: Couple) -> None:

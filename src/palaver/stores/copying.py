@@ -4,18 +4,19 @@ from collections.abc import Collection
 from datetime import datetime
 
 from palaver.domain.key import SessionKey
-from palaver.domain.session import Session, identity_of, source_behind
+from palaver.domain.session import Principal, Session, identity_of, source_behind
 from palaver.ports.work import Steps, Value
 from palaver.stores.filed import copy_files
 from palaver.stores.records import micros, source_text
-from palaver.stores.sessions import new_id
+from palaver.stores.sessions import new_id, rename
 from palaver.stores.transcript import SEQS, journal
 from palaver.stores.visibility import get
 
 __all__ = ["apart", "copy_part", "spoke"]
 
 # An entry belongs to whoever its turn answers; without a turn, to whoever began the session. What was undone stays
-# undone, what a summary stands for comes back; the summary and the title, which may tell of others, stay behind.
+# undone, what a summary stands for comes back; the summary, which may tell of others, stays behind, and the title goes
+# with whoever began it.
 _THEIRS = (
     "e.id >= ? AND e.id < ? AND e.role <> 'summary' AND (e.hidden_by IS NULL OR EXISTS (SELECT 1 FROM operations o"
     " WHERE o.no = e.hidden_by AND o.kind = 'compaction'))"
@@ -58,7 +59,10 @@ def copy_part(session: Session, people: Collection[str], now: datetime) -> Steps
     yield from copy_files(session.number * SEQS, number * SEQS, SEQS)
     yield from journal("append", number, 1, session.counters.entries)
     yield from _take_turns(session, number)
-    return (yield from get(number))
+    copied = yield from get(number)
+    if session.title is None or session.owner not in people:
+        return copied
+    return (yield from rename(copied.id, session.title, Principal.operator()))
 
 
 def _new_session(session: Session, people: Collection[str], now: datetime) -> Steps[int]:

@@ -122,6 +122,8 @@ def _divide(session: Session, sides: Collection[frozenset[str]], people: People,
     else:  # then it is theirs who spoke, as it is
         yield from _leave(session, _everyone(people) - spoken[0], now)
         yield from _settle(session, homes.get(spoken[0]), now)
+        if session.owner not in spoken[0]:
+            yield "UPDATE sessions SET owner = ?, title = NULL WHERE no = ?", (min(spoken[0]), session.number)
 
 
 def _homes(session: Session, people: People) -> Steps[dict[frozenset[str], _Home]]:
@@ -178,8 +180,9 @@ def _see_guests_off(session: Session, ours: Collection[str], now: datetime) -> S
     guests = set(ours) - members
     yield from _leave(session, guests, now)
     rows = yield "SELECT key, address FROM routes WHERE session_no = ?", (session.number,)
-    theirs = {key for key, address in rows if identity_of(source_of(address)) in guests}
-    if session.key.person or (session.key.text in theirs and not session.key.shared):
+    led = {SessionKey.parse(key): identity_of(source_of(address)) for key, address in rows}
+    theirs = {key.text for key, who in led.items() if who in guests and not key.shared}
+    if session.key.person or session.key.text in theirs:
         yield from _settle(session, None, now)
     for key in sorted(theirs):
         yield "DELETE FROM routes WHERE key = ? AND session_no = ?", (key, session.number)
