@@ -366,7 +366,7 @@ async def test_a_title_does_not_go_to_somebody_who_did_not_begin_the_conversatio
 
 
 async def test_a_group_keeps_its_conversation_when_somebody_in_it_is_parted(world: Couple) -> None:
-    both = [group("g", "b"), group("g", "a")]
+    both = [group("b"), group("a")]
     key = derive_key(both[0], Scope())._replace(user="")
     for source, text in zip(both, ("b1", "a1"), strict=True):
         await world.exchange_in(key, source, text)
