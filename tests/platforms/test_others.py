@@ -49,3 +49,12 @@ def test_what_cannot_be_had_is_said_in_words(name: str, error: type[InvalidInput
 def test_an_adapter_that_cannot_be_made_is_said_in_words(tmp_path: Path) -> None:
     with pytest.raises(BadArgument, match="The adapter of pigeon did not make one for home: 'RuntimeError'"):
         make_adapter("pigeon", "home", {"folder": str(tmp_path), "speed": "101"})
+
+
+def test_what_is_no_adapter_at_all_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(_account: str, _options: object) -> None:
+        return
+
+    monkeypatch.setattr(maker("pigeon"), "make", nothing)
+    with pytest.raises(BadArgument, match="The adapter of pigeon did not make one for home: 'AttributeError'"):
+        make_adapter("pigeon", "home", {"folder": str(tmp_path)})

@@ -94,11 +94,12 @@ def make_adapter(name: str, account: str, options: Mapping[str, object]) -> Adap
     found = maker(name)
     try:
         adapter = found.make(account, found.options.model_validate(options))
+        made = adapter.platform.name, adapter.account
     except PalaverError:
         raise
     except Exception as error:
         raise _unmade(name, account, type(error).__name__) from error
-    if (adapter.platform.name, adapter.account) != (name, account):
+    if made != (name, account):
         raise _unmade(name, account, f"one for {adapter.platform.name} {adapter.account}")
     return adapter
 

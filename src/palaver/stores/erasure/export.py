@@ -24,6 +24,7 @@ from palaver.stores.erasure.carrying import Belongings, belongings, messages_of,
 from palaver.stores.erasure.names import naming
 from palaver.stores.erasure.trace import Trace, marks, share_of, trace_of
 from palaver.stores.records import json_text
+from palaver.stores.usage import fold_all
 from palaver.stores.visibility import get
 
 __all__ = ["FORMAT", "check_export", "export_person"]
@@ -37,6 +38,8 @@ _ELSEWHERE = frozenset({"sessions", "entries", "inbox", "outbox", "turns", "sear
 async def export_person(database: Database, name: str) -> AsyncIterator[bytes]:
     """The lines, one after the other; only one conversation is held at a time. Raises NotFound."""
     trace = await database.read(trace_of(name))
+    # What they have used is in the rows that name them once it is in the sums.
+    await database.transact(fold_all())
     digest, count = hashlib.sha256(), 0
     async for line in _lines(database, trace):
         digest.update(line)
