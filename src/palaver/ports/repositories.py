@@ -8,16 +8,15 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from palaver.domain.access import AccessRole
-from palaver.domain.compaction import CompactionPlan
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason, OutboxState, TurnState
-from palaver.domain.session import ModelOverride, Principal, Session
-from palaver.domain.source import Source
+from palaver.domain.session import Principal, Session
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn, Usage
 from palaver.ports.access import Grants, Pairing
 from palaver.ports.archives import Archives
 from palaver.ports.attaching import Attaching
+from palaver.ports.conversations import Endings, Lists, Moves, Sessions, Transcripts
 from palaver.ports.erasure import Erasures
 from palaver.ports.files import Attachments
 from palaver.ports.handing import Handing
@@ -32,132 +31,20 @@ from palaver.ports.store import (
     Greet,
     Held,
     Offer,
-    Opened,
-    Preview,
-    ResetRule,
     ResetRules,
     Signals,
     Status,
-    Undone,
 )
 from palaver.ports.usage import Uses
 from palaver.ports.work import Work
 
 __all__ = [
-    "Endings",
     "Inbox",
-    "Lists",
-    "Moves",
     "Outbox",
-    "Sessions",
     "Steering",
     "Store",
-    "Transcripts",
     "Turns",
 ]
-
-
-class Sessions(Protocol):
-    """Conversations: at most one open per key. Whoever asks for one names the principal it is for."""
-
-    def open_session(
-        self, key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, human: bool = True
-    ) -> Work[Opened]:
-        """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create."""
-        ...
-
-    def open_by_key(self, key: SessionKey) -> Work[Session | None]: ...
-
-    def get_visible(self, session: str, principal: Principal) -> Work[Session]:
-        """Raises NotFound for what is not there and for what is not this principal's, alike."""
-        ...
-
-    def find(self, text: str, principal: Principal) -> Work[Session]:
-        """By id, by a prefix of the id that fits one session, or by title: the newest of exactly that lineage."""
-        ...
-
-    def reset(
-        self, key: SessionKey, source: Source, now: datetime, *, by: str, title: str | None = None
-    ) -> Work[Session]: ...
-
-    def switch(
-        self, key: SessionKey, source: Source, target: str, principal: Principal, now: datetime, *, by: str
-    ) -> Work[Session]: ...
-
-    def end(self, number: int, reason: EndReason, now: datetime) -> Work[None]: ...
-
-    def join(self, number: int, source: Source) -> Work[bool]:
-        """Whoever speaks in a session may read it. True for somebody who never took part in one before."""
-        ...
-
-    def rename(self, session: str, title: str, principal: Principal) -> Work[Session]: ...
-
-    def suggest_title(self, session: str, title: str) -> Work[str | None]:
-        """Taken only where the session has none."""
-        ...
-
-    def set_override(self, session: str, override: ModelOverride | None, principal: Principal) -> Work[Session]: ...
-
-
-class Lists(Protocol):
-    """Sessions in lists."""
-
-    def previews(self, principal: Principal, limit: int) -> Work[list[Preview]]:
-        """The sessions used last, each with the last thing a person said in it."""
-        ...
-
-
-class Transcripts(Protocol):
-    """Entries, written once; hiding and showing are operations that can be taken back."""
-
-    def load(self, turn: Turn) -> Work[list[Entry]]:
-        """What the view is made of, for the turn that holds the conversation."""
-        ...
-
-    def load_visible(self, session: str, principal: Principal) -> Work[list[Entry]]: ...
-
-    def load_all(self, session: str, principal: Principal) -> Work[list[Entry]]:
-        """The audit: hidden entries too, each with the operation that hides it."""
-        ...
-
-    def add(self, key: SessionKey, entry: Entry) -> Work[bool]: ...
-
-    def undo(self, key: SessionKey, count: int, now: datetime, *, principal: Principal) -> Work[Undone | None]: ...
-
-    def compact(
-        self, key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, *, by: str
-    ) -> Work[Entry]: ...
-
-
-class Moves(Protocol):
-    """The way back from any operation, and branches."""
-
-    def back(
-        self, key: SessionKey, now: datetime, *, principal: Principal, place: SessionKey | None = None
-    ) -> Work[Undone | None]:
-        """With the place where it was said, if that is attached to the conversation."""
-        ...
-
-    def redo(
-        self, key: SessionKey, now: datetime, *, principal: Principal, place: SessionKey | None = None
-    ) -> Work[Undone | None]: ...
-
-    def branch(
-        self,
-        key: SessionKey,
-        source: Source,
-        principal: Principal,
-        now: datetime,
-        *,
-        by: str,
-        title: str | None = None,
-        from_session: str | None = None,
-        at_seq: int | None = None,
-    ) -> Work[Session]: ...
-
-    def retry(self, command: Received, principal: Principal, now: datetime) -> Work[list[str]]:
-        """Branch off before the last message, which waits once more. Gives its words; none where nothing was said."""
-        ...
 
 
 class Inbox(Protocol):
@@ -292,22 +179,6 @@ class Steering(Protocol):
     def status(self, key: SessionKey, principal: Principal) -> Work[Status]: ...
 
     def keep_draft(self, turn: Turn, receipt: str) -> Work[None]: ...
-
-
-class Endings(Protocol):
-    """Sessions that end by themselves, and what is owed to them then."""
-
-    def silent(self, since: datetime, until: datetime, after: Session | None, limit: int) -> Work[list[Session]]: ...
-
-    def expire(self, session: Session, rule: ResetRule, now: datetime) -> Work[EndReason | None]: ...
-
-    def to_finalise(self, limit: int) -> Work[list[Session]]: ...
-
-    def finalise(self, session: Session, now: datetime, *, done: bool, tries: int) -> Work[None]: ...
-
-    def unused(self, since: datetime, until: datetime, limit: int) -> Work[list[tuple[SessionKey, datetime]]]: ...
-
-    def drop_route(self, key: SessionKey, before: datetime, now: datetime) -> Work[bool]: ...
 
 
 class Outbox(Protocol):

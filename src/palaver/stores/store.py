@@ -8,21 +8,12 @@ from typing import Self, TypeVar
 from palaver.ports.access import Grants, Pairing
 from palaver.ports.archives import Archives
 from palaver.ports.attaching import Attaching
+from palaver.ports.conversations import Endings, Lists, Moves, Sessions, Transcripts
 from palaver.ports.files import Attachments
 from palaver.ports.handing import Handing
 from palaver.ports.people import Aliases, Links, People
 from palaver.ports.places import Accounts, Places
-from palaver.ports.repositories import (
-    Endings,
-    Inbox,
-    Lists,
-    Moves,
-    Outbox,
-    Sessions,
-    Steering,
-    Transcripts,
-    Turns,
-)
+from palaver.ports.repositories import Inbox, Outbox, Steering, Turns
 from palaver.ports.revisions import Revisions
 from palaver.ports.search import Search
 from palaver.ports.store import Database
