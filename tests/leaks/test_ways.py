@@ -8,6 +8,7 @@ from palaver.domain.scope import GroupScope, Scope
 from palaver.ports.agent import Event, Final, Request
 from tests.engine.agents import Scripted, noted
 from tests.engine.places import between
+from tests.engine.test_links import FOR_THE_OWNER, linked, people
 from tests.stores.conftest import postgres_server, store_url
 
 __all__ = ["postgres_server", "store_url"]
@@ -83,6 +84,30 @@ async def test_what_was_taken_back_before_is_not_brought_back_after_a_handoff(st
         await two.ask(home, eve, "what is there?", thread=opening.thread)
         assert "canary" not in await two.ask(home, eve, "/redo", thread=opening.thread)
         assert "canary" not in await two.ask(home, eve, "what is there?", thread=opening.thread)
+
+
+async def test_what_was_said_as_the_owner_is_not_the_owners_when_the_link_is_gone(store_url: str) -> None:
+    owner = Grant(platform="fake", user_id="p1", role=AccessRole.OWNER)
+    async with between(store_url, scopes=FOR_THE_OWNER, grants=(owner, Grant()), agent=gossip()) as two:
+        one, alice, other, bob = people(two)
+        await linked(two, one, alice, other, bob)
+        await two.ask(other, bob, "a canary")
+        await two.ask(other, bob, "/unlink")
+        assert "canary" not in await two.ask(one, alice, "to myself")
+        assert "canary" not in await two.ask(one, alice, "/search canary")
+        assert "myself" not in await two.ask(other, bob, "what is there?")
+        assert "Nothing" in await two.ask(other, bob, "/search myself")
+        assert "canary" in await two.ask(other, bob, "/search canary")
+
+
+async def test_the_owner_goes_on_when_a_link_is_gone_of_somebody_who_said_nothing(store_url: str) -> None:
+    owner = Grant(platform="fake", user_id="p1", role=AccessRole.OWNER)
+    async with between(store_url, scopes=FOR_THE_OWNER, grants=(owner, Grant()), agent=gossip()) as two:
+        one, alice, other, bob = people(two)
+        await two.ask(one, alice, "to myself")
+        await linked(two, one, alice, other, bob)
+        await two.ask(one, alice, "/unlink")
+        assert "to myself" in await two.ask(one, alice, "what is there?")
 
 
 async def test_what_is_said_in_private_does_not_go_to_the_group_on_the_way_back(store_url: str) -> None:

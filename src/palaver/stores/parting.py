@@ -68,7 +68,8 @@ def _common(identities: Collection[str]) -> Steps[list[int]]:
     rows = yield (
         "SELECT s.no FROM participants p JOIN sessions s ON s.no = p.session_no"
         f" WHERE p.identity IN ({', '.join('?' * len(names))}) AND p.left_at IS NULL"
-        " GROUP BY s.no HAVING count(*) > 1 OR max(s.key) LIKE 'agent:%::dm::person:%' ORDER BY s.no",
+        " GROUP BY s.no HAVING count(*) > 1 OR max(s.key) LIKE 'agent:%::dm::person:%' OR max(s.key) LIKE 'agent:%::dm'"
+        " ORDER BY s.no",
         tuple(names),
     )
     return [row[0] for row in rows]
@@ -79,14 +80,34 @@ def _part(number: int, people: People, now: datetime) -> Steps[None]:
     rows = yield "SELECT identity FROM participants WHERE session_no = ? AND left_at IS NULL", (number,)
     there = frozenset(row[0] for row in rows)
     sides = [circle for circle in people if circle & there]
-    if len(sides) == 1 and session.key.person in {"", _common_name(sides[0], people)}:
+    if len(sides) == 1 and (yield from _is_at_home(session, sides[0], people)):
         return
-    if session.key.person:
+    if _is_of_people(session.key):
         yield from operations.give_up(session.key, now)
     if session.key.shared or there - _everyone(people):
         yield from _see_guests_off(session, there & _everyone(people), now)
     else:
         yield from _divide(session, sides, people, now)
+
+
+def _is_of_people(key: SessionKey) -> bool:
+    """Of a person, or of the owner, wherever they are; a session apart has its own id for a chat."""
+    return not key.platform and not key.chat
+
+
+def _is_at_home(session: Session, side: frozenset[str], people: People) -> Steps[bool]:
+    """Whether those who alone are in it may go on where it is."""
+    if session.key.person:
+        return session.key.person == _common_name(side, people)
+    if not _is_of_people(session.key):
+        return True
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM turns t JOIN inbox i ON i.turn_no = t.no"
+        " WHERE t.session_no = ? AND length(i.body) > 0",
+        (session.number,),
+    )
+    heard = [received for received in map(received_of, rows) if identity_of(received.inbound.source) in side]
+    return any(received.role is AccessRole.OWNER for received in heard)
 
 
 def _common_name(circle: frozenset[str], people: People) -> str:
@@ -182,7 +203,7 @@ def _see_guests_off(session: Session, ours: Collection[str], now: datetime) -> S
     rows = yield "SELECT key, address FROM routes WHERE session_no = ?", (session.number,)
     led = {SessionKey.parse(key): identity_of(source_of(address)) for key, address in rows}
     theirs = {key.text for key, who in led.items() if who in guests and not key.shared}
-    if session.key.person or session.key.text in theirs:
+    if _is_of_people(session.key) or session.key.text in theirs:
         yield from _settle(session, None, now)
     for key in sorted(theirs):
         yield "DELETE FROM routes WHERE key = ? AND session_no = ?", (key, session.number)
