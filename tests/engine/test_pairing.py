@@ -10,6 +10,7 @@ from palaver.engine import words
 from palaver.engine.replies import Replies
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.world import World
+from palaver.stores.invariants import violations
 from tests.engine.gateway import Bench, MovableClock, running
 
 CODE = re.compile(f"[{ALPHABET}]{{8}}")
@@ -43,6 +44,24 @@ async def test_a_stranger_is_let_in_and_answered(store_url: str) -> None:
         await chat.hears("and now")
         assert [message.text for message in chat.shown].count(words.PAIRED) == 1
         assert "let in" in chat.shown[1].text
+
+
+async def test_what_a_stranger_has_deleted_is_not_answered_when_they_are_let_in(store_url: str) -> None:
+    clock = MovableClock()
+    async with running(store_url, clock=clock, grants=()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        first = await chat.say(alice, "first words")
+        code = CODE.search((await chat.hears("Your code is")).text)
+        assert code
+        await chat.say(alice, "more words")
+        await chat.delete(alice, first)
+        await here.settled()
+        assert await approve(here, code[0], clock)
+        await chat.hears("more words")
+        await here.settled()
+        assert not [message for message in chat.shown if "first words" in message.text]
+        assert await here.store.read(violations()) == []
 
 
 async def test_an_owner_by_code_may_do_what_owners_may(store_url: str) -> None:

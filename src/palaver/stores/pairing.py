@@ -146,12 +146,25 @@ def _take_up(first: Received, role: AccessRole, now: datetime) -> Steps[None]:
         (first.number, first.key.text, *_KEPT),
     )
     for received in map(received_of, rows):
+        if (yield from _was_deleted(received.inbound)):
+            continue
         yield (
             "UPDATE inbox SET state = 'waiting', reason = NULL, body = ? WHERE no = ?",
             (inbound_body(received.inbound, role), received.number),
         )
-    if rows:
         yield from inbox.enqueue(first.key, now)
+
+
+def _was_deleted(inbound: Inbound) -> Steps[bool]:
+    """Whether its author has taken it back since, which nobody heeded while they were not let in."""
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+        " WHERE i.revises = ? AND length(i.body) > 0",
+        (inbox.dedup_name(inbound.source),),
+    )
+    authors = {None, identity_of(inbound.source)}
+    changes = (received_of(row).inbound for row in rows)
+    return any(each.revision and each.revision.deleted and identity_of(each.source) in authors for each in changes)
 
 
 def _with_code(code: str, rows: Sequence[Row]) -> Row | None:
