@@ -269,9 +269,12 @@ async def test_a_newer_schema_is_refused_and_untouched(store_url: str) -> None:
     assert await names(store_url) == ["kept"]
 
 
-OLDEST = known_migrations()[:1]
-GOOD = Migration(2, "0002_good", "ALTER TABLE inbox ADD COLUMN mood TEXT;\nCREATE TABLE moods (no @counter) @strict;")
-BAD = Migration(2, "0002_bad", "ALTER TABLE inbox ADD COLUMN mood TEXT;\nINSERT INTO nowhere VALUES (1);")
+OLDER = known_migrations()
+NEXT = NEWEST + 1
+GOOD = Migration(
+    NEXT, "next_good", "ALTER TABLE inbox ADD COLUMN mood TEXT;\nCREATE TABLE moods (no @counter) @strict;"
+)
+BAD = Migration(NEXT, "next_bad", "ALTER TABLE inbox ADD COLUMN mood TEXT;\nINSERT INTO nowhere VALUES (1);")
 
 
 @pytest.fixture
@@ -279,7 +282,7 @@ def know(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Make Palaver know these migrations."""
 
     def known(*migrations: Migration) -> None:
-        monkeypatch.setattr(opening, "known_migrations", lambda: [*OLDEST, *migrations])
+        monkeypatch.setattr(opening, "known_migrations", lambda: [*OLDER, *migrations])
 
     return known
 
@@ -305,7 +308,7 @@ def look_into(copy: Path) -> tuple[str, list[str]]:
 
 async def test_a_new_store_needs_no_backup(store_url: str, know: Callable[..., None]) -> None:
     know(GOOD)
-    assert await schema_of(store_url) == "2"
+    assert await schema_of(store_url) == str(NEXT)
     assert copies(store_url) == []
 
 
@@ -314,14 +317,14 @@ async def test_an_older_schema_is_backed_up_and_migrated(store_url: str, know: C
     async with await open_store(store_url) as store:
         await store.transact(accept("kept"))
     know(GOOD)
-    assert await schema_of(store_url) == "2"
+    assert await schema_of(store_url) == str(NEXT)
     assert await names(store_url) == ["kept"]
     async with await open_store(store_url) as store:
         assert await store.read(query("SELECT mood FROM inbox")) == [(None,)]
     if not store_url.startswith("postgresql:"):
         (copy,) = copies(store_url)
-        assert copy.name == "palaver.db.schema-1"
-        assert look_into(copy) == ("1", ["kept"])
+        assert copy.name == f"palaver.db.schema-{NEWEST}"
+        assert look_into(copy) == (str(NEWEST), ["kept"])
         async with await open_store(str(copy)) as old:
             assert await old.read(violations()) == []
 
@@ -334,16 +337,16 @@ async def test_a_failing_migration_leaves_everything_and_can_be_tried_again(
         await store.transact(accept("kept"))
     for _ in range(2):
         know(BAD)
-        with no_thread_left(), pytest.raises(StoreError, match=r"0002_bad.*nowhere"):
+        with no_thread_left(), pytest.raises(StoreError, match=r"next_bad.*nowhere"):
             await open_store(store_url)
         know()
-        assert await schema_of(store_url) == "1"
+        assert await schema_of(store_url) == str(NEWEST)
         assert await names(store_url) == ["kept"]
     know(GOOD)
-    assert await schema_of(store_url) == "2"
+    assert await schema_of(store_url) == str(NEXT)
     assert await names(store_url) == ["kept"]
     for copy in copies(store_url):
-        assert look_into(copy) == ("1", ["kept"])
+        assert look_into(copy) == (str(NEWEST), ["kept"])
 
 
 async def open_and_close(url: str) -> None:
@@ -362,7 +365,7 @@ async def test_many_openers_at_once_migrate_once(store_url: str, know: Callable[
         await store.transact(accept("kept"))
     know(GOOD)
     await asyncio.gather(*(open_and_close(store_url) for _ in range(8)))
-    assert await schema_of(store_url) == "2"
+    assert await schema_of(store_url) == str(NEXT)
     assert await names(store_url) == ["kept"]
 
 
@@ -387,13 +390,13 @@ async def test_a_slower_opener_does_not_overwrite_the_backup(
     def back_up_late(path: Path, version: int) -> None:
         with closing(sqlite3.connect(path)) as db:
             late = next(calls) > 0
-            while late and db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone() == ("1",):
+            while late and db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone() == (str(NEWEST),):
                 pass
         back_up(path, version)
 
     monkeypatch.setattr(opening, "back_up", back_up_late)
     await asyncio.gather(open_and_close(url), open_and_close(url))
-    assert look_into(tmp_path / "palaver.db.schema-1") == ("1", ["kept"])
+    assert look_into(tmp_path / f"palaver.db.schema-{NEWEST}") == (str(NEWEST), ["kept"])
 
 
 # Ownership
