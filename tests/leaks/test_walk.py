@@ -1,0 +1,42 @@
+"""Many people try everything, from seeds: nobody is shown what they may not see. `PALAVER_LEAKS` seeds."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from palaver.ports.work import Steps, work
+from tests.leaks.walk import Leak, Walk, walk
+from tests.stores.conftest import postgres_server, store_url
+
+__all__ = ["postgres_server", "store_url"]
+
+SEEDS = int(os.environ.get("PALAVER_LEAKS", "2"))
+STEPS = 60
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_nobody_is_shown_what_they_may_not_see(store_url: str, tmp_path: Path, seed: int) -> None:
+    taken = await walk(seed, store_url, tmp_path / "files", STEPS)
+    assert taken.number > 0
+
+
+async def test_the_oracle_sees_a_leak(tmp_path: Path) -> None:
+    """Whoever takes part behind the back of everybody is found out by their first look."""
+    taken = Walk(1, f"sqlite:///{tmp_path}/p.db", tmp_path / "files")
+    await taken.start()
+    try:
+        ann, ben = taken.town.people[:2]
+        mine, his = taken.town.spots[:2]
+        assert "I know" in await taken.ask(ann, mine, taken.plant())
+        assert "Nothing was found" in await taken.ask(ben, his, "/search note")
+        await taken.here.store.transact(_let_in(ben.identity))
+        with pytest.raises(Leak, match="was shown"):
+            await taken.ask(ben, his, "/search note")
+    finally:
+        await taken.stop()
+
+
+@work
+def _let_in(identity: str) -> Steps[None]:
+    yield "INSERT INTO participants (identity, session_no) SELECT ?, no FROM sessions", (identity,)

@@ -1,0 +1,193 @@
+"""A town for leak tests: people on two platforms, where they meet, and an agent that keeps nothing to itself."""
+
+import random
+import re
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import NamedTuple
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.layers import Chat as ChatName
+from palaver.domain.layers import Layers
+from palaver.domain.platform import Platform
+from palaver.domain.reset import ResetMode, ResetPolicy
+from palaver.domain.revision import RevisionPolicy
+from palaver.domain.scope import DmScope, GroupScope, ProfileRule, Scope, ThreadScope
+from palaver.domain.session import ModelOverride
+from palaver.domain.source import DM
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.chat import Chat
+from palaver.platforms.kit.messages import Person
+from palaver.platforms.kit.world import World
+from palaver.ports.adapter import Adapter
+from palaver.ports.agent import Event, Final, Gist, Passage, Request
+
+__all__ = ["SECRET", "Gossip", "Place", "Somebody", "Spot", "Town", "secrets_in"]
+
+SECRET = re.compile(r"u\d+u")
+OTHER = Platform(name="other", title="The other platform", has_threads=True)
+WORK = "work"
+
+
+def secrets_in(*texts: str) -> frozenset[str]:
+    return frozenset(word for text in texts for word in SECRET.findall(text))
+
+
+class Shown(NamedTuple):
+    """What the agent was given for a turn."""
+
+    turn: int
+    words: frozenset[str]
+
+
+@dataclass
+class Gossip:
+    """Tells everything it is shown: in answers, in summaries, in titles."""
+
+    shown: list[Shown] = field(default_factory=list[Shown])
+
+    async def answer(self, request: Request) -> AsyncGenerator[Event]:
+        words = secrets_in(request.section, *(message.text for message in request.messages))
+        self.shown.append(Shown(request.turn, words))
+        yield Final(text=f"I know {' '.join(sorted(words)) or 'nothing'}.")
+
+    def context_window(self, override: ModelOverride | None) -> int | None:  # noqa: ARG002
+        return None
+
+    async def summarise(self, passage: Passage) -> Gist:
+        return Gist(text=" ".join(sorted(secrets_in(*(message.text for message in passage.messages)))))
+
+    async def title(self, passage: Passage) -> Gist:
+        return Gist(text=f"About {' '.join(sorted(secrets_in(*(each.text for each in passage.messages)))[:3])}")
+
+
+class Place(NamedTuple):
+    """Where somebody speaks: others have a conversation of their own, or share it, by the scope of the chat."""
+
+    chat: str
+    thread: str = ""
+    user: str = ""
+
+
+class Somebody(NamedTuple):
+    person: Person
+    identity: str
+    role: AccessRole | None
+
+    @property
+    def is_admin(self) -> bool:
+        return (self.role or AccessRole.GUEST) >= AccessRole.ADMIN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spot:
+    """A chat, and what is known of it."""
+
+    chat: Chat
+    name: str
+    people: tuple[Somebody, ...]
+    profile: str = "main"
+    alone: bool = False
+    """Everybody has a conversation of their own."""
+
+    @property
+    def is_direct(self) -> bool:
+        return self.chat.kind == DM
+
+    @property
+    def platform(self) -> str:
+        return self.name.partition(":")[0]
+
+
+_ROLES = {
+    "fake": {"ann": AccessRole.OWNER, "ben": AccessRole.ADMIN, "gus": AccessRole.GUEST, "eve": None},
+    "other": {"hal": AccessRole.ADMIN},
+}
+
+
+class Town:
+    """Everything of it is drawn from the seed."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.worlds = {"fake": World(), "other": World()}
+        self.agent = Gossip()
+        self.dm_scope = chance.choice(list(DmScope))
+        self.threads_alone = chance.random() < 0.3
+        self.nosy = chance.random() < 0.25
+        """Admins say `--all`: then they may see everything."""
+        self.people = [
+            *(self._somebody("fake", name) for name in ("ann", "ben", "cy", "dee", "gus", "eve")),
+            *(self._somebody("other", name) for name in ("bob", "fay", "hal")),
+        ]
+        ann, ben, cy, dee, gus, eve, bob, fay, hal = self.people
+        self.spots = [
+            *(self._spot("fake", each) for each in (ann, ben, cy, dee, gus, eve)),
+            *(self._spot("other", each) for each in (bob, fay, hal)),
+            *(self._spot("fake", each, profile=WORK) for each in (ann, cy)),
+            self._spot("fake", cy),
+            self._spot("fake", ann, cy, dee, gus, eve, alone=True),
+            self._spot("fake", ben, cy, dee, gus),
+            self._spot("fake", cy, dee, profile=WORK),
+            self._spot("other", bob, fay, hal),
+            self._spot("other", bob, fay, alone=True),
+        ]
+        self.options: dict[str, object] = {
+            "scopes": self._scopes(),
+            "profiles": tuple(self._rules()),
+            "grants": tuple(self._grants()),
+            "acknowledges": False,
+            "sweep_every": timedelta(milliseconds=100),
+            "revisions": Layers(default=chance.choice(list(RevisionPolicy))),
+            "resets": Layers(default=ResetPolicy(mode=chance.choice((ResetMode.NEVER, ResetMode.IDLE)))),
+            "message_limit": chance.choice((400, 12)),
+        }
+
+    def adapters(self) -> list[Adapter]:
+        return [FakeAdapter(self.worlds["fake"]), FakeAdapter(self.worlds["other"], platform=OTHER)]
+
+    def spot(self, name: str) -> Spot | None:
+        return next((each for each in self.spots if each.name == name), None)
+
+    def who(self, identity: str) -> Somebody:
+        return next(each for each in self.people if each.identity == identity)
+
+    def place(self, spot: Spot, somebody: Somebody, thread: str | None) -> Place:
+        """The oracle's own reading of the scopes."""
+        if spot.is_direct:
+            return Place(spot.name)
+        alone = self.threads_alone if thread else spot.alone
+        return Place(spot.name, thread or "", somebody.identity if alone else "")
+
+    def _somebody(self, platform: str, name: str) -> Somebody:
+        person = self.worlds[platform].person(name)
+        return Somebody(person, f"{platform}:{person.id}", _ROLES[platform].get(name, AccessRole.MEMBER))
+
+    def _spot(self, platform: str, *people: Somebody, profile: str = "main", alone: bool = False) -> Spot:
+        world = self.worlds[platform]
+        if len(people) == 1:
+            chat = world.dm(people[0].person)
+        else:
+            chat = world.group("group", *(each.person for each in people))
+        return Spot(chat=chat, name=f"{platform}:{chat.id}", people=people, profile=profile, alone=alone)
+
+    def _scopes(self) -> Layers[Scope]:
+        thread = ThreadScope.PER_USER if self.threads_alone else ThreadScope.SHARED
+        chats = {
+            ChatName(spot.platform, spot.chat.id): Scope(
+                dm=self.dm_scope, group=GroupScope.PER_USER if spot.alone else GroupScope.SHARED, thread=thread
+            )
+            for spot in self.spots
+        }
+        return Layers(default=Scope(dm=self.dm_scope), chats=chats)
+
+    def _rules(self) -> Iterable[ProfileRule]:
+        for spot in self.spots:
+            if spot.profile == WORK:
+                yield ProfileRule(profile=WORK, platform=spot.platform, chat_id=spot.chat.id)
+
+    def _grants(self) -> Iterable[Grant]:
+        for each in self.people:
+            if each.role is not None:
+                platform, _, user = each.identity.partition(":")
+                yield Grant(platform=platform, user_id=user, role=each.role)
