@@ -188,16 +188,13 @@ def _leave(session: Session, identities: Iterable[str], now: datetime) -> Steps[
 
 def _see_guests_off(session: Session, ours: Collection[str], now: datetime) -> Steps[None]:
     """Guests came through the link: of their own they never spoke where everybody does."""
-    spoken = yield (
-        "SELECT DISTINCT t.identity, t.key FROM turns t LEFT JOIN inbox i ON i.turn_no = t.no"
-        " WHERE t.session_no = ? AND i.place IS NULL",
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM turns t JOIN inbox i ON i.turn_no = t.no"
+        " WHERE t.session_no = ? AND i.place IS NULL AND length(i.body) > 0",
         (session.number,),
     )
-    members = {who for who, key in spoken if SessionKey.parse(key).shared}
-    if session.key.shared:  # some speak there only together with others, whose turn it is then
-        rows = yield "SELECT identity FROM turns WHERE session_no = ?", (session.number,)
-        moved = yield "SELECT by_whom FROM operations WHERE session_no = ?", (session.number,)
-        members |= set(ours) - {who for (who,) in (*rows, *moved)}
+    heard = map(received_of, rows)
+    members = {identity_of(received.inbound.source) for received in heard if received.key.shared}
     guests = set(ours) - members
     yield from _leave(session, guests, now)
     rows = yield "SELECT key, address FROM routes WHERE session_no = ?", (session.number,)
