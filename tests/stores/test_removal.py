@@ -68,6 +68,17 @@ async def test_everything_of_a_session_goes_and_nothing_else(world: World) -> No
     await assert_sound(world)
 
 
+async def test_turns_that_left_no_entry_go_too(world: World) -> None:
+    session = (await world.exchange("one")).turn.session
+    number = await world.store.transact(turns.occupy(KEY, world.now))
+    assert number
+    taken = await world.store.transact(turns.resume(number, "w", world.now, timedelta(minutes=1)))
+    assert taken
+    await world.store.transact(turns.settle(taken, [], [], world.now, error="nothing was gained"))
+    assert (await delete(world, session)).turns == 2
+    await assert_sound(world)
+
+
 async def test_a_deleted_message_that_is_delivered_again_starts_nothing(world: World) -> None:
     number = await world.say("one", id_="m1")
     begun = await world.begin()

@@ -63,10 +63,7 @@ def _refuse_in_use(session: Session) -> Steps[None]:
 def _remove(session: Session, now: datetime) -> Steps[Removed]:
     number = session.number
     span = (number * SEQS, (number + 1) * SEQS)
-    turns = yield (
-        "SELECT no FROM turns WHERE session_no = ? AND no IN (SELECT turn_no FROM entries WHERE id >= ? AND id < ?)",
-        (number, *span),
-    )
+    turns = yield "SELECT no FROM turns WHERE session_no = ? ORDER BY no", (number,)
     yield from _remove_turns([row[0] for row in turns])
     yield from _forbid_return(session, now)
     entries = yield "SELECT count(*) FROM entries WHERE id >= ? AND id < ?", span
