@@ -41,7 +41,7 @@ def attachable(target: str, place: SessionKey, principal: Principal) -> Steps[Se
 
 @work
 def has_others(session: Session, principal: Principal) -> Steps[bool]:
-    """Whether somebody else took part in it or in what it is a branch of: words of theirs are in it, also if they left."""
+    """Whether somebody else took part in it, or in what it is a branch of: their words are in it, also if they left."""
     names = ("", *sorted(principal.identities))
     others = yield (
         f"SELECT 1 FROM participants WHERE session_no = ? AND identity NOT IN ({', '.join('?' * len(names))}) LIMIT 1",
