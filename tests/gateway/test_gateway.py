@@ -89,7 +89,10 @@ async def test_whoever_waits_for_permission_does_not_wait_for_an_answer(config: 
             async with asyncio.timeout(20):
                 await alice.say("!approve this")
                 await alice.say("and then?")
-            assert paper.texts == ["May I use the echo tool for: this\n/approve allows it, /deny does not."]
+            assert paper.texts == [
+                "May I use the echo tool for: this\n/approve allows it, /deny does not.",
+                "Your message waits until you have said /approve or /deny to what was asked; /stop lets it be.",
+            ]
 
 
 async def test_options_change_while_the_gateway_runs(config: Config) -> None:

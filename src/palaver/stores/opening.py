@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -134,22 +135,23 @@ _PATIENCE = 5.0
 async def _run(
     missing: Sequence[Migration], database: Database, words: Mapping[str, str], waiting: Work[list[Migration]]
 ) -> None:
-    """What another process has done meanwhile is not done twice."""
-    if missing[0].number > 1 and isinstance(database, SqliteDatabase):
+    """What another process has done meanwhile is not done twice, and a new store is whole or not there."""
+    is_new = missing[0].number == 1
+    if not is_new and isinstance(database, SqliteDatabase):
         back_up(database.path, missing[0].number - 1)
-    for migration in missing:
+    for step in [missing] if is_new else [[migration] for migration in missing]:
         try:
-            await database.transact(migrate_step(migration, words, waiting))
+            await database.transact(migrate_step(step, words, waiting))
         except (NewerSchema, StoreUnavailable):
             raise
         except StoreError as error:
-            raise StoreError(f"migration {migration.name} failed, nothing was changed: {error}") from error
+            raise StoreError(f"migration {step[0].name} failed, nothing was changed: {error}") from error
 
 
 def back_up(path: Path, version: int) -> None:
     """A copy of the whole database as it is, beside it: `palaver.db.schema-3`."""
     copy = path.with_name(f"{path.name}.schema-{version}")
-    unfinished = path.with_name(f"{copy.name}.{os.getpid()}")
+    unfinished = path.with_name(f"{copy.name}.{os.getpid()}.{threading.get_ident()}")
     unfinished.touch(mode=0o600)
     source, target = connect(path, read_only=True), sqlite3.connect(unfinished)
     try:

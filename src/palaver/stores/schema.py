@@ -1,6 +1,6 @@
-"""Schema: numbered migrations, each one transaction, run in order, with a backup first."""
+"""Schema: numbered migrations, each one transaction, run in order, with a backup first; a new store is made in one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import NamedTuple
 
@@ -67,14 +67,19 @@ def pending(migrations: Iterable[Migration], version_table: str) -> Steps[list[M
 
 
 @work
-def migrate_step(migration: Migration, words: Mapping[str, str], waiting: Work[list[Migration]]) -> Steps[None]:
-    """One migration and its mark, together or not at all; nothing if somebody else was faster."""
+def migrate_step(
+    migrations: Sequence[Migration], words: Mapping[str, str], waiting: Work[list[Migration]]
+) -> Steps[None]:
+    """Migrations and their mark, together or not at all; nothing if somebody else was faster."""
     yield Lock("schema")
-    if migration not in (yield from waiting):
-        return
-    for statement in translate(migration.sql, words):
-        yield statement, ()
-    yield (
-        "INSERT INTO meta (name, value) VALUES ('schema', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        (str(migration.number),),
-    )
+    missing = yield from waiting
+    for migration in migrations:
+        if migration not in missing:
+            continue
+        for statement in translate(migration.sql, words):
+            yield statement, ()
+        yield (
+            "INSERT INTO meta (name, value) VALUES ('schema', ?)"
+            " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            (str(migration.number),),
+        )

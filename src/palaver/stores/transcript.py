@@ -6,6 +6,7 @@ from datetime import datetime
 from palaver.domain.compaction import CompactionPlan, check_gain
 from palaver.domain.errors import NothingToCompact
 from palaver.domain.key import SessionKey
+from palaver.domain.redact import redact
 from palaver.domain.session import Principal, Session
 from palaver.domain.transcript import Entry, Role, start_of_last_turns
 from palaver.domain.turn import Turn
@@ -162,8 +163,10 @@ def compact(key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, 
     yield Lock(key.text)
     session = yield from open_by_key(key)
     shown = (yield from _shown(session.number)) if session else []
-    if done := next((entry for entry in shown if entry.covers == plan.covers and entry not in plan.covered), None):
-        return done
+    said = redact(summary)
+    for entry in shown:
+        if entry.covers == plan.covers and entry.text == said and entry not in plan.covered:
+            return entry
     if session is None or not set(plan.covered) <= set(shown):
         raise NothingToCompact("the conversation has changed since the summary was asked for")
     rows = yield "UPDATE sessions SET next_seq = next_seq + 1 WHERE no = ? RETURNING next_seq", (session.number,)

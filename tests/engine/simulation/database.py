@@ -30,7 +30,7 @@ def _empty() -> bytes:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         waiting = pending(known_migrations(), _VERSION_TABLE)
         for migration in known_migrations():
-            drive(db, iter(migrate_step(migration, SQLITE, waiting)), set())
+            drive(db, iter(migrate_step([migration], SQLITE, waiting)), set())
         return db.serialize()
 
 
