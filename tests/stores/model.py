@@ -369,6 +369,10 @@ class Model:
         talk = self.open_at(key)
         covered = {entry.seq: entry for entry in plan.covered}
         lines = [line for line in talk.shown if line.seq in covered] if talk else []
+        if talk and any(
+            line.covers == plan.covers and line.text == summary and line.seq not in covered for line in talk.shown
+        ):
+            return  # it stands already
         if (
             talk is None
             or len(lines) < len(covered)
