@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -20,6 +21,7 @@ from palaver.stores import grants, handing, inbox, moves, outbox, places, sessio
 from palaver.stores.erasure.digests import digests_of_store
 from palaver.stores.erasure.forgetting import Forgetting
 from palaver.stores.erasure.receipt import Receipt, Verdict, hand_over, read_receipt, receipt_of, verify
+from palaver.stores.fates import fates
 from palaver.stores.invariants import violations
 from palaver.stores.opening import open_store, sqlite_path
 from palaver.stores.store import Store
@@ -317,6 +319,30 @@ async def test_what_they_used_counts_on_for_nobody(store: Store) -> None:
     assert await store.read(usage.spent(since)) == before
     by_person = await store.read(usage.table(By.PERSON, OPERATOR, since=since, until=until, zone=UTC))
     assert set(by_person) == {"", BOB}
+
+
+async def test_no_number_is_given_twice(store_url: str) -> None:
+    """A log line names a message by its number, and a platform knows a send again by it."""
+    hers, owed = Inbound(source=dm(ID), text=SECRET, at=NOON), Outbound(platform="telegram", chat_id=ID, text=SECRET)
+    numbers: list[tuple[int, int]] = []
+    async with await open_store(store_url) as store:
+        for turn in range(3):
+            if turn == 1:
+                await World(store).exchange(SECRET, SECRET, dm(ID))
+            message = await store.transact(inbox.accept(hers, key_of(dm(ID)), NOON, refused="a stranger"))
+            send = await store.transact(outbox.owe(owed, f"notice:{turn}", NOON))
+            numbers.append((message or 0, send or 0))
+            await store.transact(store.people.person_of(ANN, NOON))
+            await store.transact(hand_over(await _forget(store)))
+            assert await store.read(violations()) == []
+            for name in (f"in:{message}", f"out:{send}"):
+                told = repr(await store.read(fates(name, OPERATOR)))
+                assert ID not in told
+        left = await _everything(store_url)
+    assert [first[0] < then[0] for first, then in pairwise(numbers)] == [True, True]
+    assert [first[1] > then[1] for first, then in pairwise(numbers)] == [True, True]
+    assert SECRET.encode() not in left
+    assert ID.encode() not in left
 
 
 async def test_nobody_of_that_name(store: Store) -> None:

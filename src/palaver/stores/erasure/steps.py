@@ -10,12 +10,12 @@ from palaver.domain.lifecycle import EndReason
 from palaver.domain.session import Principal, Session
 from palaver.domain.source import DM, Source
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Delivery, Received
+from palaver.domain.turn import Delivery, Outbound, Received
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores import removal
 from palaver.stores.erasure.digests import Digests
 from palaver.stores.erasure.trace import Trace, marks
-from palaver.stores.records import from_json, micros
+from palaver.stores.records import from_json, micros, outbound_body
 from palaver.stores.sessions import refuse_busy
 from palaver.stores.transcript import SEQS, journal, load_all
 from palaver.stores.visibility import get, get_visible
@@ -71,21 +71,40 @@ def end_halted(trace: Trace, now: datetime) -> Steps[int]:
 def drop_sends(erasure: int, sends: Sequence[Delivery], digests: Digests) -> Steps[int]:
     """What was owed to them, sent or not."""
     yield from note(erasure, "send", map(digests.send, sends))
-    numbers: list[tuple[Value, ...]] = [(send.number,) for send in sends]
-    yield "DELETE FROM outbox WHERE id = ?", numbers
-    return len(numbers)
+    rows = yield "SELECT min(id) FROM outbox WHERE id < 0", ()
+    for send in sends:
+        if send.number == rows[0][0]:
+            yield f"{_EMPTY_SEND} WHERE id = ?", (FORGOTTEN, FORGOTTEN, outbound_body(_TO_NOBODY), send.number)
+        else:
+            yield "DELETE FROM outbox WHERE id = ?", (send.number,)
+    return len(sends)
+
+
+# The row with the last number given stays, with nothing in it: no other message is ever given that number.
+_EMPTY_SEND = (
+    "UPDATE outbox SET dedup = NULL, account = ?, chat = ?, state = 'delivered', worker = NULL, claim_until = NULL,"
+    " receipt = NULL, error = NULL, body = ?"
+)
+_TO_NOBODY = Outbound(platform=FORGOTTEN, chat_id=FORGOTTEN, text="")
+_EMPTY_MESSAGE = (
+    "UPDATE inbox SET dedup = NULL, revises = NULL, place = NULL, state = 'done', turn_no = NULL, reason = NULL,"
+    " key = ?, body = ?"
+)
 
 
 @work
 def drop_messages(erasure: int, messages: Sequence[Received], digests: Digests) -> Steps[int]:
     """What came from them, whatever became of it, besides what a turn is answering now."""
     yield from note(erasure, "message", map(digests.message, messages))
+    last = yield "SELECT max(no) FROM inbox", ()
     dropped = 0
     for message in messages:
+        empty = _EMPTY_MESSAGE, (SessionKey(message.key.profile, person=FORGOTTEN).text, b"")
+        away, values = empty if message.number == last[0][0] else ("DELETE FROM inbox", ())
         rows = yield (
-            "DELETE FROM inbox WHERE no = ? AND (turn_no IS NULL OR turn_no NOT IN"
+            f"{away} WHERE no = ? AND (turn_no IS NULL OR turn_no NOT IN"
             f" (SELECT no FROM turns t WHERE t.key = inbox.key AND NOT t.{_OVER})) RETURNING no",
-            (message.number,),
+            (*values, message.number),
         )
         dropped += len(rows)
     for key in sorted({message.key.text for message in messages}):
@@ -207,7 +226,8 @@ def rename_key(erasure: int, key: SessionKey, digests: Digests, now: datetime) -
     yield "DELETE FROM routes WHERE key = ?", (key.text,)
     yield "DELETE FROM attached WHERE place = ? OR key = ?", (key.text, key.text)
     # Emptied when the session went.
-    yield "DELETE FROM inbox WHERE key = ? AND body = ?", (key.text, b"")
+    yield "DELETE FROM inbox WHERE key = ? AND body = ? AND no < (SELECT max(no) FROM inbox)", (key.text, b"")
+    yield f"{_EMPTY_MESSAGE} WHERE key = ? AND body = ?", (unnamed, b"", key.text, b"")
     yield "UPDATE lines SET key = ? WHERE key = ?", (unnamed, key.text)
     yield (
         "UPDATE operations SET undone_at = coalesce(undone_at, ?), details = '{}'"
