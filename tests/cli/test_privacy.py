@@ -97,6 +97,16 @@ def test_nobody_of_that_name(path: Path, command: str, capsys: pytest.CaptureFix
     assert "there is no person 'nobody'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["export"], ["forget", "--yes"]])
+def test_somebody_of_whom_nothing_is_kept(path: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["people", *command, "telegram:999", "--store", str(path)]) == 2
+    printed = capsys.readouterr()
+    assert "Nothing is kept of 'telegram:999'" in printed.err
+    assert not printed.out
+    assert main(["people", "receipts", "--store", str(path)]) == 0
+    assert "Nobody was forgotten" in capsys.readouterr().err
+
+
 def test_what_is_no_receipt(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (path.parent / "x").write_bytes(b"\xff\xfe")
     for file in ("x", "missing", "p.db"):

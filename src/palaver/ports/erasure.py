@@ -43,7 +43,10 @@ class Erasures(Protocol):
     """Everything of a person taken away, so that it can be gone on with after any interruption."""
 
     async def find(self, name: str) -> Found:
-        """What would be taken away of the person with this id or identity. Raises NotFound."""
+        """What would be taken away of the person with this id or identity.
+
+        Raises NotFound, and BadArgument for somebody of whom nothing is kept.
+        """
         ...
 
     def extent(self, name: str) -> Work[tuple[int, int]]:

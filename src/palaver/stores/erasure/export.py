@@ -27,7 +27,7 @@ from palaver.stores.records import json_text
 from palaver.stores.usage import fold_all
 from palaver.stores.visibility import get
 
-__all__ = ["FORMAT", "check_export", "export_person"]
+__all__ = ["FORMAT", "check_export", "export_person", "is_kept", "nothing_kept"]
 
 FORMAT = "palaver-person"
 _OPERATOR = Principal.operator()
@@ -36,8 +36,10 @@ _ELSEWHERE = frozenset({"sessions", "entries", "inbox", "outbox", "turns", "sear
 
 
 async def export_person(database: Database, name: str) -> AsyncIterator[bytes]:
-    """The lines, one after the other; only one conversation is held at a time. Raises NotFound."""
+    """The lines, one after the other; only one conversation is held at a time. Raises NotFound, BadArgument."""
     trace = await database.read(trace_of(name))
+    if not await is_kept(database, trace):
+        raise nothing_kept(name)
     # What they have used is in the rows that name them once it is in the sums.
     await database.transact(fold_all())
     digest, count = hashlib.sha256(), 0
@@ -46,6 +48,22 @@ async def export_person(database: Database, name: str) -> AsyncIterator[bytes]:
         count += 1
         yield line
     yield _line("whole", {"lines": count, "sha256": digest.hexdigest()})
+
+
+async def is_kept(database: Database, trace: Trace) -> bool:
+    """Whether there is anything of theirs: what is exported, besides who it is about."""
+    count = 0
+    async for _ in _lines(database, trace):
+        count += 1
+        if count > 1:
+            return True
+    return False
+
+
+def nothing_kept(name: str) -> BadArgument:
+    return BadArgument(
+        "Nothing is kept of", found=name, allowed="somebody who is known here", example="palaver people list"
+    )
 
 
 async def _lines(database: Database, trace: Trace) -> AsyncIterator[bytes]:

@@ -15,6 +15,7 @@ from palaver.ports.store import Database
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores.erasure.carrying import Pass, belongings, owed_to_them
 from palaver.stores.erasure.digests import digests_of_store
+from palaver.stores.erasure.export import is_kept, nothing_kept
 from palaver.stores.erasure.names import drop_grants
 from palaver.stores.erasure.trace import Trace, marks, own_to, share_of, trace_of
 from palaver.stores.records import instant, micros
@@ -126,6 +127,9 @@ class Forgetting:
 
     async def find(self, name: str) -> Found:
         trace = await self.database.read(trace_of(name))
+        under_way = any(task.trace.identities & trace.identities for task in await self.database.read(_under_way()))
+        if not under_way and not await is_kept(self.database, trace):
+            raise nothing_kept(name)
         theirs = await belongings(self.database, trace)
         shares = [await self.database.read(share_of(session, trace)) for session in theirs.shared]
         for share in shares:
