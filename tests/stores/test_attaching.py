@@ -76,15 +76,17 @@ async def test_only_what_goes_on_elsewhere_and_is_seen_can_be_attached_to(world:
     assert await healthy(world)
 
 
-async def test_a_place_leads_to_one_conversation_and_that_leads_nowhere(world: World) -> None:
-    """Each attached to the other's: they have changed places, and neither waits for ever."""
+async def test_two_places_are_not_attached_crosswise(world: World) -> None:
+    """Not to a conversation whose own place is attached elsewhere."""
     desk = (await world.exchange("at the desk", source=DESK)).turn.session
     phone = (await world.exchange("on the phone", source=PHONE)).turn.session
     await world.store.transact(attach(world, desk))
+    with pytest.raises(BadArgument, match="/detach there first"):
+        await world.store.transact(_attach(phone, key_of(DESK), ME, world))
+    await world.store.transact(attaching.detach(key_of(PHONE), world.now))
     await world.store.transact(_attach(phone, key_of(DESK), ME, world))
-    await world.say("to the desk", PHONE)
     await world.say("to the phone", DESK)
-    assert [key for key, _ in await waiting(world)] == [key_of(DESK).text, key_of(PHONE).text]
+    assert [key for key, _ in await waiting(world)] == [key_of(PHONE).text]
     assert await healthy(world)
 
 

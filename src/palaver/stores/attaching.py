@@ -36,6 +36,14 @@ def attachable(target: str, place: SessionKey, principal: Principal) -> Steps[Se
             allowed="one that is open in another place; /resume takes up one that has ended",
             example=f"/resume {found.id}",
         )
+    # Else two places could change conversations: each would be spoken to only in the other.
+    if (yield "SELECT 1 FROM attached WHERE place = ?", (found.key.text,)):
+        raise BadArgument(
+            "A place is attached to a conversation whose own place is spoken to in it, not to",
+            found=target,
+            allowed="one whose place is not attached elsewhere; /detach there first",
+            example="/detach",
+        )
     return found
 
 
