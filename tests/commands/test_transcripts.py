@@ -26,10 +26,9 @@ async def test_undo_takes_as_many_as_there_are(store_url: str) -> None:
         await alice.say("one")
         await alice.say("two")
         assert "Nothing was taken back" in await alice.ask("/undo 0")
-        told = await alice.ask("/undo 999999999")
+        told = await alice.ask("/undo 99999999999999999999")
         assert told.startswith("Taken back: 2 messages and what followed, from “one” on. That is all there was.")
         assert await alice.ask("/undo") == "Nothing was said here yet."
-        assert "whole number" in await alice.ask("/undo 9999999999")
         assert "whole number" in await alice.ask("/undo -1")
         await alice.ask("/back")
         assert [text for text in await alice.texts() if text in {"one", "two"}] == ["one", "two"]

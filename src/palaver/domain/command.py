@@ -89,7 +89,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _SHAPE = re.compile(r"/(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?", re.DOTALL)
 # Phones turn two hyphens into a dash.
 _FLAG = re.compile(r"(?:--|[\u2013\u2014])(?P<name>[A-Za-z][A-Za-z-]*)")
-_LARGEST_NUMBER_LENGTH = 9
+_LARGEST_NUMBER = 999_999_999
 _LONGEST_GUESS = 64
 
 
@@ -135,7 +135,7 @@ def _invocation(command: Command, rest: str) -> Invocation:
         value, rest = (options[arg.name], rest) if arg.kind is ArgKind.COUNT else _take(arg, rest)
         _check(command, arg, value)
         if value and arg.kind in _NUMBERS:
-            numbers[arg.name] = int(value)
+            numbers[arg.name] = _number(value)
         elif value:
             words[arg.name] = value
     if rest:
@@ -195,10 +195,16 @@ def _check(command: Command, arg: Arg, value: str) -> None:
     if not value and arg.kind is not ArgKind.COUNT:
         if arg.required:
             raise _bad(command, f"needs <{arg.name}>, not", "")
-    elif arg.kind in _NUMBERS and not (value.isascii() and value.isdigit() and len(value) <= _LARGEST_NUMBER_LENGTH):
+    elif arg.kind in _NUMBERS and not (value.isascii() and value.isdigit()):
         raise _bad(command, f"takes a whole number as {arg.name}, not", value)
     elif arg.choices and value not in arg.choices:
         raise _bad(command, f"does not know the {arg.name}", value)
+
+
+def _number(digits: str) -> int:
+    """More than there can be of anything is as good as the most."""
+    significant = digits.lstrip("0")
+    return _LARGEST_NUMBER if len(significant) > len(str(_LARGEST_NUMBER)) else int(significant or "0")
 
 
 def _bad(command: Command, problem: str, found: str) -> BadArgument:
