@@ -42,6 +42,25 @@ async def test_resume_lists_the_titled_ones_under_the_same_numbers(store_url: st
         assert "This is “Plans” again" in await alice.ask("/resume 2")
 
 
+async def test_a_list_that_goes_on_says_so(store_url: str) -> None:
+    async with talking(store_url) as alice:
+        await alice.say("the first")
+        for number in range(1, 13):
+            await alice.ask(f"/new Number {number}")
+        first, second = (await alice.ask("/sessions")).splitlines(), (await alice.ask("/sessions 2")).splitlines()
+        assert [line.split(".")[0] for line in first[:10]] == [str(number) for number in range(1, 11)]
+        assert first[-1] == "There are more: /sessions 2 lists them."
+        assert [line.split(" (")[0] for line in second] == [
+            "11. Number 2",
+            "12. Number 1",
+            "13. untitled",
+            "/resume 11 goes on with number 11.",
+        ]
+        assert (await alice.ask("/sessions 3")) == "There is no page 3: there are 13 conversations."
+        titled = (await alice.ask("/resume")).splitlines()
+        assert (len(titled), titled[-1]) == (12, "There are more: /sessions 2 lists them.")
+
+
 @pytest.mark.parametrize("by", ["id", "prefix", "title", "number"])
 async def test_a_conversation_is_gone_on_with_on_another_chat(store_url: str, by: str) -> None:
     async with talking(store_url) as alice:

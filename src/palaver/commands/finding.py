@@ -20,11 +20,12 @@ __all__ = ["finding"]
 
 _GROUP = "finding"
 _ALL = Arg(name="all", kind=ArgKind.FLAG)
+_PAGE = "page"
 _SESSIONS = Command(
     name="sessions",
-    help="list your recent conversations; --all lists everybody's, for admins",
-    example="/sessions",
-    args=(_ALL,),
+    help="list your recent conversations, ten on a page; --all lists everybody's, for admins",
+    example="/sessions 2",
+    args=(Arg(name=_PAGE, kind=ArgKind.NUMBER), _ALL),
     group=_GROUP,
 )
 _RESUME = Command(
@@ -45,16 +46,22 @@ _LISTED = 10
 _COUNTED = 100
 """How far back conversations have a number."""
 _LONGEST_POSITION = len(str(_COUNTED))
+_PAGES = _COUNTED // _LISTED
 _HITS = 10
 
 
 def finding(store: Store) -> list[Performance]:
     @work
     def sessions(invocation: Invocation, spoken: Spoken) -> Steps[str]:
-        recent = yield from store.lists.previews(_reader(invocation, spoken), _LISTED)
+        page = min(max(invocation.numbers.get(_PAGE, 1), 1), _PAGES)
+        recent = yield from store.lists.previews(_reader(invocation, spoken), page * _LISTED + 1)
         if not recent:
             return "There are no conversations yet: whatever you write starts one."
-        return _listing(list(enumerate(recent, 1)), invocation, spoken)
+        shown = list(enumerate(recent, 1))[(page - 1) * _LISTED : page * _LISTED]
+        if not shown:
+            return f"There is no page {page}: there are {counted(len(recent), 'conversation')}."
+        more = _more(page, invocation) if len(recent) > page * _LISTED else ()
+        return "\n".join((_listing(shown, invocation, spoken), *more))
 
     @work
     def resume(invocation: Invocation, spoken: Spoken) -> Steps[str]:
@@ -62,7 +69,10 @@ def finding(store: Store) -> list[Performance]:
         recent = yield from store.lists.previews(reader, _COUNTED)
         if which is None:
             titled = [each for each in enumerate(recent, 1) if each[1].session.title]
-            return _listing(titled[:_LISTED], invocation, spoken) if titled else _NO_TITLES
+            if not titled:
+                return _NO_TITLES
+            more = _more(1, invocation) if len(titled) > _LISTED or len(recent) == _COUNTED else ()
+            return "\n".join((_listing(titled[:_LISTED], invocation, spoken), *more))
         wanted = yield from store.sessions.find(_named(which, recent), reader)
         if _is_here(wanted, spoken):
             return f"This is {called(wanted)} already: what you write goes on with it."
@@ -122,8 +132,19 @@ def _go_on(store: Store, spoken: Spoken, reader: Principal, wanted: Session) -> 
     )
 
 
+def _more(page: int, invocation: Invocation) -> tuple[str]:
+    """What follows on a page that is not the last."""
+    if page < _PAGES:
+        return (f"There are more: /sessions {page + 1}{_flags(invocation)} lists them.",)
+    return ("There are more: /search finds them by what was said.",)
+
+
+def _flags(invocation: Invocation) -> str:
+    return "".join(f" --{name}" for name in sorted(invocation.flags))
+
+
 def _listing(numbered: Sequence[tuple[int, Preview]], invocation: Invocation, spoken: Spoken) -> str:
-    flag = "".join(f" --{name}" for name in invocation.flags)
+    flag = _flags(invocation)
     lines = [f"{number}. {_line(each, spoken)}" for number, each in numbered]
     others = [number for number, each in numbered if not _is_here(each.session, spoken)]
     return "\n".join([*lines, *(f"/resume {number}{flag} goes on with number {number}." for number in others[:1])])
