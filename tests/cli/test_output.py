@@ -1,8 +1,10 @@
 """What commands print for people."""
 
+import io
+
 import pytest
 
-from palaver.cli.output import print_list
+from palaver.cli.output import confirmed, print_heading, print_line, print_list, print_note, print_verdict
 
 
 def test_what_was_said_is_shortened_before_anything_else(capsys: pytest.CaptureFixture[str]) -> None:
@@ -12,3 +14,16 @@ def test_what_was_said_is_shortened_before_anything_else(capsys: pytest.CaptureF
     assert "A title of thirty letters here  33 minutes ago  word" in row
     assert row.endswith("…")
     assert len(row) <= 120
+
+
+def test_nothing_plays_tricks_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trick = "a\x1b[31mb\u202ec"
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    for say in (print_line, print_note, print_heading, confirmed):
+        say(trick)
+    print_verdict(trick, trick, ok=False, mend=trick)
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).count(r"a\x1b[31mb\u202ec") == 7
+    assert not {"\x1b", "\u202e"} & {*printed.out, *printed.err}

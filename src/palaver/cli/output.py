@@ -40,21 +40,21 @@ def print_json(value: Mapping[str, object]) -> None:
 
 
 def print_line(text: str) -> None:
-    _console().print(Text(text), soft_wrap=True)
+    _console().print(Text(visible(text)), soft_wrap=True)
 
 
 def print_text(*parts: tuple[str, str]) -> None:
-    """Text, each part with its style."""
+    """Text, each part with its style; whoever calls has made it fit to be seen."""
     _console().print(Text.assemble(*parts), soft_wrap=True)
 
 
 def print_note(sentence: str) -> None:
     """Something besides the result, for people: on standard error."""
-    Console(stderr=True, highlight=False).print(Text(sentence, style="dim"), soft_wrap=True)
+    Console(stderr=True, highlight=False).print(Text(visible(sentence), style="dim"), soft_wrap=True)
 
 
 def print_heading(text: str) -> None:
-    _console().print(Text(text, style="bold"), soft_wrap=True)
+    _console().print(Text(visible(text), style="bold"), soft_wrap=True)
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
@@ -97,9 +97,9 @@ def print_list(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Non
 def print_verdict(name: str, found: str, *, ok: bool, mend: str = "") -> None:
     """What was looked at and how it is; what is not well comes with the way to mend it."""
     mark = ("ok    ", "green") if ok else ("wrong ", "bold red")
-    print_text(mark, (f"{name}: ", "bold"), (found, ""))
+    print_text(mark, (f"{visible(name)}: ", "bold"), (visible(found), ""))
     if mend:
-        print_text((f"      {mend}", "dim"))
+        print_text((f"      {visible(mend)}", "dim"))
 
 
 def counted(number: int, thing: str) -> str:
@@ -110,7 +110,7 @@ def counted(number: int, thing: str) -> str:
 
 def confirmed(question: str) -> bool:
     """Ask on standard error, so that the answer on standard output stays clean."""
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{visible(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
