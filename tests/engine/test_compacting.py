@@ -44,7 +44,9 @@ def ready(agent: Condensing) -> Condensing:
     return agent
 
 
-async def test_what_was_said_earlier_is_summarised_and_comes_back_byte_for_byte(store_url: str) -> None:
+async def test_what_was_said_earlier_is_summarised_and_comes_back_byte_for_byte(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     agent = ready(Condensing())
     async with running(store_url, agent=agent) as here:
         alice = here.world.person("alice")
@@ -53,6 +55,7 @@ async def test_what_was_said_earlier_is_summarised_and_comes_back_byte_for_byte(
         before = await here.entries()
         await chat.say(alice, "/compress the money")
         await chat.hears(words.compacted(4))
+        assert "taken over" not in caplog.text
         assert agent.passages[0].focus == "the money"
         assert "one" in agent.passages[0].messages[0].text
         await here.settled()

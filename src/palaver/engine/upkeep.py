@@ -75,8 +75,9 @@ class Upkeep:
         limit = self.lanes.room if takes_up else _PAGE
         while turns := await through_outages(lambda: self._reclaim_turns(limit)):
             for turn in turns:
-                log.warning("turn taken over", extra={"action": "turn.reclaimed", "turn": turn.number})
-                self.on.meter.count("turns_reclaimed")
+                if turn.attempt > 1:  # else it was made for whoever comes first
+                    log.warning("turn taken over", extra={"action": "turn.reclaimed", "turn": turn.number})
+                    self.on.meter.count("turns_reclaimed")
                 self.lanes.start(turn.key, partial(self.runner.take_over, turn, takes_up=takes_up))
             if takes_up:
                 break
