@@ -11,7 +11,7 @@ from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores.inbox import OPEN_TURN
 from palaver.stores.records import instant, micros
 
-__all__ = ["SLOT", "add", "fold", "fold_all", "merge", "spent", "table"]
+__all__ = ["SLOT", "add", "fold", "fold_all", "merge", "spent", "table", "used_by"]
 
 SLOT = 15 * 60 * 1_000_000
 """Microseconds. Every zone of today is a whole number of quarters of an hour away from UTC."""
@@ -74,6 +74,19 @@ def add(identity: str | None, usage: Usage, now: datetime) -> Steps[None]:
     """Count what was used for a turn that is in the sums already."""
     tokens = (usage.input_tokens, usage.output_tokens, usage.cost_micros)
     yield _ADD, (identity or "", micros(now) // SLOT, usage.model or "", 0, *tokens)
+
+
+@work
+def used_by(names: Collection[str]) -> Steps[list[Row]]:
+    """Rows of `used` as they are once everything is in the sums."""
+    sums = ", ".join(f"CAST(sum({column}) AS BIGINT)" for column in _COUNTED)
+    return (
+        yield (
+            f"SELECT identity, slot, model, {sums} FROM {_USED} WHERE identity IN ({', '.join('?' * len(names))})"
+            " GROUP BY identity, slot, model ORDER BY identity, slot, model",
+            tuple(sorted(names)),
+        )
+    )
 
 
 @work

@@ -24,14 +24,16 @@ from palaver.stores.erasure.carrying import Belongings, belongings, messages_of,
 from palaver.stores.erasure.names import naming
 from palaver.stores.erasure.trace import Trace, marks, share_of, trace_of
 from palaver.stores.records import json_text
-from palaver.stores.usage import fold_all
+from palaver.stores.usage import used_by
 from palaver.stores.visibility import get
 
 __all__ = ["FORMAT", "check_export", "export_person", "is_kept", "nothing_kept"]
 
 FORMAT = "palaver-person"
 _OPERATOR = Principal.operator()
-_ELSEWHERE = frozenset({"sessions", "entries", "inbox", "outbox", "turns", "search_documents", "meta", "erasures"})
+_ELSEWHERE = frozenset(
+    {"sessions", "entries", "inbox", "outbox", "turns", "used", "search_documents", "meta", "erasures"}
+)
 """Tables whose rows are written as something better than rows, or hold nothing of their own."""
 
 
@@ -40,8 +42,6 @@ async def export_person(database: Database, name: str) -> AsyncIterator[bytes]:
     trace = await database.read(trace_of(name))
     if not await is_kept(database, trace):
         raise nothing_kept(name)
-    # What they have used is in the rows that name them once it is in the sums.
-    await database.transact(fold_all())
     digest, count = hashlib.sha256(), 0
     async for line in _lines(database, trace):
         digest.update(line)
@@ -139,6 +139,7 @@ def _rows(trace: Trace) -> Steps[list[bytes]]:
         where = " OR ".join(f"{column} IN ({marks(names)})" for column in columns)
         rows = yield f"SELECT * FROM {table} WHERE {where}", names * len(columns)
         found.update(dict.fromkeys(sorted(_row(table, row) for row in rows)))
+    found.update(dict.fromkeys(_row("used", row) for row in (yield from used_by(names))))
     grants: list[Row] = yield "SELECT * FROM grants WHERE user_id IS NOT NULL ORDER BY no", ()
     aliases: list[Row] = yield "SELECT * FROM aliases ORDER BY 1, 2", ()
     found.update(dict.fromkeys(_row("grants", row) for row in grants if _platform_and_id(row) & trace.identities))
