@@ -120,3 +120,13 @@ def test_an_answer_grows_and_can_be_stopped(place: Place) -> None:
         here.types("/status\r")
         here.shows("idle")
         assert here.ends() == 0
+
+
+def test_a_paste_that_is_too_long_is_refused_and_the_conversation_goes_on(place: Place) -> None:
+    with terminal(place) as here:
+        here.types(f"\x1b[200~{'a' * 200_001}\x1b[201~")
+        here.types("\r")
+        here.shows("at most 200000")
+        here.types("hello\r")
+        here.shows("You said: hello")
+        assert here.ends() == 0

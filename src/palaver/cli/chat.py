@@ -4,7 +4,7 @@ import asyncio
 import getpass
 import signal
 import sys
-from collections.abc import AsyncIterable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Annotated
 
 import typer
@@ -127,16 +127,19 @@ async def _live(host: Host, config: Config, name: str, first: Sequence[str]) -> 
     client = _client(host, name, screen)
     for each in first:
         client.say(each)
-    await _while_connected(host, client, _say(client, screen.lines()))
+    await _while_connected(host, client, _say(client, screen))
 
 
 def _client(host: Host, name: str, screen: Screen, *, alone: bool = False) -> Client:
     return Client(host.dial, name, screen, getpass.getuser(), alone=alone)
 
 
-async def _say(client: Client, typed: AsyncIterable[str]) -> None:
-    async for line in typed:
-        client.say(line)
+async def _say(client: Client, screen: LiveScreen) -> None:
+    async for line in screen.lines():
+        try:
+            client.say(line)
+        except BadArgument as error:
+            screen.refuse(str(error))
 
 
 async def _while_connected(host: Host, client: Client, talk: Coroutine[None, None, None]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from pathlib import Path
 
@@ -9,9 +10,13 @@ from prompt_toolkit import PromptSession, print_formatted_text
 from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
+from prompt_toolkit.filters import emacs_insert_mode
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding.key_processor import KeyPress
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 
 from palaver.platforms.terminal.printable import printable
 from palaver.platforms.terminal.wire import CommandLine, Welcome
@@ -21,6 +26,8 @@ __all__ = ["LiveScreen"]
 _PROMPT = "> "
 _GREETING = "/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves."
 _LONGEST_RECAP = 240
+_LONGEST_SHOWN = 5_000
+"""Characters: to draw a longer line, with every key, takes longer than the keys."""
 _DIM, _BOLD = "ansibrightblack", "bold"
 
 
@@ -42,6 +49,7 @@ class LiveScreen:
             history=FileHistory(str(history)),
             completer=_Commands(lambda: self._commands),
             key_bindings=self._keys(),
+            input_processors=[_Shorter()],
         )
 
     async def lines(self) -> AsyncGenerator[str]:
@@ -91,6 +99,10 @@ class LiveScreen:
     def heard(self, text: str) -> None:
         self._print(f"{_PROMPT}{text}", _DIM)
 
+    def refuse(self, why: str) -> None:
+        """What was typed was not said."""
+        self._print(f"palaver: {why}", _DIM)
+
     def typing(self) -> None:
         self._note = "…"
         self._draw()
@@ -128,7 +140,19 @@ class LiveScreen:
             if not self._interrupt():
                 event.current_buffer.text = ""
 
+        @keys.add(Keys.Any, filter=emacs_insert_mode)
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text(event.data * event.arg + _typed_ahead(event.key_processor.input_queue))
+
         return keys
+
+
+def _typed_ahead(keys: deque[KeyPress]) -> str:
+    """The characters that wait behind a key: a paste may come as so many keys, and one by one they take minutes."""
+    text = ""
+    while keys and not isinstance(keys[0].key, Keys):
+        text += keys.popleft().data
+    return text
 
 
 def _shortened(text: str) -> str:
@@ -152,3 +176,14 @@ class _Commands(Completer):
                 if command.name.startswith(typed[1:].lower()):
                     name, meaning = printable(command.name), printable(command.help)
                     yield Completion(f"/{name}", start_position=-len(typed), display_meta=meaning)
+
+
+class _Shorter(Processor):
+    """In place of a line that is too long to be drawn stands how long it is."""
+
+    def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
+        length = len(transformation_input.document.lines[transformation_input.lineno])
+        if length <= _LONGEST_SHOWN:
+            return Transformation(transformation_input.fragments)
+        shown = f"[{length} characters]"
+        return Transformation([(_DIM, shown)], lambda at: len(shown) if at else 0, lambda at: length if at else 0)
