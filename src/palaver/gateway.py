@@ -24,6 +24,7 @@ from palaver.engine.engine import Engine
 from palaver.engine.happenings import hook_named
 from palaver.platforms.others import make_adapter
 from palaver.platforms.terminal.adapter import TerminalAdapter
+from palaver.platforms.terminal.history import forgets_typed
 from palaver.platforms.terminal.socket import socket_path
 from palaver.platforms.terminal.wire import CommandLine, Said
 from palaver.ports.adapter import Adapter
@@ -98,6 +99,7 @@ class Gateway:
 
     def _assemble(self, store: Store, adapters: Sequence[Adapter], hooks: Sequence[Hook]) -> Engine:
         alone = sqlite_path(self._config.store) is not None
+        store.erasures = replace(store.erasures, elsewhere=forgets_typed(self._config.data_dir))
         commands, clock = with_plugins(standard_commands(store), store), SystemClock()
 
         async def key_of(source: Source) -> SessionKey:

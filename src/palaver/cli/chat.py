@@ -18,6 +18,7 @@ from palaver.config.model import Config
 from palaver.domain.errors import BadArgument, PalaverError, StoreInUse, StoreUnavailable
 from palaver.domain.source import MAIN
 from palaver.platforms.terminal.client import Client, GatewayFails, Screen
+from palaver.platforms.terminal.history import typed_lines
 from palaver.platforms.terminal.pipe import PipeScreen, lines, say_all, say_one
 from palaver.platforms.terminal.screen import LiveScreen
 
@@ -123,7 +124,7 @@ async def _live(host: Host, config: Config, name: str, first: Sequence[str]) -> 
             return True
         return False
 
-    screen = LiveScreen(config.data_dir / "history", interrupt)
+    screen = LiveScreen(typed_lines(config.data_dir), interrupt)
     client = _client(host, name, screen)
     for each in first:
         client.say(each)

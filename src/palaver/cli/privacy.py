@@ -1,6 +1,8 @@
 """`palaver people export`, `forget`, `receipts` and `verify`: everything of a person as a file, or nothing any more."""
 
+import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +15,10 @@ from palaver.cli.output import Progress, counted, print_facts, print_json, print
 from palaver.cli.place import StoreOption, store_url
 from palaver.cli.removals import agreed
 from palaver.cli.when import ago, iso
+from palaver.config.loading import load
 from palaver.domain.errors import BadArgument, NotFound, SessionBusy
 from palaver.domain.text import one_line
+from palaver.platforms.terminal.history import forgets_typed
 from palaver.ports.erasure import Found, Outcome
 from palaver.stores.erasure.digests import digests_of_store
 from palaver.stores.erasure.export import FORMAT, check_export, export_person
@@ -85,6 +89,7 @@ def forget_person(
     progress = Progress("rows taken away")
 
     async def forget(opened: Store) -> Outcome:
+        opened.erasures = replace(opened.erasures, elsewhere=forgets_typed(load(Path(), os.environ).data_dir))
         asked = opened.erasures.ask_for(name, when.now(), by="operator", keeps_access=keep_access)
         number = await opened.transact(asked)
         done = await opened.erasures.carry_out(number, when.now(), progress=lambda so_far: _show(progress, so_far))

@@ -121,6 +121,8 @@ def _finish(number: int, now: datetime) -> Steps[None]:
 class Forgetting:
     database: Database
     search: Search
+    elsewhere: Callable[[frozenset[str]], None] = lambda _: None
+    """Takes away what is kept of these identities outside the store."""
 
     ask_for = staticmethod(ask_for)
     extent = staticmethod(extent)
@@ -185,6 +187,7 @@ class Forgetting:
             if not one.counts.total():
                 break
         await self.search.catch_up()
+        self.elsewhere(frozenset(task.trace.identities))
         await self.database.transact(_finish(task.number, now))
         await self.database.scrub()
         return Outcome(number=task.number, done=True, counts=counts)
