@@ -29,6 +29,7 @@ _KINDS = {
     Form.JSONL: ("jsonl", "application/x-ndjson"),
 }
 _LONGEST_NAME = 60
+_AS_TEXT = "Files cannot be sent here, so it comes as text."
 
 
 def exporting(store: Store) -> list[Performance]:
@@ -36,7 +37,8 @@ def exporting(store: Store) -> list[Performance]:
         form, which = _asked(invocation)
         session = await store.read(_wanted(store, which, spoken))
         if spoken.desk is None:
-            return say((await store.read(store.archives.written(session.id, Form.MARKDOWN, spoken.audience))).decode())
+            text = (await store.read(store.archives.written(session.id, Form.MARKDOWN, spoken.audience))).decode()
+            return say(text if form is Form.MARKDOWN else f"{_AS_TEXT}\n\n{text}")
         content = await store.read(store.archives.written(session.id, form, spoken.audience))
         suffix, kind = _KINDS[form]
         file = await spoken.desk.keep(NewFile(f"{_file_name(session)}.{suffix}", content, kind))
