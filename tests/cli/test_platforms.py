@@ -12,8 +12,6 @@ from palaver.stores import accounts
 from palaver.stores.opening import open_store
 from tests.pigeon import install
 
-NOW = datetime.now(UTC)
-
 
 @pytest.fixture(autouse=True)
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,12 +23,12 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def serve(url: str) -> None:
     """As a gateway would: the terminal is connected, one account has trouble, another is yet to come."""
-    lease = timedelta(hours=1)
+    now, lease = datetime.now(UTC), timedelta(hours=1)
     async with await open_store(url) as store:
-        fence = await store.transact(accounts.hold("terminal", None, "w1", NOW, lease))
-        await store.transact(accounts.connected("terminal", None, fence or 0, NOW - timedelta(hours=2)))
-        fence = await store.transact(accounts.hold("pigeon", "home", "w1", NOW, lease))
-        await store.transact(accounts.down("pigeon", "home", fence or 0, NOW, "a cat \x1b[31m"))
+        fence = await store.transact(accounts.hold("terminal", None, "w1", now, lease))
+        await store.transact(accounts.connected("terminal", None, fence or 0, now - timedelta(hours=2)))
+        fence = await store.transact(accounts.hold("pigeon", "home", "w1", now, lease))
+        await store.transact(accounts.down("pigeon", "home", fence or 0, now, "a cat \x1b[31m"))
 
 
 def test_what_is_connected_is_seen_beside_a_gateway(store_url: str, capsys: pytest.CaptureFixture[str]) -> None:
