@@ -33,7 +33,7 @@ async def test_a_person_forgets_themselves(store_url: str) -> None:
         await until(lambda: _is_over(here))
         texts = [text for name in await here.rows("SELECT id FROM sessions") for text in await here.texts(name[0])]
         assert [text for text in texts if "mar" in text or "xyl" in text] == ["marzipan", "You said: marzipan"]
-        assert await here.rows("SELECT count(*) FROM inbox") == [(1,)]
+        assert await here.rows("SELECT count(*) FROM inbox WHERE length(body) > 0") == [(1,)]
         assert await here.rows("SELECT who, by_whom FROM erasures") == [(None, "the person")]
         assert sum("taken away, this" in message.text for message in chat.shown) == 1
 
