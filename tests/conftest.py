@@ -1,8 +1,12 @@
-"""Every test runs without the configuration of whoever runs it."""
+"""Every test runs without the configuration of whoever runs it, and takes the time that it takes."""
 
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(autouse=True)
