@@ -90,6 +90,29 @@ async def test_two_places_are_not_attached_crosswise(world: World) -> None:
     assert await healthy(world)
 
 
+async def test_no_place_is_attached_by_way_of_another(world: World) -> None:
+    """Not from a place that something is attached to: it would be spoken to from there, and no more from itself."""
+    desk = (await world.exchange("at the desk", source=DESK)).turn.session
+    third = (await world.exchange("at the third", source=dm("third"))).turn.session
+    me = Principal(identities=ME.identities | {"telegram:third"})
+    await world.store.transact(attach(world, desk))
+    with pytest.raises(BadArgument, match="/detach there first"):
+        await world.store.transact(_attach(third, key_of(DESK), me, world))
+    await world.store.transact(attaching.detach(key_of(PHONE), world.now))
+    await world.store.transact(_attach(third, key_of(DESK), me, world))
+    assert await healthy(world)
+
+
+async def test_a_chain_is_not_made_by_two_at_once(world: World) -> None:
+    desk = (await world.exchange("at the desk", source=DESK)).turn.session
+    third = (await world.exchange("at the third", source=dm("third"))).turn.session
+    me = Principal(identities=ME.identities | {"telegram:third"})
+    links = attach(world, desk), _attach(third, key_of(DESK), me, world)
+    outcomes = await asyncio.gather(*map(world.store.transact, links), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes if outcome is not None] == [BadArgument]
+    assert await healthy(world)
+
+
 async def test_messages_and_moves_at_once_leave_nothing_in_the_wrong_line(world: World) -> None:
     session = (await world.exchange("at the desk", source=DESK)).turn.session
     store = world.store

@@ -57,6 +57,8 @@ BREAKS = {
     "who may read a session is known for sessions that exist": "UPDATE participants SET session_no = 99",
     "what waits in a conversation was said in its own place, or in one that is attached to it": "UPDATE inbox"
     " SET place = 'agent:main:telegram:dm:9' WHERE state = 'waiting'",
+    "no place is attached by way of another": "INSERT INTO attached (place, key, since, operation)"
+    " VALUES ('a', 'b', 0, 1), ('b', 'c', 0, 1)",
     "what is hidden was hidden by an operation on its session": "UPDATE operations SET session_no = 99",
     "every route leads to a session": "UPDATE routes SET session_no = 99",
     "the open session of a key is where its route leads": "UPDATE routes SET session_no = 1",

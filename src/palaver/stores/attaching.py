@@ -36,12 +36,13 @@ def attachable(target: str, place: SessionKey, principal: Principal) -> Steps[Se
             allowed="one that is open in another place; /resume takes up one that has ended",
             example=f"/resume {found.id}",
         )
-    # Else two places could change conversations: each would be spoken to only in the other.
-    if (yield "SELECT 1 FROM attached WHERE place = ?", (found.key.text,)):
+    # Both keys are held, so this stays true: no chain and no circle comes about, whoever attaches what at once.
+    if (yield "SELECT 1 FROM attached WHERE place = ? OR key = ? LIMIT 1", (found.key.text, place.text)):
         raise BadArgument(
-            "A place is attached to a conversation whose own place is spoken to in it, not to",
+            "A place is attached straight to where a conversation is at home, not by way of another, as it would be to",
             found=target,
-            allowed="one whose place is not attached elsewhere; /detach there first",
+            allowed="one whose own place is not attached elsewhere, from a place that nothing is attached to; "
+            "/detach there first",
             example="/detach",
         )
     return found

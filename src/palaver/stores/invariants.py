@@ -120,6 +120,11 @@ INVARIANTS = (
         " WHERE i.state = 'waiting' AND i.key <> coalesce(a.key, i.place, i.key)",
     ),
     Invariant(
+        "P3",
+        "no place is attached by way of another",
+        "SELECT a.place FROM attached a JOIN attached b ON b.place = a.key",
+    ),
+    Invariant(
         "P4",
         "what is hidden was hidden by an operation on its session",
         "SELECT e.id FROM entries e LEFT JOIN operations o ON o.no = e.hidden_by"
