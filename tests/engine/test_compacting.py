@@ -1,27 +1,31 @@
 """Older words are summarised in place: when somebody asks, when they get too many, when the model takes no more."""
 
-from collections.abc import AsyncGenerator, Callable
-from datetime import timedelta
+from collections.abc import AsyncGenerator, Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from palaver.domain.access import AccessRole, Grant
 from palaver.domain.busy import BusyMode
+from palaver.domain.caps import Spent
 from palaver.domain.layers import Layers
 from palaver.domain.lifecycle import TurnState
+from palaver.domain.scope import GroupScope, Scope
 from palaver.domain.transcript import Entry, Role, ToolCall
 from palaver.engine import words
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.messages import Person
 from palaver.platforms.kit.world import World
 from palaver.ports.agent import ApprovalNeeded, Event, Passage, Request
+from palaver.ports.usage import By
 from palaver.stores.invariants import violations
 from tests.engine.agents import Condensing, Scripted, heard, noted
 from tests.engine.gateway import OPERATOR, Bench, MovableClock, running, until
 
 LONG = "some words that take their room " * 5
 HOUR = timedelta(hours=1)
+EVER = datetime.fromtimestamp(0, UTC)
 
 
 async def talk(chat: Chat, person: Person, *topics: str) -> None:
@@ -37,6 +41,10 @@ async def audit(here: Bench) -> list[Entry]:
 
 async def turns(here: Bench) -> list[tuple[str, str | None]]:
     return [(state, error) for state, error in await here.rows("SELECT state, error FROM turns ORDER BY no")]
+
+
+async def used(here: Bench) -> Mapping[str | date, Spent]:
+    return await here.store.read(here.store.uses.table(By.PERSON, OPERATOR, since=EVER, zone=UTC))
 
 
 def ready(agent: Condensing) -> Condensing:
@@ -97,6 +105,27 @@ async def test_a_long_conversation_is_summarised_by_itself_and_again(store_url: 
         await chat.hears("The last compaction was taken back.", times=2)
         entries = await here.entries()
         assert [entry for entry in entries if entry.role is not Role.SUMMARY] == entries
+
+
+async def test_what_a_summary_uses_counts_for_whoever_made_it_necessary_and_is_no_turn_of_theirs(
+    store_url: str,
+) -> None:
+    scope = Layers(default=Scope(group=GroupScope.SHARED))
+    async with running(store_url, agent=ready(Condensing()), message_limit=8, scopes=scope) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat = here.world.group("team", alice, bob)
+        await talk(chat, alice, "one", "two", "three")
+        await talk(chat, bob, "four")
+        await until(lambda: _is_compacted(here))
+        await here.settled()
+        spent = await used(here)
+        assert set(spent) == {"fake:p1", "fake:p2"}
+        assert spent["fake:p2"] == Spent(turns=1, input_tokens=1001, output_tokens=101)
+        assert await here.rows("SELECT turns FROM sessions") == [(4,)]
+
+
+async def _is_compacted(here: Bench) -> bool:
+    return bool(await here.rows("SELECT 1 FROM operations WHERE kind = 'compaction'"))
 
 
 async def test_the_agent_knows_how_much_its_model_takes(tmp_path: Path) -> None:
@@ -167,6 +196,8 @@ async def test_where_nothing_is_gained_everything_stays_as_it_was(
         assert why in told.text
         assert await here.entries() == before
         assert await audit(here) == before
+        assert await here.rows("SELECT turns FROM sessions") == [(3,)]
+        assert (await used(here))["fake:p1"].turns == 3
         await talk(chat, alice, "four")
         assert await here.store.read(violations()) == []
 

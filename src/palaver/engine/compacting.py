@@ -134,7 +134,8 @@ class Compacting:
         by = Principal.speaking(running.source).name if wish.is_asked else _BY_ITSELF
         settle = self.on.store.turns.settle(turn, [], replies, self.on.clock.now(), usage=running.usage)
         try:
-            await self.closing.end(turn, _both(self._compact(turn, summary, by), settle), TurnState.DONE)
+            steps = _all(self._compact(turn, summary, by), settle, self.on.store.uses.uncount(turn))
+            await self.closing.end(turn, steps, TurnState.DONE)
         except NothingToCompact as refusal:
             await self._leave(running, wish, str(refusal))
         else:
@@ -145,7 +146,7 @@ class Compacting:
         now, turn = self.on.clock.now(), running.turn
         replies = self.closing.reply(running, words.not_compacted(why)) if wish.is_asked else []
         settle = self.on.store.turns.settle(turn, [], replies, now, usage=running.usage, error=why)
-        await self.closing.end(turn, settle, TurnState.FAILED)
+        await self.closing.end(turn, _all(settle, self.on.store.uses.uncount(turn)), TurnState.FAILED)
         self._later[turn.session] = now + _NOT_BEFORE
         log.info("nothing was summarised: %s", why, extra={"action": "compaction.left", "turn": turn.number})
 
@@ -158,7 +159,7 @@ class Compacting:
             summary = await self._summarise(running, kept=1)
             # Nothing to append: what is asked is whether the turn is still ours.
             hold = self.on.store.turns.append_to_turn(turn, [])
-            await self.on.surely(_both(self._compact(turn, summary, _BY_ITSELF), hold))
+            await self.on.surely(_all(self._compact(turn, summary, _BY_ITSELF), hold))
         except NothingToCompact as refusal:
             log.info("nothing was summarised: %s", refusal, extra={"action": "compaction.left", "turn": turn.number})
             return False
@@ -225,11 +226,14 @@ def _spoken(plan: CompactionPlan) -> int:
 @work
 def _occupy(store: Store, key: SessionKey, worker: str, now: datetime, lease: timedelta) -> Steps[Turn | None]:
     number = yield from store.turns.occupy(key, now)
-    return (yield from store.turns.resume(number, worker, now, lease)) if number is not None else None
+    if number is None:
+        return None
+    yield from store.uses.charge(number)
+    return (yield from store.turns.resume(number, worker, now, lease))
 
 
 @work
-def _both(compact: Work[object], under_fence: Work[object]) -> Steps[None]:
-    """Or neither: what is not ours any more is not summarised."""
-    yield from compact
-    yield from under_fence
+def _all(*steps: Work[object]) -> Steps[None]:
+    """Or none: what is not ours any more is not summarised."""
+    for step in steps:
+        yield from step

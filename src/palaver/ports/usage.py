@@ -7,6 +7,7 @@ from typing import Protocol
 
 from palaver.domain.caps import Spent
 from palaver.domain.session import Principal
+from palaver.domain.turn import Turn
 from palaver.ports.work import Work
 
 __all__ = ["By", "Uses"]
@@ -23,6 +24,14 @@ class Uses(Protocol):
 
     def fold(self, *, least: int = 1) -> Work[int]:
         """Add turns that have ended to the sums, a page of them; gives how many. Fewer than `least` may wait."""
+        ...
+
+    def charge(self, turn: int) -> Work[None]:
+        """A turn that answers nobody counts for whoever was answered before it in its session."""
+        ...
+
+    def uncount(self, turn: Turn) -> Work[None]:
+        """What a turn that was settled in this step has used counts, but it is none of the turns that are counted."""
         ...
 
     def spent(self, since: datetime, identities: Collection[str] | None = None) -> Work[Spent]:

@@ -5,13 +5,13 @@ from datetime import date, datetime, tzinfo
 
 from palaver.domain.caps import Spent
 from palaver.domain.session import Principal
-from palaver.domain.turn import Usage
+from palaver.domain.turn import Turn, Usage
 from palaver.ports.usage import By
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores.inbox import OPEN_TURN
 from palaver.stores.records import instant, micros
 
-__all__ = ["SLOT", "add", "fold", "fold_all", "merge", "spent", "table", "used_by"]
+__all__ = ["SLOT", "add", "charge", "fold", "fold_all", "merge", "spent", "table", "uncount", "used_by"]
 
 SLOT = 15 * 60 * 1_000_000
 """Microseconds. Every zone of today is a whole number of quarters of an hour away from UTC."""
@@ -20,10 +20,10 @@ _ONE_AT_A_TIME = Lock("used")
 _COUNTED = ("turns", "input_tokens", "output_tokens", "cost_micros")
 _SUMS = ", ".join(f"coalesce(sum({column}), 0)" for column in _COUNTED)
 _COLUMNS = f"identity, slot, model, {', '.join(_COUNTED)}"
-_ADD = (
-    f"INSERT INTO used ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (identity, slot, model) DO UPDATE SET "
-    + ", ".join(f"{column} = used.{column} + excluded.{column}" for column in _COUNTED)
+_TO_SUM = "ON CONFLICT (identity, slot, model) DO UPDATE SET " + ", ".join(
+    f"{column} = used.{column} + excluded.{column}" for column in _COUNTED
 )
+_ADD = f"INSERT INTO used ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) {_TO_SUM}"
 
 
 def _row(at: str, turns: int) -> str:
@@ -74,6 +74,27 @@ def add(identity: str | None, usage: Usage, now: datetime) -> Steps[None]:
     """Count what was used for a turn that is in the sums already."""
     tokens = (usage.input_tokens, usage.output_tokens, usage.cost_micros)
     yield _ADD, (identity or "", micros(now) // SLOT, usage.model or "", 0, *tokens)
+
+
+@work
+def charge(turn: int) -> Steps[None]:
+    """A turn that answers nobody counts for whoever was answered before it: what they said is why there is one."""
+    yield (
+        "UPDATE turns SET identity = (SELECT b.identity FROM turns b WHERE b.session_no = turns.session_no"
+        " AND b.no < turns.no ORDER BY b.no DESC LIMIT 1) WHERE no = ?",
+        (turn,),
+    )
+
+
+@work
+def uncount(turn: Turn) -> Steps[None]:
+    """What was settled just now was an errand of ours: what it used counts, but nobody got an answer from it."""
+    yield "UPDATE sessions SET turns = turns - 1 WHERE no = ?", (turn.session_number,)
+    yield (
+        f"INSERT INTO used ({_COLUMNS}) SELECT coalesce(identity, ''), ended / {SLOT}, coalesce(model, ''), -1, 0, 0, 0"
+        f" FROM turns WHERE no = ? {_TO_SUM}",
+        (turn.number,),
+    )
 
 
 @work
