@@ -12,10 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
+from palaver.agents.making import model_agent
+from palaver.agents.model.wanted import Wanted
 from palaver.commands.plugins import with_plugins
 from palaver.commands.registry import Registry
 from palaver.commands.standard import standard_commands
-from palaver.config.model import Config, EchoChoice
+from palaver.config.agents import EchoChoice, ModelChoice
+from palaver.config.model import Config
 from palaver.domain.errors import NotFound, StoreUnavailable
 from palaver.domain.key import SessionKey
 from palaver.domain.source import Source
@@ -26,7 +29,7 @@ from palaver.platforms.others import make_adapter
 from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.terminal.history import forgets_typed
 from palaver.platforms.terminal.socket import socket_path
-from palaver.platforms.terminal.wire import CommandLine, Said
+from palaver.platforms.terminal.wire import CommandLine, Said, Settled
 from palaver.ports.adapter import Adapter
 from palaver.ports.agent import Agent, Agents
 from palaver.ports.clock import SystemClock
@@ -66,8 +69,9 @@ class Gateway:
         # What others have made is had before anything starts: whatever is wrong with it is said at once.
         adapters = [make_adapter(*account) for account in _accounts(self._config)]
         hooks = [hook_named(name) for name in self._config.hooks]
+        agents = _agents(self._config)
         async with await open_store(self._config.store, exclusive=True) as store:
-            self._engine = engine = self._assemble(store, adapters, hooks)
+            self._engine = engine = self._assemble(store, agents, adapters, hooks)
             serving = asyncio.create_task(engine.serve())
             log.info("the gateway is up", extra={"action": "gateway.up"})
             try:
@@ -97,7 +101,7 @@ class Gateway:
             self._engine.adopt(config.options(), _agents(config))
         log.info("the configuration was read again", extra={"action": "reload"})
 
-    def _assemble(self, store: Store, adapters: Sequence[Adapter], hooks: Sequence[Hook]) -> Engine:
+    def _assemble(self, store: Store, agents: Agents, adapters: Sequence[Adapter], hooks: Sequence[Hook]) -> Engine:
         alone = sqlite_path(self._config.store) is not None
         store.erasures = replace(store.erasures, elsewhere=forgets_typed(self._config.data_dir))
         commands, clock = with_plugins(standard_commands(store), store), SystemClock()
@@ -116,7 +120,7 @@ class Gateway:
         engine = Engine(
             store=store,
             adapters=[terminal, *adapters],
-            agent=_agents(self._config),
+            agent=agents,
             commands=commands,
             options=self._config.options(),
             clock=clock,
@@ -149,8 +153,12 @@ def _agents(config: Config) -> Agents:
     return Agents(_agent(config.agent), {name: _agent(choice) for name, choice in own.items()})
 
 
-def _agent(choice: EchoChoice) -> Agent:
-    return EchoAgent(delay=choice.delay.total_seconds(), streams=choice.streams)
+def _agent(choice: EchoChoice | ModelChoice) -> Agent:
+    match choice:
+        case EchoChoice():
+            return EchoAgent(delay=choice.delay.total_seconds(), streams=choice.streams)
+        case ModelChoice():
+            return model_agent(Wanted(**choice.facts()))
 
 
 async def _first(serving: "asyncio.Task[None]", *others: Awaitable[object]) -> None:
@@ -195,12 +203,12 @@ class _Desk:
             return [Said(by_person=entry.role is Role.USER, text=entry.text) for entry in entries if entry.text.strip()]
         return []
 
-    async def answered(self, source: Source) -> str | None:
+    async def answered(self, source: Source) -> Settled:
         while True:
             news = self._news
             with suppress(StoreUnavailable):
                 if answered := await self._store.read(glance.answered(source)):
-                    return answered.refused
+                    return Settled(id=source.message_id or "", refused=answered.refused, failed=answered.failed)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AGAIN):
                     await news.wait()

@@ -13,10 +13,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config import caps, limits, model, people
+from palaver.config import agents, caps, limits, model, people
 from palaver.config.checking import misshapen
 from palaver.config.effective import effective
-from palaver.config.fields import form_of, place_at, written
+from palaver.config.fields import form_of, place_at, untagged, written
 from palaver.config.forms import Part
 from palaver.config.loading import load, survey
 from palaver.config.mistakes import MalformedConfig
@@ -29,7 +29,7 @@ ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
 
 
 def models() -> Iterator[type[Part]]:
-    for module in (model, people, caps, limits):
+    for module in (model, agents, people, caps, limits):
         for name in module.__all__:
             found = getattr(module, name)
             if isinstance(found, type) and issubclass(found, Part):
@@ -39,10 +39,15 @@ def models() -> Iterator[type[Part]]:
 def ways(part: type[BaseModel] = Config, outer: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """The way to every field, in sections with free names to those of one item."""
     for name, field in part.model_fields.items():
+        if outer and name == "name" and outer[-1] != "echo":
+            continue  # whichever name is none of those there are is refused as that of the first
         yield (*outer, name)
         place = place_at((*outer, name))
         assert place is not None
-        if place.model is not None:
+        if len(place.models) > 1:
+            for member in place.models:
+                yield from ways(member, (*outer, name, member.model_fields["name"].default))
+        elif place.model is not None:
             arguments = get_args(field.annotation)
             step: tuple[str | int, ...] = ((0,) if Ellipsis in arguments else ("dm",)) if arguments else ()
             yield from ways(place.model, (*outer, name, *step))
@@ -50,11 +55,14 @@ def ways(part: type[BaseModel] = Config, outer: tuple[str | int, ...] = ()) -> I
 
 def file_of(way: tuple[str | int, ...], value: str) -> tuple[str, int]:
     """A file that says `value` there, one step in a line, and the line in which it does."""
-    lines = ["# a file"]
-    for depth, step in enumerate(way):
-        last = depth == len(way) - 1
+    lines, plain = ["# a file"], untagged(way)
+    for depth, step in enumerate(plain):
+        last = depth == len(plain) - 1
         lines.append("  " * depth + ("-" if step == 0 else f"{step}:") + (f" {value}" if last else ""))
-    return "\n".join(lines), len(lines)
+    beside = {"name": way[-2], "model": "a:b"} if plain != way and way[-2] == "model" else {}
+    indent = "  " * (len(plain) - 1)
+    others = [f"{indent}{name}: {known}" for name, known in beside.items() if name != way[-1]]
+    return "\n".join((*lines, *others)), len(lines)
 
 
 def leaves() -> list[tuple[str | int, ...]]:
@@ -79,7 +87,7 @@ def test_the_mistake_of_every_field_says_where_it_is(
         load(Path(), ENVIRON)
     (mistake,) = caught.value.mistakes
     assert str(mistake.spot) == f"own.yaml:{line}"
-    assert mistake.field == "".join(f"[{step}]" if step == 0 else f".{step}" for step in way)[1:]
+    assert mistake.field == "".join(f"[{step}]" if step == 0 else f".{step}" for step in untagged(way))[1:]
     assert mistake.field in mistake.problem
     assert mistake.allowed
     assert mistake.example.startswith(f"{way[-1]}: ")
@@ -95,14 +103,18 @@ def test_what_is_given_as_an_example_is_allowed(
     text, _ = file_of(way, place.form.example)
     needs_a_platform = way[0] == "grants" and str(way[-1]).endswith(("_id", "account"))
     Path("own.yaml").write_text(f"{text}\n    platform: irc" if needs_a_platform else text)
-    load(Path(), ENVIRON)
+    load(Path(), {**ENVIRON, "OPENAI_API_KEY": "x"})
 
 
 def test_what_is_shown_can_be_written_and_is_then_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings = list(effective(survey(Path(), {"PALAVER_HOME": "/data"})))
     assert {str(setting.spot) for setting in settings} == {"default", "PALAVER_HOME"}
-    texts = [file_of(tuple(setting.field.split(".")), written(setting.value)) for setting in settings]
+    ways_there = [setting.field.replace("agent.", "agent.echo.") for setting in settings]
+    texts = [
+        file_of(tuple(field.split(".")), written(setting.value))
+        for field, setting in zip(ways_there, settings, strict=True)
+    ]
     for text, line in texts:
         Path("own.yaml").write_text(text)
         again = survey(Path(), {"PALAVER_HOME": "/data", **ENVIRON})

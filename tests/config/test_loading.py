@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaver.config.agents import EchoChoice
 from palaver.config.loading import load
 from palaver.config.mistakes import MalformedConfig, Mistake
 from palaver.config.model import Config
@@ -67,7 +68,7 @@ def test_with_nothing_configured_the_options_are_the_engines_own(place: Place) -
     assert not any(caps.of(role) for role in (None, *AccessRole))
     assert config.data_dir == Path(place.environ["PALAVER_HOME"])
     assert config.store == str(config.data_dir / "palaver.db")
-    assert (config.agent.name, config.agent.delay, config.agent.streams) == ("echo", timedelta(), False)
+    assert config.agent == EchoChoice(name="echo", delay=timedelta(), streams=False)
     assert (config.log.level, config.log.format, config.metrics.port) == ("info", "human", None)
 
 

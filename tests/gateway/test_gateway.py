@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.config.model import Config, EchoChoice, GrantChoice
+from palaver.config.agents import EchoChoice
+from palaver.config.model import Config, GrantChoice
 from palaver.domain.access import Effect
 from palaver.domain.errors import StoreInUse
 from palaver.gateway import COLLECT_AFTER, Gateway, terminal_socket

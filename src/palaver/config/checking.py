@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from palaver.config.fields import place_at
+from palaver.config.fields import place_at, untagged
 from palaver.config.forms import Form
 from palaver.config.mistakes import Mistake
 from palaver.config.model import Config
@@ -17,7 +17,7 @@ from palaver.domain.source import USUAL_KINDS
 
 __all__ = ["misplaced", "misshapen", "unknown_names"]
 
-_ONLY_THE_USERS = ("grants", "hooks")
+_ONLY_THE_USERS = ("agent", "grants", "hooks")
 
 
 def misshapen(node: Node) -> Iterator[Mistake]:
@@ -26,18 +26,31 @@ def misshapen(node: Node) -> Iterator[Mistake]:
         Config.model_validate(node.plain())
     except ValidationError as error:
         for fault in error.errors(include_url=False):
-            way: Way = fault["loc"]
-            facts = _unknown(way) if fault["type"] == "extra_forbidden" else _refused(node, way, fault.get("ctx", {}))
+            way = untagged(fault["loc"])
+            match fault["type"]:
+                case "extra_forbidden":
+                    facts = _unknown(fault["loc"])
+                case "missing":
+                    facts = _lacking(fault["loc"])
+                case _:
+                    facts = _refused(node, fault["loc"], fault.get("ctx", {}))
             yield Mistake(spot=node.nearest(way).spot, field=dotted(way), **facts)
+
+
+def _lacking(way: Way) -> dict[str, str]:
+    place = place_at(way)
+    allowed = place.form.allowed if place else "a field"
+    section = dotted(untagged(way)[:-1])
+    return {"problem": f"{section} lacks", "found": str(way[-1]), "allowed": allowed, "example": _example(way)}
 
 
 def _unknown(way: Way) -> dict[str, str]:
     section, name = way[:-1], str(way[-1])
-    outer = place_at(section)
+    outer, written = place_at(section), dotted(untagged(section))
     names = outer.names if outer else []
     close = get_close_matches(name, names, n=1)
     return {
-        "problem": f"{dotted(section)} has an unknown field" if section else "unknown field",
+        "problem": f"{written} has an unknown field" if section else "unknown field",
         "found": name,
         "allowed": ", ".join(names) + (f"; perhaps {close[0]}" if close else ""),
         "example": _example((*section, *(close or names[:1]))),
@@ -45,11 +58,12 @@ def _unknown(way: Way) -> dict[str, str]:
 
 
 def _refused(node: Node, way: Way, told: Mapping[str, str]) -> dict[str, str]:
-    at, place = node.nearest(way), place_at(way)
+    written, place = untagged(way), place_at(way)
+    at, name = node.nearest(written), dotted(written)
     form = place.form if place else Form("a field", "…")
     is_text = isinstance(at.value, str)
     return {
-        "problem": f"{dotted(way)} cannot be" if is_text else f"{dotted(way)}: {told.get('problem', 'cannot be')}",
+        "problem": f"{name} cannot be" if is_text else f"{name}: {told.get('problem', 'cannot be')}",
         "found": hidden(at.written) if is_text else told.get("found", at.kind),
         "allowed": told.get("allowed", form.allowed),
         "example": _example(way, told.get("example")),
@@ -59,14 +73,15 @@ def _refused(node: Node, way: Way, told: Mapping[str, str]) -> dict[str, str]:
 def _example(way: Way, value: str | None = None) -> str:
     """`busy: queue`; of an item of a list, its fields alone."""
     place = place_at(way)
-    value = value or (place.form.example if place else "…")
-    return f"{way[-1]}: {value}" if isinstance(way[-1], str) else value
+    value, name = value or (place.form.example if place else "…"), untagged(way)[-1]
+    return f"{name}: {value}" if isinstance(name, str) else value
 
 
 def misplaced(node: Node, users: Path) -> Iterator[Mistake]:
-    """What a project's file may not say: whoever made the folder could let strangers in, or be told what happens."""
+    """What a project's file may not say: whoever made the folder could let strangers in, or be told what is said."""
     accounts = (("platforms", name, "accounts") for name in _fields(node.at(("platforms",))))
-    for way in (*((name,) for name in _ONLY_THE_USERS), *accounts):
+    agents = (("profiles", name, "agent") for name in _fields(node.at(("profiles",))))
+    for way in (*((name,) for name in _ONLY_THE_USERS), *accounts, *agents):
         if found := node.at(way):
             yield Mistake(
                 spot=found.spot,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, cast, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic import BaseModel
@@ -14,7 +14,7 @@ from palaver.config.forms import Form, duration_text, words_text
 from palaver.config.model import Config
 from palaver.domain.access import AccessRole
 
-__all__ = ["Place", "form_of", "place_at", "written"]
+__all__ = ["Place", "form_of", "place_at", "untagged", "written"]
 
 _NOTHING = Form("nothing", "")
 _SAYING_NOTHING: tuple[object, ...] = (None, PydanticUndefined, (), {})
@@ -24,9 +24,13 @@ class Place(NamedTuple):
     """Where a way leads: to a field, or into a section or list item that has fields of its own."""
 
     field: FieldInfo | None = None
-    model: type[BaseModel] | None = Config
-    """The model of a section; of a list or a section with free names, the model of one item."""
+    models: tuple[type[BaseModel], ...] = (Config,)
+    """The model of a section, or several to choose from; of a list or a section with free names, those of one item."""
     is_item: bool = False
+
+    @property
+    def model(self) -> type[BaseModel] | None:
+        return self.models[0] if self.models else None
 
     @property
     def names(self) -> list[str]:
@@ -34,27 +38,43 @@ class Place(NamedTuple):
 
     @property
     def form(self) -> Form:
-        if self.model and (self.is_item or self.field is None):
-            return _section(self.model)
+        if self.models and (self.is_item or self.field is None):
+            return _section(self.models)
         return form_of(self.field) if self.field else _NOTHING
 
 
 def place_at(way: Sequence[str | int]) -> Place | None:
-    """None where the configuration has no such field."""
+    """None where the configuration has no such field. Behind a choice of sections stands which one is meant."""
     place, steps = Place(), iter(way)
     for step in steps:
+        if len(place.models) > 1:
+            place = place._replace(models=(_tagged(place.models)[str(step)],), is_item=True)
+            continue
         field = place.model.model_fields.get(str(step)) if place.model else None
         if field is None:
             return None
         inside = _has_items(field) and next(steps, None) is not None
-        place = Place(field, _inner_model(field), inside)
+        place = Place(field, _inner_models(field), inside)
     return place
+
+
+def untagged(way: Sequence[str | int]) -> tuple[str | int, ...]:
+    """As it stands in a file, which has no steps that say which of several sections is meant."""
+    return tuple(step for index, step in enumerate(way) if not _is_tag(way[:index]))
+
+
+def _is_tag(before: Sequence[str | int]) -> bool:
+    place = place_at(before)
+    return place is not None and len(place.models) > 1
+
+
+def _tagged(models: Sequence[type[BaseModel]]) -> dict[str, type[BaseModel]]:
+    return {str(model.model_fields["name"].default): model for model in models}
 
 
 def form_of(field: FieldInfo) -> Form:
     kind: Any = field.annotation
-    inner = _inner_model(field)
-    if inner is not None:
+    if inner := _inner_models(field):
         section = _section(inner)
         return Form(f"a list, each {section.allowed}", f"[{section.example}]") if _is_list(field) else section
     form = next((part for part in field.metadata if isinstance(part, Form)), None) or _plain_form(kind)
@@ -97,14 +117,18 @@ def written(value: object) -> str:
             return str(value)
 
 
-def _section(model: type[BaseModel]) -> Form:
-    name, field = next(iter(model.model_fields.items()))
-    return Form(f"a section of {', '.join(model.model_fields)}", f"{{{name}: {form_of(field).example}}}")
+def _section(models: Sequence[type[BaseModel]]) -> Form:
+    name, field = next(iter(models[0].model_fields.items()))
+    example = f"{{{name}: {form_of(field).example}}}"
+    if len(models) > 1:
+        return Form(f"a section whose name is {' or '.join(_tagged(models))}", example)
+    return Form(f"a section of {', '.join(models[0].model_fields)}", example)
 
 
-def _inner_model(field: FieldInfo) -> type[BaseModel] | None:
+def _inner_models(field: FieldInfo) -> tuple[type[BaseModel], ...]:
     parts: tuple[Any, ...] = (field.annotation, *get_args(field.annotation))
-    return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
+    plain = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
+    return tuple(part for part in plain if isinstance(part, type) and issubclass(part, BaseModel))
 
 
 def _has_items(field: FieldInfo) -> bool:

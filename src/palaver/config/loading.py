@@ -116,10 +116,20 @@ def _with_whole_paths(node: Node, folder: Path) -> Node:
     """A path in a file counts from the folder of the file on."""
     if not isinstance(node.value, dict):
         return node
-    whole = {"data_dir": _whole_path, "store": _whole_url}
-    texts = {name: inner for name in whole if (inner := node.value.get(name)) and isinstance(inner.value, str)}
-    found = {name: replace(inner, value=whole[name](str(inner.value), folder)) for name, inner in texts.items()}
-    return replace(node, value={**node.value, **found})
+    return replace(node, value={name: _with_whole_path(name, inner, folder) for name, inner in node.value.items()})
+
+
+def _with_whole_path(name: str, node: Node, folder: Path) -> Node:
+    if isinstance(node.value, str):
+        return replace(node, value=_WHOLE[name](node.value, folder)) if name in _WHOLE else node
+    inside = {"agent": _with_whole_paths, "profiles": _with_whole_profiles}
+    return inside[name](node, folder) if name in inside else node
+
+
+def _with_whole_profiles(node: Node, folder: Path) -> Node:
+    if not isinstance(node.value, dict):
+        return node
+    return replace(node, value={name: _with_whole_paths(inner, folder) for name, inner in node.value.items()})
 
 
 def _whole_path(text: str, folder: Path) -> str:
@@ -130,3 +140,11 @@ def _whole_url(text: str, folder: Path) -> str:
     if text.lower().startswith(_SQLITE):
         return _SQLITE + quote(_whole_path(unquote(text[len(_SQLITE) :]), folder))
     return text if "://" in text else _whole_path(text, folder)
+
+
+_WHOLE = {
+    "data_dir": _whole_path,
+    "store": _whole_url,
+    **dict.fromkeys(("key_file", "instructions_file", "prices"), _whole_path),
+}
+"""The fields that are paths, of the gateway and of agents."""

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
 from enum import StrEnum
-from typing import Literal, TypeVar
+from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from pydantic import Field
 
 from palaver.config.accounts import Accounts, Hooks
+from palaver.config.agents import AgentChoice, EchoChoice
 from palaver.config.caps import CapsChoice
-from palaver.config.forms import Duration, Folder, Part, Port, Url, WakeWords, Zone
+from palaver.config.forms import Folder, Part, Port, Url, WakeWords, Zone
 from palaver.config.limits import LimitChoice
 from palaver.config.people import TERMINAL_OWNER, GrantChoice, RouteChoice
 from palaver.domain.attention import Answers, Attention
@@ -25,7 +25,6 @@ from palaver.engine.options import Options
 __all__ = [
     "AttentionChoice",
     "Config",
-    "EchoChoice",
     "LogChoice",
     "LogFormat",
     "LogLevel",
@@ -54,17 +53,6 @@ class LogLevel(StrEnum):
 class LogFormat(StrEnum):
     HUMAN = "human"
     JSON = "json"
-
-
-class EchoChoice(Part):
-    name: Literal["echo"] = Field(default="echo", description="Which agent answers.")
-    delay: Duration = Field(
-        default=timedelta(),
-        ge=timedelta(),
-        le=timedelta(days=1),
-        description="How long it waits; when it streams, for each word.",
-    )
-    streams: bool = Field(default=False, description="Whether it answers word by word.")
 
 
 class LogChoice(Part):
@@ -128,14 +116,14 @@ class PlatformChoice(PlaceChoice):
 
 
 class ProfileChoice(PlaceChoice):
-    agent: EchoChoice = Field(default=EchoChoice(), description="Who answers here; else the one of the gateway.")
+    agent: AgentChoice = Field(default=EchoChoice(), description="Who answers here; else the one of the gateway.")
     serves: tuple[RouteChoice, ...] = Field(default=(), description="What this profile answers: any that matches.")
 
 
 class Config(PlaceChoice):
     data_dir: Folder = Field(description="Where Palaver keeps what it knows.")
     store: Url = Field(repr=False, description="The database.")
-    agent: EchoChoice = Field(default=EchoChoice(), description="Who answers.")
+    agent: AgentChoice = Field(default=EchoChoice(), description="Who answers.")
     log: LogChoice = Field(default=LogChoice(), description="What is written about the work.")
     metrics: MetricsChoice = Field(default=MetricsChoice(), description="Figures for Prometheus.")
     acknowledges: bool = Field(default=True, description="Whether somebody who writes into a running turn is told.")

@@ -1,0 +1,1 @@
+"""The model agent: a model of any provider, asked and listened to."""
