@@ -209,6 +209,20 @@ async def test_what_was_branched_from_their_words_is_found(store: Store) -> None
     assert await world.begin(room("8")) is None
 
 
+async def test_what_is_left_of_a_branch_that_they_began_is_found(store: Store) -> None:
+    """What was said there first stands for what was copied into it, when it is written and when it is taken away."""
+    world = await live(store)
+    await store.transact(moves.branch(key_of(room(ID)), room(ID), OPERATOR, NOON, by=ANN, title="mine"))
+    await world.exchange(f"{SECRET} in the branch", f"{SECRET} there", room(ID))
+    await world.exchange(f"{OTHERS} in the branch", f"{OTHERS} there", room("8"))
+    await _forget(store)
+    assert {hit.entry.text for hit in await store.search.find(OTHERS, OPERATOR)} == {
+        text for text in await _texts(store) if OTHERS in text
+    }
+    assert await store.search.find(SECRET, OPERATOR) == []
+    assert await store.search.strays() == 0
+
+
 async def test_a_running_turn_is_not_pulled_away_and_a_halted_one_is_ended(store: Store) -> None:
     world = await live(store)
     await world.say(f"{SECRET}?", dm(ID))

@@ -23,7 +23,7 @@ from palaver.stores.search.documents import (
     terms_of,
 )
 from palaver.stores.search.postgres_lookup import find_candidates
-from palaver.stores.search.truth import Noted, Progress, changes_of
+from palaver.stores.search.truth import Noted, Progress, changes_of, documents_in
 from palaver.stores.transcript import SEQS
 
 __all__ = ["PostgresIndex"]
@@ -97,7 +97,7 @@ class PostgresIndex:
                 self._complete = read.table
                 if not read.noted and not read.forgettable:
                     break
-                documents = await asyncio.to_thread(_documents_of, read.progress)
+                documents = await asyncio.to_thread(documents_in, read.progress.changes)
                 if await self._whole(self._database.transact(_write(read, documents))):
                     entries += sum(len(change.entries) for change in read.progress.changes)
             if entries >= _MANY:
@@ -211,10 +211,6 @@ def _unread() -> Steps[_Read]:
 def _entries(after: int, limit: int) -> Steps[list[int]]:
     sql = "SELECT DISTINCT session, entry FROM search_documents WHERE (session, entry) > (?, ?) ORDER BY 1, 2 LIMIT ?"
     return [row[1] for row in (yield sql, (after // SEQS, after, limit))]
-
-
-def _documents_of(progress: Progress) -> list[Document]:
-    return [document for change in progress.changes for document in change.documents()]
 
 
 @work

@@ -9,7 +9,7 @@ from palaver.domain.errors import StoreUnavailable
 from palaver.stores.ownership import may_write
 from palaver.stores.search.documents import FORMAT, Candidate, Document, IndexLost, Wanted, terms_of
 from palaver.stores.search.sqlite_lookup import MICROS, PER_SECOND, find_candidates
-from palaver.stores.search.truth import Change
+from palaver.stores.search.truth import Change, documents_in
 from palaver.stores.sqlite import use_write_ahead_log
 
 __all__ = ["Batch", "IndexFile", "Mark"]
@@ -126,8 +126,7 @@ class IndexFile:
 
     def take(self, batch: Batch) -> int:
         """Index a batch; nothing if the file has moved on meanwhile, by another process."""
-        documents = [document for change in batch.changes for document in change.documents()]
-        documents.sort(key=lambda document: document.at)
+        documents = sorted(documents_in(batch.changes), key=lambda document: document.at)
         return self._use(lambda db: self._write(db, batch, documents))
 
     def _write(self, db: sqlite3.Connection, batch: Batch, documents: Sequence[Document]) -> int:

@@ -1,6 +1,6 @@
 """The truth as the search reads it: what the journal says is new, and what of the found may be seen."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from palaver.domain.session import Principal, Session
@@ -11,7 +11,18 @@ from palaver.stores.search.documents import Document, documents_of
 from palaver.stores.transcript import SEQS
 from palaver.stores.visibility import get_visible, visible_to
 
-__all__ = ["Change", "Noted", "Progress", "changes_of", "findable", "load", "neighbours_of", "scope_of", "standing"]
+__all__ = [
+    "Change",
+    "Noted",
+    "Progress",
+    "changes_of",
+    "documents_in",
+    "findable",
+    "load",
+    "neighbours_of",
+    "scope_of",
+    "standing",
+]
 
 _INDEXED = frozenset({"append", "delete"})
 _MOST_NAMED = 1000
@@ -53,6 +64,11 @@ class Change(NamedTuple):
         decoded = entries_of(row[1] for row in self.entries)
         for row, entry in zip(self.entries, decoded, strict=True):
             yield from documents_of(row[0], entry, self.session, self.platform)
+
+
+def documents_in(changes: Iterable[Change]) -> list[Document]:
+    """Each once, though ranges overlap, as those of a branch do: they were read at one moment, and say the same."""
+    return list({(each.entry, each.page): each for change in changes for each in change.documents()}.values())
 
 
 class Progress(NamedTuple):
