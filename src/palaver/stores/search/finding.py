@@ -188,12 +188,15 @@ def _hit(query: Query, found: _Found) -> Hit:
 
 
 async def _healed(step: Callable[[], Awaitable[T]]) -> T:
+    cause: IndexLost | None = None
     for _ in range(_TRIES):
         try:
             return await step()
         except IndexLost as lost:
+            cause = lost
             _log.warning("The search index begins anew: %s", lost, extra={"action": "search.heal"})
-    raise StoreError("the search index is lost again and again: see the log, and whether the disk is sound")
+    problem = "the search index is lost again and again: see the log, and whether the disk is sound"
+    raise StoreError(problem) from cause
 
 
 async def _until_quiet(written: asyncio.Event) -> None:

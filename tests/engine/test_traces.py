@@ -1,0 +1,30 @@
+"""What broke is told in the log with what caused it, and without a word of anybody."""
+
+import sqlite3
+
+import pytest
+
+from palaver.domain.errors import StoreError
+from palaver.engine.traces import trace
+from palaver.ports.work import Steps, work
+from palaver.stores.opening import open_store
+
+
+@work
+def _broken() -> Steps[None]:
+    yield "SELECT 1 FROM nowhere WHERE name = ?", ("the words of somebody",)
+
+
+async def test_a_refusal_of_the_store_is_told_with_its_cause(store_url: str) -> None:
+    async with await open_store(store_url) as store:
+        with pytest.raises(StoreError) as refused:
+            await store.read(_broken())
+    told = trace(refused.value)
+    assert told.startswith("StoreError at ")
+    assert ", from OperationalError SQLITE_ERROR at " in told or ", from UndefinedTableError 42P01 at " in told
+    assert "somebody" not in told
+
+
+def test_what_has_no_name_of_its_own_is_told_by_its_class() -> None:
+    assert trace(ValueError("the words of somebody")) == "ValueError"
+    assert trace(sqlite3.OperationalError("the words of somebody")) == "OperationalError"
