@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -114,13 +115,30 @@ async def test_without_tools_nobody_is_asked_what_was_said_meanwhile() -> None:
 
 
 async def test_approval_is_asked_for_once_under_an_id_that_stays() -> None:
-    (needed,) = await events(request("!approve it"))
+    called, needed = await events(request("!approve it"))
     assert isinstance(needed, ApprovalNeeded)
+    assert called == ToolCalled(calls=(needed.call,))
     assert "it" in needed.question
     for allowed, result in ((True, "it"), (False, "not allowed")):
-        resumed = await events(request("!approve it", attempt=2, approvals={needed.call.id: allowed}))
-        assert resumed[:2] == [ToolCalled(calls=(needed.call,)), ToolReturned(call=needed.call.id, text=result)]
+        asked = request("!approve it", approvals={needed.call.id: allowed})
+        still_open = Message(Role.ASSISTANT, calls=(needed.call,))
+        resumed = await events(replace(asked, messages=(*asked.messages, still_open)))
+        assert resumed[0] == ToolReturned(call=needed.call.id, text=result)
         assert isinstance(resumed[-1], Final)
+
+
+async def test_a_tool_of_the_gateway_is_used_as_it_was_called() -> None:
+    called, returned, _, last = await events(request('!use look {"at": "it"}'))
+    call = ToolCall("echo_7", "look", '{"at": "it"}')
+    assert called == ToolCalled(calls=(call,))
+    assert returned == ToolReturned(call="echo_7", text="There is no tool called look.")
+    assert last == Final(text="look: There is no tool called look.")
+
+
+async def test_a_tool_that_was_cut_off_is_not_used_again() -> None:
+    asked, call = request("!use look", attempt=2), ToolCall("echo_7", "look")
+    before = Message(Role.ASSISTANT, calls=(call,)), Message(Role.TOOL, "nobody knows", answers="echo_7")
+    assert await final(replace(asked, messages=(*asked.messages, *before))) == "look: nobody knows"
 
 
 async def test_failures_on_order() -> None:

@@ -15,7 +15,7 @@ from palaver.domain.marks import CLOSE, OPEN
 from palaver.domain.naming import Naming
 from palaver.domain.pseudonym import Pseudonyms
 from palaver.domain.transcript import Entry, Role, Sender, ToolCall
-from palaver.domain.view import INTERRUPTED, Message, repair, view
+from palaver.domain.view import INTERRUPTED, Message, left_open, open_calls, repair, view
 from palaver.platforms.catalog import PLATFORMS
 
 PLAIN = Naming(platform=PLATFORMS["telegram"])
@@ -185,6 +185,50 @@ def test_a_reused_call_id_belongs_to_the_newer_call() -> None:
         ("call_0", INTERRUPTED),
         ("call_0_2", "found"),
     ]
+
+
+def test_what_a_turn_called_last_stays_open_where_it_goes_on_behind_all_that_came_later() -> None:
+    calls = tuple(ToolCall(id=name, name="look") for name in ("call_0", "b", "c"))
+    entries = [
+        say(1, "earlier", turn="6"),
+        say(2, "", Role.ASSISTANT, turn="6", calls=calls[:1]),
+        say(3, "go", turn="7"),
+        say(4, "", Role.ASSISTANT, turn="7", calls=calls),
+        say(5, "found", Role.TOOL, turn="7", answers="b"),
+        say(6, "a note", Role.NOTE),
+    ]
+    shown = view(entries, PLAIN, goes_on="7")
+    assert [(m.role, m.text) for m in shown[-3:]] == [
+        (Role.USER, "go\n\n⟦note: a note⟧"),
+        (Role.ASSISTANT, ""),
+        (Role.TOOL, "found"),
+    ]
+    assert [call.id for call in open_calls(shown)] == ["call_0_2", "c"]
+    assert [call.id for call in left_open(entries, "7")] == ["call_0", "c"]
+    closed = view(entries, PLAIN)
+    assert [m.text for m in closed if m.role is Role.TOOL] == [INTERRUPTED, INTERRUPTED, "found", INTERRUPTED]
+    assert open_calls(closed) == ()
+
+
+def test_a_turn_that_has_all_results_goes_on_as_any_other() -> None:
+    call = ToolCall(id="c", name="look")
+    entries = [
+        say(1, "go", turn="7"),
+        say(2, "", Role.ASSISTANT, turn="7", calls=(call,)),
+        say(3, "x", Role.TOOL, answers="c", turn="7"),
+    ]
+    assert view(entries, PLAIN, goes_on="7") == view(entries, PLAIN)
+    assert left_open(entries, "7") == ()
+
+
+@given(logs, st.data())
+def test_only_open_calls_lack_a_result_whatever_the_log(entries: list[Entry], data: st.DataObject) -> None:
+    mine = [entry._replace(turn=data.draw(st.sampled_from(["7", None]))) for entry in entries]
+    shown = view(mine, PLAIN, goes_on="7")
+    assert len(open_calls(shown)) == len(left_open(mine, "7"))
+    closed = [Message(Role.TOOL, INTERRUPTED, (), call.id) for call in open_calls(shown)]
+    assert len(repair(shown)) == len(shown) + len(closed)
+    assert {*repair(shown)} == {*shown, *closed}
 
 
 def test_neighbours_of_one_role_are_joined() -> None:

@@ -1,5 +1,6 @@
 """A turn that asks permission waits for a person, and for nobody else; it goes on or ends as that person says."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
@@ -8,12 +9,22 @@ import pytest
 
 from palaver.domain.access import AccessRole, Grant
 from palaver.domain.transcript import ToolCall
+from palaver.domain.view import INTERRUPTED, open_calls
 from palaver.engine import words
 from palaver.platforms.kit.world import World
-from palaver.ports.agent import ApprovalNeeded, Event, Final, Request
+from palaver.ports.agent import (
+    ApprovalNeeded,
+    Event,
+    Failure,
+    FailureKind,
+    Final,
+    Request,
+    ToolCalled,
+    ToolReturned,
+)
 from palaver.stores.invariants import violations
 from tests.engine.agents import Scripted, heard, noted
-from tests.engine.gateway import Bench, running
+from tests.engine.gateway import Bench, NoPauses, running
 
 SLOW = timedelta(minutes=5)
 
@@ -42,12 +53,15 @@ async def test_what_a_person_says_is_done_at_once(store_url: str, command: str, 
 
 
 async def test_a_turn_may_ask_again_and_again(tmp_path: Path) -> None:
+    said: dict[str, bool] = {}
+
     async def asks_thrice(request: Request) -> AsyncGenerator[Event]:
-        asked = len(request.approvals)
+        said.update(request.approvals)
+        asked = len(said)
         if asked < 3:
             yield ApprovalNeeded(call=ToolCall(id=f"c{asked}", name="look"), question=f"May I, {asked}?")
         else:
-            yield Final(text=f"thank you for {request.approvals}")
+            yield Final(text=f"thank you for {said}")
 
     async with running(tmp_path / "p.db", agent=Scripted(asks_thrice), attempts=1) as here:
         alice = here.world.person("alice")
@@ -143,3 +157,95 @@ async def test_where_nothing_was_asked_nothing_is_allowed(tmp_path: Path, comman
         chat = here.world.dm(alice)
         await chat.say(alice, command)
         await chat.hears("Nothing waits for your permission.")
+
+
+CALLS = tuple(ToolCall(id=name, name="look") for name in ("done", "asked", "later"))
+
+
+async def _in_steps(request: Request) -> AsyncGenerator[Event]:
+    """A response with three calls: the first is used at once, the others only where a person allows it."""
+    still_open = open_calls(request.messages)
+    if not still_open and not any(message.calls for message in request.messages):
+        yield ToolCalled(calls=CALLS, text="let me look")
+        yield ToolReturned(call="done", text="result of done")
+        still_open = CALLS[1:]
+    for call in still_open:
+        if call.id not in request.approvals:
+            yield ApprovalNeeded(call=call, question=f"May I, {call.id}?")
+            return
+        yield ToolReturned(call=call.id, text=f"{call.id} {'used' if request.approvals[call.id] else 'refused'}")
+    yield Final(text="thank you")
+
+
+async def test_what_is_open_of_a_step_stays_open_until_a_person_has_answered(store_url: str) -> None:
+    agent, world = Scripted(_in_steps), World()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(store_url, world, agent=agent):
+        await chat.say(alice, "go")
+        await chat.hears("May I, asked?")
+    async with running(store_url, world, agent=agent, worker="w2"):
+        await chat.say(alice, "/approve")
+        await chat.hears("May I, later?")
+    async with running(store_url, world, agent=agent, worker="w3") as here:
+        await chat.say(alice, "/deny")
+        await chat.hears("thank you")
+        await here.settled()
+        shown = [[(each.text, len(each.calls)) for each in request.messages[1:]] for request in agent.requests]
+        begins = [("let me look", 3), ("result of done", 0)]
+        assert shown == [[], begins, [*begins, ("asked used", 0)]]
+        assert [dict(request.approvals) for request in agent.requests] == [{}, {"asked": True}, {"later": False}]
+        said = ["go", "let me look", "result of done", "asked used", "later refused", "thank you"]
+        assert (await here.texts())[-len(said) :] == said
+        assert await here.store.read(violations()) == []
+
+
+async def test_what_was_allowed_is_not_used_twice_when_the_gateway_dies_in_it(store_url: str) -> None:
+    used: list[str] = []
+    world, at_it = World(), asyncio.Event()
+
+    async def dies(request: Request) -> AsyncGenerator[Event]:
+        if still_open := open_calls(request.messages):
+            used.append(still_open[0].id)
+            at_it.set()
+            await asyncio.Event().wait()
+        elif any(message.calls for message in request.messages):
+            yield Final(text=noted(request))
+        else:
+            yield ToolCalled(calls=CALLS[:1])
+            yield ApprovalNeeded(call=CALLS[0], question="May I?")
+
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(store_url, world, agent=Scripted(dies)):
+        await chat.say(alice, "go")
+        await chat.hears("May I?")
+        await chat.say(alice, "/approve")
+        await at_it.wait()
+    async with running(store_url, world, agent=Scripted(dies), worker="w2"):
+        answer = await chat.hears(INTERRUPTED)
+        assert "the gateway was restarted" in answer.text
+        assert used == ["done"]
+
+
+async def test_what_was_allowed_is_not_used_twice_when_the_agent_is_asked_again(tmp_path: Path) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    async def fails_in_it(request: Request) -> AsyncGenerator[Event]:
+        asked.append(tuple(call.id for call in open_calls(request.messages)))
+        if len(asked) == 1:
+            yield ToolCalled(calls=CALLS[:1])
+            yield ApprovalNeeded(call=CALLS[0], question="May I?")
+        elif len(asked) == 2:
+            yield Failure(kind=FailureKind.TRANSIENT, detail="in the middle of it")
+        else:
+            yield Final(text=noted(request))
+
+    async with running(tmp_path / "p.db", agent=Scripted(fails_in_it), chance=NoPauses()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "go")
+        await chat.hears("May I?")
+        await chat.say(alice, "/approve")
+        await chat.hears(INTERRUPTED)
+        assert asked == [(), ("done",), ()]

@@ -12,7 +12,7 @@ from palaver.domain.session import ModelOverride
 from palaver.domain.text import one_line
 from palaver.domain.transcript import Role, ToolCall
 from palaver.domain.turn import Usage
-from palaver.domain.view import Message
+from palaver.domain.view import Message, open_calls
 from palaver.ports.agent import (
     ApprovalNeeded,
     Event,
@@ -36,7 +36,7 @@ _GLIMPSE = 40
 _SUMMARY = 400
 _SUMMARY_END = mark("end of summary")
 _COUNTED_ORDER = re.compile(r"(!slow|!busy)(?:\s+([0-9]{1,6}))?(?:\s+(.*))?", re.DOTALL)
-_ORDER = re.compile(r"(!tool|!approve|!hang|!overflow|!fail)(?:\s+(.*))?", re.DOTALL)
+_ORDER = re.compile(r"(!tool|!use|!approve|!hang|!overflow|!fail)(?:\s+(.*))?", re.DOTALL)
 _NOTE = re.compile(f"{OPEN}note: [^{CLOSE}]*{CLOSE}")
 _NOT_SAID_TO_ME = re.compile(
     f"{OPEN}overheard[^{CLOSE}]*{CLOSE}.*?{OPEN}end of overheard{CLOSE}"
@@ -52,6 +52,7 @@ class EchoAgent:
 
     `!tool words`       uses a tool that gives the words back
     `!approve words`    asks for permission to do the same
+    `!use name {json}`  uses a tool of the gateway and answers with what came of it
     `!slow N words`     takes N seconds; N is 1 where it is left out
     `!hang`             never answers
     `!busy N words`     fails N times in a way that may pass
@@ -74,6 +75,7 @@ class EchoAgent:
             if isinstance(event, Failure | ApprovalNeeded):
                 return
             if isinstance(event, ToolReturned):
+                text = f"{heard.words.partition(' ')[0]}: {event.text}" if heard.order == "!use" else text
                 for words in await request.meanwhile():
                     text += f"\nMeanwhile you said: {words}"
         async for event in self._speak(text):
@@ -103,14 +105,10 @@ class EchoAgent:
         return Gist(text=text, usage=_usage(passage.messages, text))
 
     async def _obey(self, heard: "_Heard", request: Request) -> AsyncGenerator[Event]:
-        # The same id in every attempt, so that what a person said to the call is found again.
-        call = ToolCall(id=f"echo_{request.turn}", name="echo")
         match heard.order:
-            case "!approve" if call.id not in request.approvals:
-                yield ApprovalNeeded(call=call, question=f"May I use the echo tool for: {heard.words}")
-            case "!tool" | "!approve":
-                yield ToolCalled(calls=(call,))
-                yield await self._use(call, heard.words, allowed=request.approvals.get(call.id, True))
+            case "!tool" | "!approve" | "!use":
+                async for event in self._call(heard, request):
+                    yield event
             case "!slow":
                 await asyncio.sleep(heard.times)
             case "!hang":
@@ -125,10 +123,30 @@ class EchoAgent:
             case _:
                 pass
 
-    async def _use(self, call: ToolCall, words: str, *, allowed: bool) -> ToolReturned:
-        if allowed:
+    async def _call(self, heard: "_Heard", request: Request) -> AsyncGenerator[Event]:
+        """Once in a turn: where it was cut off, what is known of the call is all that there is."""
+        call = _called(heard, request.turn)
+        done = [message for message in request.messages if message.answers == call.id]
+        if done and heard.order == "!use":
+            yield ToolReturned(call=call.id, text=done[-1].text)
+            return
+        if call.id not in {each.id for each in open_calls(request.messages)}:
+            yield ToolCalled(calls=(call,))
+        question = await self._question(heard, call, request)
+        if question and call.id not in request.approvals:
+            yield ApprovalNeeded(call=call, question=question)
+        elif not request.approvals.get(call.id, True):
+            yield ToolReturned(call=call.id, text="not allowed")
+        elif heard.order == "!use":
+            yield ToolReturned(call=call.id, text=await request.toolbox.use(call))
+        else:
             await asyncio.sleep(self.delay)
-        return ToolReturned(call=call.id, text=words if allowed else "not allowed")
+            yield ToolReturned(call=call.id, text=heard.words)
+
+    async def _question(self, heard: "_Heard", call: ToolCall, request: Request) -> str | None:
+        if heard.order == "!use":
+            return await request.toolbox.question(call)
+        return f"May I use the echo tool for: {heard.words}" if heard.order == "!approve" else None
 
     async def _speak(self, text: str) -> AsyncGenerator[Event]:
         """The words one by one; together they are the text."""
@@ -157,6 +175,14 @@ def _heard(messages: Sequence[Message]) -> _Heard:
     if found := _ORDER.fullmatch(last):
         return _Heard(found[2] or "", found[1])
     return _Heard(text)
+
+
+def _called(heard: _Heard, turn: int) -> ToolCall:
+    """The same id in every attempt, so that what a person said to the call is found again."""
+    if heard.order != "!use":
+        return ToolCall(id=f"echo_{turn}", name="echo")
+    name, _, arguments = heard.words.partition(" ")
+    return ToolCall(id=f"echo_{turn}", name=name or "nothing", arguments=arguments.strip() or "{}")
 
 
 def _spoken(text: str) -> str:

@@ -76,16 +76,12 @@ def about_turns(store: Store) -> list[Performance]:
     def approve(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
         is_admin = (spoken.received.role or AccessRole.GUEST) >= AccessRole.ADMIN
         principal = Principal.operator() if is_admin else spoken.principal
-        decided = yield from store.steering.decide(
-            spoken.received.key, spoken.now, principal, allowed=True, note=words.APPROVED_NOTE
-        )
+        decided = yield from store.steering.decide(spoken.received.key, spoken.now, principal, allowed=True)
         return "Allowed." if decided else _NOTHING_ASKED
 
     @work
     def deny(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
-        decided = yield from store.steering.decide(
-            spoken.received.key, spoken.now, spoken.principal, allowed=False, note=words.DENIED_NOTE
-        )
+        decided = yield from store.steering.decide(spoken.received.key, spoken.now, spoken.principal, allowed=False)
         return "Not allowed." if decided else _NOTHING_ASKED
 
     return [

@@ -6,14 +6,17 @@
 - every tool call has exactly one result, right behind the message that made it, in the order of the calls
 - call ids are unique and, like tool names, made of letters providers accept; arguments are a JSON object
 - no message is empty, all text can be encoded
+
+Only a turn that goes on after a person was asked has calls without results: those of its last message, at the end.
 """
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import cache
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import attrgetter
 from typing import NamedTuple, NoReturn
 
@@ -23,7 +26,18 @@ from palaver.domain.marks import gap_mark, mark, note_mark, quote, without_marks
 from palaver.domain.naming import Naming
 from palaver.domain.transcript import Entry, Role, Sender, ToolCall
 
-__all__ = ["INTERRUPTED", "LONG_GAP", "Message", "render", "repair", "speakers", "view", "visible"]
+__all__ = [
+    "INTERRUPTED",
+    "LONG_GAP",
+    "Message",
+    "left_open",
+    "open_calls",
+    "render",
+    "repair",
+    "speakers",
+    "view",
+    "visible",
+]
 
 LONG_GAP = timedelta(hours=6)
 INTERRUPTED = "(interrupted: no result was recorded, its effect is unknown)"
@@ -46,10 +60,64 @@ class Message(NamedTuple):
 
 
 def view(
-    entries: Iterable[Entry], naming: Naming, *, shared: bool = False, message_ids: bool = False
+    entries: Iterable[Entry],
+    naming: Naming,
+    *,
+    shared: bool = False,
+    message_ids: bool = False,
+    goes_on: str | None = None,
 ) -> tuple[Message, ...]:
-    """What the model is shown; message ids, when asked for, only where ids are not hidden."""
-    return repair(render(visible(entries), naming, shared=shared, message_ids=message_ids))
+    """What the model is shown; message ids, when asked for, only where ids are not hidden.
+
+    `goes_on` names a turn that was waiting for a person: what it called last and did not use stays open, at the end.
+    """
+    shown = visible(entries)
+    last = _last_step(shown, goes_on) if goes_on else None
+    if last is None:
+        return repair(render(shown, naming, shared=shared, message_ids=message_ids))
+    told = {entry.seq for entry in last}
+    ordered = [*(entry for entry in shown if entry.seq not in told), *last]
+    messages = repair(render(ordered, naming, shared=shared, message_ids=message_ids))
+    used = _used(last)
+    results = messages[len(messages) - len(used) :]
+    return messages[: -len(used)] + tuple(result for result, is_used in zip(results, used, strict=True) if is_used)
+
+
+def left_open(entries: Iterable[Entry], turn: str) -> tuple[ToolCall, ...]:
+    """What a turn called last and has no result of, as it was written down."""
+    last = _last_step(visible(entries), turn)
+    if last is None:
+        return ()
+    return tuple(call for call, is_used in zip(last[0].calls, _used(last), strict=True) if not is_used)
+
+
+def open_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """The calls at the end of a view that have no result yet, as they are shown."""
+    answered = {message.answers for message in takewhile(lambda message: message.role is _TOOL, reversed(messages))}
+    last = next((message for message in reversed(messages) if message.role is not _TOOL), None)
+    return tuple(call for call in last.calls if call.id not in answered) if last else ()
+
+
+def _last_step(entries: Sequence[Entry], turn: str) -> list[Entry] | None:
+    """What a turn called last, and the results of that; None where nothing of it is open."""
+    mine = [entry for entry in entries if entry.turn == turn]
+    called = next((entry for entry in reversed(mine) if entry.calls and entry.role is _ASSISTANT), None)
+    if called is None:
+        return None
+    names = {call.id for call in called.calls}
+    results = (entry for entry in mine if entry.role is _TOOL and (entry.answers or "") in names)
+    step = [called, *(entry for entry in results if entry.seq > called.seq)]
+    return None if all(_used(step)) else step
+
+
+def _used(step: Sequence[Entry]) -> list[bool]:
+    """Of each call of a step, whether it has a result. Where an id is there twice, results come in order."""
+    results = Counter(entry.answers or "" for entry in step[1:])
+    used: list[bool] = []
+    for call in step[0].calls:
+        used.append(results[call.id] > 0)
+        results[call.id] -= 1
+    return used
 
 
 def visible(entries: Iterable[Entry]) -> list[Entry]:

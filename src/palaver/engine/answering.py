@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from palaver.domain.errors import StoreError
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Usage
+from palaver.domain.view import open_calls
 from palaver.engine.traces import log_broken
 from palaver.ports.agent import (
     Agent,
@@ -47,12 +48,15 @@ class Answering:
     usage: Usage = field(default_factory=Usage)
     said: str = ""
     """What was heard of the answer so far."""
+    _called: set[str] = field(default_factory=set[str])
+    """What the agent called last."""
     _placed: int = 0
     """Tokens put out that stand with an entry already."""
 
     async def ask(self, request: Request) -> Outcome:
         """Until the agent is done, has failed, or has said nothing for too long."""
         self.said = ""
+        self._called = {call.id for call in open_calls(request.messages)}
         try:
             stream = aiter(self.agent.answer(request))
             try:
@@ -83,6 +87,8 @@ class Answering:
     async def _until_done(self, stream: AsyncIterator[Event]) -> Outcome:
         while True:
             event = await self._next(stream)
+            if isinstance(event, ApprovalNeeded) and event.call.id not in self._called:
+                await self._take(ToolCalled(calls=(event.call,)))
             if isinstance(event, Outcome):
                 return event
             await self._take(event)
@@ -108,6 +114,7 @@ class Answering:
                 self.usage = self.usage.plus(usage)
             case ToolCalled():
                 self.said = ""
+                self._called = {call.id for call in event.calls}
                 await self.write(
                     Entry(
                         seq=0,

@@ -57,9 +57,7 @@ class Closing:
 
     async def _park(self, running: Running, needed: ApprovalNeeded) -> None:
         turns, turn, now = self.on.store.turns, running.turn, self.on.clock.now()
-        call = Entry(seq=0, role=Role.ASSISTANT, at=now, calls=(needed.call,))
         question = self.reply(running, words.approval_question(needed.question))
-        await self.on.surely(turns.append_to_turn(turn, [call]))
         halt = turns.halt(turn, TurnState.PARKED, now, asked=needed.call.id, notices=question, usage=running.usage)
         await self.end(turn, halt, TurnState.PARKED)
         log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})

@@ -11,7 +11,7 @@ from palaver.domain.session import Session
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Received, Turn
-from palaver.domain.view import Message, speakers, view
+from palaver.domain.view import Message, left_open, open_calls, speakers, view
 from palaver.ports.agent import Passage, Request, nothing_meanwhile
 from palaver.ports.repositories import Store
 from palaver.ports.store import Begun, Held
@@ -28,7 +28,8 @@ class Scene:
     """As it was before the turn."""
     last: Received
     approvals: Mapping[str, bool] = field(default_factory=dict[str, bool])
-
+    goes_on: bool = False
+    """A person was asked and has answered: what was called and not used yet may still be used."""
     shared: bool = False
     """Several people may speak in the conversation, or where its last message came from, or several have spoken."""
 
@@ -52,14 +53,15 @@ class Scenes:
         self, turn: Turn, scene: Scene, meanwhile: Callable[[], Awaitable[tuple[str, ...]]] | None = None
     ) -> Request:
         platform = self._platform(scene.last.inbound.source)
+        messages = self._view(scene, scene.entries, str(turn.number) if scene.goes_on else None)
         return Request(
             session=turn.session,
             turn=turn.number,
             attempt=turn.attempt,
             section=context_section(self._situation(scene, platform), self.pseudonyms),
-            messages=self._view(scene, scene.entries),
+            messages=messages,
             override=scene.session.override,
-            approvals=scene.approvals,
+            approvals=_answers(turn, scene, messages) if scene.goes_on else {},
             meanwhile=meanwhile or nothing_meanwhile,
         )
 
@@ -68,9 +70,9 @@ class Scenes:
         messages = self._view(scene, entries)
         return Passage(session=turn.session, messages=messages, override=scene.session.override, focus=focus)
 
-    def _view(self, scene: Scene, entries: Sequence[Entry]) -> tuple[Message, ...]:
+    def _view(self, scene: Scene, entries: Sequence[Entry], goes_on: str | None = None) -> tuple[Message, ...]:
         naming = Naming(platform=self._platform(scene.last.inbound.source), pseudonyms=self.pseudonyms)
-        return view(entries, naming, shared=scene.shared)
+        return view(entries, naming, shared=scene.shared, goes_on=goes_on)
 
     def _situation(self, scene: Scene, platform: Platform) -> Situation:
         inbound = scene.last.inbound
@@ -89,6 +91,16 @@ class Scenes:
         return self.platforms.get(source.platform) or Platform(name=source.platform, title=source.platform.title())
 
 
+def _answers(turn: Turn, scene: Scene, messages: Sequence[Message]) -> dict[str, bool]:
+    """What a person said to the calls that are open, by the ids under which they are shown: those may be repaired.
+
+    An id that was used before does not count again: what was allowed once was allowed once.
+    """
+    pairs = zip(left_open(scene.entries, str(turn.number)), open_calls(messages), strict=True)
+    said = {call.id: scene.approvals.get(call.id, scene.approvals.get(written.id)) for written, call in pairs}
+    return {name: allowed for name, allowed in said.items() if allowed is not None}
+
+
 @work
 def _enter(store: Store, begin: Work[Begun | Held | None]) -> Steps[tuple[Begun | Held | None, Scene | None]]:
     begun = yield from begin
@@ -101,7 +113,9 @@ def _enter(store: Store, begin: Work[Begun | Held | None]) -> Steps[tuple[Begun 
 def _look(store: Store, turn: Turn, last: Received) -> Steps[Scene]:
     session = yield from store.turns.session_of(turn)
     scene = yield from _scene(store, turn, last, session)
-    return replace(scene, approvals=(yield from store.steering.approvals(turn)))
+    approvals = yield from store.steering.approvals(turn)
+    # Taken up a second time, it may have used what was allowed: then nobody knows what came of it.
+    return replace(scene, approvals=approvals, goes_on=bool(approvals) and turn.attempt == 1)
 
 
 def _scene(store: Store, turn: Turn, last: Received, session: Session) -> Steps[Scene]:

@@ -271,6 +271,8 @@ class TurnRunner:
         if scene is None:
             look = self.scenes.scene(running.turn, running.messages)
             scene = await through_outages(lambda: self.on.store.read(look))
+        if running.shown is not None:  # what was allowed may have been used by the agent that was asked before
+            scene = replace(scene, goes_on=False)
         running.shown = scene
         request = self.scenes.request(running.turn, scene, self._meanwhile(running))
         return await answering.ask(replace(request, read_file=partial(Filing(self.on).read, running.turn)))

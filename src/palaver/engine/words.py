@@ -10,11 +10,9 @@ from palaver.domain.lifecycle import EndReason
 from palaver.domain.text import shown
 
 __all__ = [
-    "APPROVED_NOTE",
     "ASKED_FIRST",
     "CAPPED_NOTE",
     "CUT",
-    "DENIED_NOTE",
     "FAILED_NOTE",
     "FIRST_CONTACT_NOTE",
     "GIVEN_UP",
@@ -71,8 +69,6 @@ STOPPED_NOTE = "your last answer was stopped by the user; what you had said so f
 FAILED_NOTE = "your last answer failed; the user was asked to try again"
 TOO_LONG_NOTE = "your last answer was stopped, it took too long"
 CAPPED_NOTE = "the message above was not answered: there was no room left under a cap"
-APPROVED_NOTE = "the user has allowed the call you asked about"
-DENIED_NOTE = "the user has not allowed the call you asked about; do without it"
 LEFT_NOTE = "the user left without answering what you asked; nothing was allowed"
 NO_HOME = (
     "No home channel is set for this platform yet: what goes to it without further address has nowhere to go. "

@@ -54,9 +54,10 @@ class Request:
     section: str
     """The context section of the system prompt: the same bytes while the facts are the same."""
     messages: tuple[Message, ...]
+    """Where a turn goes on after a person was asked, calls of the last step stand open at the end: `open_calls`."""
     override: ModelOverride | None = None
     approvals: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    """What a person said to calls that needed approval, by the id of the call."""
+    """What a person said to calls that are open, by the id of the call."""
     meanwhile: Callable[[], Awaitable[tuple[str, ...]]] = nothing_meanwhile
     """To be asked after tools have run: what was said to the agent since. It is in the transcript then."""
     read_file: Callable[[str], Awaitable[bytes]] = no_file
@@ -97,7 +98,10 @@ class UsageReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApprovalNeeded:
-    """The turn cannot go on until a person allows the call. Ends the stream; the turn is parked."""
+    """The turn cannot go on until a person allows the call. Ends the stream; the turn is parked.
+
+    The call was told of by ToolCalled, or is open since the turn was parked before; another one is written down alone.
+    """
 
     call: ToolCall
     question: str

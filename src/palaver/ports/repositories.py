@@ -36,6 +36,7 @@ from palaver.ports.store import (
     Status,
 )
 from palaver.ports.usage import Uses
+from palaver.ports.window import Changes, Keys
 from palaver.ports.work import Work
 
 __all__ = [
@@ -80,6 +81,7 @@ class Inbox(Protocol):
         now: datetime,
         *,
         urgent: bool = False,
+        failed: str | None = None,
     ) -> Work[bool]: ...
 
 
@@ -164,7 +166,7 @@ class Steering(Protocol):
 
     def is_parked(self, key: SessionKey) -> Work[bool]: ...
 
-    def decide(self, key: SessionKey, now: datetime, principal: Principal, *, allowed: bool, note: str) -> Work[bool]:
+    def decide(self, key: SessionKey, now: datetime, principal: Principal, *, allowed: bool) -> Work[bool]:
         """Answer what a parked turn asks, so that it goes on. False where none does."""
         ...
 
@@ -267,6 +269,10 @@ class Store(Database, Protocol):
     def pairing(self) -> Pairing: ...
     @property
     def uses(self) -> Uses: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def changes(self) -> Changes: ...
     @property
     def erasures(self) -> Erasures: ...
     @property

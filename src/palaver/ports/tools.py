@@ -4,9 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from palaver.domain.access import AccessRole
+from palaver.domain.attachment import NewFile
+from palaver.domain.errors import PalaverError
+from palaver.domain.source import DM, Source
 from palaver.domain.transcript import ToolCall
+from palaver.domain.turn import Received, Turn
 
-__all__ = ["NO_TOOLS", "Tool", "Toolbox"]
+__all__ = ["NO_TOOLS", "Errands", "Occasion", "Tool", "ToolFailed", "Toolbox", "Toolset", "Use"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,16 +30,101 @@ class Toolbox(Protocol):
     @property
     def tools(self) -> Sequence[Tool]: ...
 
+    async def question(self, call: ToolCall) -> str | None:
+        """What a person has to be asked before the call is used, in words for them; None where nobody is."""
+        ...
+
     async def use(self, call: ToolCall) -> str:
-        """What came of it, in words for the agent; also what went wrong. Cancelled, it stops at once."""
+        """What came of it, in words for the agent; also what went wrong. Cancelled, it stops at once.
+
+        A call that nobody has allowed, though somebody must, is refused.
+        """
         ...
 
 
 class _NoTools:
     tools: Sequence[Tool] = ()
 
+    async def question(self, call: ToolCall) -> str | None:  # noqa: ARG002
+        return None
+
     async def use(self, call: ToolCall) -> str:
         return f"There is no tool called {call.name}."
 
 
 NO_TOOLS: Toolbox = _NoTools()
+
+
+class ToolFailed(PalaverError):
+    """It could not be done; why, in words for the agent."""
+
+
+class Errands(Protocol):
+    """What the engine does for tools in one turn. What it writes it writes under the turn's fence."""
+
+    async def places(self, targets: str) -> Sequence[Source]:
+        """Where that is, each place once. Raises InvalidInput where it is nowhere."""
+        ...
+
+    async def send(self, places: Sequence[Source], text: str, files: Sequence[NewFile] = (), *, once: str) -> bool:
+        """Owed from here on. False where it was owed under that name in this turn before."""
+        ...
+
+    async def read_file(self, name: str) -> bytes:
+        """The content of a file that is shown in the conversation. Raises NotFound for any other."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Occasion:
+    """A turn in which tools may be used: for whom and where."""
+
+    turn: Turn
+    last: Received
+    """What it answers."""
+    role: AccessRole
+    """As what everybody it answers was let in: the least of them."""
+    shared: bool
+    """More people than one take part in the conversation."""
+    errands: Errands
+
+    @property
+    def source(self) -> Source:
+        return self.last.inbound.source
+
+    @property
+    def is_overheard(self) -> bool:
+        """Others read the answer who need not have said anything."""
+        return self.source.chat_kind != DM
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Use:
+    """A call, its arguments read, on its occasion."""
+
+    call: ToolCall
+    arguments: Mapping[str, object]
+    occasion: Occasion
+
+    def text(self, name: str) -> str:
+        """An argument that has to be there. Raises ToolFailed, saying so."""
+        found = self.arguments.get(name)
+        if not isinstance(found, str) or not found.strip():
+            raise ToolFailed(f"The argument {name} has to be a text.")
+        return found
+
+
+class Toolset(Protocol):
+    """Tools that belong together. Whatever it raises ends the call, never the turn."""
+
+    async def tools(self, occasion: Occasion) -> Sequence[Tool]:
+        """What it has there, always in the same order."""
+        ...
+
+    async def is_harmless(self, use: Use) -> bool:
+        """Whether this use needs nobody's permission, though the tool asks for it."""
+        ...
+
+    async def use(self, use: Use) -> str:
+        """Raises ToolFailed, InvalidInput or NotFound, in words for the agent, where it cannot be done."""
+        ...

@@ -15,7 +15,7 @@ from palaver.stores.inbox import OPEN_TURN, RUNNING, put_into_turn, waiting
 from palaver.stores.people import meet
 from palaver.stores.records import SESSION_COLUMNS, from_json, instant, json_text, session_of
 from palaver.stores.sessions import join, touch
-from palaver.stores.turns import append_to_turn, halt, resume, settle, write_messages
+from palaver.stores.turns import halt, resume, settle, write_messages
 from palaver.stores.visibility import visible_to
 
 __all__ = [
@@ -50,7 +50,7 @@ def is_parked(key: SessionKey) -> Steps[bool]:
 
 
 @work
-def decide(key: SessionKey, now: datetime, principal: Principal, *, allowed: bool, note: str) -> Steps[bool]:
+def decide(key: SessionKey, now: datetime, principal: Principal, *, allowed: bool) -> Steps[bool]:
     """Answer what a parked turn asks: whoever takes it up next goes on with that. False where none asks.
 
     Only whoever the turn answers may allow it, or who sees everything; anybody may deny.
@@ -63,7 +63,6 @@ def decide(key: SessionKey, now: datetime, principal: Principal, *, allowed: boo
     if allowed and not (principal.sees_all or identity is None or identity in principal.identities):
         raise NotAllowed("To allow what somebody else was asked", "admin")
     turn = yield from _taken(number, now)
-    yield from append_to_turn(turn, [_note(note, now)])
     yield from halt(turn, TurnState.INTERRUPTED, now)
     # What a person had to think about is no attempt that failed, and the answer does not take the question's place.
     yield (

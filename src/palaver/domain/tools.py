@@ -1,0 +1,106 @@
+"""Tools in words and rules: who may have which where, what a person is asked, what the agent is told."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import cast
+
+from palaver.domain.access import AccessRole
+from palaver.domain.marks import without_marks
+from palaver.domain.redact import redact
+from palaver.domain.text import one_line
+from palaver.domain.transcript import ToolCall
+
+__all__ = ["EVERYTHING", "TOOL_NAME", "Leave", "ToolRules", "arguments_of", "question_for", "result_text"]
+
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+"""What every provider takes as a name."""
+EVERYTHING = ("*",)
+_TALK = ("read_file", "search", "send_file", "send_here")
+_SHOWN = 300
+_MARGIN = 4
+_NO_OUTPUT = "(no output)"
+
+
+class Leave(StrEnum):
+    """Whether a tool may be used."""
+
+    ALWAYS = "always"
+    ASK = "ask"
+    """A person is asked each time."""
+    NEVER = "never"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolRules:
+    """Patterns of names: `*` stands for anything."""
+
+    roles: Mapping[AccessRole, tuple[str, ...]] = field(
+        default_factory=lambda: {
+            AccessRole.GUEST: (),
+            AccessRole.MEMBER: _TALK,
+            AccessRole.ADMIN: (*_TALK, "send_message"),
+            AccessRole.OWNER: EVERYTHING,
+        }
+    )
+    platforms: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """The only tools there are on a platform; where it is not named, all that the role has."""
+    allowed: Mapping[str, Leave] = field(default_factory=dict[str, Leave])
+
+    def are_any(self, role: AccessRole, platform: str) -> bool:
+        return bool(self.roles.get(role)) and bool(self.platforms.get(platform, EVERYTHING))
+
+    def leave(self, name: str, role: AccessRole, platform: str, *, asks: bool) -> Leave:
+        """What is said of the very tool counts, then the longest pattern that fits it, then what it says of itself."""
+        has_role = _fits(name, self.roles.get(role, ()))
+        if not has_role or not _fits(name, self.platforms.get(platform, EVERYTHING)):
+            return Leave.NEVER
+        fitting = sorted((len(pattern), pattern) for pattern in self.allowed if _fits(name, (pattern,)))
+        if name in self.allowed:
+            return self.allowed[name]
+        if fitting:
+            return self.allowed[fitting[-1][1]]
+        return Leave.ASK if asks else Leave.ALWAYS
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def arguments_of(call: ToolCall) -> Mapping[str, object] | None:
+    """What the call says; None where that is no JSON object."""
+    try:
+        found = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, object]", found) if isinstance(found, dict) else None
+
+
+def question_for(call: ToolCall, arguments: Mapping[str, object]) -> str:
+    """Each argument on a line of its own, so that none can pass for another, or for words of the gateway."""
+    lines = [f"{one_line(name, _SHOWN)}: {one_line(_written(value), _SHOWN)}" for name, value in arguments.items()]
+    return "\n".join([f"May I use {one_line(call.name, _SHOWN)}?", *lines])
+
+
+def _written(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def result_text(text: str, limit: int) -> str:
+    """What a tool has put out as the agent is shown it, now and later: bounded, and without secrets.
+
+    The middle is left out of what is too long: what matters stands at the beginning, or at the end.
+    """
+    # More than is shown is looked through: what is cut in two is not seen to be a secret.
+    text = without_marks(redact(_shortened(text.encode("utf-8", "replace").decode(), _MARGIN * limit)))
+    return _shortened(text, limit) if text.strip() else _NO_OUTPUT
+
+
+def _shortened(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n… ({len(text) - 2 * half} characters are left out) …\n{text[-half:]}"
