@@ -56,9 +56,9 @@ async def test_the_chosen_model_reaches_the_agent_over_restarts_and_ends_with_th
 @pytest.mark.parametrize(
     ("said", "heard"),
     [
-        ("/model", "answered with the agent's usual model. To choose: acme/small, acme/big, zenith/big, default;"),
+        ("/model", "answered with the agent's usual model. To choose: default, acme/small, acme/big, zenith/big;"),
         ("/model zenith/big", "answered with zenith/big."),
-        ("/model big", "Several models are called 'big'; allowed: acme/small, acme/big, zenith/big, default"),
+        ("/model big", "Several models are called 'big'; allowed: default, acme/small, acme/big, zenith/big"),
         ("/model \u202ehuge", "This agent has no model called '\\u202ehuge'"),
         ("/model DEFAULT", "answered with the agent's usual model. It counts from the next message on"),
         ("/model a b", "has no place for 'b'"),

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from palaver.domain.command import YES, Arg, ArgKind, Command, Invocation, command_table, parse_command
 from palaver.domain.errors import BadArgument, InvalidInput, UnknownCommand
+from palaver.domain.turn import BusyMode
 from tests.strategies import THOROUGH, texts
 
 NEW = Command(
@@ -81,7 +82,7 @@ def test_a_command_is_found_by_name_alias_and_in_any_case() -> None:
 
 
 def test_the_rest_is_kept_as_it_was_written() -> None:
-    assert run('/new  a  "b"  --c ').words == {"title": 'a  "b"  --c'}
+    assert run('/new  a  --c  "b"').words == {"title": 'a  --c  "b"'}
     assert run("/new").words == {}
 
 
@@ -101,9 +102,37 @@ def test_a_flag_stands_before_or_after_also_as_a_phone_writes_it(flag: str) -> N
     assert run("/resume --dry-run").flags == {"dry-run"}
 
 
-def test_a_flag_nobody_declared_is_text() -> None:
-    assert run("/search --none of — these").words == {"words": "--none of — these"}
-    assert run("/new --all").words == {"title": "--all"}
+@pytest.mark.parametrize(
+    "text", ["/new --foo", "/new A plan --foo", "/search --none of these", "/search --all a --none"]
+)
+def test_an_option_nobody_declared_is_refused_where_options_stand(text: str) -> None:
+    with pytest.raises(BadArgument, match=r"has no option '--.*any text behind --; for example: /") as caught:
+        run(text)
+    run(caught.value.example)
+
+
+@pytest.mark.parametrize("text", ["/help --foo", "/undo --foo", "/resume 3 --foo", "/resume --foo 3"])
+def test_where_there_is_no_text_nothing_is_said_about_it(text: str) -> None:
+    with pytest.raises(BadArgument, match=r"has no option '--foo'; allowed: /\S+( \[.*\])?; for example: /"):
+        run(text)
+
+
+def test_behind_two_hyphens_and_after_a_dash_it_is_text() -> None:
+    assert run("/new -- --foo").words == {"title": "--foo"}
+    assert run("/new --").words == {}
+    assert run("/new -- A plan --foo").words == {"title": "A plan --foo"}
+    assert run("/new —foo").words == {"title": "—foo"}
+    assert run("/search -- --none of — these --all") == run("/search --all -- --none of — these")
+
+
+def test_what_is_said_to_the_agent_is_left_as_it_is() -> None:
+    say = Command(
+        name="say", help="", example="/say hi", args=(Arg(name="text", kind=ArgKind.REST),), says=BusyMode.QUEUE
+    )
+    for text in ("--verbose", "-- a", "run it --verbose"):
+        found = parse_command(f"/say {text}", command_table(say))
+        assert found is not None
+        assert found.words == {"text": text}
 
 
 def test_a_flag_in_the_middle_of_free_text_is_text() -> None:
@@ -223,7 +252,6 @@ BRANCH = Command(
         ("/branch A  plan --at 2", "A  plan", 2, set[str]()),
         ("/branch A  plan --yes \u2014at 2", "A  plan", 2, {"yes"}),
         ("/branch A --at 2 plan", "A --at 2 plan", None, set[str]()),
-        ("/branch A --at", "A --at", None, set[str]()),
         ("/branch --yes A --yes --yes", "A --yes", None, {"yes"}),
     ],
 )
@@ -235,7 +263,7 @@ def test_an_option_with_a_number_stands_before_or_after(
     assert (found.words.get("title"), found.numbers.get("at"), found.flags) == (title, at, flags)
 
 
-@pytest.mark.parametrize("text", ["/branch --at", "/branch --at x", "/branch --at -1"])
+@pytest.mark.parametrize("text", ["/branch --at", "/branch --at x", "/branch --at -1", "/branch A --at"])
 def test_an_option_without_its_number_is_refused(text: str) -> None:
     with pytest.raises(BadArgument, match="whole number as at"):
         parse_command(text, command_table(BRANCH))
@@ -248,6 +276,39 @@ def test_more_than_there_can_be_is_the_most(said: str, number: int) -> None:
     found = parse_command(f"/branch --at {said}", command_table(BRANCH))
     assert found is not None
     assert found.numbers == {"at": number}
+
+
+FIND = Command(
+    name="find",
+    help="Find",
+    example="/find words",
+    args=(
+        Arg(name="words", kind=ArgKind.REST, required=True),
+        Arg(name="from", kind=ArgKind.OPTION, hint="person"),
+        Arg(name="role", kind=ArgKind.OPTION, choices=("user", "tool")),
+        Arg(name="best", kind=ArgKind.FLAG),
+    ),
+)
+
+
+def _find(text: str) -> Invocation:
+    found = parse_command(text, command_table(FIND))
+    assert found is not None
+    return found
+
+
+def test_an_option_with_a_word_stands_before_or_after() -> None:
+    assert FIND.usage == "/find <words> [--from <person>] [--role <user|tool>] [--best]"
+    wanted = ({"words": "a b", "from": "me", "role": "tool"}, {"best"})
+    for text in ("/find --from me --role tool --best a b", "/find --best a b --role tool --from me"):
+        assert (_find(text).words, _find(text).flags) == wanted
+    assert _find("/find a --from me b").words == {"words": "a --from me b"}
+
+
+@pytest.mark.parametrize("text", ["/find a --from", "/find a --role agent", "/find a --form me"])
+def test_an_option_without_its_word_or_with_a_wrong_one_is_refused(text: str) -> None:
+    with pytest.raises(BadArgument, match=r"/find (takes a word behind --from|does not know the role|has no option)"):
+        _find(text)
 
 
 def test_who_declares_yes_confirms() -> None:

@@ -57,14 +57,19 @@ def branching(store: Store) -> list[Performance]:
         if current is None:
             return _NOTHING_OPEN
         if wanted is None:
-            if not current.title:
-                return "This conversation has no title yet. /title Holiday plans gives it one."
-            return f"This conversation is called {quoted(current.title)}. /title Holiday plans gives it another title."
+            return _titled(current.title)
         renamed = yield from store.sessions.rename(current.id, wanted, spoken.principal)
         before = f" It was called {quoted(current.title)} before." if current.title else ""
         return f"This conversation is called {quoted(name_of(renamed))} now.{before}"
 
     return [Performance(_BRANCH, branch), Performance(_TITLE, title)]
+
+
+def _titled(title: str | None) -> str:
+    if not title:
+        return f"This conversation has no title yet. {_TITLE.example} gives it one."
+    another = "/title Shopping list" if _TITLE.example.endswith(f" {title}") else _TITLE.example
+    return f"This conversation is called {quoted(title)}. {another} gives it another title."
 
 
 def _before(store: Store, session: Session, principal: Principal, count: int) -> Steps[int | None]:

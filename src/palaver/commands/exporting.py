@@ -6,7 +6,7 @@ from palaver.commands.phrases import called, name_of
 from palaver.commands.registry import Performance, say
 from palaver.domain.attachment import Attachment, NewFile
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
-from palaver.domain.errors import NotFound
+from palaver.domain.errors import BadArgument, NotFound
 from palaver.domain.session import Session
 from palaver.ports.archives import Form
 from palaver.ports.commands import Desk, Spoken
@@ -58,11 +58,24 @@ def _asked(invocation: Invocation) -> tuple[Form, str]:
 @work
 def _wanted(store: Store, which: str, spoken: Spoken) -> Steps[Session]:
     if which:
-        return (yield from store.sessions.find(which, spoken.audience))
+        return (yield from _named(store, which, spoken))
     current = yield from store.sessions.open_by_key(spoken.received.key)
     if current is None:
         raise NotFound("session", "here")
     return (yield from store.sessions.get_visible(current.id, spoken.audience))
+
+
+def _named(store: Store, which: str, spoken: Spoken) -> Steps[Session]:
+    """What is no title may have been meant as a format."""
+    try:
+        return (yield from store.sessions.find(which, spoken.audience))
+    except NotFound as error:
+        raise BadArgument(
+            "There is no conversation that you may see, and no format, called",
+            found=which,
+            allowed="md, html or jsonl, and then a title or id of those that /sessions lists",
+            example=_EXPORT.example,
+        ) from error
 
 
 def _file_name(session: Session) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from palaver.commands.phrases import called, quoted
+from palaver.commands.phrases import called, listed, quoted
 from palaver.commands.registry import Performance
 from palaver.domain.access import AccessRole
 from palaver.domain.command import YES, Arg, ArgKind, Command, Invocation
@@ -105,7 +105,7 @@ def _home(platform: str, homes: Sequence[Source]) -> Source:
         raise BadArgument(
             "There is no home channel on",
             found=platform,
-            allowed=f"{', '.join(sorted(known)) or 'none yet'}; an admin says /sethome in the chat that shall be one",
+            allowed=f"{listed(sorted(known)) or 'none yet'}; an admin says /sethome in the chat that shall be one",
             example=_HANDOFF.example,
         )
     return known[platform.lower()]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from palaver.commands.phrases import listed
 from palaver.commands.registry import Performance
 from palaver.domain.command import Arg, Command, Invocation
 from palaver.domain.errors import BadArgument
@@ -22,7 +23,6 @@ _MODEL = Command(
     args=(Arg(name="name"),),
     group="answers",
 )
-_NAMED = 20
 _LONGEST = 100
 
 
@@ -74,9 +74,7 @@ def _choices(offered: Sequence[ModelOverride]) -> str:
 
 
 def _names(offered: Sequence[ModelOverride]) -> str:
-    more = len(offered) - _NAMED
-    names = [*map(_name, offered[:_NAMED]), *([f"{more} more"] if more > 0 else [])]
-    return ", ".join((*names, _DEFAULT))
+    return listed((_DEFAULT, *map(_name, offered)))
 
 
 def _name(model: ModelOverride) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from contextlib import suppress
 
-from palaver.commands.phrases import called
+from palaver.commands.phrases import called, listed
 from palaver.commands.registry import Performance
 from palaver.domain.access import AccessRole
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
@@ -43,7 +43,7 @@ def about_people(store: Store) -> list[Performance]:
         account = invocation.words.get("account", "").strip()
         if account and account not in mine:
             raise BadArgument(
-                "You have no account", found=account, allowed=", ".join(sorted(mine)), example=f"/unlink {by}"
+                "You have no account", found=account, allowed=listed(sorted(mine)), example=f"/unlink {by}"
             )
         taken_back = store.links.unlink if account else store.links.unlink_last
         people = yield from taken_back(account or by, spoken.now, by=by)

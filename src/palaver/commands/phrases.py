@@ -1,13 +1,15 @@
 """How commands write what others have written, and when."""
 
+from collections.abc import Iterable
 from datetime import datetime, tzinfo
 
 from palaver.domain.session import Session
 from palaver.domain.text import one_line
 
-__all__ = ["called", "counted", "name_of", "quoted", "when"]
+__all__ = ["called", "counted", "listed", "name_of", "quoted", "when"]
 
 _LONGEST_QUOTE = 80
+_LISTED = 20
 
 
 def quoted(text: str, limit: int = _LONGEST_QUOTE) -> str:
@@ -30,3 +32,10 @@ def called(session: Session) -> str:
 
 def counted(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def listed(names: Iterable[str]) -> str:
+    """`a, b, c`; of many, so many, and how many more there are."""
+    every = list(names)
+    more = len(every) - _LISTED
+    return ", ".join(every) if more <= 0 else f"{', '.join(every[:_LISTED])} and {more} more"

@@ -1,5 +1,6 @@
 """Commands about what is kept of whoever speaks."""
 
+from palaver.commands.phrases import counted
 from palaver.commands.registry import Performance
 from palaver.domain.access import AccessRole
 from palaver.domain.command import YES, Command, Invocation
@@ -27,9 +28,10 @@ def about_privacy(store: Store) -> list[Performance]:
         _refuse_where_others_read(spoken)
         own, shared = yield from store.erasures.extent(spoken.principal.name)
         accounts = ", ".join(sorted(spoken.principal.identities))
+        alone, with_others = counted(own, "conversation"), counted(shared, "conversation")
         return (
-            f"Everything of {accounts} would be taken away for good: {_conversations(own)} of yours alone, what you "
-            f"said in {_conversations(shared)} with others and the answers to it, your links, and what lets you in. "
+            f"Everything of {accounts} would be taken away for good: {alone} of yours alone, what you said in "
+            f"{with_others} with others and the answers to it, your links, and what lets you in. "
             "What others said stays. There is no way back."
         )
 
@@ -41,10 +43,6 @@ def about_privacy(store: Store) -> list[Performance]:
         return "Everything of yours is being taken away, this conversation too. This is the last you hear of it."
 
     return [Performance(_FORGET, forget, would)]
-
-
-def _conversations(count: int) -> str:
-    return f"{count} {'conversation' if count == 1 else 'conversations'}"
 
 
 def _refuse_where_others_read(spoken: Spoken) -> None:

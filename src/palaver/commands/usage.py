@@ -1,8 +1,10 @@
 """Commands about what was used."""
 
+from palaver.commands.phrases import counted
 from palaver.commands.registry import Performance
 from palaver.domain.caps import Measure, Spent, beginning
 from palaver.domain.command import Command, Invocation
+from palaver.domain.session import Counters
 from palaver.ports.commands import Spoken
 from palaver.ports.repositories import Store
 from palaver.ports.work import Steps, work
@@ -25,13 +27,13 @@ def about_usage(store: Store) -> list[Performance]:
         mine = spoken.principal.identities
         today = beginning(Measure.PERSON_DAY, spoken.now, spoken.zone)
         month = beginning(Measure.PERSON_MONTH, spoken.now, spoken.zone)
-        counted = here.counters if here else None
+        used = here.counters if here else Counters()
         lines = {
             "This conversation": Spent(
-                turns=counted.turns if counted else 0,
-                input_tokens=counted.input_tokens if counted else 0,
-                output_tokens=counted.output_tokens if counted else 0,
-                cost_micros=counted.cost_micros if counted else 0,
+                turns=used.turns,
+                input_tokens=used.input_tokens,
+                output_tokens=used.output_tokens,
+                cost_micros=used.cost_micros,
             ),
             "You today": (yield from store.uses.spent(today, mine)),
             "You this month": (yield from store.uses.spent(month, mine)),
@@ -42,7 +44,6 @@ def about_usage(store: Store) -> list[Performance]:
 
 
 def _told(spent: Spent) -> str:
-    turns = f"{spent.turns} {'turn' if spent.turns == 1 else 'turns'}"
     tokens = f"{spent.input_tokens} tokens in, {spent.output_tokens} out"
     cost = f", at a cost of {spent.cost_micros / 1_000_000:.4f}" if spent.cost_micros else ""
-    return f"{turns}, {tokens}{cost}."
+    return f"{counted(spent.turns, 'turn')}, {tokens}{cost}."

@@ -21,6 +21,8 @@ class ArgKind(StrEnum):
     """`--name`, before or after the other arguments."""
     COUNT = "count"
     """`--name N`, likewise."""
+    OPTION = "option"
+    """`--name word`, likewise."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,15 +31,19 @@ class Arg:
     kind: ArgKind = ArgKind.WORD
     required: bool = False
     choices: tuple[str, ...] = ()
+    hint: str = ""
+    """What is meant by it, where its name does not say so."""
 
     @property
     def usage(self) -> str:
-        shape = "|".join(self.choices) or self.name
+        shape = "|".join(self.choices) or self.hint or self.name
         match self.kind:
             case ArgKind.FLAG:
                 shape = f"--{self.name}"
             case ArgKind.COUNT:
                 shape = f"--{self.name} <n>"
+            case ArgKind.OPTION:
+                shape = f"--{self.name} <{shape}>"
             case _:
                 shape = f"<{shape}>"
         return shape if self.required else f"[{shape}]"
@@ -132,7 +138,7 @@ def _invocation(command: Command, rest: str) -> Invocation:
     for arg in command.args:
         if arg.kind in _OPTIONS and (arg.kind is ArgKind.FLAG or arg.name not in options):
             continue
-        value, rest = (options[arg.name], rest) if arg.kind is ArgKind.COUNT else _take(arg, rest)
+        value, rest = (options[arg.name], rest) if arg.kind in _OPTIONS else _take(arg, rest)
         _check(command, arg, value)
         if value and arg.kind in _NUMBERS:
             numbers[arg.name] = _number(value)
@@ -140,18 +146,21 @@ def _invocation(command: Command, rest: str) -> Invocation:
             words[arg.name] = value
     if rest:
         raise _bad(command, "has no place for", rest)
-    return Invocation(command=command, words=words, numbers=numbers, flags=frozenset(options) - numbers.keys())
+    flags = frozenset(arg.name for arg in command.args if arg.kind is ArgKind.FLAG and arg.name in options)
+    return Invocation(command=command, words=words, numbers=numbers, flags=flags)
 
 
-_OPTIONS = {ArgKind.FLAG: 1, ArgKind.COUNT: 2}
+_OPTIONS = {ArgKind.FLAG: 1, ArgKind.COUNT: 2, ArgKind.OPTION: 2}
 """Of how many words each consists."""
 _NUMBERS = {ArgKind.NUMBER, ArgKind.COUNT}
 
 
 def _take_options(command: Command, rest: str) -> tuple[dict[str, str], str]:
-    """Options stand before or after the other arguments, once there; what only looks like one is text for a REST."""
+    """Options stand before or after the other arguments, once there; in the middle it is text, and behind `--`."""
+    if command.says:
+        return {}, rest
     lengths = {arg.name: _OPTIONS[arg.kind] for arg in command.args if arg.kind in _OPTIONS}
-    pieces = re.split(r"(\s+)", rest) if lengths else [rest]  # Words, and the white space between each two.
+    pieces = re.split(r"(\s+)", rest)  # Words, and the white space between each two.
     taken: dict[str, str] = {}
     start, end = 0, len(pieces)
     ahead, behind = dict(lengths), dict(lengths)
@@ -159,11 +168,31 @@ def _take_options(command: Command, rest: str) -> tuple[dict[str, str], str]:
         taken[_flag(pieces[start])] = " ".join(pieces[start + 2 : start + 2 * length : 2])
         del ahead[_flag(pieces[start])]
         start += 2 * length
+    is_text = pieces[start:end][:1] == ["--"]
+    start += 2 * is_text
     while (last := _last_option(pieces, start, end, behind)) is not None:
         taken[_flag(pieces[last])] = " ".join(pieces[last + 2 : end : 2])
         del behind[_flag(pieces[last])]
         end = last - 1
+    if not is_text:
+        _refuse_unknown(command, pieces[start : max(start, end) : 2], lengths)
     return taken, "".join(pieces[start : max(start, end)])
+
+
+def _refuse_unknown(command: Command, words: Sequence[str], lengths: Mapping[str, int]) -> None:
+    """Where options stand, none is taken for text."""
+    edges = (*words[:1], *words[-max(lengths.values(), default=1) :])
+    for word in edges:
+        if word.startswith("--") and _flag(word) and _flag(word) not in lengths:
+            raise _no_option(command, word)
+
+
+def _no_option(command: Command, word: str) -> BadArgument:
+    problem = f"/{command.name} has no option"
+    if all(arg.kind is not ArgKind.REST for arg in command.args):
+        return BadArgument(problem, found=word, allowed=command.usage, example=command.example)
+    allowed, example = f"{command.usage}, and any text behind --", f"/{command.name} -- --text"
+    return BadArgument(problem, found=word, allowed=allowed, example=example)
 
 
 def _length(piece: str, lengths: Mapping[str, int]) -> int:
@@ -171,8 +200,9 @@ def _length(piece: str, lengths: Mapping[str, int]) -> int:
 
 
 def _last_option(pieces: Sequence[str], start: int, end: int, lengths: Mapping[str, int]) -> int | None:
-    places = ((end + 1 - 2 * length, length) for length in _OPTIONS.values())
-    return next((at for at, length in places if at >= start and _length(pieces[at], lengths) == length), None)
+    """Where it begins. One whose value is missing stands alone."""
+    places = ((end + 1 - 2 * length, length) for length in (1, 2))
+    return next((at for at, length in places if at >= start and _length(pieces[at], lengths) >= length), None)
 
 
 def _flag(word: str) -> str:
@@ -192,9 +222,11 @@ def _take_word(rest: str) -> tuple[str, str]:
 
 
 def _check(command: Command, arg: Arg, value: str) -> None:
-    if not value and arg.kind is not ArgKind.COUNT:
+    if not value and arg.kind not in _OPTIONS:
         if arg.required:
             raise _bad(command, f"needs <{arg.name}>, not", "")
+    elif not value and arg.kind is ArgKind.OPTION:
+        raise _bad(command, f"takes a word behind --{arg.name}, not", "")
     elif arg.kind in _NUMBERS and not (value.isascii() and value.isdigit()):
         raise _bad(command, f"takes a whole number as {arg.name}, not", value)
     elif arg.choices and value not in arg.choices:

@@ -192,6 +192,8 @@ class Undone:
     entries: tuple[Entry, ...] = ()
 
 
+    deed: str | None = None
+    """What people know it as, where that is not its kind."""
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preview:
     """A session in a list, with the last thing a person said in it."""

@@ -96,6 +96,20 @@ def _take_back(
     yield from _refuse_strangers(key, principal, session.id, operation.details.get("before"))
     yield from operations.mark_undone(operation.number, now)
     yield from operations.tell(operation.number, now)
+    undone = yield from _undone(operation, session, key, now, principal)
+    return replace(undone, deed=_deed(operation))
+
+
+def _deed(operation: Operation) -> str | None:
+    """People know a branch that answers again as a retry, and what has arrived from elsewhere as a handoff."""
+    if operation.details.get("handoff"):
+        return OperationKind.HANDOFF.value
+    return operation.details.get("deed")
+
+
+def _undone(
+    operation: Operation, session: Session, key: SessionKey, now: datetime, principal: Principal
+) -> Steps[Undone]:
     if operation.kind in operations.HIDING:
         return (yield from _show(operation, session))
     if operation.kind is OperationKind.HANDOFF:
@@ -219,6 +233,7 @@ def branch(
     title: str | None = None,
     from_session: str | None = None,
     at_seq: int | None = None,
+    deed: str | None = None,
 ) -> Steps[Session]:
     """Go on from here, or from an earlier entry, in a new session that holds a copy of what came before."""
     yield Lock(key.text)
@@ -233,7 +248,8 @@ def branch(
     child = yield from create(key, source, now, title=title or parent.title, parent=parent.id)
     yield from _copy(parent.number, child.number, at_seq)
     yield from _bring(parent.number, child.number, principal, now)
-    yield from operations.record(OperationKind.BRANCH, key, child.number, now, by, {"before": current and current.id})
+    details = {"before": current and current.id, "deed": deed}
+    yield from operations.record(OperationKind.BRANCH, key, child.number, now, by, details)
     return (yield from get(child.number))
 
 
@@ -287,7 +303,7 @@ def retry(command: Received, principal: Principal, now: datetime) -> Steps[list[
     if start is None:
         return []
     source, by = command.inbound.source, principal.name
-    yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1)
+    yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1, deed="retry")
     said = [entry for entry in entries if entry.seq >= start and spoken_to_agent(entry)]
     for place, entry in enumerate(said):
         message = yield from _said_again(entry, command)
