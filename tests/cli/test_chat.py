@@ -64,6 +64,16 @@ def test_a_chat_is_attached_to_a_conversation_of_another(place: Place) -> None:
     assert "2 turns" in place.run("chat", "-m", "/status").stdout
 
 
+@pytest.mark.parametrize("which", ["nowhere", ""])
+def test_what_was_meant_for_another_conversation_is_not_said_in_this_one(place: Place, which: str) -> None:
+    for words in (("-m", "secret"), ()):
+        done = place.run("chat", "--attach", which, *words, says="secret\n")
+        assert (done.returncode, answers(done.stdout)) == (2, [])
+        assert done.stderr == f"palaver: the chat could not be attached to '{which}', so nothing was said\n"
+    assert turns(place) == []
+    assert "not obeyed" in place.run("fate", "in:1").stdout
+
+
 def test_another_profile_is_another_conversation_and_only_a_known_one_is_there(place: Place) -> None:
     place.configure("profiles: {work: {agent: {streams: true}}}")
     assert place.run("chat", "--profile", "work", "-m", "hello").stdout == "You said: hello\n"
@@ -89,6 +99,7 @@ def test_whoever_is_not_let_in_is_told_so(place: Place) -> None:
     done = place.run("chat", "-m", "hello")
     assert (done.returncode, done.stdout) == (0, "")
     assert "a grant blocks this sender" in done.stderr
+    assert place.run("chat", "--attach", "Plans", "-m", "hello").returncode == 2
 
 
 def test_a_reader_that_has_enough_ends_it_in_silence(place: Place) -> None:

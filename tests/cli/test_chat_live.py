@@ -130,3 +130,13 @@ def test_a_paste_that_is_too_long_is_refused_and_the_conversation_goes_on(place:
         here.types("hello\r")
         here.shows("You said: hello")
         assert here.ends() == 0
+
+
+def test_who_cannot_be_attached_is_told_so_and_says_nothing(place: Place) -> None:
+    here = Terminal(place, "--attach", "nowhere")
+    try:
+        here.shows("There is no conversation 'nowhere'")
+        here.shows("so nothing was said")
+        assert here.process.wait(PATIENCE) == 2
+    finally:
+        here.close()

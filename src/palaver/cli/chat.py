@@ -4,7 +4,7 @@ import asyncio
 import getpass
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Annotated
 
 import typer
@@ -17,6 +17,7 @@ from palaver.cli.up import INTERNAL, TEMPORARY, configuration
 from palaver.config.model import Config
 from palaver.domain.errors import BadArgument, PalaverError, StoreInUse, StoreUnavailable
 from palaver.domain.source import MAIN
+from palaver.domain.text import shown
 from palaver.platforms.terminal.client import Client, GatewayFails, Screen
 from palaver.platforms.terminal.history import typed_lines
 from palaver.platforms.terminal.pipe import PipeScreen, lines, say_all, say_one
@@ -48,6 +49,11 @@ Message = Annotated[
 ]
 
 
+class _NotAttached(PalaverError):
+    def __init__(self, which: str) -> None:
+        super().__init__(f"the chat could not be attached to {shown(which)}, so nothing was said")
+
+
 @app.command(
     help="Talk to the agent. Where a gateway runs it is used, else one is started for as long as you talk. In a pipe"
     f" every line is answered.\n\n{EXAMPLES['chat']}"
@@ -63,7 +69,7 @@ def chat(
     config = configuration(store)
     name = _name(chat, profile, config)
     try:
-        run(_talk(config, name, [f"/attach {attach}"] if attach else [], message))
+        run(_talk(config, name, attach, message))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(_INTERRUPTED) from None
     except (StoreInUse, StoreUnavailable) as error:
@@ -72,6 +78,8 @@ def chat(
         raise _left(error, TEMPORARY if error.passes else _FAILED) from error
     except GatewayBroke as error:
         raise _left(error, INTERNAL) from error
+    except _NotAttached as error:
+        raise _left(error, _WRONG_INPUT) from error
 
 
 def _name(chat: str, profile: str, config: Config) -> str:
@@ -91,24 +99,23 @@ def _left(error: PalaverError, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-async def _talk(config: Config, name: str, first: Sequence[str], message: str | None) -> None:
+async def _talk(config: Config, name: str, attach: str | None, message: str | None) -> None:
     task = asyncio.current_task()
     for ending in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(ending, lambda: task and task.cancel())
     is_live = message is None and bool(sys.stdin) and sys.stdin.isatty() and sys.stdout.isatty()
     async with Host(config) as host:
         if is_live:
-            await _live(host, config, name, first)
+            await _live(host, config, name, attach)
         else:
-            await _through(host, _client(host, name, PipeScreen(sys.stdout), alone=True), first, message)
+            await _through(host, _client(host, name, PipeScreen(sys.stdout), alone=True), attach, message)
 
 
-async def _through(host: Host, client: Client, first: Sequence[str], message: str | None) -> None:
-    """What comes first, then one message, or every line of standard input."""
+async def _through(host: Host, client: Client, attach: str | None, message: str | None) -> None:
+    """One message, or every line of standard input."""
 
     async def talk() -> None:
-        for each in first:
-            await say_one(client, each, sys.stderr)
+        await _attach(client, attach)
         if message is not None:
             await say_one(client, message, sys.stderr)
         elif not await say_all(client, lines(), sys.stderr):
@@ -117,7 +124,13 @@ async def _through(host: Host, client: Client, first: Sequence[str], message: st
     await _while_connected(host, client, talk())
 
 
-async def _live(host: Host, config: Config, name: str, first: Sequence[str]) -> None:
+async def _attach(client: Client, which: str | None) -> None:
+    """Where it fails nothing more is said: it was not meant for the conversation that the chat leads to."""
+    if which is not None and not await say_one(client, f"/attach {which}", sys.stderr):
+        raise _NotAttached(which)
+
+
+async def _live(host: Host, config: Config, name: str, attach: str | None) -> None:
     def interrupt() -> bool:
         if client.waits:
             client.say("/stop")
@@ -126,16 +139,18 @@ async def _live(host: Host, config: Config, name: str, first: Sequence[str]) -> 
 
     screen = LiveScreen(typed_lines(config.data_dir), interrupt)
     client = _client(host, name, screen)
-    for each in first:
-        client.say(each)
-    await _while_connected(host, client, _say(client, screen))
+    await _while_connected(host, client, _say(client, screen, attach))
 
 
 def _client(host: Host, name: str, screen: Screen, *, alone: bool = False) -> Client:
     return Client(host.dial, name, screen, getpass.getuser(), alone=alone)
 
 
-async def _say(client: Client, screen: LiveScreen) -> None:
+async def _say(client: Client, screen: LiveScreen, attach: str | None) -> None:
+    try:
+        await _attach(client, attach)
+    finally:
+        await screen.rest()
     async for line in screen.lines():
         try:
             client.say(line)

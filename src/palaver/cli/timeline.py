@@ -89,6 +89,9 @@ def _steps(fate: Fate, present: datetime) -> Iterator[_Step]:
         if arrival.state is InboxState.DONE and (arrival.reason or fate.run is None):
             done = arrival.reason or "obeyed as a command"
             yield _Step(arrival.received, f"in:{arrival.number}", done, _WELL, exact=False)
+        elif arrival.state is InboxState.FAILED and fate.run is None:
+            failed = f"a command that was not obeyed: {arrival.reason}"
+            yield _Step(arrival.received, f"in:{arrival.number}", failed, _BAD, exact=False)
     if fate.run:
         yield from _run_steps(fate.run, present)
     for sending in fate.sendings:

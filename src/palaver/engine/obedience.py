@@ -124,10 +124,10 @@ class Obedience:
         except StoreUnavailable:
             raise
         except _SPEAKS_TO_PEOPLE as error:
-            await self._do(received, _say(words.refusal(error)), urgent=urgent)
+            await self._do(received, _say(words.refusal(error)), urgent=urgent, failed="it could not be done")
         except Exception as error:  # noqa: BLE001 - whatever a command raises, the conversation goes on after it
             log_broken(log, "a command broke", error, {"action": "command.broke", "inbox": received.number})
-            await self._do(received, _say(words.SORRY), urgent=urgent)
+            await self._do(received, _say(words.SORRY), urgent=urgent, failed="it broke")
 
     async def _perform(self, received: Received, *, urgent: bool) -> None:
         while True:
@@ -146,11 +146,11 @@ class Obedience:
         spoken = Spoken(received=received, principal=principal, now=now, zone=zone, agent=agent, desk=desk)
         return _on_behalf(self.on.store, source, principal, await self.commands.perform(invocation, spoken))
 
-    async def _do(self, received: Received, does: Work[str], *, urgent: bool) -> None:
+    async def _do(self, received: Received, does: Work[str], *, urgent: bool, failed: str | None = None) -> None:
         source, now, move = received.inbound.source, self.on.clock.now(), _Move()
         watched = _watched(self.on.store, received.key, does, move)
         obey = self.on.store.inbox.obey(
-            received, watched, lambda text: self.on.replies.to(source, text), now, urgent=urgent
+            received, watched, lambda text: self.on.replies.to(source, text), now, urgent=urgent, failed=failed
         )
         if await self.on.store.transact(obey):
             self.on.meter.count("commands")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
-from palaver.domain.lifecycle import InboxState
+from palaver.domain.lifecycle import InboxState, TurnState
 from palaver.domain.session import Principal
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry
@@ -26,6 +26,8 @@ class Answered:
 
     refused: str | None = None
     """Why it was not let in."""
+    failed: bool = False
+    """What it commanded could not be done, or the agent failed at it; the chat was told so."""
 
 
 @work
@@ -35,7 +37,7 @@ def answered(source: Source) -> Steps[Answered | None]:
     Where the conversation itself waits for somebody's permission, nothing will come either.
     """
     rows = yield (
-        "SELECT i.state, i.reason FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.dedup = ?"
+        "SELECT i.state, i.reason, t.state FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.dedup = ?"
         " AND (i.turn_no IS NULL OR t.state NOT IN ('running', 'interrupted')) AND (i.state <> 'waiting'"
         " OR EXISTS (SELECT 1 FROM turns p WHERE p.key = i.key AND p.state = 'parked'))",
         (dedup_name(source),),
@@ -46,8 +48,13 @@ def answered(source: Source) -> Steps[Answered | None]:
         "SELECT 1 FROM outbox WHERE account = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
         (account_text(source.platform, source.account), encode_id(source.chat or source.participant or "")),
     )
-    state, reason = rows[0]
-    return None if owed else Answered(refused=reason if state == InboxState.REFUSED.value else None)
+    if owed:
+        return None
+    state, reason, turn_state = rows[0]
+    return Answered(
+        refused=reason if state == InboxState.REFUSED.value else None,
+        failed=state == InboxState.FAILED.value or turn_state == TurnState.FAILED.value,
+    )
 
 
 @work

@@ -301,10 +301,12 @@ def obey(
     now: datetime,
     *,
     urgent: bool = False,
+    failed: str | None = None,
 ) -> Steps[bool]:
     """Do what a message commands and owe the answer, both or neither. False if it does not wait any more.
 
-    What is not urgent comes after the turn that is at work.
+    What is not urgent comes after the turn that is at work. Where it could not be done, `failed` says why in words
+    that quote nobody, and the answer is all there is to do.
     """
     yield Lock(received.key.text)
     if not urgent:
@@ -312,8 +314,8 @@ def obey(
         if open_turn:
             return False
     mine = yield (
-        "UPDATE inbox SET state = 'done' WHERE no = ? AND key = ? AND state = 'waiting' RETURNING no",
-        (received.number, received.key.text),
+        "UPDATE inbox SET state = ?, reason = ? WHERE no = ? AND key = ? AND state = 'waiting' RETURNING no",
+        ("failed" if failed else "done", failed, received.number, received.key.text),
     )
     if not mine:
         return False

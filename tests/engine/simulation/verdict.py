@@ -119,7 +119,7 @@ class Books:
             match received.state:
                 case InboxState.REFUSED:
                     fits = is_bot
-                case InboxState.DONE if received.turn is None:
+                case InboxState.DONE | InboxState.FAILED if received.turn is None:
                     fits = text.startswith("/")
                 case InboxState.DONE | InboxState.FAILED:
                     fits = not is_bot and (not text.startswith("/") or text.startswith("/compress"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from palaver.domain.source import Source
 from palaver.platforms.terminal.client import Client
 from palaver.platforms.terminal.socket import Streams, dial
-from palaver.platforms.terminal.wire import CommandLine, Said, Welcome
+from palaver.platforms.terminal.wire import CommandLine, Said, Settled, Welcome
 
 PATIENCE = 10.0
 
@@ -105,6 +105,6 @@ class PlainDesk:
         assert source.chat_id
         return self._recap
 
-    async def answered(self, source: Source) -> str | None:
+    async def answered(self, source: Source) -> Settled:
         assert source.message_id
-        return None
+        return Settled(id=source.message_id)

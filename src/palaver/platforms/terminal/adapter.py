@@ -51,8 +51,8 @@ class Desk(Protocol):
         """What was said last where this source speaks, as far as it was shown."""
         ...
 
-    async def answered(self, source: Source) -> str | None:
-        """Returns when nothing more will come in answer to this message; why, if it was refused."""
+    async def answered(self, source: Source) -> Settled:
+        """Returns when nothing more will come in answer to this message."""
         ...
 
 
@@ -173,7 +173,7 @@ class TerminalAdapter:
                 visit.confirm(said.number)
             elif isinstance(said, Say):
                 source = await self._receive(inlet, visit, said)
-                visit.meanwhile(self._settle(visit, said, source))
+                visit.meanwhile(self._settle(visit, source))
 
     async def _receive(self, inlet: Inlet, visit: Visit, said: Say) -> Source:
         source = self._source(visit.chat, said.id)
@@ -185,8 +185,8 @@ class TerminalAdapter:
                 other.tell(Heard(id=said.id, text=said.text))
         return source
 
-    async def _settle(self, visit: Visit, said: Say, source: Source) -> None:
-        visit.tell(Settled(id=said.id, refused=await self._desk.answered(source)))
+    async def _settle(self, visit: Visit, source: Source) -> None:
+        visit.tell(await self._desk.answered(source))
 
     def _source(self, chat: str, message: str | None) -> Source:
         """A chat of another profile carries the profile in its name, so that it is another chat: `work/main`."""

@@ -85,7 +85,7 @@ class Client:
         self._name = name
         self._screen = screen
         self._writer: asyncio.StreamWriter | None = None
-        self._unsettled: dict[str, tuple[Say, asyncio.Future[str | None]]] = {}
+        self._unsettled: dict[str, tuple[Say, asyncio.Future[Settled]]] = {}
         self._seen: dict[str, Show | None] = {}
         """The last state of every message that was shown or heard, by its id."""
 
@@ -94,8 +94,8 @@ class Client:
         """Something that was said is not answered yet."""
         return bool(self._unsettled)
 
-    def say(self, text: str) -> "asyncio.Future[str | None]":
-        """Done when nothing more will come in answer; gives the reason if it was refused."""
+    def say(self, text: str) -> "asyncio.Future[Settled]":
+        """Done when nothing more will come in answer."""
         if len(text) > LONGEST_TEXT:
             raise BadArgument(
                 "A message cannot be that long:",
@@ -104,7 +104,7 @@ class Client:
                 example="several shorter messages",
             )
         said = Say(id=uuid4().hex, text=text, name=self._name)
-        settled: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        settled: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
         self._unsettled[said.id] = said, settled
         self._tell(said)
         return settled
@@ -152,7 +152,7 @@ class Client:
                 self._failures = 0
                 _, settled = self._unsettled.pop(said)
                 if not settled.done():
-                    settled.set_result(told.refused)
+                    settled.set_result(told)
             case _:
                 pass
 

@@ -51,10 +51,14 @@ async def say_all(client: Client, lines: AsyncIterable[str], complaints: TextIO)
     return well
 
 
-async def say_one(client: Client, message: str, complaints: TextIO) -> None:
-    """Until it is answered. Raises BadArgument where it is too long."""
-    if message.strip() and (refused := await client.say(message)):
-        complaints.write(f"palaver: not let in: {refused}\n")
+async def say_one(client: Client, message: str, complaints: TextIO) -> bool:
+    """Until it is answered; whether it was let in and done. Raises BadArgument where it is too long."""
+    if not message.strip():
+        return True
+    settled = await client.say(message)
+    if settled.refused:
+        complaints.write(f"palaver: not let in: {settled.refused}\n")
+    return not (settled.refused or settled.failed)
 
 
 async def lines() -> AsyncGenerator[str]:

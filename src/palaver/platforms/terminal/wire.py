@@ -9,7 +9,7 @@ is not shown what answers another terminal that is there:
     → {"do": "say", "id": "6f1c", "text": "hi", "name": "alice"}
     ← {"do": "show", "number": 1, "id": "palaver:7", "text": "You said: hi", "growing": false}
     → {"do": "shown", "number": 1}
-    ← {"do": "settled", "id": "6f1c", "refused": null}
+    ← {"do": "settled", "id": "6f1c", "refused": null, "failed": false}
 """
 
 import asyncio
@@ -102,6 +102,9 @@ class Settled(msgspec.Struct, frozen=True, tag_field="do", tag="settled"):
 
     id: str
     refused: str | None = None
+    """Why it was not let in."""
+    failed: bool = False
+    """What it commanded could not be done, or the agent failed at it; what was shown says so."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag_field="do", tag="failed"):
