@@ -1,0 +1,321 @@
+"""The wire to agents of other makers: one JSON object per line, the same through a pipe and over HTTP.
+
+The gateway asks, the agent says what happens, and may ask back before it is done:
+
+    → {"type": "answer", "protocol": 1, "id": "1", "session": "s", "turn": 7, "messages": […], …}
+    ← {"type": "use", "id": "1", "call": {"id": "a", "name": "search", "arguments": "{}"}}
+    → {"type": "result", "id": "1", "call": "a", "text": "Nothing was found."}
+    ← {"type": "delta", "id": "1", "text": "Hel"}
+    ← {"type": "final", "id": "1", "text": "Hello."}
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from palaver.domain.view import Message
+from palaver.ports.agent import FailureKind, Passage, Request
+
+__all__ = [
+    "LONGEST_LINE",
+    "PROTOCOL",
+    "Answer",
+    "ApprovalWanted",
+    "Ask",
+    "AskMeanwhile",
+    "Called",
+    "Cancel",
+    "Delta",
+    "Done",
+    "Failed",
+    "FileContent",
+    "FromAgent",
+    "Hello",
+    "Meanwhile",
+    "ReadFile",
+    "Reply",
+    "Result",
+    "Returned",
+    "Rubbish",
+    "Summarise",
+    "Title",
+    "Use",
+    "Used",
+    "WireCall",
+    "answer_line",
+    "encoded",
+    "parsed",
+    "passage_line",
+]
+
+PROTOCOL: Final = 1
+LONGEST_LINE = 1 << 26
+"""A file of the size that the gateway takes by default fits in, twice."""
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+_CallId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,40}$")]
+_ToolName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+
+
+class Rubbish(ValueError):
+    """What came is none of ours. The words quote nothing of it."""
+
+
+class WireCall(msgspec.Struct, frozen=True):
+    id: _CallId
+    name: _ToolName
+    arguments: str = "{}"
+
+
+class WireModel(msgspec.Struct, frozen=True):
+    model: str
+    provider: str | None = None
+
+
+class WireFile(msgspec.Struct, frozen=True):
+    name: str
+    content: bytes
+    media_type: str = "application/octet-stream"
+
+
+# From the agent
+
+
+class Hello(msgspec.Struct, frozen=True, tag_field="type", tag="hello"):
+    """What it can do; an agent that only answers, one turn at a time, need not say so."""
+
+    id: str = ""
+    protocol: int = PROTOCOL
+    at_once: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 1
+    """How many turns one process takes at the same time."""
+    models: tuple[WireModel, ...] = ()
+    context_window: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    summarises: bool = False
+    titles: bool = False
+
+
+class Delta(msgspec.Struct, frozen=True, tag_field="type", tag="delta"):
+    text: str
+    id: str = ""
+
+
+class Called(msgspec.Struct, frozen=True, tag_field="type", tag="tool_called"):
+    calls: Annotated[tuple[WireCall, ...], msgspec.Meta(min_length=1)]
+    id: str = ""
+    text: str = ""
+    reasoning: str = ""
+    blob: bytes = b""
+
+
+class Returned(msgspec.Struct, frozen=True, tag_field="type", tag="tool_returned"):
+    call: _CallId
+    text: str
+    id: str = ""
+
+
+class Used(msgspec.Struct, frozen=True, tag_field="type", tag="usage"):
+    id: str = ""
+    model: str | None = None
+    input_tokens: _Count = 0
+    output_tokens: _Count = 0
+    cost_micros: _Count = 0
+
+
+class ApprovalWanted(msgspec.Struct, frozen=True, tag_field="type", tag="approval_needed"):
+    call: WireCall
+    question: str
+    id: str = ""
+
+
+class Done(msgspec.Struct, frozen=True, tag_field="type", tag="final"):
+    text: str
+    id: str = ""
+    reasoning: str = ""
+    blob: bytes = b""
+    files: tuple[WireFile, ...] = ()
+
+
+class Failed(msgspec.Struct, frozen=True, tag_field="type", tag="failure"):
+    kind: FailureKind
+    id: str = ""
+    detail: str = ""
+    after: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+
+class Use(msgspec.Struct, frozen=True, tag_field="type", tag="use"):
+    """A tool of the gateway is to be used; a result comes back."""
+
+    call: WireCall
+    id: str = ""
+
+
+class AskMeanwhile(msgspec.Struct, frozen=True, tag_field="type", tag="meanwhile"):
+    """Whether something was said since."""
+
+    id: str = ""
+
+
+class ReadFile(msgspec.Struct, frozen=True, tag_field="type", tag="read_file"):
+    file: str
+    id: str = ""
+
+
+Ask = Use | AskMeanwhile | ReadFile
+FromAgent = Hello | Delta | Called | Returned | Used | ApprovalWanted | Done | Failed | Ask
+
+# To the agent
+
+
+class Result(msgspec.Struct, frozen=True, tag_field="type", tag="result"):
+    call: str
+    text: str
+    id: str = ""
+
+
+class Meanwhile(msgspec.Struct, frozen=True, tag_field="type", tag="meanwhile"):
+    texts: tuple[str, ...]
+    id: str = ""
+
+
+class FileContent(msgspec.Struct, frozen=True, tag_field="type", tag="file"):
+    file: str
+    content: bytes | None = None
+    problem: str = ""
+    id: str = ""
+
+
+Reply = Result | Meanwhile | FileContent
+
+
+class WireMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    role: str
+    text: str = ""
+    calls: tuple[WireCall, ...] = ()
+    answers: str = ""
+    reasoning: str = ""
+    blobs: tuple[bytes, ...] = ()
+
+
+class WireTool(msgspec.Struct, frozen=True):
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    asks: bool
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="answer"):
+    protocol: int = PROTOCOL
+    id: str = ""
+    session: str
+    turn: int
+    attempt: int
+    section: str
+    messages: tuple[WireMessage, ...]
+    override: WireModel | None
+    approvals: Mapping[str, bool]
+    tools: tuple[WireTool, ...]
+    replies: tuple[Reply, ...] = ()
+    """Over HTTP, where nothing can be said while an answer comes: what was asked for so far in this turn."""
+
+
+class Summarise(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="summarise"):
+    protocol: int = PROTOCOL
+    id: str = ""
+    session: str
+    messages: tuple[WireMessage, ...]
+    override: WireModel | None
+    focus: str
+
+
+class Title(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="title"):
+    protocol: int = PROTOCOL
+    id: str = ""
+    session: str
+    messages: tuple[WireMessage, ...]
+    override: WireModel | None
+
+
+class Cancel(msgspec.Struct, frozen=True, tag_field="type", tag="cancel"):
+    """Nobody waits for it any more."""
+
+    id: str
+
+
+ToAgent = Answer | Summarise | Title | Cancel | Reply
+
+
+def encoded(value: ToAgent) -> bytes:
+    """ASCII only: no text has a line end in it, and what cannot be encoded gets across, too."""
+    return json.dumps(msgspec.to_builtins(value)).encode() + b"\n"
+
+
+def parsed(line: bytes) -> FromAgent:
+    """Raises Rubbish for what is none of ours."""
+    try:
+        return _DECODER.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _mended(line)
+
+
+_DECODER: msgspec.json.Decoder[FromAgent] = msgspec.json.Decoder(FromAgent)
+
+
+def _mended(line: bytes) -> FromAgent:
+    """Half of a character at the end of a piece of text is no reason to refuse it."""
+    try:
+        return _DECODER.decode(json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace"))
+    except msgspec.ValidationError as error:
+        raise Rubbish(f"a line of {len(line)} bytes is none of the protocol: {_where(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise Rubbish(f"a line of {len(line)} bytes is no JSON object") from error
+
+
+def _where(error: msgspec.ValidationError) -> str:
+    """`$.text`: names of the protocol; the rest of the sentence may quote a value."""
+    _, found, place = str(error).rpartition(" - at `")
+    return f"{place.rstrip('`')} is wrong" if found else "a field is missing"
+
+
+def answer_line(request: Request, replies: tuple[Reply, ...] = ()) -> Answer:
+    tools = (WireTool(tool.name, tool.description, tool.parameters, tool.asks) for tool in request.toolbox.tools)
+    return Answer(
+        session=request.session,
+        turn=request.turn,
+        attempt=request.attempt,
+        section=request.section,
+        messages=_messages(request.messages),
+        override=_model(request),
+        approvals=request.approvals,
+        tools=tuple(tools),
+        replies=replies,
+    )
+
+
+def passage_line(kind: type[Summarise | Title], passage: Passage) -> Summarise | Title:
+    facts: dict[str, Any] = {"focus": passage.focus} if kind is Summarise else {}
+    return kind(
+        session=passage.session,
+        messages=_messages(passage.messages),
+        override=_model(passage),
+        **facts,
+    )
+
+
+def _model(asked: Request | Passage) -> WireModel | None:
+    return WireModel(asked.override.model, asked.override.provider) if asked.override else None
+
+
+def _messages(messages: Iterable[Message]) -> tuple[WireMessage, ...]:
+    return tuple(
+        WireMessage(
+            role=message.role,
+            text=message.text,
+            calls=tuple(WireCall(*call) for call in message.calls),
+            answers=message.answers,
+            reasoning=message.reasoning,
+            blobs=message.blobs,
+        )
+        for message in messages
+    )
