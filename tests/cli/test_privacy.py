@@ -1,7 +1,9 @@
 """`palaver people export`, `forget`, `receipts` and `verify`, from the outside."""
 
 import asyncio
+import hashlib
 import json
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +12,7 @@ import pytest
 
 from palaver.cli.main import main
 from palaver.ports.work import Row, Steps, Value, work
+from palaver.stores.erasure import forgetting
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
 from tests.stores.test_forgetting import ANN, ID, OTHERS, SECRET, live
@@ -58,6 +61,35 @@ def test_from_an_export_to_a_receipt_that_holds(path: Path, capsys: pytest.Captu
     assert main(["people", "verify", str(receipt), "--json", *store]) == 0
     assert json.loads(capsys.readouterr().out)["holds"]
     assert main(["people", "forget", ANN, "--yes", "--receipt", str(receipt), *store]) == 2
+
+
+def test_an_export_of_any_length_is_verified_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """However little memory there is."""
+    lines = [b'{"format":"palaver-person","version":1}\n', *[b'{"said":"' + b"x" * 50_000 + b'"}\n'] * 200]
+    digest = hashlib.sha256(b"".join(lines)).hexdigest()
+    file = tmp_path / "ann.jsonl"
+    file.write_bytes(b"".join([*lines, json.dumps({"whole": {"lines": 201, "sha256": digest}}).encode()]))
+    tracemalloc.start()
+    try:
+        assert main(["people", "verify", str(file)]) == 0
+        assert tracemalloc.get_traced_memory()[1] < file.stat().st_size / 2
+    finally:
+        tracemalloc.stop()
+    assert "201 lines" in capsys.readouterr().out
+    file.write_bytes(file.read_bytes() + b"\nmore")
+    assert main(["people", "verify", str(file)]) == 2
+    assert "cut off or changed" in capsys.readouterr().err
+
+
+def test_what_is_not_done_is_not_called_done(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "_PASSES", 1)
+    assert main(["people", "forget", ANN, "--yes", "--store", str(path)]) == 1
+    printed = capsys.readouterr()
+    assert "it is not done" in printed.err
+    assert "is forgotten" not in printed.out
+    assert main(["people", "forget", ANN, "--yes", "--store", str(path)]) == 0
 
 
 def test_a_receipt_fails_when_something_is_there_again(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,19 @@ async def test_a_person_forgets_themselves(store_url: str) -> None:
         assert sum("taken away, this" in message.text for message in chat.shown) == 1
 
 
+async def test_it_is_done_as_soon_as_its_answer_has_arrived(store_url: str) -> None:
+    """Long before anything else is swept up."""
+    async with running(store_url, sweep_every=timedelta(hours=1)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "xylographer")
+        await here.settled()
+        await chat.say(alice, "/forget --yes")
+        await chat.hears("Everything of yours")
+        await until(lambda: _is_over(here))
+        assert await here.rows("SELECT count(*) FROM entries") == [(0,)]
+
+
 async def test_it_is_gone_on_with_after_a_crash(store_url: str) -> None:
     async with running(store_url) as here:
         alice = here.world.person("alice")

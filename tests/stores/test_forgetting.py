@@ -18,6 +18,8 @@ from palaver.ports.store import Database
 from palaver.ports.usage import By
 from palaver.ports.work import Row, Steps, Value, Work, work
 from palaver.stores import grants, handing, inbox, moves, outbox, places, sessions, transcript, turns, usage
+from palaver.stores.erasure import forgetting
+from palaver.stores.erasure.carrying import Pass
 from palaver.stores.erasure.digests import digests_of_store
 from palaver.stores.erasure.forgetting import Forgetting
 from palaver.stores.erasure.receipt import Receipt, Verdict, hand_over, read_receipt, receipt_of, verify
@@ -276,6 +278,40 @@ async def test_it_is_gone_on_with_after_it_was_cut_off_anywhere(store: Store, st
     assert receipt.counts["message"] == 3
     assert await store.read(violations()) == []
     assert await verify(store.database, store.search, receipt) == NOTHING
+
+
+async def test_it_is_done_only_when_nothing_was_found_any_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    await live(store)
+    monkeypatch.setattr(forgetting, "_PASSES", 1)
+    number = await store.transact(store.erasures.ask_for(ANN, NOON, by="operator"))
+    first = await store.erasures.carry_out(number, NOON)
+    assert (first.done, first.busy) == (False, ())
+    assert first.counts.total() > 0
+    assert await store.read(receipt_of(number)) is None
+    second = await store.erasures.carry_out(number, NOON)
+    assert (second.done, second.counts.total()) == (True, 0)
+
+
+async def test_what_is_owed_in_a_chat_of_theirs_is_found_in_every_pass(store: Store) -> None:
+    """Also when the messages are gone that told whose chat it is."""
+    refused = Inbound(source=Source(platform="telegram", chat_id="chat of ann", user_id=ID), text="hello", at=NOON)
+    await store.transact(inbox.accept(refused, key_of(refused.source), NOON, refused="a stranger"))
+    number = await store.transact(store.erasures.ask_for(ANN, NOON, by="operator"))
+    later = outbox.owe(Outbound(platform="telegram", chat_id="chat of ann", text=SECRET), "late", NOON)
+    late = False
+
+    async def run(one: Pass) -> None:
+        nonlocal late
+        await one_pass(one)
+        if not late:
+            late = True
+            await store.transact(later)
+
+    one_pass = Pass.run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pass, "run", run)
+        assert (await store.erasures.carry_out(number, NOON)).done
+    assert await store.read(_rows("SELECT count(*) FROM outbox WHERE chat <> 'forgotten'")) == [(0,)]
 
 
 async def test_the_receipt_finds_what_was_put_back(store: Store) -> None:

@@ -16,7 +16,7 @@ from palaver.cli.place import StoreOption, store_url
 from palaver.cli.removals import agreed
 from palaver.cli.when import ago, iso
 from palaver.config.loading import load
-from palaver.domain.errors import BadArgument, NotFound, SessionBusy
+from palaver.domain.errors import BadArgument, NotFound, SessionBusy, StoreError
 from palaver.domain.text import one_line
 from palaver.platforms.terminal.history import forgets_typed
 from palaver.ports.erasure import Found, Outcome
@@ -35,7 +35,8 @@ EXAMPLES = {
     "receipts": "palaver people receipts 3 -o receipt.json",
     "verify": "palaver people verify receipt.json",
 }
-_LARGEST = 256 * 1024 * 1024
+_EXPORT = f'{{"format":"{FORMAT}"'.encode()
+_SOME = 1024
 
 Name = Annotated[str, typer.Argument(metavar="PERSON", help="The id of a person, or telegram:7.", show_default=False)]
 Output = Annotated[str, typer.Option("--output", "-o", help="The file; else standard output.")]
@@ -153,9 +154,12 @@ def _report(outcome: Outcome, found: Found, receipt: str, backups: list[str], *,
         for backup in backups:
             print_note(f"A backup from before still holds what was there then: {one_line(backup, 300)}")
     if not outcome.done:
-        busy = SessionBusy(", ".join(outcome.busy[:3]))
-        busy.add_note("what could be taken away is gone; the rest goes when this is run again")
-        raise busy
+        unfinished = SessionBusy(", ".join(outcome.busy[:3])) if outcome.busy else StoreError(_MORE)
+        unfinished.add_note("what could be taken away is gone; the rest goes when this is run again")
+        raise unfinished
+
+
+_MORE = "it is not done: more of theirs came in while it was taken away"
 
 
 # Receipts
@@ -202,15 +206,14 @@ def verify_file(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    text = _text(file)
-    if text.startswith(f'{{"format":"{FORMAT}"'):
-        lines = check_export(text.encode().splitlines(keepends=True))
-        print_json({"lines": lines, "whole": True}) if json else print_line(f"whole and unchanged: {lines} lines")
+    found = _read(file)
+    if isinstance(found, int):
+        print_json({"lines": found, "whole": True}) if json else print_line(f"whole and unchanged: {found} lines")
         return
     progress = Progress("rows looked at")
 
     async def look(opened: Store) -> tuple[Receipt, Verdict]:
-        receipt = read_receipt(text, await opened.transact(digests_of_store()))
+        receipt = read_receipt(found, await opened.transact(digests_of_store()))
         return receipt, await verify(opened.database, opened.search, receipt, progress=progress.show)
 
     receipt, verdict = ask(store, look)
@@ -220,10 +223,14 @@ def verify_file(
         raise typer.Exit(1)
 
 
-def _text(file: str) -> str:
+def _read(file: str) -> int | str:
+    """How many lines an export has, read one at a time however long it is; of anything else its text."""
     try:
-        with Path(file).open(encoding="utf-8") as stream:
-            return stream.read(_LARGEST)
+        with Path(file).open("rb") as stream:
+            if stream.peek(len(_EXPORT))[: len(_EXPORT)] == _EXPORT:
+                return check_export(stream)
+            # Whatever does not begin like a receipt is not read to its end.
+            return (stream.read() if stream.peek(1)[:1] == b"{" else stream.read(_SOME)).decode()
     except OSError as error:
         raise unusable(file, error, EXAMPLES["verify"]) from error
     except UnicodeDecodeError:

@@ -15,6 +15,7 @@ from palaver.engine.ground import Ground
 from palaver.engine.lanes import Lanes
 from palaver.engine.turns import TurnRunner
 from palaver.engine.waiting import any_of, through_outages
+from palaver.ports.erasure import ERASURES
 from palaver.ports.hooks import Happening, Kind
 from palaver.ports.places import GATEWAY
 from palaver.ports.store import TURNS, ResetRule
@@ -28,6 +29,8 @@ _LOOKED_AT_ONCE = 100
 """Sessions looked at before others get on."""
 _LOOK_AGAIN = timedelta(hours=1)
 """At what was held when its time came, or whose rule has changed."""
+_SOON = 1.0
+"""Seconds."""
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 _FINALISE_TRIES = 3
 
@@ -84,11 +87,16 @@ class Upkeep:
 
     async def sweep(self) -> None:
         """End what has expired, finalise what has ended, forget routes and people, sum up use; until cancelled."""
-        while True:
-            if await through_outages(self._is_sweeper):
-                for step in (self._end_expired, self._finalise, self._drop_routes, self._forget, self._sum_up):
-                    await through_outages(step)
-            await asyncio.sleep(self.on.options.sweep_every.total_seconds())
+        with self.on.store.listen(ERASURES) as asked:
+            while True:
+                asked.clear()
+                pause = self.on.options.sweep_every.total_seconds()
+                if await through_outages(self._is_sweeper):
+                    for step in (self._end_expired, self._finalise, self._drop_routes, self._sum_up):
+                        await through_outages(step)
+                    if not await through_outages(self._forget):
+                        pause = min(pause, _SOON)
+                await any_of(asked, timeout=pause)
 
     async def _is_sweeper(self) -> bool:
         """One gateway sweeps for all, so that hooks are told once."""
@@ -171,13 +179,15 @@ class Upkeep:
             self._routed_since = page[-1][1]
         self._routed_since = before
 
-    async def _forget(self) -> None:
-        """Go on with what people asked for who want to be forgotten."""
-        for outcome in await self.on.store.erasures.go_on(self.on.clock.now()):
+    async def _forget(self) -> bool:
+        """Go on with what people asked for who want to be forgotten. False if more can be done in a moment."""
+        outcomes = await self.on.store.erasures.go_on(self.on.clock.now())
+        for outcome in outcomes:
             if outcome.done:
                 log.info("a person was forgotten", extra={"action": "person.forgotten"})
-            else:
+            elif outcome.busy:
                 log.info("to forget a person waits for a turn to end", extra={"action": "person.waits"})
+        return all(outcome.done or outcome.busy for outcome in outcomes)
 
     async def _sum_up(self) -> None:
         """Whoever asks what was used goes through what is not summed up yet: so not much may wait."""

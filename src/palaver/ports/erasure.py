@@ -8,7 +8,10 @@ from typing import Protocol
 
 from palaver.ports.work import Work
 
-__all__ = ["Erasures", "Found", "Outcome"]
+__all__ = ["ERASURES", "Erasures", "Found", "Outcome"]
+
+ERASURES = "erasures"
+"""What one may listen to: somebody asks to be forgotten."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,12 +34,14 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What an erasure has taken away so far, by kind, and the conversations that were in the middle of a turn."""
+    """What an erasure has taken away so far, by kind."""
 
     number: int
     done: bool
+    """Once over everything, nothing was found any more."""
     counts: Counter[str] = field(default_factory=Counter[str])
     busy: tuple[str, ...] = ()
+    """Conversations in the middle of a turn. Without any, what is not done can be gone on with at once."""
 
 
 class Erasures(Protocol):
@@ -67,5 +72,5 @@ class Erasures(Protocol):
     ) -> Outcome: ...
 
     async def go_on(self, now: datetime) -> list[Outcome]:
-        """Carry out whatever was asked for and is not done."""
+        """Carry out whatever was asked for and is not done, besides what waits for its answer to be sent."""
         ...

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from palaver.domain.errors import NotFound
 from palaver.domain.key import SessionKey
 from palaver.domain.source import DM
-from palaver.ports.erasure import Found, Outcome
+from palaver.ports.erasure import ERASURES, Found, Outcome
 from palaver.ports.search import Search
 from palaver.ports.store import Database
-from palaver.ports.work import Lock, Row, Steps, Value, work
+from palaver.ports.work import Lock, Notify, Row, Steps, Value, work
 from palaver.stores.erasure.carrying import Pass, belongings, owed_to_them
 from palaver.stores.erasure.digests import digests_of_store
 from palaver.stores.erasure.export import is_kept, nothing_kept
@@ -48,6 +48,8 @@ def ask_for(name: str, now: datetime, *, by: str, keeps_access: bool = False, an
         "INSERT INTO erasures (who, keeps_access, asked, by_whom, answer) VALUES (?, ?, ?, ?, ?) RETURNING no",
         (trace.text, int(keeps_access), micros(now), by, answer),
     )
+    if answer is not None:  # else it is carried out by whoever asks
+        yield Notify(ERASURES)
     return rows[0][0]
 
 
@@ -159,6 +161,7 @@ class Forgetting:
         outcomes: list[Outcome] = []
         for task in await self.database.read(_under_way()):
             if task.answer and now - task.asked < _ANSWER_WAITS and await self.database.read(_is_owed(task.answer)):
+                outcomes.append(Outcome(number=task.number, done=False))
                 continue
             outcomes.append(await self._carry_out(task, now, lambda _: None))
         return outcomes
@@ -170,11 +173,12 @@ class Forgetting:
             progress(counts + so_far)
 
         digests = await self.database.transact(digests_of_store())
+        trace = task.trace
         for _ in range(_PASSES):
             one = Pass(
                 database=self.database,
                 erasure=task.number,
-                trace=task.trace,
+                trace=trace,
                 digests=digests,
                 now=now,
                 keeps_access=task.keeps_access,
@@ -182,10 +186,13 @@ class Forgetting:
             )
             await one.run()
             counts.update(one.counts)
+            trace = one.trace
             if one.busy:
                 return Outcome(number=task.number, done=False, counts=counts, busy=tuple(sorted(one.busy)))
             if not one.counts.total():
                 break
+        else:  # as much comes in as is taken away
+            return Outcome(number=task.number, done=False, counts=counts)
         await self.search.catch_up()
         self.elsewhere(frozenset(task.trace.identities))
         await self.database.transact(_finish(task.number, now))
