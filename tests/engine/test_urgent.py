@@ -66,7 +66,7 @@ async def test_what_is_not_urgent_waits_for_the_turn(tmp_path: Path) -> None:
         assert chat.shown == []
         agent.go.set()
         await chat.hears("It is called “Holidays”")
-        assert [message.text[:10] for message in chat.shown] == ["answer to:", "This is a "]
+        assert [message.text[:10] for message in chat.shown] == ["Still at w", "answer to:", "This is a "]
 
 
 async def test_a_command_that_is_misused_is_answered_with_what_is_allowed(tmp_path: Path) -> None:

@@ -110,7 +110,11 @@ class Admission:
         return self._on.replies.reaches_people(message.source)
 
     async def accept(
-        self, message: Inbound, key: SessionKey, admitted: Admitted, while_busy: Callable[[bool], Outbound] | None
+        self,
+        message: Inbound,
+        key: SessionKey,
+        admitted: Admitted,
+        while_busy: Callable[[bool], Outbound | None] | None,
     ) -> Taken | None:
         """Put a message into the inbox as it was decided. None if the grants have changed: then decide again."""
         taken = await self._on.store.transact(self._accept(message, key, admitted, while_busy, self._on.clock.now()))
@@ -126,7 +130,7 @@ class Admission:
         message: Inbound,
         key: SessionKey,
         admitted: Admitted,
-        while_busy: Callable[[bool], Outbound] | None,
+        while_busy: Callable[[bool], Outbound | None] | None,
         now: datetime,
     ) -> Steps[Taken | Table]:
         store, access, known = self._on.store, admitted.access, admitted.table

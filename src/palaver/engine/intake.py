@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from palaver.domain.access import AccessRole
-from palaver.domain.command import Invocation
 from palaver.domain.errors import InvalidInput, StoreUnavailable, UnknownCommand
 from palaver.domain.key import SessionKey, Speaker, canonical_source, derive_key
 from palaver.domain.reset import Cause
@@ -149,19 +148,24 @@ class Intake:
         profile = choose_profile(plain, self._on.options.profiles)
         return plain if profile == plain.profile else replace(plain, profile=profile)
 
-    def _busy(self, message: Inbound) -> Callable[[bool], Outbound] | None:
-        """What is said to a person who writes into a running turn, or into one that waits for permission."""
-        speaks = self._on.options.acknowledges and self._on.replies.reaches_people(message.source)
-        if not speaks or message.cause is not Cause.HUMAN or message.observed or self._invocation(message):
-            return None
-        notice = words.busy_notice(self._on.options.busy_mode(message))
-        return lambda is_parked: self._on.replies.to(message.source, words.ASKED_FIRST if is_parked else notice)[0]
+    def _busy(self, message: Inbound) -> Callable[[bool], Outbound | None] | None:
+        """What is said to a person who writes into a running turn, or into one that waits for permission.
 
-    def _invocation(self, message: Inbound) -> Invocation | None:
-        try:
-            return self._obedience.invocation(message)
-        except InvalidInput:
+        What acts at once waits for neither, and no command waits for permission.
+        """
+        speaks = self._on.options.acknowledges and self._on.replies.reaches_people(message.source)
+        is_for_us = message.cause is Cause.HUMAN and not message.observed and not self._obedience.is_urgent(message)
+        if not (speaks and is_for_us):
             return None
+        invokes = self._obedience.invokes(message)
+        notice = words.busy_notice(self._on.options.busy_mode(message), is_command=invokes)
+
+        def told(is_parked: bool) -> Outbound | None:
+            if is_parked and invokes:
+                return None
+            return self._on.replies.to(message.source, words.ASKED_FIRST if is_parked else notice)[0]
+
+        return told
 
     def _commands(self, message: Inbound) -> bool:
         """Whether it is a command of ours, right or wrong, that names no bot."""
@@ -179,13 +183,12 @@ class Intake:
 
         Others come after the turn that is at work, but they do not wait for one that waits for a person.
         """
-        invocation = self._invocation(message)
-        if invocation is None:
+        if not self._obedience.invokes(message):
             return
         store = self._on.store
         received = await store.read(store.inbox.inbox_row(number, Principal.operator()))
         if received is None or not (
-            invocation.command.urgent or await store.read(store.steering.is_parked(received.key))
+            self._obedience.is_urgent(message) or await store.read(store.steering.is_parked(received.key))
         ):
             return
         try:

@@ -102,8 +102,12 @@ class Obedience:
 
     def is_command(self, received: Received) -> bool:
         """Whether it is done in one step instead of answered by a turn."""
+        return received.inbound.revision is not None or self.invokes(received.inbound)
+
+    def invokes(self, inbound: Inbound) -> bool:
+        """Whether it is a command, right or wrong."""
         try:
-            return received.inbound.revision is not None or self.invocation(received.inbound) is not None
+            return self.invocation(inbound) is not None
         except InvalidInput:
             return True
 

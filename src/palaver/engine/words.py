@@ -111,7 +111,9 @@ def cut_off_note(attempt: int) -> str:
     )
 
 
-def busy_notice(mode: BusyMode) -> str:
+def busy_notice(mode: BusyMode, *, is_command: bool = False) -> str:
+    if is_command and mode is not BusyMode.INTERRUPT:
+        return "Still at work; your command waits its turn."
     match mode:
         case BusyMode.QUEUE:
             return "Still at work; your message waits its turn."

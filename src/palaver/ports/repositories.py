@@ -59,7 +59,7 @@ class Inbox(Protocol):
         *,
         role: AccessRole | None = None,
         refused: str | None = None,
-        while_busy: Callable[[bool], Outbound] | None = None,
+        while_busy: Callable[[bool], Outbound | None] | None = None,
         dedup: str | None = None,
     ) -> Work[int | None]:
         """The number of the inbox row; None for a message that is there already: by its id, or as `dedup` says."""

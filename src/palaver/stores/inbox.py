@@ -59,7 +59,7 @@ def accept(
     *,
     role: AccessRole | None = None,
     refused: str | None = None,
-    while_busy: Callable[[bool], Outbound] | None = None,
+    while_busy: Callable[[bool], Outbound | None] | None = None,
     dedup: str | None = None,
     again: bool = False,
 ) -> Steps[int | None]:
@@ -169,7 +169,7 @@ def _step_back(key: SessionKey) -> Steps[None]:
 
 
 def _tell_running(
-    key: SessionKey, now: datetime, while_busy: Callable[[bool], Outbound] | None = None, name: str | None = None
+    key: SessionKey, now: datetime, while_busy: Callable[[bool], Outbound | None] | None = None, name: str | None = None
 ) -> Steps[bool]:
     """Also, in the same look: whether changes of the message of that name came before it."""
     found = yield (
@@ -180,8 +180,8 @@ def _tell_running(
     busy = [(number, state == TurnState.PARKED.value) for number, state in found if state]
     for number, is_parked in busy:
         yield Notify(key_topic(key))
-        if while_busy:
-            yield from outbox.owe(while_busy(is_parked), f"{'parked' if is_parked else 'busy'}:{number}", now)
+        if while_busy and (notice := while_busy(is_parked)):
+            yield from outbox.owe(notice, f"{'parked' if is_parked else 'busy'}:{number}", now)
     return len(busy) < len(found)
 
 
