@@ -114,6 +114,19 @@ def test_a_reader_that_has_enough_ends_it_in_silence(place: Place) -> None:
     assert (talk.stdout, talk.stderr) == ("You said: y\n", "")
 
 
+def test_an_answer_that_has_nowhere_to_go_is_owed_until_it_has(place: Place) -> None:
+    talk = subprocess.run(
+        ["/bin/sh", "-c", f"exec {sys.executable} -m palaver chat -m first >&-"],
+        env=place.environment,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (talk.returncode, talk.stderr.count("standard output is closed")) == (1, 1)
+    assert answers(place.run("chat", "-m", "second").stdout) == ["first", "second"]
+
+
 def test_a_line_that_is_too_long_keeps_no_other_from_being_said(place: Place) -> None:
     done = place.run("chat", says=f"one\n{'x' * 200_001}\nthree\n")
     assert (done.returncode, answers(done.stdout)) == (2, ["one", "three"])

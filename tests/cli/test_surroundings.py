@@ -1,5 +1,6 @@
 """`palaver` where the world is unkind: full disks, closed pipes, poor encodings, stores that may only be read."""
 
+import codecs
 import json
 import os
 import subprocess
@@ -56,9 +57,14 @@ def test_whoever_stops_reading_is_told_nothing(command: str) -> None:
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_closed_streams_are_no_trouble(command: str) -> None:
-    assert palaver(command, ">&-").returncode == 0
-    assert palaver(command, ">&- 2>&- <&-").returncode == 0
+def test_what_has_nowhere_to_go_is_no_success(command: str) -> None:
+    done = palaver(command, ">&-")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "palaver: standard output is closed, so there was nowhere to write to\n",
+    )
+    assert palaver(command, ">&- 2>&- <&-").returncode == 1
+    assert palaver(command, "2>&- <&-").returncode == 0
 
 
 @pytest.mark.usefixtures("home")
@@ -86,6 +92,7 @@ def nobody() -> Generator[None]:
     if os.geteuid():
         yield
         return
+    codecs.lookup("utf-16-le")  # is imported late, from where perhaps only root may look
     os.seteuid(NOBODY)
     try:
         yield

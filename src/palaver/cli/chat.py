@@ -103,7 +103,7 @@ async def _talk(config: Config, name: str, attach: str | None, message: str | No
     task = asyncio.current_task()
     for ending in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(ending, lambda: task and task.cancel())
-    is_live = message is None and bool(sys.stdin) and sys.stdin.isatty() and sys.stdout.isatty()
+    is_live = message is None and sys.stdin.isatty() and sys.stdout.isatty()
     async with Host(config) as host:
         if is_live:
             await _live(host, config, name, attach)

@@ -1,11 +1,11 @@
 """The `palaver` command: its groups, its version, and how it speaks of mistakes."""
 
+import errno
 import io
 import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
@@ -61,28 +61,43 @@ def take_tour() -> None:
 def run() -> None:
     """The process around a command: whatever becomes of its output, there is no traceback."""
     _fill_gaps()
-    sys.stdout, sys.stderr = _patient(sys.stdout), _patient(sys.stderr)
+    sys.stdin = sys.stdin or _gap(_STANDARD_INPUT, "r")
+    sys.stdout, sys.stderr = _patient(sys.stdout, _STANDARD_OUTPUT), _patient(sys.stderr, _STANDARD_ERROR)
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
     except OSError as error:
         code = 1
         if not isinstance(error, BrokenPipeError):
-            where = f": {error.filename}" if error.filename else ""
-            complain(f"the system refused: {error.strerror or error}{where}", as_json=False)
+            complain(_refused(error), as_json=False)
         # What could not be written is tried once more at the end: into nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     _leave(code)
 
 
 def _fill_gaps() -> None:
-    """Where we were started without a standard stream, nothing else that we open may get its number."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
-        pass
-    os.close(number)
+_STANDARD_INPUT, _STANDARD_OUTPUT, _STANDARD_ERROR = range(3)
 
 
-_STANDARD_ERROR = 2
+    """Where we were started without a standard stream, nothing else that we open may get its number.
+
+    There is nothing to read in its place, and complaints go nowhere; but what is said there is refused.
+    """
+    for number in (_STANDARD_INPUT, _STANDARD_OUTPUT, _STANDARD_ERROR):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_WRONLY if number == _STANDARD_ERROR else os.O_RDONLY)
+
+
+def _gap(number: int, mode: str) -> TextIO:
+    return open(number, mode, encoding="utf-8", closefd=False)
+
+
+def _refused(error: OSError) -> str:
+    if error.errno == errno.EBADF and sys.__stdout__ is None:
+        return "standard output is closed, so there was nowhere to write to"
+    return f"the system refused: {error.strerror or error}{f': {error.filename}' if error.filename else ''}"
 
 
 def _leave(code: int) -> NoReturn:
@@ -94,10 +109,10 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _patient(stream: TextIO | None) -> TextIO:
-    """A stream that writes as numbers what its encoding does not have; one that is closed swallows everything."""
+def _patient(stream: TextIO | None, number: int) -> TextIO:
+    """A stream that writes as numbers what its encoding does not have; where there is none, one over its gap."""
     if stream is None:
-        return Path(os.devnull).open("w", encoding="utf-8")
+        return _gap(number, "w")
     text: object = stream
     if isinstance(text, io.TextIOWrapper):
         text.reconfigure(errors="backslashreplace")

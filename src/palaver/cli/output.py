@@ -132,9 +132,9 @@ class Progress:
 
 def complain(sentence: str, *, as_json: bool) -> None:
     """Say what is wrong on standard error; with `--json` say it on standard output too, for the machine."""
+    Console(stderr=True, highlight=False).print(Text(f"palaver: {sentence}"), soft_wrap=True)
     if as_json:
         print_json({"error": sentence})
-    Console(stderr=True, highlight=False).print(Text(f"palaver: {sentence}"), soft_wrap=True)
 
 
 def _print_table(table: Table) -> None:

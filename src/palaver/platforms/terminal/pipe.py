@@ -1,7 +1,6 @@
 """Talking through a pipe: lines are said one after the other, answers are printed plain and whole."""
 
 import asyncio
-import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable
 from concurrent.futures import CancelledError
@@ -63,8 +62,6 @@ async def say_one(client: Client, message: str, complaints: TextIO) -> bool:
 
 async def lines() -> AsyncGenerator[str]:
     """The lines of standard input, read in a thread that does not keep the process alive."""
-    if not sys.stdin:
-        return  # it is closed, and its number may be that of another file by now
     loop, waiting = asyncio.get_running_loop(), asyncio.Queue[str | None](maxsize=16)
 
     def put(line: str | None) -> None:
