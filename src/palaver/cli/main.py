@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import Annotated, Any, Literal, NoReturn, TextIO
 
 import typer
 import typer.main
@@ -90,7 +90,7 @@ _STANDARD_INPUT, _STANDARD_OUTPUT, _STANDARD_ERROR = range(3)
             os.open(os.devnull, os.O_WRONLY if number == _STANDARD_ERROR else os.O_RDONLY)
 
 
-def _gap(number: int, mode: str) -> TextIO:
+def _gap(number: int, mode: Literal["r", "w"]) -> TextIO:
     return open(number, mode, encoding="utf-8", closefd=False)
 
 
