@@ -6,8 +6,8 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +40,10 @@ from palaver.stores import glance
 from palaver.stores.opening import open_store, sqlite_path
 from palaver.stores.shelf import DiskShelf
 from palaver.stores.store import Store
+from palaver.web.access.doors import Doors
+from palaver.web.address import Address
+from palaver.web.desk import Desk
+from palaver.web.events import Hub
 
 __all__ = ["COLLECT_AFTER", "Gateway", "terminal_socket"]
 
@@ -49,16 +53,22 @@ COLLECT_AFTER = 10_000
 """Every turn leaves a few rings of objects behind. Looked for less often, they cost a few percent less of a turn."""
 _RECAP = 6
 _LOOK_AGAIN = 1.0
-_FIXED = ("data_dir", "store", "hooks", "log", "metrics")
+_FIXED = ("data_dir", "store", "hooks", "log", "metrics", "web")
 """What a running gateway cannot change."""
 
 
 class Gateway:
-    """`serve` until `end` is asked for: once for a quiet end, twice for one at once."""
+    """`serve` until `end` is asked for: once for a quiet end, twice for one at once.
 
-    def __init__(self, config: Config, *, meter: Meter | None = None) -> None:
+    With `window` it has one, and says the link that logs a browser in.
+    """
+
+    def __init__(
+        self, config: Config, *, meter: Meter | None = None, window: Callable[[str], None] | None = None
+    ) -> None:
         self._config = config
         self._meter = meter or NoMeter()
+        self._tells_link = window
         self._engine: Engine | None = None
         self._quietly = asyncio.Event()
         self._at_once = asyncio.Event()
@@ -71,12 +81,14 @@ class Gateway:
         hooks = [hook_named(name) for name in self._config.hooks]
         agents = _agents(self._config)
         async with await open_store(self._config.store, exclusive=True) as store:
-            self._engine = engine = self._assemble(store, agents, adapters, hooks)
+            desk = self._assemble(store, agents, adapters, hooks)
+            self._engine = engine = desk.engine
             serving = asyncio.create_task(engine.serve())
             log.info("the gateway is up", extra={"action": "gateway.up"})
             try:
-                await _first(serving, self._quietly.wait())
-                await _first(serving, engine.drain(), self._at_once.wait())
+                async with self._window(desk):
+                    await _first(serving, self._quietly.wait())
+                    await _first(serving, engine.drain(), self._at_once.wait())
             finally:
                 serving.cancel()
                 with suppress(asyncio.CancelledError):
@@ -101,7 +113,26 @@ class Gateway:
             self._engine.adopt(config.options(), _agents(config))
         log.info("the configuration was read again", extra={"action": "reload"})
 
-    def _assemble(self, store: Store, agents: Agents, adapters: Sequence[Adapter], hooks: Sequence[Hook]) -> Engine:
+    @asynccontextmanager
+    async def _window(self, desk: Desk) -> AsyncGenerator[None]:
+        """Open, where somebody wants one and what it is made of is installed."""
+        if self._tells_link is None:
+            yield
+            return
+        try:
+            from palaver.web.server import opened  # noqa: PLC0415 - an extra
+        except ModuleNotFoundError as error:
+            log.warning(
+                "no window: %s is not installed; pip install 'palaver[web]', or web: {enabled: false}",
+                error.name,
+                extra={"action": "window.missing"},
+            )
+            yield
+            return
+        async with opened(desk, self._tells_link):
+            yield
+
+    def _assemble(self, store: Store, agents: Agents, adapters: Sequence[Adapter], hooks: Sequence[Hook]) -> Desk:
         alone = sqlite_path(self._config.store) is not None
         store.erasures = replace(store.erasures, elsewhere=forgets_typed(self._config.data_dir))
         commands, clock = with_plugins(standard_commands(store), store), SystemClock()
@@ -109,7 +140,8 @@ class Gateway:
         async def key_of(source: Source) -> SessionKey:
             return await engine.key_of(source)
 
-        desk = _Desk(store, commands, key_of)
+        desk, hub, web = _Desk(store, commands, key_of), Hub(store, alone=alone), self._config.web
+        shelf = DiskShelf(self._config.data_dir / "files")
         terminal = TerminalAdapter(
             terminal_socket(self._config),
             desk,
@@ -126,11 +158,20 @@ class Gateway:
             clock=clock,
             worker=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
             alone=alone,
-            hooks=[desk.notice, *hooks],
+            hooks=[desk.notice, *([hub.notice] if self._tells_link else []), *hooks],
             meter=self._meter,
-            shelf=DiskShelf(self._config.data_dir / "files"),
+            shelf=shelf,
         )
-        return engine
+        return Desk(
+            store=store,
+            engine=engine,
+            commands=commands,
+            clock=clock,
+            address=Address(host=web.host, port=web.port, url=web.url, trusted_proxies=web.trusted_proxies),
+            doors=Doors(store=store, clock=clock),
+            hub=hub,
+            shelf=shelf,
+        )
 
 
 def terminal_socket(config: Config) -> Path:

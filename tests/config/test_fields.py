@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config import agents, caps, limits, model, people
+from palaver.config import agents, caps, limits, model, people, web
 from palaver.config.checking import misshapen
 from palaver.config.effective import effective
 from palaver.config.fields import form_of, place_at, untagged, written
@@ -29,7 +29,7 @@ ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
 
 
 def models() -> Iterator[type[Part]]:
-    for module in (model, agents, people, caps, limits):
+    for module in (model, agents, people, caps, limits, web):
         for name in module.__all__:
             found = getattr(module, name)
             if isinstance(found, type) and issubclass(found, Part):

@@ -32,6 +32,7 @@ _GROUPS = {
     "platforms": Later("platforms", "palaver.cli.platforms", "Which accounts are connected."),
     "fate": Later("fate", "palaver.cli.fate", "What became of a message, in or out."),
     "file": Later("file", "palaver.cli.files", "A file that came with a message or went out with an answer."),
+    "web": Later("web", "palaver.cli.web", "Login links and tokens for the window."),
     "doctor": Later("doctor", "palaver.cli.doctor", "Is everything well, and if not, how to mend it."),
     "config": Later("config", "palaver.cli.config", "Check and show the configuration."),
 }

@@ -45,7 +45,8 @@ def up(*, store: StoreOption = None) -> None:
     configure_logs(config.log.level, config.log.format, sys.stderr)
     try:
         with metered(config.metrics.port) as meter:
-            drained = run(_serve(Gateway(config, meter=meter), store))
+            window = _tell_link if config.web.enabled else None
+            drained = run(_serve(Gateway(config, meter=meter, window=window), store))
     except (StoreInUse, StoreUnavailable) as error:
         complain(str(error), as_json=False)
         raise typer.Exit(TEMPORARY) from error
@@ -59,6 +60,11 @@ def up(*, store: StoreOption = None) -> None:
         raise typer.Exit(INTERNAL) from error
     if not drained:
         raise typer.Exit(_CUT_SHORT)
+
+
+def _tell_link(link: str) -> None:
+    """On standard output: a log is kept, and this opens the gateway to whoever reads it first."""
+    print(f"Open {link} in a browser; the link is good once, for an hour.", flush=True)
 
 
 def configuration(store: str | None) -> Config:

@@ -13,7 +13,8 @@ from palaver.config.agents import AgentChoice, EchoChoice
 from palaver.config.caps import CapsChoice
 from palaver.config.forms import Folder, Part, Port, Url, WakeWords, Zone
 from palaver.config.limits import LimitChoice
-from palaver.config.people import TERMINAL_OWNER, GrantChoice, RouteChoice
+from palaver.config.people import TERMINAL_OWNER, WEB_OWNER, GrantChoice, RouteChoice
+from palaver.config.web import WebChoice
 from palaver.domain.attention import Answers, Attention
 from palaver.domain.busy import BusyMode
 from palaver.domain.layers import Chat, Layers
@@ -126,6 +127,7 @@ class Config(PlaceChoice):
     agent: AgentChoice = Field(default=EchoChoice(), description="Who answers.")
     log: LogChoice = Field(default=LogChoice(), description="What is written about the work.")
     metrics: MetricsChoice = Field(default=MetricsChoice(), description="Figures for Prometheus.")
+    web: WebChoice = Field(default=WebChoice(), description="The window: dashboard, web chat and API.")
     acknowledges: bool = Field(default=True, description="Whether somebody who writes into a running turn is told.")
     titles: bool = Field(default=True, description="Whether agents give titles to conversations that have none.")
     platforms: Mapping[str, PlatformChoice] = Field(default={}, description="Choices for platforms by their names.")
@@ -148,7 +150,7 @@ class Config(PlaceChoice):
             attention=self._layers("attention", lambda place: replace(self._attention(), **_chosen(place.attention))),
             pairing=self._layers("pairing", lambda place: place.pairing),
             profiles=tuple(rules),
-            grants=(TERMINAL_OWNER, *(choice.grant() for choice in self.grants)),
+            grants=(TERMINAL_OWNER, WEB_OWNER, *(choice.grant() for choice in self.grants)),
             caps=self.caps.rules(),
             acknowledges=self.acknowledges,
             titles=self.titles,

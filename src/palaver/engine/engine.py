@@ -9,8 +9,8 @@ from contextlib import suppress
 from palaver.domain.errors import StoreError
 from palaver.domain.key import SessionKey
 from palaver.domain.pseudonym import Pseudonyms
-from palaver.domain.source import Source
-from palaver.domain.turn import account_text
+from palaver.domain.source import Source, Trust
+from palaver.domain.turn import Inbound, account_text
 from palaver.engine.closing import Closing
 from palaver.engine.delivery import Deliveries
 from palaver.engine.filing import Filing
@@ -105,6 +105,11 @@ class Engine:
     def health(self) -> Mapping[str, Health]:
         """How each account is doing."""
         return self._serving.health
+
+    async def receive(self, inbound: Inbound, trust: Trust) -> None:
+        """A message that came in at this gateway, whoever serves its account: safe when this returns."""
+        with self._on.meter.step("accept"):
+            await self._intake.receive(inbound, trust)
 
     async def key_of(self, source: Source) -> SessionKey:
         """Which conversation it is, where this source speaks."""

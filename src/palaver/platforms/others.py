@@ -16,7 +16,7 @@ __all__ = ["GROUP", "Maker", "known_platforms", "make_adapter", "maker", "names"
 
 GROUP = "palaver.platforms"
 """A distribution adds `name = "module:Adapter"` to the entry points of this group."""
-_BUILT_IN = frozenset({"terminal"})
+_BUILT_IN = frozenset({"terminal", "web", "api"})
 """Served by every gateway; nobody else may speak in their names."""
 _EXAMPLE = 'an entry point pigeon = "pigeon_post:Pigeon"'
 

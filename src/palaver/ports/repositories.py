@@ -37,6 +37,7 @@ from palaver.ports.store import (
 )
 from palaver.ports.usage import Uses
 from palaver.ports.window import Changes, Keys
+from palaver.ports.window import Changes, Keys
 from palaver.ports.work import Work
 
 __all__ = [
@@ -269,6 +270,10 @@ class Store(Database, Protocol):
     def pairing(self) -> Pairing: ...
     @property
     def uses(self) -> Uses: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def changes(self) -> Changes: ...
     @property
     def keys(self) -> Keys: ...
     @property

@@ -22,6 +22,7 @@ from palaver.ports.work import Work
 
 __all__ = [
     "INBOX",
+    "JOURNAL",
     "OUTBOX",
     "PEOPLE",
     "TURNS",
@@ -48,6 +49,7 @@ T = TypeVar("T")
 
 # What one may listen to.
 INBOX = "inbox"
+JOURNAL = "journal"
 OUTBOX = "outbox"
 PEOPLE = "people"
 TURNS = "turns"

@@ -18,16 +18,19 @@ from palaver.ports.revisions import Revisions
 from palaver.ports.search import Search
 from palaver.ports.store import Database
 from palaver.ports.usage import Uses
+from palaver.ports.window import Changes, Keys
 from palaver.ports.work import Work
 from palaver.stores import (
     accounts,
     aliases,
     attaching,
+    changes,
     endings,
     files,
     grants,
     handing,
     inbox,
+    keys,
     links,
     listing,
     moves,
@@ -75,6 +78,8 @@ class Store:
     places: Places = places
     accounts: Accounts = accounts
     uses: Uses = usage
+    keys: Keys = keys
+    changes: Changes = changes
 
     def __init__(self, database: Database, search: Search) -> None:
         self.database = database

@@ -10,7 +10,7 @@ from palaver.domain.redact import redact
 from palaver.domain.session import Principal, Session
 from palaver.domain.transcript import Entry, Role, start_of_last_turns
 from palaver.domain.turn import Turn
-from palaver.ports.store import OperationKind, Undone
+from palaver.ports.store import JOURNAL, OperationKind, Undone
 from palaver.ports.work import Lock, Notify, Steps, Value, work
 from palaver.stores import operations
 from palaver.stores.filed import note_files
@@ -34,7 +34,6 @@ __all__ = [
 
 SEQS = 1 << 24
 """Entry ids are session number * SEQS + seq."""
-JOURNAL = "journal"
 _READ_ON = Notify(JOURNAL)
 
 

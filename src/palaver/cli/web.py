@@ -1,0 +1,147 @@
+"""`palaver web`: login links for browsers, and tokens for programs."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from palaver.cli import when
+from palaver.cli.asking import Json, ask
+from palaver.cli.output import print_json, print_line, print_note, print_rows
+from palaver.cli.place import StoreOption
+from palaver.cli.up import configuration
+from palaver.cli.when import ago, iso
+from palaver.domain.errors import BadArgument
+from palaver.domain.text import one_line
+from palaver.ports.window import EVERY_RIGHT, Key, KeyKind, Right
+from palaver.stores import keys
+from palaver.web.access.doors import make_link, make_token
+
+__all__ = ["EXAMPLES", "app", "create_token", "link", "list_tokens", "revoke_token", "tokens"]
+
+EXAMPLES = {
+    "link": "palaver web link",
+    "list": "palaver web tokens list",
+    "create": "palaver web tokens create backup --scopes read",
+    "revoke": "palaver web tokens revoke 3",
+}
+_LONGEST_NAME = 100
+
+app = typer.Typer(help="Login links and tokens for the window.", rich_markup_mode=None)
+tokens = typer.Typer(help="Tokens for programs, and browsers that are logged in.", rich_markup_mode=None)
+app.add_typer(tokens, name="tokens")
+
+Identity = Annotated[
+    str | None,
+    typer.Option("--as", metavar="IDENTITY", help="Sees only what they may: telegram:7.", show_default=False),
+]
+
+
+@app.command("link", help=f"A link that logs a browser in, once, within an hour.\n\n{EXAMPLES['link']}")
+def link(*, identity: Identity = None, store: StoreOption = None, json: Json = False) -> None:
+    url = configuration(store).web.url
+    made = ask(store, lambda opened: make_link(opened, url, when.now(), identity=identity), make=True)
+    if json:
+        print_json({"link": made})
+    else:
+        print_line(made)
+
+
+@tokens.command("list", help=f"Tokens and logins that are good.\n\n{EXAMPLES['list']}")
+def list_tokens(*, store: StoreOption = None, json: Json = False) -> None:
+    kinds = (KeyKind.TOKEN, KeyKind.LOGIN)
+
+    def found_of(kind: KeyKind) -> list[Key]:
+        return ask(store, lambda opened: opened.read(keys.all(kind, when.now())), [])
+
+    found = [key for kind in kinds for key in found_of(kind)]
+    if json:
+        print_json({"tokens": [_fields(key) for key in found]})
+    elif found:
+        now = when.now()
+        print_rows(
+            ("number", "kind", "name", "scopes", "for", "made", "last used", "ends"),
+            [
+                (
+                    str(key.number),
+                    key.kind.value,
+                    key.name,
+                    " ".join(sorted(key.rights)),
+                    key.identity or "owner",
+                    ago(key.created, now),
+                    ago(key.last_used, now),
+                    ago(key.expires, now) if key.expires else "never",
+                )
+                for key in found
+            ],
+        )
+    else:
+        print_note("There is no token, and nobody is logged in.")
+
+
+@tokens.command("create", help=f"A token for a program; it is shown once.\n\n{EXAMPLES['create']}")
+def create_token(
+    name: Annotated[str, typer.Argument(help="What it is for.", show_default=False)],
+    *,
+    scopes: Annotated[str, typer.Option(help="What it may do: read, chat, manage.")] = "read,chat,manage",
+    identity: Identity = None,
+    days: Annotated[
+        int | None, typer.Option(min=1, max=3650, help="After how many days it ends.", show_default=False)
+    ] = None,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    rights, called = _rights(scopes), one_line(name, _LONGEST_NAME)
+    now = when.now()
+    expires = now + timedelta(days=days) if days else None
+    token, key = ask(
+        store,
+        lambda opened: make_token(opened, now, name=called, rights=rights, identity=identity, expires=expires),
+        make=True,
+    )
+    if json:
+        print_json({"token": token, **_fields(key)})
+        return
+    print_line(token)
+    print_note("It is not shown again: keep it where you keep passwords.")
+
+
+@tokens.command("revoke", help=f"A token or login is good no more.\n\n{EXAMPLES['revoke']}")
+def revoke_token(
+    number: Annotated[int, typer.Argument(help="As the list has it.", show_default=False)],
+    *,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    gone = ask(store, lambda opened: opened.transact(keys.revoke(number)))
+    if gone is None:
+        raise BadArgument("No token has the number", found=str(number), allowed="one of the list", example="1")
+    if json:
+        print_json({"revoked": _fields(gone)})
+        return
+    print_line(f"{gone.kind.value.capitalize()} {gone.number} ({gone.name}) is good no more.")
+
+
+def _rights(scopes: str) -> frozenset[Right]:
+    named = {part.strip() for part in scopes.replace(",", " ").split()}
+    try:
+        rights = frozenset(map(Right, named))
+    except ValueError:
+        rights = frozenset[Right]()
+    if not rights:
+        allowed = ", ".join(sorted(EVERY_RIGHT))
+        raise BadArgument("--scopes cannot be", found=scopes, allowed=allowed, example="read,chat")
+    return rights
+
+
+def _fields(key: Key) -> dict[str, object]:
+    return {
+        "number": key.number,
+        "kind": key.kind.value,
+        "name": key.name,
+        "scopes": sorted(key.rights),
+        "identity": key.identity,
+        "created": iso(key.created),
+        "last_used": iso(key.last_used),
+        "expires": iso(key.expires) if key.expires else None,
+    }

@@ -1,0 +1,90 @@
+"""The window: where it is served, as it is written in a file."""
+
+import ipaddress
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from palaver.config.forms import Form, Part, refused, words_text
+from palaver.domain.errors import BadArgument
+
+__all__ = ["WebChoice"]
+
+_LOOPBACK = "127.0.0.1"
+_OFF = "off"
+_PUBLIC = "https://palaver.example.org"
+
+
+def _host(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return _LOOPBACK if value == "localhost" else str(ipaddress.ip_address(value.strip("[]")))
+
+
+def _public_url(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if value == _OFF:
+        return None
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.path.strip("/"):
+        raise ValueError(value)
+    return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+def _public_text(url: str | None) -> str:
+    return url or _OFF
+
+
+def _proxies(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if value == _OFF:
+        return frozenset[str]()
+    return frozenset(str(ipaddress.ip_network(part.strip(), strict=False)) for part in value.split(","))
+
+
+Host = Annotated[str, BeforeValidator(_host), Form("an address of this machine: 127.0.0.1, ::1, 0.0.0.0, …", _LOOPBACK)]
+PublicUrl = Annotated[
+    str | None,
+    BeforeValidator(_public_url),
+    PlainSerializer(_public_text),
+    Form(f"http:// or https:// and a name, without a path, or {_OFF}", _PUBLIC),
+]
+Proxies = Annotated[
+    frozenset[str],
+    BeforeValidator(_proxies),
+    PlainSerializer(words_text),
+    Form("addresses or networks, separated by commas, or off", "127.0.0.1, 10.0.0.0/8"),
+]
+
+
+class WebChoice(Part):
+    enabled: bool = Field(default=True, description="Whether `palaver up` has a window.")
+    host: Host = Field(default=_LOOPBACK, description="The address it is served on.")
+    port: int = Field(default=8787, ge=1, le=65535, description="The port it is served on.")
+    public_url: PublicUrl = Field(default=None, description="How browsers reach it, where that is through a proxy.")
+    trusted_proxies: Proxies = Field(default=frozenset(), description="Proxies whose word for who calls is taken.")
+
+    @model_validator(mode="after")
+    def _is_safe_to_reach(self) -> Self:
+        """Whoever opens it to a network says how it is reached: links and the checks of requests need it."""
+        if self.enabled and not ipaddress.ip_address(self.host).is_loopback and self.public_url is None:
+            raise refused(
+                BadArgument(
+                    "an address that others reach needs a public_url, not",
+                    found=self.host,
+                    allowed="127.0.0.1 or ::1, or a public_url beside it",
+                    example=f"{{host: {self.host}, public_url: {_PUBLIC}}}",
+                )
+            )
+        return self
+
+    @property
+    def url(self) -> str:
+        """Where a browser goes."""
+        if self.public_url:
+            return self.public_url
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"

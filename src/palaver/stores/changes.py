@@ -1,0 +1,65 @@
+"""The journal as live views read it: what happened to transcripts, in an order to which nothing is added behind.
+
+SQLite gives positions in the order of commits. PostgreSQL does not: there the order is that of transactions, as far as
+all before them have ended.
+"""
+
+import re
+
+from palaver.domain.errors import BadArgument
+from palaver.domain.session import Principal
+from palaver.ports.window import START, Change, News
+from palaver.ports.work import Row, Steps, work
+from palaver.stores.visibility import visible_to
+
+__all__ = ["after", "newest"]
+
+_POSITION = re.compile(r"([0-9]{1,19})\.([0-9]{1,18})", re.ASCII)
+_NOW = "pg_snapshot_xmin(pg_current_snapshot())"
+_ORDER = "ORDER BY /*pg j.xid, */ j.pos"
+
+
+@work
+def after(position: str, principal: Principal, limit: int) -> Steps[News]:
+    seen, (xid, pos) = visible_to(principal), _parsed(position)
+    rows = yield (
+        "SELECT j.pos, /*pg j.xid::text --*/ '0'\n, j.kind, j.first_seq, j.last_seq, s.id,"
+        f" CASE WHEN {seen.sql} THEN 1 ELSE 0 END FROM journal j LEFT JOIN sessions s ON s.no = j.session_no"
+        f" WHERE /*pg (j.xid, j.pos) > (?::text::xid8, ?) AND j.xid < {_NOW} --*/ ? IS NOT NULL AND j.pos > ?\n"
+        f" {_ORDER} LIMIT {limit:d}",
+        (*seen.values, xid, pos),
+    )
+    last = _position(rows[-1][1], rows[-1][0]) if rows else position
+    # What is committed while an older transaction runs comes a moment later.
+    waits = yield f"SELECT 0 /*pg + count(*) FROM (SELECT 1 FROM journal j WHERE j.xid >= {_NOW} LIMIT 1) late*/", ()
+    return News(
+        changes=tuple(_change(row) for row in rows if row[6]),
+        position=last,
+        is_all=len(rows) < limit and not waits[0][0],
+    )
+
+
+def _change(row: Row) -> Change:
+    pos, xid, kind, first, last, session, _ = row
+    return Change(position=_position(xid, pos), session=session, kind=kind, first=first, last=last)
+
+
+@work
+def newest() -> Steps[str]:
+    rows = yield (
+        f"SELECT j.pos, /*pg j.xid::text --*/ '0'\n FROM journal j /*pg WHERE j.xid < {_NOW}*/"
+        " ORDER BY /*pg j.xid DESC, */ j.pos DESC LIMIT 1",
+        (),
+    )
+    return _position(rows[0][1], rows[0][0]) if rows else START
+
+
+def _position(xid: str, pos: int) -> str:
+    return f"{xid}.{pos}"
+
+
+def _parsed(position: str) -> tuple[str, int]:
+    found = _POSITION.fullmatch(position)
+    if not found:
+        raise BadArgument("A position cannot be", found=position, allowed="one that was given before", example=START)
+    return found[1], int(found[2])

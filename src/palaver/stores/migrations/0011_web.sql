@@ -1,0 +1,13 @@
+-- What opens the window: codes of login links, logins, and tokens of programs. A secret is there as a digest only.
+CREATE TABLE web_keys (
+  no @counter,
+  digest TEXT NOT NULL UNIQUE,
+  kind TEXT NOT NULL,
+  name TEXT NOT NULL,
+  -- On whose behalf it opens; nobody's name for the owner's.
+  identity TEXT,
+  rights TEXT NOT NULL,
+  created @int NOT NULL,
+  expires @int,
+  last_used @int NOT NULL
+) @strict;

@@ -1,0 +1,170 @@
+"""The guard: what every request has to show before anything else sees it, and what every answer carries."""
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.cookies import SimpleCookie
+from urllib.parse import parse_qs, quote
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from palaver.web.access.doors import Doors
+from palaver.web.access.visitor import Visitor
+from palaver.web.address import Address
+
+__all__ = ["CSRF_FIELD", "CSRF_HEADER", "Guard", "cookie_name", "visitor_if_any", "visitor_of"]
+
+CSRF_HEADER = "x-csrf-token"
+CSRF_FIELD = "csrf"
+_VISITOR = "palaver.visitor"
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_OPEN = ("/login", "/health", "/ready", "/static/")
+_FORM = "application/x-www-form-urlencoded"
+_LONGEST_FORM = 1_000_000
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+def cookie_name(*, is_secure: bool, port: int) -> str:
+    """Browsers keep cookies by host and not by port, so that two gateways on one machine need two names."""
+    return f"__Host-palaver-{port}" if is_secure else f"palaver-{port}"
+
+
+def visitor_of(request: Request) -> Visitor:
+    return request.scope[_VISITOR]
+
+
+def visitor_if_any(request: Request) -> Visitor | None:
+    return request.scope.get(_VISITOR)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Wraps the whole application, so that a page cannot forget it."""
+
+    app: ASGIApp
+    doors: Doors
+    address: Address
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise NotImplementedError(scope["type"])
+        headers = Headers(scope=scope)
+        answer = self._refused(scope, headers) or await self._unknown(scope, headers)
+        if answer is None:
+            receive, answer = await self._forged(scope, headers, receive)
+        await (answer or self.app)(scope, receive, _with_headers(send))
+
+    def _refused(self, scope: Scope, headers: Headers) -> Response | None:
+        """What a browser would not send by itself, or only for somebody else's page."""
+        host = headers.get("host", "")
+        if not self.address.answers_to(host):
+            return PlainTextResponse(
+                f"This gateway does not answer to this name; allowed: {self.address.url}\n", status_code=421
+            )
+        if scope["method"] in _SAFE:
+            return None
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
+        if site not in {"same-origin", "none"} or (origin is not None and not self.address.is_own(origin, host)):
+            return PlainTextResponse("Only pages of this gateway may ask for this.\n", status_code=403)
+        return None
+
+    async def _unknown(self, scope: Scope, headers: Headers) -> Response | None:
+        if scope["path"].startswith(_OPEN):
+            return None
+        visitor = await self._visitor(scope, headers)
+        if visitor is None:
+            return _turned_away(scope, headers)
+        scope[_VISITOR] = visitor
+        return None
+
+    async def _visitor(self, scope: Scope, headers: Headers) -> Visitor | None:
+        """A token counts alone: whoever shows one does not use the cookie that a browser may send along."""
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        if token:
+            return await self.doors.by_token(token.strip()) if kind.lower() == "bearer" else None
+        secret = _cookies(headers).get(cookie_name(is_secure=scope["scheme"] == "https", port=self.address.port))
+        return await self.doors.by_login(secret) if secret else None
+
+    async def _forged(self, scope: Scope, headers: Headers, receive: Receive) -> tuple[Receive, Response | None]:
+        """Whether something is done with a login that no page of ours has asked for."""
+        visitor: Visitor | None = scope.get(_VISITOR)
+        if scope["method"] in _SAFE or visitor is None or visitor.csrf is None:
+            return receive, None
+        shown = headers.get(CSRF_HEADER)
+        if shown is None and headers.get("content-type", "").partition(";")[0].strip() == _FORM:
+            body = await _body(receive)
+            shown = _field(body)
+            receive = _again(body, receive)
+        if shown is not None and hmac.compare_digest(shown.encode(), visitor.csrf.encode()):
+            return receive, None
+        return receive, PlainTextResponse("The form is too old: load the page again.\n", status_code=403)
+
+
+def _turned_away(scope: Scope, headers: Headers) -> Response:
+    if scope["method"] in _SAFE and "text/html" in headers.get("accept", ""):
+        query = scope["query_string"].decode("latin-1")
+        wanted = quote(scope["path"] + (f"?{query}" if query else ""), safe="")
+        return RedirectResponse(f"/login?next={wanted}", status_code=303)
+    return PlainTextResponse(
+        "This needs a login, or a token; for example: Authorization: Bearer pal_…\n",
+        status_code=401,
+        headers={"www-authenticate": "Bearer"},
+    )
+
+
+def _cookies(headers: Headers) -> Mapping[str, str]:
+    jar = SimpleCookie()
+    for line in headers.getlist("cookie"):
+        jar.load(line)
+    return {name: morsel.value for name, morsel in jar.items()}
+
+
+async def _body(receive: Receive) -> bytes:
+    body, more = b"", True
+    while more and len(body) <= _LONGEST_FORM:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return body
+
+
+def _field(body: bytes) -> str | None:
+    if len(body) > _LONGEST_FORM:
+        return None
+    return parse_qs(body.decode(errors="replace")).get(CSRF_FIELD, [None])[0]
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """The body is there once more for whoever reads it next."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return replay
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+            headers.setdefault("cache-control", "no-store")
+        await send(message)
+
+    return sending

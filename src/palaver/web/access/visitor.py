@@ -1,0 +1,46 @@
+"""Visitors: whoever showed a key, and on whose behalf they read."""
+
+import hashlib
+from dataclasses import dataclass
+
+from palaver.domain.session import Principal
+from palaver.ports.repositories import Store
+from palaver.ports.window import Key, Right
+from palaver.ports.work import Steps, work
+
+__all__ = ["OWNER", "Visitor", "digest_of", "principal_of"]
+
+OWNER = "owner"
+"""What the owner of the gateway is called on the web."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Visitor:
+    key: Key
+    csrf: str | None = None
+    """What every form of theirs carries; None for a program, which no page can make speak."""
+
+    @property
+    def identity(self) -> str:
+        """Under which they speak."""
+        return self.key.identity or f"web:{OWNER}"
+
+    @property
+    def is_owner(self) -> bool:
+        return self.key.identity is None
+
+    def may(self, right: Right) -> bool:
+        return right in self.key.rights
+
+
+def digest_of(secret: str) -> str:
+    """Secrets of ours are long and left to chance: a quick hash keeps them."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+@work
+def principal_of(visitor: Visitor, store: Store) -> Steps[Principal]:
+    """Read it in the step that it is used in: the owner sees everything, others what they took part in."""
+    if visitor.key.identity is None:
+        return Principal.operator()
+    return (yield from store.people.principal_of(visitor.key.identity))

@@ -1,0 +1,1 @@
+"""The API: one module for each part, with a function `routes(desk)`."""

@@ -1,0 +1,113 @@
+"""The application: every page and every part of the API behind one guard.
+
+For authors of pages and of the API
+-----------------------------------
+A page is a module `web/pages/<name>.py`, a part of the API a module `web/api/<name>.py`. Each has a function
+`routes(desk: Desk) -> list[Route]`, and is found by being there; a page that stands in the navigation has besides
+`LINK = Link(title="Sessions", path="/sessions", place=10)`.
+
+    def routes(desk: Desk) -> list[Route]:
+        async def show(request: Request, visitor: Visitor) -> Response:
+            found = await desk.read(visitor, lambda principal: desk.store.sessions.find(name, principal))
+            return render(request, "session.html", visitor, session=found)
+
+        async def stop(request: Request, visitor: Visitor) -> Response:
+            form = await request.form()
+            await desk.act(visitor, lambda principal: desk.store.steering.request_stop(key, now, by=principal.name))
+            return RedirectResponse("/sessions", status_code=303)
+
+        return [page("/sessions/{id}", show), deed("/sessions/{id}/stop", stop)]
+
+- who: `visitor` has shown a key. `page` needs the right READ, `deed` (POST) MANAGE, unless `needs=` says otherwise;
+  `door` takes other methods. The guard has checked name, login or token, origin and CSRF before: nothing to do.
+- read: `desk.read(visitor, question)` with a work of the store that takes the principal: there is no other way to
+  anybody's words. What the ports do not have yet is added to a Protocol in `ports/` and to the store.
+- act: `desk.act(visitor, deed)` in one step with the verbs of the store and of the engine, as commands do; to say
+  something in a conversation `desk.engine.receive(inbound, Trust())`, which is safe when it returns.
+- show: templates in `web/templates/` extend `layout.html`; everything is escaped, `| safe` is not used; text of others
+  goes through `| shown`. A form carries `<input type="hidden" name="csrf" value="{{ visitor.csrf }}">`; with
+  `data-quiet` the script sends it without leaving the page, with `data-ask="Really?"` it asks before.
+- push: `<section id="list" data-live="sessions">` is fetched again and replaced whenever its topic changes: one of
+  `palaver.web.events.TOPICS`, or `session:<id>` for the entries of one session. After a change that no entry, turn or
+  send comes of, say `desk.hub.hint("people")`. A growing answer arrives as the event `palaver:draft` on `document`
+  with `detail` {session, turn, text}. No inline script, no inline style: the policy forbids both.
+- fail: raise what the domain raises. NotFound is 404, InvalidInput 400, NotAllowed 403, SessionBusy 409, an outage 503:
+  as a page for browsers, else as JSON `{"error": …}`.
+"""
+
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from palaver.domain.errors import (
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    PalaverError,
+    SessionBusy,
+    StoreUnavailable,
+)
+from palaver.web import api, assets, entry, pages
+from palaver.web.access.guard import Guard, visitor_if_any
+from palaver.web.desk import Desk
+from palaver.web.pages.base import POSITION, Link, navigation, render
+
+__all__ = ["make_app"]
+
+_STATUS = {InvalidInput: 400, NotAllowed: 403, NotFound: 404, SessionBusy: 409, StoreUnavailable: 503}
+_TITLES = {400: "That cannot be", 403: "Not allowed", 404: "Nothing here", 409: "Not now", 503: "Not now"}
+
+
+def make_app(desk: Desk) -> Guard:
+    routes = [*entry.routes(desk), *assets.routes()]
+    links: list[Link] = []
+    for module in (*_modules(pages), *_modules(api)):
+        routes += module.routes(desk)
+        links += [module.LINK] if hasattr(module, "LINK") else []
+    navigation[:] = sorted(links, key=lambda link: link.place)
+    app = Starlette(routes=routes, exception_handlers={PalaverError: _failed, HTTPException: _failed})
+    return Guard(_Marked(app, desk), desk.doors, desk.address)
+
+
+class _Marked:
+    """Before a page reads anything it is known how things stand, so that what happens meanwhile is pushed to it."""
+
+    def __init__(self, app: ASGIApp, desk: Desk) -> None:
+        self._app = app
+        self._desk = desk
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if "text/html" in Headers(scope=scope).get("accept", "") and visitor_if_any(Request(scope)):
+            scope.setdefault("state", {})[POSITION] = await self._desk.hub.position()
+        await self._app(scope, receive, send)
+
+
+def _modules(package: ModuleType) -> Iterator[Any]:
+    """Those of a package that have routes."""
+    for found in iter_modules(package.__path__):
+        module: Any = import_module(f"{package.__name__}.{found.name}")
+        if hasattr(module, "routes"):
+            yield module
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else _status(error)
+    words = str(error.detail) if isinstance(error, HTTPException) else str(error)
+    if "text/html" not in request.headers.get("accept", ""):
+        return JSONResponse({"error": words}, status_code=status)
+    title = _TITLES.get(status, "That went wrong")
+    visitor = visitor_if_any(request)
+    return render(request, "problem.html", visitor, status=status, title=title, problem=words)
+
+
+def _status(error: Exception) -> int:
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)

@@ -1,0 +1,49 @@
+"""The desk: what pages and the API are given to read, act and push with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from palaver.commands.registry import Registry
+from palaver.domain.session import Principal
+from palaver.engine.engine import Engine
+from palaver.ports.clock import Clock
+from palaver.ports.files import Shelf
+from palaver.ports.repositories import Store
+from palaver.ports.work import Steps, Work, work
+from palaver.web.access.doors import Doors
+from palaver.web.access.visitor import Visitor, principal_of
+from palaver.web.address import Address
+from palaver.web.events import Hub
+
+__all__ = ["Desk"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    store: Store
+    engine: Engine
+    commands: Registry
+    clock: Clock
+    address: Address
+    doors: Doors
+    hub: Hub
+    shelf: Shelf | None = None
+    metrics: Callable[[], bytes] | None = None
+    """The figures as Prometheus reads them, where somebody counts."""
+
+    async def read(self, visitor: Visitor, question: Callable[[Principal], Work[T]]) -> T:
+        """Ask the store on behalf of the visitor: `await desk.read(visitor, lambda p: store.lists.previews(p, 50))`."""
+        return await self.store.read(_asked(self.store, visitor, question))
+
+    async def act(self, visitor: Visitor, deed: Callable[[Principal], Work[T]]) -> T:
+        """Change something on behalf of the visitor, in one step."""
+        return await self.store.transact(_asked(self.store, visitor, deed))
+
+
+@work
+def _asked(store: Store, visitor: Visitor, question: Callable[[Principal], Work[T]]) -> Steps[T]:
+    principal = yield from principal_of(visitor, store)
+    return (yield from question(principal))

@@ -1,0 +1,111 @@
+"""Coming and going: login, logout, and what may be asked by anybody."""
+
+import asyncio
+import math
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from palaver.domain.errors import StoreError
+from palaver.domain.text import one_line
+from palaver.ports.window import Right
+from palaver.web.access.doors import LOGIN_FOR
+from palaver.web.access.guard import cookie_name
+from palaver.web.access.limits import Attempts
+from palaver.web.access.visitor import Visitor
+from palaver.web.desk import Desk
+from palaver.web.pages.base import render
+from palaver.web.routing import deed, page
+from palaver.web.stream import stream
+
+__all__ = ["routes"]
+
+_LONGEST_NAME = 100
+_LONGEST_CODE = 200
+_WRONG = "This code is wrong, was used before, or has ended. `palaver web link` makes a new one."
+
+
+def routes(desk: Desk) -> list[Route]:
+    """Whatever is no page of its own."""
+    entry = _Entry(desk)
+
+    async def events(request: Request, visitor: Visitor) -> Response:
+        return stream(request, visitor, desk.hub, desk.doors)
+
+    return [
+        Route("/health", _alive),
+        Route("/ready", entry.ready),
+        Route("/login", entry.show, methods=["GET"]),
+        Route("/login", entry.log_in, methods=["POST"]),
+        deed("/logout", entry.log_out, needs=Right.READ),
+        page("/events", events),
+        page("/metrics", entry.metrics),
+    ]
+
+
+async def _alive(_: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+class _Entry:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._attempts = Attempts()
+
+    async def ready(self, _: Request) -> Response:
+        """Whether the store answers and every account is served; nothing about either."""
+        try:
+            accounts = await self._desk.store.read(self._desk.store.accounts.health(self._desk.clock.now()))
+        except StoreError:
+            return PlainTextResponse("the store does not answer\n", status_code=503)
+        if any(account.worker is None for account in accounts):
+            return PlainTextResponse("an account is not served\n", status_code=503)
+        return PlainTextResponse("ok\n")
+
+    async def show(self, request: Request) -> Response:
+        return render(request, "login.html", None, next=_place(request.query_params.get("next")), problem="")
+
+    async def log_in(self, request: Request) -> Response:
+        form = await request.form()
+        code, wanted = str(form.get("code", "")), _place(str(form.get("next", "")))
+        address, now = request.client.host if request.client else "", asyncio.get_running_loop().time()
+        if wait := self._attempts.wait(address, now):
+            after = {"retry-after": str(math.ceil(wait))}
+            problem = f"Too many codes were wrong: none is looked at for {math.ceil(wait)} seconds."
+            return render(request, "login.html", None, status=429, headers=after, next=wanted, problem=problem)
+        browser = one_line(request.headers.get("user-agent", ""), _LONGEST_NAME)
+        found = await self._desk.doors.log_in(code, browser) if len(code) <= _LONGEST_CODE else None
+        if found is None:
+            self._attempts.failed(address, now)
+            return render(request, "login.html", None, status=401, next=wanted, problem=_WRONG)
+        answer = RedirectResponse(wanted, status_code=303)
+        self._set_cookie(request, answer, found[0], int(LOGIN_FOR.total_seconds()))
+        return answer
+
+    async def log_out(self, request: Request, visitor: Visitor) -> Response:
+        await self._desk.doors.log_out(visitor)
+        answer = RedirectResponse("/login", status_code=303)
+        self._set_cookie(request, answer, "", 0)
+        return answer
+
+    def _set_cookie(self, request: Request, answer: Response, secret: str, seconds: int) -> None:
+        is_secure = request.url.scheme == "https"
+        name = cookie_name(is_secure=is_secure, port=self._desk.address.port)
+        answer.set_cookie(name, secret, max_age=seconds, path="/", secure=is_secure, httponly=True, samesite="lax")
+
+    async def metrics(self, _: Request, __: Visitor) -> Response:
+        if self._desk.metrics is None:
+            return PlainTextResponse(
+                "Metrics need prometheus-client: pip install 'palaver[metrics]'\n", status_code=404
+            )
+        return Response(self._desk.metrics(), media_type="text/plain; version=0.0.4")
+
+
+def _place(wanted: str | None) -> str:
+    """A page of ours; nothing else is gone to after a login."""
+    text = wanted or "/"
+    parts = urlsplit(text)
+    is_ours = text.startswith("/") and not text.startswith(("//", "/\\")) and not parts.netloc and text.isprintable()
+    return text if is_ours and "\\" not in text else "/"

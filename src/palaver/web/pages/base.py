@@ -1,0 +1,76 @@
+"""What every page stands on: templates that escape everything, the navigation, and the place where live parts begin."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from palaver.domain.text import visible
+from palaver.ports.window import Right
+from palaver.web.access.visitor import Visitor
+from palaver.web.assets import asset
+
+__all__ = ["POSITION", "Link", "environment", "navigation", "render"]
+
+POSITION = "position"
+"""Where in the state of a request stands how things were before it read anything."""
+_TEMPLATES = Path(__file__).parent.parent / "templates"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """A page in the navigation; a module of pages has it as LINK."""
+
+    title: str
+    path: str
+    place: int
+    """The smaller, the further in front."""
+    needs: Right = Right.READ
+
+
+navigation: list[Link] = []
+"""Of every module of pages; filled when the application is made."""
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=select_autoescape(default=True, default_for_string=True, enabled_extensions=("html",)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals["asset"] = asset
+    made.filters["shown"] = visible
+    return made
+
+
+environment = _environment()
+
+
+def render(
+    request: Request,
+    template: str,
+    visitor: Visitor | None,
+    /,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    **facts: object,
+) -> HTMLResponse:
+    """A page out of a template that extends `layout.html`. Whatever stands in `facts` is escaped."""
+    text = environment.get_template(template).render(
+        visitor=visitor,
+        links=_links(visitor),
+        here=request.url.path,
+        position=getattr(request.state, POSITION, ""),
+        **facts,
+    )
+    return HTMLResponse(text, status_code=status, headers=dict(headers or {}))
+
+
+def _links(visitor: Visitor | None) -> Sequence[Link]:
+    return [] if visitor is None else [link for link in navigation if visitor.may(link.needs)]

@@ -1,0 +1,111 @@
+// The one script of the window: live parts, forms without a new page, and a few keys.
+// An element with an id and data-live="topics" is fetched again and replaced when one of its topics changes.
+"use strict";
+(() => {
+  const csrf = document.querySelector("meta[name=csrf]")?.content;
+  const status = document.getElementById("connection");
+  const stale = new Map();
+  let fetching = false;
+
+  const say = (words) => { if (status && status.textContent !== words) status.textContent = words; };
+
+  // Live parts
+
+  async function refresh(address, ids) {
+    const answer = await fetch(address, { headers: { "x-fragment": ids.join(" ") }, credentials: "same-origin" });
+    if (answer.redirected && new URL(answer.url).pathname === "/login") { location.reload(); return; }
+    if (!answer.ok) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const id of ids) swap(document.getElementById(id), fresh.getElementById(id));
+  }
+
+  function swap(old, fresh) {
+    if (!old || !fresh || old.isEqualNode(fresh)) return;
+    const held = old.contains(document.activeElement) ? document.activeElement.id : "";
+    const atEnd = old.scrollHeight - old.scrollTop - old.clientHeight < 40;
+    old.replaceWith(document.adoptNode(fresh));
+    if (held) document.getElementById(held)?.focus();
+    if (atEnd) fresh.scrollTop = fresh.scrollHeight;
+    fresh.dispatchEvent(new CustomEvent("palaver:fresh", { bubbles: true }));
+  }
+
+  function touch(topics) {
+    for (const part of document.querySelectorAll("[data-live][id]")) {
+      if (!part.dataset.live.split(/\s+/).some((topic) => topics.includes(topic))) continue;
+      const address = part.dataset.src || location.href;
+      if (!stale.has(address)) stale.set(address, new Set());
+      stale.get(address).add(part.id);
+    }
+    if (!fetching) catchUp();
+  }
+
+  async function catchUp() {
+    fetching = true;
+    try {
+      while (stale.size) {
+        const [address, ids] = stale.entries().next().value;
+        stale.delete(address);
+        await refresh(address, [...ids]);
+      }
+    } catch { /* the stream says when the gateway is back */ } finally { fetching = false; }
+  }
+
+  function listen(address) {
+    const source = new EventSource(address);
+    const on = (name, does) => source.addEventListener(name, (event) => does(JSON.parse(event.data)));
+    source.onopen = () => say("");
+    source.onerror = () => {
+      say("Not connected; trying again …");
+      // A browser gives up for good where the answer was no stream: a login that has ended, or a gateway that starts.
+      if (source.readyState === EventSource.CLOSED) setTimeout(() => location.reload(), 3000);
+    };
+    on("entries", (body) => touch(["sessions", `session:${body.session}`]));
+    on("changed", (body) => touch(body.topics));
+    on("reset", () => location.reload());
+    on("draft", (body) => document.dispatchEvent(new CustomEvent("palaver:draft", { detail: body })));
+    addEventListener("pagehide", () => source.close());
+  }
+
+  // Forms: data-quiet sends without leaving the page
+
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (form.dataset.ask && !confirm(form.dataset.ask)) { event.preventDefault(); return; }
+    if (!("quiet" in form.dataset)) return;
+    event.preventDefault();
+    const buttons = form.querySelectorAll("button");
+    const body = new FormData(form, event.submitter);
+    for (const button of buttons) button.disabled = true;
+    try {
+      const answer = await fetch(form.action, {
+        method: "POST", credentials: "same-origin", headers: { "x-csrf-token": csrf || "" },
+        body: form.enctype === "multipart/form-data" ? body : new URLSearchParams(body),
+      });
+      const problem = form.querySelector("[data-problem]");
+      const words = answer.ok ? "" : (await answer.text()).slice(0, 500);
+      if (problem) problem.textContent = words; else if (words) say(words);
+      if (answer.ok && form.dataset.quiet === "reset") form.reset();
+      form.dispatchEvent(new CustomEvent("palaver:done", { bubbles: true, detail: { ok: answer.ok } }));
+    } catch { say("Not connected; nothing was sent."); } finally { for (const button of buttons) button.disabled = false; }
+  });
+
+  // Keys: / looks for the search field, ? is left to the pages
+
+  document.addEventListener("keydown", (event) => {
+    const inField = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) || event.target.isContentEditable;
+    if (event.key === "/" && !inField && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      const field = document.querySelector("input[type=search], [data-search]");
+      if (field) { event.preventDefault(); field.focus(); }
+    }
+  });
+
+  // A login link carries its code behind the #, which only this script sees
+
+  const login = document.getElementById("login");
+  if (login && location.hash.length > 1) {
+    login.elements.code.value = decodeURIComponent(location.hash.slice(1));
+    history.replaceState(null, "", location.pathname + location.search);
+    login.submit();
+  }
+  if (document.body.dataset.events) listen(document.body.dataset.events);
+})();

@@ -1,0 +1,141 @@
+"""A running gateway with its window over a temporary home, a client that is logged in, and a real browser.
+
+Other rooms may use `opened` for a window over any configuration.
+"""
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.async_api import Browser, Page, async_playwright
+
+from palaver.config.model import Config
+from palaver.config.web import WebChoice
+from palaver.gateway import Gateway
+from palaver.ports.clock import SystemClock
+from palaver.stores.opening import open_store
+from palaver.stores.store import Store
+from palaver.web.access.doors import make_link
+from tests.stores.conftest import postgres_server, store_url
+
+__all__ = ["Opened", "free_port", "opened", "postgres_server", "store_url"]
+
+CHROMIUM = Path("/usr/bin/chromium")
+_ARGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+_CSRF = re.compile(r'name="csrf" content="([0-9a-f]+)"')
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@dataclass(kw_only=True)
+class Opened:
+    """A gateway with its window."""
+
+    gateway: Gateway
+    config: Config
+    store: Store
+    """Looked at from beside the gateway."""
+    links: list[str] = field(default_factory=list[str])
+
+    @property
+    def url(self) -> str:
+        return self.config.web.url
+
+    async def link(self, identity: str | None = None) -> str:
+        """A login link that nobody has used."""
+        return await make_link(self.store, self.url, SystemClock().now(), identity=identity)
+
+    @asynccontextmanager
+    async def visit(self, identity: str | None = None) -> AsyncGenerator[httpx.AsyncClient]:
+        """A client that is logged in, and sends what our pages do."""
+        async with httpx.AsyncClient(base_url=self.url, headers={"accept": "text/html"}) as client:
+            code = (await self.link(identity)).partition("#")[2]
+            answer = await client.post("/login", data={"code": code})
+            assert answer.status_code == 303, answer.text
+            found = _CSRF.search((await client.get("/")).text)
+            assert found
+            client.headers["x-csrf-token"] = found[1]
+            yield client
+
+
+@asynccontextmanager
+async def opened(config: Config) -> AsyncGenerator[Opened]:
+    """Until it ends in good order."""
+    config = config.model_copy(update={"web": config.web.model_copy(update={"port": free_port()})})
+    links: list[str] = []
+    gateway = Gateway(config, window=links.append)
+    serving = asyncio.create_task(gateway.serve())
+    try:
+        async with asyncio.timeout(20):
+            while not links:
+                assert not serving.done() or serving.exception() is None, serving
+                await asyncio.sleep(0.01)
+        async with await open_store(config.store) as store:
+            yield Opened(gateway=gateway, config=config, store=store, links=links)
+    finally:
+        gateway.end()
+        async with asyncio.timeout(30):
+            assert await serving
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return Config(data_dir=tmp_path, store=str(tmp_path / "palaver.db"), web=WebChoice())
+
+
+@pytest.fixture
+async def window(config: Config) -> AsyncIterator[Opened]:
+    async with opened(config) as window:
+        yield window
+
+
+@pytest.fixture
+async def client(window: Opened) -> AsyncIterator[httpx.AsyncClient]:
+    """The owner's browser, as far as requests go."""
+    async with window.visit() as client:
+        yield client
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    if not CHROMIUM.exists():  # noqa: ASYNC240 - it is quick
+        pytest.fail(f"{CHROMIUM} is missing: install it, for example with `apt-get install chromium`")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=_ARGS)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(browser.close)
+            yield browser
+
+
+@pytest.fixture
+async def tab(window: Opened, browser: Browser) -> AsyncIterator[Page]:
+    """A tab in which the owner has just logged in; whatever the page complains about fails the test."""
+    complaints: list[str] = []
+    context = await browser.new_context()
+    page = await context.new_page()
+    page.set_default_timeout(15_000)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    await page.goto(await window.link())
+    await page.wait_for_url(f"{window.url}/")
+    yield page
+    await context.close()
+    assert not complaints

@@ -1,0 +1,110 @@
+"""Who is let in, and what a request has to show."""
+
+import httpx
+import pytest
+
+from palaver.ports.clock import SystemClock
+from palaver.ports.window import Right
+from palaver.web.access.doors import make_token
+from palaver.web.access.limits import Attempts
+from palaver.web.address import Address
+from tests.web.conftest import Opened
+
+HERE = Address(host="127.0.0.1", port=8787, url="http://127.0.0.1:8787")
+AWAY = Address(host="127.0.0.1", port=8787, url="https://palaver.example.org")
+
+
+async def test_a_link_logs_in_once(window: Opened) -> None:
+    code = window.links[0].partition("#")[2]
+    async with httpx.AsyncClient(base_url=window.url) as client:
+        first = await client.post("/login", data={"code": code, "next": "/"})
+        assert (first.status_code, first.headers["location"]) == (303, "/")
+        cookie = first.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=lax" in cookie
+        assert (await client.get("/")).status_code == 200
+    async with httpx.AsyncClient(base_url=window.url) as other:
+        assert (await other.post("/login", data={"code": code})).status_code == 401
+        assert (await other.get("/")).status_code == 401
+
+
+async def test_a_browser_is_sent_to_the_login_and_back_but_nowhere_else(window: Opened) -> None:
+    async with httpx.AsyncClient(base_url=window.url, headers={"accept": "text/html"}) as client:
+        answer = await client.get("/?x=1")
+        assert answer.headers["location"] == "/login?next=%2F%3Fx%3D1"
+    for place in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\nb"):
+        code = (await window.link()).partition("#")[2]
+        async with httpx.AsyncClient(base_url=window.url) as client:
+            answer = await client.post("/login", data={"code": code, "next": place})
+            assert answer.headers["location"] == "/"
+
+
+async def test_logging_out_takes_the_login_back(window: Opened, client: httpx.AsyncClient) -> None:
+    cookies = dict(client.cookies)
+    assert (await client.post("/logout")).status_code == 303
+    async with httpx.AsyncClient(base_url=window.url, cookies=cookies) as again:
+        assert (await again.get("/")).status_code == 401
+
+
+async def test_only_our_pages_can_make_a_login_do_something(client: httpx.AsyncClient) -> None:
+    csrf = client.headers.pop("x-csrf-token")
+    assert (await client.post("/logout")).status_code == 403
+    assert (await client.post("/logout", headers={"x-csrf-token": "0" * 64})).status_code == 403
+    for header in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
+        assert (await client.post("/logout", headers={"x-csrf-token": csrf, **header})).status_code == 403
+    assert (await client.get("/")).status_code == 200
+    assert (await client.post("/logout", data={"csrf": csrf})).status_code == 303
+
+
+async def test_a_name_that_is_not_ours_is_not_answered(client: httpx.AsyncClient) -> None:
+    for name in ("evil.example", "evil.example:8787", "127.0.0.1.evil.example", ""):
+        assert (await client.get("/", headers={"host": name})).status_code == 421
+
+
+def test_bare_addresses_and_names_that_were_configured_are_ours() -> None:
+    assert all(HERE.answers_to(host) for host in ("127.0.0.1:8787", "localhost", "[::1]:1", "192.168.0.7"))
+    assert not HERE.answers_to("palaver.example.org")
+    assert AWAY.answers_to("palaver.example.org")
+    assert AWAY.is_own("https://palaver.example.org", "127.0.0.1:8787")
+    assert not AWAY.is_own("https://evil.example", "127.0.0.1:8787")
+
+
+async def test_a_token_does_what_its_scopes_allow(window: Opened) -> None:
+    now = SystemClock().now()
+    reads, _ = await make_token(window.store, now, name="reads", rights={Right.READ})
+    chats, key = await make_token(window.store, now, name="chats", rights={Right.CHAT})
+    async with httpx.AsyncClient(base_url=window.url) as client:
+        assert (await client.get("/", headers={"authorization": f"Bearer {reads}"})).status_code == 200
+        assert (await client.get("/", headers={"authorization": f"Bearer {chats}"})).status_code == 403
+        assert (await client.get("/", headers={"authorization": "Bearer pal_wrong"})).status_code == 401
+        await window.store.transact(window.store.keys.revoke(key.number))
+        assert (await client.get("/", headers={"authorization": f"Bearer {chats}"})).status_code == 401
+
+
+async def test_wrong_codes_are_not_looked_at_for_ever(window: Opened) -> None:
+    async with httpx.AsyncClient(base_url=window.url) as client:
+        for _ in range(5):
+            assert (await client.post("/login", data={"code": "wrong"})).status_code == 401
+        answer = await client.post("/login", data={"code": (await window.link()).partition("#")[2]})
+        assert answer.status_code == 429
+        assert 0 < int(answer.headers["retry-after"]) <= 60
+
+
+def test_failures_are_forgotten_after_a_while_and_count_for_all_together() -> None:
+    attempts = Attempts(each=2, everybody=3, window=10)
+    attempts.failed("a", 0)
+    attempts.failed("a", 1)
+    assert attempts.wait("a", 2) == 8
+    assert attempts.wait("b", 2) == 0
+    attempts.failed("b", 2)
+    assert attempts.wait("c", 3) == 7
+    assert attempts.wait("a", 11) == 0
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing", "/login", "/health", "/static/x/y"])
+async def test_every_answer_carries_the_policy(window: Opened, path: str) -> None:
+    async with httpx.AsyncClient(base_url=window.url) as client:
+        headers = (await client.get(path)).headers
+    assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "same-origin"

@@ -1,0 +1,62 @@
+"""The window as the gateway serves it: opened, closed, waited for, and what anybody may ask."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.async_api import Page
+
+from palaver.config.model import Config
+from palaver.gateway import Gateway, terminal_socket
+from tests.platforms.terminal.people import Person
+from tests.web.conftest import Opened, free_port
+
+
+async def test_anybody_may_ask_whether_it_is_alive_and_ready_and_learns_nothing_else(window: Opened) -> None:
+    async with httpx.AsyncClient(base_url=window.url) as client:
+        assert ((await client.get("/health")).status_code, (await client.get("/health")).text) == (200, "ok\n")
+        async with asyncio.timeout(10):
+            while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110 - a probe asks again
+                await asyncio.sleep(0.02)
+
+
+async def test_files_have_names_that_change_with_them_and_are_kept_for_ever(client: httpx.AsyncClient) -> None:
+    home = (await client.get("/")).text
+    style = home.partition('rel="stylesheet" href="')[2].partition('"')[0]
+    answer = await client.get(style)
+    assert answer.headers["content-type"].startswith("text/css")
+    assert "immutable" in answer.headers["cache-control"]
+    old = await client.get("/static/000000000000/palaver.css")
+    assert (old.status_code, old.headers["cache-control"]) == (200, "no-cache")
+    assert (await client.get("/static/000000000000/..%2Fapp.py")).status_code == 404
+
+
+async def test_a_window_whose_port_is_taken_is_said_and_the_gateway_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config(data_dir=tmp_path, store=str(tmp_path / "p.db"))
+    config = config.model_copy(update={"web": config.web.model_copy(update={"port": free_port()})})
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", config.web.port))
+        other.listen()
+        gateway = Gateway(config, window=lambda _: pytest.fail("there is no window"))
+        serving = asyncio.create_task(gateway.serve())
+        alice = Person(terminal_socket(config), "main")
+        async with alice.present() as paper:
+            await alice.say("hello")
+            assert paper.texts == ["You said: hello"]
+        gateway.end()
+        assert await serving
+    told = [record for record in caplog.records if getattr(record, "action", "") == "window.waits"]
+    assert len(told) == 1
+    assert f"port {config.web.port} cannot be had" in told[0].getMessage()
+
+
+async def test_what_is_said_elsewhere_appears_without_being_asked_for(window: Opened, tab: Page) -> None:
+    assert await tab.get_by_text("Nobody has said anything yet.").is_visible()
+    alice = Person(terminal_socket(window.config), "main")
+    async with alice.present():
+        await alice.say("hello from the <b>terminal</b>")
+    await tab.locator("#recent small").get_by_text("hello from the <b>terminal</b>").wait_for()
