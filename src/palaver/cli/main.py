@@ -76,10 +76,10 @@ def run() -> None:
     _leave(code)
 
 
-def _fill_gaps() -> None:
 _STANDARD_INPUT, _STANDARD_OUTPUT, _STANDARD_ERROR = range(3)
 
 
+def _fill_gaps() -> None:
     """Where we were started without a standard stream, nothing else that we open may get its number.
 
     There is nothing to read in its place, and complaints go nowhere; but what is said there is refused.
