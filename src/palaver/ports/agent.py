@@ -134,6 +134,8 @@ class Failure:
 
     kind: FailureKind
     detail: str
+    after: float | None = None
+    """How many seconds to wait before the next try, where somebody said so."""
 
 
 Event = TextDelta | ToolCalled | ToolReturned | UsageReport | ApprovalNeeded | Final | Failure
