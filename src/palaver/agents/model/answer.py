@@ -1,0 +1,149 @@
+"""An answer: the model is asked, its tools are used, and it is asked again, until it has said all."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from pydantic_ai.exceptions import (
+    ModelAuthenticationError,
+    ModelContextWindowExceededError,
+    ModelNotFoundError,
+    ModelRequestRejectedError,
+)
+from pydantic_ai.messages import ModelResponse
+
+from palaver.agents.model.asking import Asking, parameters
+from palaver.agents.model.costs import Costs
+from palaver.agents.model.files import Sight
+from palaver.agents.model.history import history
+from palaver.agents.model.lines import Line
+from palaver.agents.model.responses import BETWEEN, blob_of, calls_of, reasoning_of, repaired, text_of
+from palaver.domain.marks import without_marks
+from palaver.domain.redact import redact
+from palaver.domain.transcript import Role, ToolCall
+from palaver.domain.view import Message, open_calls, repair
+from palaver.ports.agent import (
+    ApprovalNeeded,
+    Event,
+    Failure,
+    FailureKind,
+    Final,
+    Request,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+    UsageReport,
+)
+
+__all__ = ["NOT_ALLOWED", "Answer"]
+
+NOT_ALLOWED = "A person did not allow this."
+_MALFORMED = "The arguments are not a JSON object, so nothing was done. Call it again with arguments that are."
+_OFTEN = Failure(kind=FailureKind.FATAL, detail="the model used tools again and again without an answer")
+_SILENT = Failure(kind=FailureKind.TRANSIENT, detail="the model said nothing")
+_WORDLESS = Failure(kind=FailureKind.FATAL, detail="the model came to no answer: it was cut short, or kept from it")
+_NOT_FOR_FILES = (ModelContextWindowExceededError, ModelAuthenticationError, ModelNotFoundError)
+
+
+@dataclass(kw_only=True)
+class Answer:
+    """One model at work on one turn. Whatever it is shown in the turn, the next turn shows it in the same bytes."""
+
+    request: Request
+    line: Line
+    prompt: str
+    costs: Costs
+    sight: Sight
+    rounds: int
+    messages: list[Message] = field(init=False)
+    """As the view shows them, with what has happened since."""
+    _malformed: set[str] = field(default_factory=set[str])
+
+    def __post_init__(self) -> None:
+        self.messages = list(self.request.messages)
+
+    async def events(self) -> AsyncGenerator[Event]:
+        """Raises what the provider's library raises, or CutOff."""
+        calls = open_calls(self.messages)
+        for left in reversed(range(self.rounds + 1)):
+            async with aclosing(self._use(calls)) as using:
+                async for event in using:
+                    yield event
+                    if isinstance(event, ApprovalNeeded):
+                        return
+            asking = Asking(line=self.line, parameters=parameters(self.prompt, self.request.toolbox.tools))
+            async with aclosing(self._hear(asking)) as hearing:
+                async for text in hearing:
+                    yield TextDelta(text)
+            response = self._take(asking.response)
+            yield UsageReport(self.costs.usage(self.line.name, response.usage))
+            calls = calls_of(response)
+            if not calls or not left:
+                yield _OFTEN if calls else self._end(response)
+                return
+            said = self.messages[-1]
+            yield ToolCalled(calls=calls, text=said.text, reasoning=said.reasoning, blob=b"".join(said.blobs))
+
+    async def _hear(self, asking: Asking) -> AsyncGenerator[str]:
+        """Files that the model refuses to see are described to it, like all others."""
+        view = repair(self.messages)
+        files = await self.sight.files(view)
+        try:
+            async with aclosing(asking.hear(history(view, files, self.line.name))) as hearing:
+                async for text in hearing:
+                    yield text
+        except ModelRequestRejectedError as error:
+            if not files or isinstance(error, _NOT_FOR_FILES):
+                raise
+            self.sight = self.sight.without_files()
+            async with aclosing(asking.hear(history(view, {}, self.line.name))) as hearing:
+                async for text in hearing:
+                    yield text
+
+    def _take(self, heard: ModelResponse) -> ModelResponse:
+        """As it is kept, and shown from now on."""
+        response = repaired(heard, self.messages)
+        calls, blob = calls_of(response), blob_of(response, self.line.name)
+        sent = (call.arguments for call in calls_of(heard))
+        self._malformed = {call.id for call, written in zip(calls, sent, strict=True) if call.arguments != written}
+        blobs = (blob,) if blob else ()
+        self.messages.append(Message(Role.ASSISTANT, text_of(response), calls, "", reasoning_of(response), blobs))
+        return response
+
+    def _end(self, response: ModelResponse) -> Final | Failure:
+        """A model that has used tools may have nothing to add; one that was only asked has."""
+        said, before = self.messages[-1], self.messages[-2:-1]
+        if not said.text.strip() and not (before and before[0].role is Role.TOOL):
+            return _SILENT if response.finish_reason == "stop" else _WORDLESS
+        return Final(text=said.text, reasoning=said.reasoning, blob=b"".join(said.blobs))
+
+    async def _use(self, calls: Sequence[ToolCall]) -> AsyncGenerator[Event]:
+        """What needs nobody's leave, or has it, at once; then one question, if there is any."""
+        if not calls:
+            return
+        questions = {call.id: question for call in calls if (question := await self._question(call))}
+        using = [(call, asyncio.create_task(self._result(call))) for call in calls if call.id not in questions]
+        try:
+            for call, result in using:
+                text = await result
+                self.messages.append(Message(Role.TOOL, without_marks(redact(text)), (), call.id))
+                yield ToolReturned(call=call.id, text=text)
+        finally:
+            for _, result in using:
+                result.cancel()
+        for call in calls:
+            if call.id in questions:
+                yield ApprovalNeeded(call=call, question=questions[call.id])
+                return
+        if words := await self.request.meanwhile():
+            self.messages.append(Message(Role.USER, without_marks(BETWEEN.join(words))))
+
+    async def _question(self, call: ToolCall) -> str | None:
+        is_settled = call.id in self.request.approvals or call.id in self._malformed
+        return None if is_settled else await self.request.toolbox.question(call)
+
+    async def _result(self, call: ToolCall) -> str:
+        if call.id in self._malformed:
+            return _MALFORMED
+        return await self.request.toolbox.use(call) if self.request.approvals.get(call.id, True) else NOT_ALLOWED

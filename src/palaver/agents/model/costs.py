@@ -1,0 +1,84 @@
+"""Costs: what an answer has cost, by the owner's own prices, else by the table that is built in. Nothing is fetched."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Annotated, Any
+
+import yaml
+from genai_prices import calc_price
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_ai.usage import RequestUsage
+
+from palaver.domain.errors import InvalidInput
+from palaver.domain.turn import Usage
+
+__all__ = ["Costs", "Price"]
+
+_MILLION = 1_000_000
+_Amount = Annotated[Decimal, Field(ge=0, le=_MILLION)]
+_ALIASES = {"openai-chat": "openai", "openai-responses": "openai"}
+"""Names of one provider, for several of its interfaces."""
+
+
+class Price(BaseModel):
+    """For a million tokens."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: _Amount
+    output: _Amount
+    cached_input: _Amount | None = None
+    """Of input that the provider knew already; where it is left out, as any other."""
+
+    def micros(self, usage: RequestUsage) -> int:
+        cached = self.input if self.cached_input is None else self.cached_input
+        fresh = max(usage.input_tokens - usage.cache_read_tokens, 0)
+        # A price for a million tokens in money is the price of one token in millionths.
+        return round(fresh * self.input + usage.cache_read_tokens * cached + usage.output_tokens * self.output)
+
+
+_PRICES: TypeAdapter[dict[str, Price]] = TypeAdapter(dict[str, Price])
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    own: Mapping[str, Price] = field(default_factory=dict[str, Price])
+    """By `provider:model`."""
+    is_foreign: bool = False
+    """The server is not the provider's own, so its prices say nothing."""
+
+    @classmethod
+    def of(cls, prices: bytes | None, *, is_foreign: bool) -> "Costs":
+        """Raises InvalidInput where the file says something else than prices."""
+        try:
+            return cls(_PRICES.validate_python(yaml.safe_load(prices) if prices else {}), is_foreign)
+        except (yaml.YAMLError, ValidationError, UnicodeDecodeError) as error:
+            raise InvalidInput(
+                "The file of prices cannot be understood:",
+                found=type(error).__name__,
+                allowed="models, each with input and output, perhaps cached_input, for a million tokens",
+                example='"openai:gpt-5-mini": {input: 0.25, output: 2}',
+            ) from error
+
+    def usage(self, name: str, used: RequestUsage) -> Usage:
+        return Usage(
+            model=name,
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cost_micros=self._micros(name, used),
+        )
+
+    def _micros(self, name: str, used: RequestUsage) -> int:
+        """What nobody knows the price of costs nothing."""
+        if name in self.own:
+            return self.own[name].micros(used)
+        if self.is_foreign:
+            return 0
+        provider, _, model = name.partition(":")
+        counted: Any = used
+        try:
+            price = calc_price(counted, model, provider_id=_ALIASES.get(provider, provider))
+        except (LookupError, ValueError):
+            return 0
+        return round(price.total_price * _MILLION)

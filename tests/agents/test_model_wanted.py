@@ -1,0 +1,56 @@
+"""What can be wanted of a model agent."""
+
+import pytest
+
+from palaver.agents.model.agent import ModelAgent
+from palaver.agents.model.wanted import Wanted
+from palaver.domain.errors import InvalidInput
+from palaver.domain.turn import Usage
+from palaver.ports.agent import (
+    UsageReport,
+)
+from tests.agents.modelling import KEY, MODEL, asked, events, request
+from tests.agents.provider import Says
+
+
+async def test_prices_are_those_of_the_owner_then_those_that_are_built_in() -> None:
+    own = b'"openai:scripted": {input: 2, output: 10}'
+    async with asked(Says(text="x", input_tokens=1_000, output_tokens=100), prices=own) as (agent, _):
+        happened = await events(agent, request())
+    assert happened[-2] == UsageReport(Usage(model=MODEL, input_tokens=1_000, output_tokens=100, cost_micros=3_000))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (Wanted(model="openai:gpt-5"), "key: ${OPENAI_API_KEY}"),
+        (Wanted(model="nobody:x", key=KEY), "No model can be asked"),
+        (Wanted(model="mistral:x", key=KEY), "pip install"),
+        (Wanted(model="openai:x", models=("anthropic:y",), key=KEY), "one provider"),
+        (Wanted(model="deepseek:x", base_url="http://x", key=KEY), "no other address"),
+        (Wanted(model=MODEL, base_url="http://x", prices=b"[1"), "prices"),
+        (Wanted(model=MODEL, base_url="http://x", prices=b"a: {input: -1, output: 1}"), "prices"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_had_says_what_to_do(wanted: Wanted, said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        ModelAgent.of(wanted)
+    assert said in str(caught.value)
+    assert KEY not in str(caught.value)
+
+
+async def test_no_key_of_the_environment_goes_to_another_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-somebody-else")
+    async with asked(key=None) as (agent, provider):
+        await events(agent, request())
+    assert provider.keys == ["Bearer none"]
+
+
+async def test_what_it_is_told_about_itself_stands_before_where_it_is() -> None:
+    async with asked(instructions="You are a gardener.", temperature=0.3, max_tokens=99) as (agent, provider):
+        await events(agent, request())
+    (sent,) = provider.requests
+    assert sent["messages"][0] == {"role": "system", "content": "You are a gardener.\n\nYou are here."}
+    assert sent["temperature"] == 0.3
+    assert 99 in {sent.get("max_tokens"), sent.get("max_completion_tokens")}
