@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 _ALMOST_FULL = 0.95
 _LOOK_AGAIN = 1.0
+_PATIENCE = 120.0
+"""An agent that wants to be left alone for longer is not asked again in this turn."""
 
 
 @dataclass(kw_only=True)
@@ -259,9 +261,12 @@ class TurnRunner:
         for earlier in range(1, self.on.options.agent_tries):
             if not (isinstance(outcome, Failure) and outcome.kind is FailureKind.TRANSIENT):
                 break
+            asked_for = outcome.after or 0.0
+            if asked_for > _PATIENCE:
+                break
             self.on.meter.count("agent_retries")
             log.info("asking the agent again", extra={"action": "agent.retry", "turn": running.turn.number})
-            await asyncio.sleep(2**earlier * self.on.chance.uniform(0.5, 1.0))
+            await asyncio.sleep(max(asked_for, 2**earlier * self.on.chance.uniform(0.5, 1.0)))
             outcome = await self._ask(running, answering)
         return outcome
 
