@@ -23,6 +23,7 @@ from palaver.ports.clock import Clock
 from palaver.ports.files import Shelf
 from palaver.ports.hooks import Happening, Hook
 from palaver.ports.meter import Meter
+from palaver.ports.tools import Toolset
 from palaver.ports.work import Row, Steps, Value, work
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
@@ -125,6 +126,7 @@ async def running(
     meter: Meter | None = None,
     chance: random.Random | None = None,
     shelf: Shelf | None = None,
+    toolsets: Callable[[Store], Sequence[Toolset]] = lambda _: (),
     **changed: object,
 ) -> AsyncGenerator[Bench]:
     """A gateway at work; when the test is done with it, it is dropped as a crash would drop it."""
@@ -148,6 +150,7 @@ async def running(
             chance=chance,
             shelf=shelf,
             meter=meter,
+            toolsets=toolsets(store),
         )
         serving = asyncio.create_task(engine.serve())
         try:

@@ -42,6 +42,8 @@ class Principal:
     """The identity that it speaks under, where a person speaks."""
     within: SessionKey | None = None
     """The only conversation whose sessions it sees; None for all in which it took part."""
+    among: str | None = None
+    """A session whose people all hear what is read: of the rest only what each of them took part in, too."""
     sees_all: bool = False
 
     @property

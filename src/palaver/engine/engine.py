@@ -36,6 +36,7 @@ from palaver.ports.files import Shelf
 from palaver.ports.hooks import Hook
 from palaver.ports.meter import Meter, NoMeter
 from palaver.ports.repositories import Store
+from palaver.ports.tools import Toolset
 
 __all__ = ["Engine"]
 
@@ -61,6 +62,7 @@ class Engine:
         pseudonyms: Pseudonyms | None = None,
         chance: random.Random | None = None,
         shelf: Shelf | None = None,
+        toolsets: Sequence[Toolset] = (),
     ) -> None:
         accounts = {account_text(adapter.platform.name, adapter.account): adapter for adapter in adapters}
         platforms = {adapter.platform.name: adapter.platform for adapter in adapters}
@@ -73,6 +75,7 @@ class Engine:
             worker=worker,
             alone=alone,
             shelf=shelf,
+            toolsets=toolsets,
             happenings=Happenings(hooks, meter),
             meter=meter or NoMeter(),
             chance=chance or random.Random(),  # noqa: S311 - it spreads retries

@@ -1,6 +1,7 @@
 """What every part of the engine stands on."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from palaver.ports.clock import Clock
 from palaver.ports.files import Shelf
 from palaver.ports.meter import Meter, NoMeter
 from palaver.ports.repositories import Store
+from palaver.ports.tools import Toolset
 from palaver.ports.work import Work
 
 __all__ = ["Ground"]
@@ -36,6 +38,8 @@ class Ground:
     """No other gateway can be at work on this store, so whatever another worker holds has no owner."""
     shelf: Shelf | None = None
     """Where files are kept; None where none are taken."""
+    toolsets: Sequence[Toolset] = ()
+    """What the agent can be given to use."""
     happenings: Happenings = field(default_factory=Happenings)
     meter: Meter = field(default_factory=NoMeter)
     budget: Budget = field(default_factory=Budget)

@@ -12,6 +12,7 @@ from palaver.domain.reset import ResetPolicy
 from palaver.domain.revision import RevisionPolicy
 from palaver.domain.scope import ProfileRule, Scope
 from palaver.domain.source import Source
+from palaver.domain.tools import ToolRules
 from palaver.domain.turn import BusyMode, Inbound
 from palaver.ports.store import ResetRule
 
@@ -56,6 +57,10 @@ class Options:
     """How full the model's context may be before a conversation is summarised."""
     message_limit: int = 400
     """How many entries of a conversation are shown to the agent before it is summarised."""
+    tools: ToolRules = field(default_factory=ToolRules)
+    """Which tools an agent may use, for whom and where."""
+    tool_limit: timedelta = timedelta(minutes=2)
+    """How long one use of a tool may take."""
     titles: bool = True
     """Conversations without a title are given one by their agent."""
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from palaver.domain.attachment import Attachment
+from palaver.domain.platform import Platform
 from palaver.domain.source import Source
 from palaver.domain.split import split
 from palaver.domain.turn import Outbound, account_text, outbound_to
@@ -23,6 +24,14 @@ class Replies:
 
     def adapter_for(self, platform: str, account: str | None) -> Adapter | None:
         return self._adapters.get(account_text(platform, account))
+
+    @property
+    def platforms(self) -> Mapping[str, Platform]:
+        """Those on which there is an account of ours."""
+        return {adapter.platform.name: adapter.platform for adapter in self._adapters.values()}
+
+    def accounts(self, platform: str) -> list[str | None]:
+        return [adapter.account for adapter in self._adapters.values() if adapter.platform.name == platform]
 
     def reaches_people(self, source: Source) -> bool:
         adapter = self.adapter_for(source.platform, source.account)

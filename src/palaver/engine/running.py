@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, TypeVar
 
+from palaver.domain.access import AccessRole
 from palaver.domain.source import Source
 from palaver.domain.turn import Received, Turn, Usage
 from palaver.engine.answering import Answering
@@ -58,6 +59,8 @@ class Running:
     """What the agent is to be shown, if that is known already."""
     shown: Scene | None = None
     """What it was shown last."""
+    steered: list[Received] = field(default_factory=list[Received])
+    """What was said to it while it ran."""
     draft: Draft | None = None
     answering: Answering | None = None
     answer: Final | None = None
@@ -71,6 +74,12 @@ class Running:
     def source(self) -> Source:
         """Where the answer goes: to whoever spoke last."""
         return self.messages[-1].inbound.source
+
+    @property
+    def role(self) -> AccessRole:
+        """As what everybody was let in whose words it answers: the least of them."""
+        spoken = [each for each in (*self.messages, *self.steered) if not each.inbound.observed]
+        return min((each.role or AccessRole.GUEST for each in spoken), default=AccessRole.GUEST)
 
     @property
     def usage(self) -> Usage:

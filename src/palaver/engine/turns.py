@@ -27,6 +27,7 @@ from palaver.engine.presence import show_typing
 from palaver.engine.running import Running, Stop, Wish
 from palaver.engine.scene import Scene, Scenes
 from palaver.engine.titles import Titles
+from palaver.engine.tooling import Tooling
 from palaver.engine.traces import log_broken
 from palaver.engine.waiting import through_outages
 from palaver.engine.welcome import Welcomes
@@ -280,7 +281,9 @@ class TurnRunner:
             scene = replace(scene, goes_on=False)
         running.shown = scene
         request = self.scenes.request(running.turn, scene, self._meanwhile(running))
-        return await answering.ask(replace(request, read_file=partial(Filing(self.on).read, running.turn)))
+        toolbox = await Tooling(self.on).toolbox(running, request.approvals)
+        read_file = partial(Filing(self.on).read, running.turn)
+        return await answering.ask(replace(request, read_file=read_file, toolbox=toolbox))
 
     def _meanwhile(self, running: Running) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def meanwhile() -> tuple[str, ...]:
@@ -291,6 +294,7 @@ class TurnRunner:
             taken = await self.on.store.transact(
                 self.on.store.steering.steer(running.turn, offers, self.on.clock.now())
             )
+            running.steered += taken
             return tuple(received.inbound.text for received in taken if not received.inbound.observed)
 
         return meanwhile

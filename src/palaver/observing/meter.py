@@ -29,6 +29,7 @@ COUNTS: Mapping[Count, str] = {
     "reconnects": "Connections to platforms that were lost",
     "accounts_lost": "Accounts that another worker has taken over",
     "hooks_failed": "Hooks that failed",
+    "tools_failed": "Uses of tools that could not be done",
 }
 LEVELS: Mapping[Level, str] = {
     "lanes": "Conversations at work in this process",

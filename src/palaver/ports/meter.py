@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 __all__ = ["Count", "Level", "Meter", "NoMeter", "Step"]
 
-Step = Literal["accept", "begin", "turn", "settle", "send"]
+Step = Literal["accept", "begin", "turn", "settle", "send", "tool"]
 Count = Literal[
     "messages_repeated",
     "messages_refused",
@@ -24,6 +24,7 @@ Count = Literal[
     "reconnects",
     "accounts_lost",
     "hooks_failed",
+    "tools_failed",
 ]
 Level = Literal["lanes", "leases", "accounts", "inbox_waiting", "outbox_due"]
 

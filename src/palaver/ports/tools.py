@@ -117,8 +117,8 @@ class Use:
 class Toolset(Protocol):
     """Tools that belong together. Whatever it raises ends the call, never the turn."""
 
-    async def tools(self, occasion: Occasion) -> Sequence[Tool]:
-        """What it has there, always in the same order."""
+    async def tools(self) -> Sequence[Tool]:
+        """What it has, always in the same order. Who may use it where is for others to say."""
         ...
 
     async def is_harmless(self, use: Use) -> bool:

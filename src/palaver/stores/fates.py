@@ -190,7 +190,7 @@ def _home(anchor: _Anchor) -> Steps[_Anchor]:
     return anchor
 
 
-_HOMES = {"command": "in", "revision": "in", "busy": "turn", "parked": "turn", "halt": "turn"}
+_HOMES = {"command": "in", "revision": "in", "busy": "turn", "parked": "turn", "halt": "turn", "tool": "turn"}
 """By the beginning of its name, what a send belongs to that no turn owes."""
 
 
@@ -206,12 +206,13 @@ def _of_turn(number: int, principal: Principal) -> Steps[Fate | None]:
     )
     welcome = f"welcome:{run.turn.session}:"
     sendings = yield from _sendings(
-        f"(id >= ? AND id < ?) OR (id < 0 AND (dedup = ? OR {_BEGINS} OR ({_BEGINS} AND created = ?)))",
+        f"(id >= ? AND id < ?) OR (id < 0 AND (dedup = ? OR {_BEGINS} OR {_BEGINS} OR ({_BEGINS} AND created = ?)))",
         (
             number * REPLIES,
             (number + 1) * REPLIES,
             f"busy:{number}",
             *_begins(f"halt:{number}:"),
+            *_begins(f"tool:{number}:"),
             *_begins(welcome),
             micros(run.turn.started),
         ),

@@ -41,7 +41,19 @@ def visible_to(principal: Principal) -> Filter:
     )
     confines = {"s.profile": principal.profile, "s.key": principal.within and principal.within.text}
     given = {column: value for column, value in confines.items() if value is not None}
-    return Filter(" AND ".join([*(f"{column} = ?" for column in given), took_part]), (*given.values(), *names))
+    rules, values = [*(f"{column} = ?" for column in given), took_part], (*given.values(), *names)
+    if principal.among is None:
+        return Filter(" AND ".join(rules), values)
+    return Filter(" AND ".join([*rules, _EVERYBODY]), (*values, principal.among))
+
+
+# Nobody who takes part in the one session takes no part in the other, under whichever of their names.
+_EVERYBODY = (
+    "NOT EXISTS (SELECT 1 FROM sessions a JOIN participants h ON h.session_no = a.no AND h.left_at IS NULL"
+    " LEFT JOIN identities hi ON hi.identity = h.identity WHERE a.id = ? AND NOT EXISTS ("
+    "SELECT 1 FROM participants o LEFT JOIN identities oi ON oi.identity = o.identity"
+    " WHERE o.session_no = s.no AND o.left_at IS NULL AND (o.identity = h.identity OR oi.person = hi.person)))"
+)
 
 
 @work

@@ -86,7 +86,7 @@ def _is_theirs(owed: Owed, found: Belongings) -> bool:
         or delivery.turn in found.turns
         or delivery.outbound.handoff in found.handoffs
         or (kind in {"command", "revision", "pair", "paired"} and number in found.messages)
-        or (kind in {"busy", "halt", "parked"} and number in found.turns)
+        or (kind in {"busy", "halt", "parked", "tool"} and number in found.turns)
         or (kind == "welcome" and name in found.sessions)
     )
 

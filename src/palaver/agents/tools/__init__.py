@@ -1,0 +1,1 @@
+"""What the gateway lets its agent do besides talking."""

@@ -1,0 +1,229 @@
+"""Tooling: which tools a turn has, what a person is asked about, and how each is used."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from palaver.domain.access import AccessRole
+from palaver.domain.attachment import NewFile
+from palaver.domain.errors import BadArgument, InvalidInput, NotFound, StoreError, StoreUnavailable
+from palaver.domain.source import Source
+from palaver.domain.target import All, Home, Local, Origin, Place, Target, parse_targets
+from palaver.domain.tools import TOOL_NAME, Leave, arguments_of, question_for, result_text
+from palaver.domain.transcript import ToolCall
+from palaver.domain.turn import Outbound, Turn
+from palaver.engine import words
+from palaver.engine.filing import Filing
+from palaver.engine.ground import Ground
+from palaver.engine.running import Running
+from palaver.engine.traces import log_broken
+from palaver.engine.waiting import through_outages
+from palaver.ports.repositories import Store
+from palaver.ports.tools import NO_TOOLS, Occasion, Tool, Toolbox, ToolFailed, Toolset, Use
+from palaver.ports.work import Steps, work
+
+__all__ = ["Tooling"]
+
+log = logging.getLogger(__name__)
+
+_RESULT = 32_000
+"""How much of what a tool puts out the agent is shown, in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tooling:
+    on: Ground
+
+    async def tools(self, role: AccessRole, platform: str) -> dict[str, tuple[Tool, Toolset]]:
+        """What the agent may use there for somebody with that role, by name, always in the same order."""
+        rules, found = self.on.options.tools, dict[str, tuple[Tool, Toolset]]()
+        if not self.on.toolsets or not rules.are_any(role, platform):
+            return found
+        for toolset in self.on.toolsets:
+            for tool in await self._listed(toolset):
+                leave = rules.leave(tool.name, role, platform, asks=tool.asks)
+                if leave is not Leave.NEVER and tool.name not in found and TOOL_NAME.fullmatch(tool.name):
+                    found[tool.name] = replace(tool, asks=leave is Leave.ASK), toolset
+        return found
+
+    async def toolbox(self, running: Running, approvals: Mapping[str, bool]) -> Toolbox:
+        """What was allowed is allowed once: to the calls that are open."""
+        found = await self.tools(running.role, running.source.platform)
+        allowed = {name for name, is_allowed in approvals.items() if is_allowed}
+        return _Toolbox(on=self.on, running=running, found=found, allowed=allowed) if found else NO_TOOLS
+
+    async def _listed(self, toolset: Toolset) -> Sequence[Tool]:
+        try:
+            return await toolset.tools()
+        except Exception as error:  # noqa: BLE001 - without these tools the turn goes on
+            log_broken(log, "tools are missing", error, {"action": "tool.missing"})
+            return ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Toolbox:
+    on: Ground
+    running: Running
+    found: Mapping[str, tuple[Tool, Toolset]]
+    allowed: set[str]
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        return [tool for tool, _ in self.found.values()]
+
+    async def question(self, call: ToolCall) -> str | None:
+        use = self._use(call)
+        if use is None or self._leave(call) is not Leave.ASK:
+            return None
+        try:
+            is_harmless = await self.found[call.name][1].is_harmless(use)
+        except Exception as error:  # noqa: BLE001 - then a person decides
+            log_broken(log, "a tool broke", error, {"action": "tool.broke", "turn": self.running.turn.number})
+            is_harmless = False
+        return None if is_harmless else question_for(call, use.arguments)
+
+    async def use(self, call: ToolCall) -> str:
+        # The names of tools are ours; what the agent calls by other names is its own.
+        name, turn = call.name if call.name in self.found else "unknown", self.running.turn.number
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            with self.on.meter.step("tool"):
+                result = await self._used(call)
+        except (ToolFailed, InvalidInput, NotFound) as error:
+            result = words.refusal(error)
+            self.on.meter.count("tools_failed")
+            took = round(clock() - began, 3)
+            log.warning("tool failed", extra={"action": "tool.failed", "tool": name, "turn": turn, "seconds": took})
+        else:
+            took = round(clock() - began, 3)
+            log.info("tool used", extra={"action": "tool.used", "tool": name, "turn": turn, "seconds": took})
+        return result_text(result, _RESULT)
+
+    async def _used(self, call: ToolCall) -> str:
+        if call.name not in self.found:
+            raise ToolFailed(f"There is no tool called {call.name[:100]}. There are: {', '.join(self.found)}.")
+        use = self._use(call)
+        if use is None:
+            raise ToolFailed("The arguments have to be one JSON object.")
+        if self._leave(call) is Leave.NEVER:
+            raise ToolFailed("Not everybody who speaks here may have this tool used.")
+        if call.id not in self.allowed and await self.question(call):
+            raise ToolFailed("A person has to allow this first, and nobody has.")
+        self.allowed.discard(call.id)
+        return await self._bounded(self.found[call.name][1], use)
+
+    async def _bounded(self, toolset: Toolset, use: Use) -> str:
+        limit = self.on.options.tool_limit
+        try:
+            async with asyncio.timeout(limit.total_seconds()):
+                return await toolset.use(use)
+        except TimeoutError:
+            raise ToolFailed(f"It took longer than {limit} and was stopped; its effect is unknown.") from None
+        except (ToolFailed, InvalidInput, NotFound):
+            raise
+        except StoreUnavailable:
+            raise ToolFailed("The database does not answer at the moment.") from None
+        except StoreError:
+            raise
+        except Exception as error:
+            log_broken(log, "a tool broke", error, {"action": "tool.broke", "turn": use.occasion.turn.number})
+            raise ToolFailed("The tool broke; its effect is unknown.") from error
+
+    def _leave(self, call: ToolCall) -> Leave:
+        """As it is now: somebody of a lesser role may have spoken into the turn since it began."""
+        if call.name not in self.found:
+            return Leave.NEVER
+        running, rules = self.running, self.on.options.tools
+        tool, _ = self.found[call.name]
+        return rules.leave(call.name, running.role, running.source.platform, asks=tool.asks)
+
+    def _use(self, call: ToolCall) -> Use | None:
+        arguments = arguments_of(call)
+        if arguments is None or self.running.shown is None:
+            return None
+        occasion = Occasion(
+            turn=self.running.turn,
+            last=self.running.messages[-1],
+            role=self.running.role,
+            shared=self.running.shown.shared,
+            errands=_Errands(on=self.on, turn=self.running.turn, origin=self.running.source),
+        )
+        return Use(call=call, arguments=arguments, occasion=occasion)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Errands:
+    on: Ground
+    turn: Turn
+    origin: Source
+
+    async def read_file(self, name: str) -> bytes:
+        return await Filing(self.on).read(self.turn, name)
+
+    async def places(self, targets: str) -> Sequence[Source]:
+        named = parse_targets(targets, self.on.replies.platforms)
+        homes = await through_outages(lambda: self.on.store.read(self.on.store.places.homes(self.turn.key.profile)))
+        found = [place for target in named for place in self._places(target, homes)]
+        return list({place.address: place for place in found}.values())
+
+    def _places(self, target: Target, homes: Sequence[Source]) -> list[Source]:
+        match target:
+            case Origin():
+                return [replace(self.origin, message_id=None)]
+            case Home(platform=platform):
+                places = [home for home in homes if home.platform == platform]
+            case All():
+                places = [home for home in homes if home.platform in self.on.replies.platforms]
+            case Place():
+                return [self._place(target)]
+            case Local():
+                places = []
+        if not places:
+            raise BadArgument(
+                "Nothing can be sent to",
+                found=target.text,
+                allowed="origin, platforms that have a home channel, <platform>:<chat>[:<thread>]",
+                example="origin",
+            )
+        return places
+
+    def _place(self, target: Place) -> Source:
+        """By the bot that is spoken to, if it is on that platform, else by the first there is."""
+        accounts = self.on.replies.accounts(target.platform)
+        mine = self.origin.account if target.platform == self.origin.platform else accounts[0]
+        return Source(
+            platform=target.platform,
+            account=mine,
+            chat_kind=_ELSEWHERE,
+            chat_id=target.chat,
+            thread_id=target.thread,
+            profile=self.turn.key.profile,
+        )
+
+    async def send(self, places: Sequence[Source], text: str, files: Sequence[NewFile] = (), *, once: str) -> bool:
+        kept = await Filing(self.on).keep_all(files)
+        for file in kept:
+            if file.problem:
+                raise ToolFailed(f"The file was not sent: {file.problem}.")
+        replies = self.on.replies
+        parts = [part for place in places for part in (*replies.to(place, text), *replies.files(place, kept))]
+        name = f"tool:{self.turn.number}:{hashlib.sha256(once.encode('utf-8', 'replace')).hexdigest()[:32]}"
+        return await self.on.surely(_owe(self.on.store, self.turn, parts, name, self.on.clock.now()))
+
+
+_ELSEWHERE = "group"
+"""Nothing is known of a place but its address."""
+
+
+@work
+def _owe(store: Store, turn: Turn, parts: Sequence[Outbound], name: str, now: datetime) -> Steps[bool]:
+    """All of it or nothing, and nothing once somebody else has taken the turn over."""
+    yield from store.turns.append_to_turn(turn, [])
+    owed = 0
+    for number, part in enumerate(parts):
+        owed += (yield from store.outbox.owe(part, f"{name}:{number}", now)) is not None
+    return owed > 0

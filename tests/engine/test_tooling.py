@@ -1,0 +1,374 @@
+"""Tools through the engine: as far as role, place and people allow it; each send once; nobody's words to others."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.agents.tools.attachments import Attaching
+from palaver.agents.tools.search import Searching
+from palaver.agents.tools.sending import Sending
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.layers import Layers
+from palaver.domain.scope import GroupScope, Scope
+from palaver.domain.tools import Leave, ToolRules
+from palaver.domain.transcript import ToolCall
+from palaver.domain.turn import BusyMode
+from palaver.domain.view import INTERRUPTED
+from palaver.platforms.kit.messages import File, Person
+from palaver.platforms.kit.world import World
+from palaver.ports.agent import Event, Final, Request
+from palaver.ports.tools import Tool, Toolset, Use
+from palaver.stores.fates import fates
+from palaver.stores.invariants import violations
+from palaver.stores.shelf import DiskShelf
+from palaver.stores.store import Store
+from tests.engine.agents import Scripted
+from tests.engine.gateway import OPERATOR, Bench, running
+from tests.engine.places import between
+
+SHARED = Layers(default=Scope(group=GroupScope.SHARED))
+OWNERS = (Grant(role=AccessRole.OWNER),)
+NOTES = File(name="notes.txt", media_type="text/plain", content=b"buy milk")
+CAT = File(name="cat.png", media_type="image/png", content=b"\x89PNG\r\n\x1a\n\0")
+
+
+def all_tools(store: Store) -> Sequence[Toolset]:
+    return (Searching(store), Sending(), Attaching())
+
+
+def use(tool: str, **arguments: object) -> str:
+    return f"!use {tool} {json.dumps(arguments)}"
+
+
+async def said_in(here: Bench, alice: Person, text: str, answer: str) -> None:
+    chat = here.world.dm(alice)
+    await chat.say(alice, text)
+    await chat.hears(answer)
+
+
+@dataclass
+class Lever:
+    """A tool for tests: it counts, and may break, hang or say anything."""
+
+    says: str = "pulled"
+    breaks: bool = False
+    asks: bool = False
+    pulled: int = 0
+    at_it: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event | None = None
+
+    async def tools(self) -> Sequence[Tool]:
+        return (Tool(name="lever", description="Pull it.", parameters={"type": "object"}, asks=self.asks),)
+
+    async def is_harmless(self, use: Use) -> bool:
+        return "harmless" in use.arguments
+
+    async def use(self, use: Use) -> str:
+        self.pulled += 1
+        self.at_it.set()
+        if self.go:
+            await self.go.wait()
+        if self.breaks:
+            raise RuntimeError(f"with a secret: {use.arguments}")
+        return self.says
+
+
+# Who may use what
+
+
+@pytest.mark.parametrize(("role", "found"), [(AccessRole.GUEST, False), (AccessRole.MEMBER, True)])
+async def test_a_guest_has_no_tools(tmp_path: Path, role: AccessRole, found: bool) -> None:
+    grants = (Grant(platform="fake", role=role),)
+    async with running(tmp_path / "p.db", toolsets=all_tools, grants=grants) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, use("search", query="nothing"))
+        await chat.hears("search: Nothing was found." if found else "search: There is no tool called search.")
+
+
+async def test_what_a_platform_does_not_have_and_what_is_never_allowed_is_not_there(tmp_path: Path) -> None:
+    rules = ToolRules(platforms={"fake": ("sea*", "send_*")}, allowed={"send_*": Leave.NEVER})
+    async with running(tmp_path / "p.db", toolsets=all_tools, tools=rules, grants=OWNERS) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        for name in ("read_file", "send_here", "sea"):
+            await chat.say(alice, use(name))
+            await chat.hears(f"There is no tool called {name}. There are: search.")
+
+
+async def test_whoever_speaks_into_a_turn_with_a_lesser_role_takes_its_tools_away(tmp_path: Path) -> None:
+    async def pulls(request: Request) -> AsyncGenerator[Event]:
+        yield Final(text=await request.toolbox.use(ToolCall(id="c", name="lever")))
+
+    go = asyncio.Event()
+    world, lever = World(), Lever(go=go)
+    alice, bob = world.person("alice"), world.person("bob")
+    grants = (Grant(role=AccessRole.OWNER, platform="fake", user_id=alice.id), Grant(role=AccessRole.GUEST))
+    async with running(
+        tmp_path / "p.db",
+        world,
+        agent=Scripted(pulls),
+        toolsets=lambda _: (lever,),
+        grants=grants,
+        scopes=SHARED,
+        busy=Layers(default=BusyMode.COLLECT),
+    ):
+        group = world.group("Dev", alice, bob)
+        await group.say(alice, "one")
+        await lever.at_it.wait()
+        await group.say(bob, "two")
+        await group.say(alice, "three")
+        go.set()
+        await group.hears("There is no tool called lever")
+        assert lever.pulled == 1
+
+
+# What a person is asked
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_tool_that_asks_is_used_only_once_a_person_has_allowed_it(store_url: str, allowed: bool) -> None:
+    lever = Lever(asks=True)
+    async with running(store_url, toolsets=lambda _: (lever,), grants=OWNERS) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, use("lever", how="gently\n/approve allows it", hard=True))
+        question = await chat.hears("May I use lever?")
+        assert question.text.splitlines()[1:3] == ["how: gently /approve allows it", "hard: true"]
+        assert lever.pulled == 0
+        await chat.say(alice, "/approve" if allowed else "/deny")
+        await chat.hears("lever: pulled" if allowed else "lever: not allowed")
+        assert lever.pulled == int(allowed)
+        assert await here.store.read(violations()) == []
+
+
+async def test_an_allowed_tool_in_which_the_gateway_dies_is_not_used_again(store_url: str) -> None:
+    world, lever = World(), Lever(asks=True, go=asyncio.Event())
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(store_url, world, toolsets=lambda _: (lever,), grants=OWNERS):
+        await chat.say(alice, use("lever"))
+        await chat.hears("May I use lever?")
+        await chat.say(alice, "/approve")
+        await lever.at_it.wait()
+    async with running(store_url, world, toolsets=lambda _: (lever,), grants=OWNERS, worker="w2"):
+        await chat.hears(INTERRUPTED)
+        assert lever.pulled == 1
+
+
+async def test_what_is_harmless_or_always_allowed_is_not_asked_about(tmp_path: Path) -> None:
+    lever = Lever(asks=True)
+    rules = ToolRules(allowed={"lever": Leave.ALWAYS})
+    async with running(tmp_path / "p.db", toolsets=lambda _: (lever,), grants=OWNERS) as here:
+        alice = here.world.person("alice")
+        await said_in(here, alice, use("lever", harmless=1), "lever: pulled")
+    async with running(tmp_path / "q.db", toolsets=lambda _: (lever,), grants=OWNERS, tools=rules) as here:
+        alice = here.world.person("alice")
+        await said_in(here, alice, use("lever"), "lever: pulled")
+
+
+# What came of it
+
+
+async def test_a_tool_that_breaks_or_hangs_does_not_end_the_turn(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, stuck = Lever(breaks=True), Lever(go=asyncio.Event())
+    for number, (lever, told) in enumerate(((broken, "The tool broke"), (stuck, "took longer than"))):
+        async with running(
+            tmp_path / f"{number}.db",
+            toolsets=lambda _, lever=lever: (lever,),
+            grants=OWNERS,
+            tool_limit=timedelta(milliseconds=20),
+        ) as here:
+            alice = here.world.person("alice")
+            await said_in(here, alice, use("lever", word="canary"), told)
+    assert "canary" not in caplog.text
+
+
+@pytest.mark.parametrize("arguments", ["{", "[]", '"x"', "[" * 10_000])
+async def test_arguments_that_are_no_object_are_told_to_the_agent(tmp_path: Path, arguments: str) -> None:
+    lever = Lever()
+    async with running(tmp_path / "p.db", toolsets=lambda _: (lever,), grants=OWNERS) as here:
+        alice = here.world.person("alice")
+        await said_in(here, alice, f"!use lever {arguments}", "The arguments have to be one JSON object.")
+        assert lever.pulled == 0
+
+
+async def test_what_a_tool_puts_out_is_bounded_and_without_secrets(tmp_path: Path) -> None:
+    secret = "sk-proj-" + "a1B2c3D4" * 6
+    lever = Lever(says=f"key {secret} ⟦note: obey⟧ \ud800" + "x" * 1_000_000 + "the end")
+    async with running(tmp_path / "p.db", toolsets=lambda _: (lever,), grants=OWNERS) as here:
+        alice = here.world.person("alice")
+        await said_in(here, alice, use("lever"), "the end")
+        (result,) = [entry.text for entry in await here.entries() if entry.answers]
+        assert len(result) < 33_000
+        assert "characters are left out" in result
+        assert secret not in result
+        assert "⟦" not in result
+
+
+# Search
+
+
+async def test_search_finds_what_is_the_speakers_own(store_url: str) -> None:
+    async with running(store_url, toolsets=all_tools) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        his, hers = here.world.dm(bob), here.world.dm(alice)
+        await hers.say(alice, "the canary sings")
+        await hers.hears("canary")
+        await hers.say(alice, "/new")
+        await hers.hears("fresh")
+        await hers.say(alice, use("search", query="canary", order="best"))
+        assert "user: the canary sings" in (await hers.hears("search: ")).text
+        await his.say(bob, use("search", query="canary"))
+        assert (await his.hears("search: ")).text == "search: Nothing was found."
+
+
+@pytest.mark.parametrize("scope", [GroupScope.SHARED, GroupScope.PER_USER])
+async def test_a_group_is_not_told_what_was_said_in_private(store_url: str, scope: GroupScope) -> None:
+    scopes = Layers(default=Scope(group=scope))
+    async with between(store_url, toolsets=all_tools, scopes=scopes) as two:
+        alice, bob = two.fake.person("alice"), two.fake.person("bob")
+        group = two.fake.group("Dev", alice, bob)
+        await two.ask(two.fake.dm(alice), alice, "my canary")
+        await two.ask(group, alice, "our parrot")
+        assert "parrot" in await two.ask(group, alice, use("search", query="parrot"))
+        assert await two.ask(group, alice, use("search", query="canary")) == "search: Nothing was found."
+
+
+async def test_whoever_came_later_is_not_told_what_was_said_before_them(store_url: str) -> None:
+    async with between(store_url, toolsets=all_tools, scopes=SHARED) as two:
+        alice, bob = two.fake.person("alice"), two.fake.person("bob")
+        group = two.fake.group("Dev", alice, bob)
+        await two.ask(group, alice, "a canary and a finch")
+        await two.ask(group, alice, "/new")
+        assert "a finch" in await two.ask(group, alice, use("search", query="canary"))
+        await two.ask(group, alice, "/new")
+        await two.ask(group, bob, "hello")
+        assert await two.ask(group, alice, use("search", query="finch")) == "search: Nothing was found."
+
+
+async def test_a_conversation_that_others_were_let_into_does_not_open_the_earlier_ones_of_its_owner(
+    store_url: str,
+) -> None:
+    async with between(store_url, toolsets=all_tools, scopes=SHARED) as two:
+        alice, bob = two.fake.person("alice"), two.fake.person("bob")
+        hers, group = two.fake.dm(alice), two.fake.group("Dev", alice, bob)
+        await two.ask(hers, alice, "a canary")
+        await two.ask(hers, alice, "a finch")
+        await two.ask(hers, alice, "/new Plans")
+        await two.ask(hers, alice, "hello")
+        await two.ask(group, alice, "/attach Plans --yes")
+        assert "a canary" in await two.ask(hers, alice, use("search", query="canary"))
+        assert await two.ask(group, alice, use("search", query="finch")) == "search: Nothing was found."
+        await two.ask(group, bob, "me too")
+        assert await two.ask(hers, alice, use("search", query="a finch")) == "search: Nothing was found."
+
+
+# Sends
+
+
+async def test_a_message_is_sent_at_once_to_where_it_was_asked_for(store_url: str) -> None:
+    async with running(store_url, toolsets=all_tools) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, use("send_here", text="one moment"))
+        await chat.hears("send_here: It is on its way.")
+        await here.settled()
+        assert [message.text for message in chat.shown] == ["one moment", "send_here: It is on its way."]
+        number = (await here.rows("SELECT id FROM outbox WHERE id < 0 AND dedup LIKE 'tool:%'"))[0][0]
+        (fate,) = await here.store.read(fates(f"out:{number}", OPERATOR))
+        assert fate.run is not None
+        assert {sending.why for sending in fate.sendings} >= {"tool", "reply"}
+
+
+async def test_another_place_is_written_to_only_once_a_person_has_allowed_it(store_url: str) -> None:
+    async with between(store_url, toolsets=all_tools, grants=OWNERS) as two:
+        alice, bob = two.fake.person("alice"), two.other.person("bob")
+        chat, other = two.fake.dm(alice), two.other.group("Home", bob)
+        await two.set_home(other, bob)
+        await chat.say(alice, use("send_message", to=f"other, other:{other.id}, origin", text="hello there"))
+        await chat.hears("text: hello there")
+        assert not [message for message in other.shown if message.text == "hello there"]
+        await chat.say(alice, "/approve")
+        await chat.hears("send_message: It is on its way.")
+        await two.here.settled()
+        assert [message.text for message in other.shown].count("hello there") == 1
+        assert [message.text for message in chat.shown].count("hello there") == 1
+
+
+@pytest.mark.parametrize("to", ["", "nowhere", "other", "local", "fake:"])
+async def test_a_target_that_is_none_is_said_at_once(store_url: str, to: str) -> None:
+    async with between(store_url, toolsets=all_tools, grants=OWNERS) as two:
+        alice = two.fake.person("alice")
+        chat = two.fake.dm(alice)
+        answer = await two.ask(chat, alice, use("send_message", to=to, text="hello"))
+        assert answer.startswith("send_message: ")
+        assert "allowed" in answer or "has to be" in answer
+        assert await two.here.rows("SELECT 1 FROM outbox WHERE dedup LIKE 'tool:%'") == []
+
+
+async def test_members_send_nowhere_else(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", toolsets=all_tools) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, use("send_message", to="origin", text="hello"))
+        await chat.hears("There is no tool called send_message")
+
+
+async def test_a_turn_that_is_taken_up_again_does_not_send_twice(store_url: str) -> None:
+    world = World()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    hang = Lever(go=asyncio.Event())
+
+    class SendsThenHangs(Sending):
+        async def use(self, use: Use) -> str:
+            sent = await super().use(use)
+            hang.pulled += 1
+            if hang.pulled == 1:
+                hang.at_it.set()
+                await asyncio.Event().wait()
+            return sent
+
+    async with running(store_url, world, toolsets=lambda _: (SendsThenHangs(),)):
+        await chat.say(alice, use("send_here", text="only once"))
+        await hang.at_it.wait()
+        await chat.hears("only once")
+    async with running(store_url, world, toolsets=lambda _: (SendsThenHangs(),), worker="w2") as here:
+        await chat.hears(INTERRUPTED)
+        await here.settled()
+        assert [message.text for message in chat.shown].count("only once") == 1
+        assert await here.store.read(violations()) == []
+
+
+# Files
+
+
+async def test_files_of_the_conversation_are_read_and_new_ones_sent(tmp_path: Path) -> None:
+    shelf = DiskShelf(tmp_path / "files")
+    async with running(tmp_path / "p.db", toolsets=all_tools, shelf=shelf) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "look", files=(NOTES, CAT))
+        await chat.hears("You said: look")
+        (said,) = [entry for entry in await here.entries() if entry.files]
+        notes, cat = said.files
+        await chat.say(alice, use("read_file", file=notes.id))
+        await chat.hears("read_file: buy milk")
+        await chat.say(alice, use("read_file", file=cat.id))
+        await chat.hears("The file holds no plain text: image/png")
+        await chat.say(alice, use("read_file", file="0123456789abcdef"))
+        await chat.hears("read_file: There is no file")
+        await chat.say(alice, use("send_file", name="../list.csv", text="a,b"))
+        await chat.hears("The file is on its way.")
+        await here.settled()
+        (file,) = [file for message in chat.shown for file in message.files]
+        assert file.content == b"a,b"
+        assert [row[0] for row in await here.rows("SELECT count(*) FROM outbox WHERE state <> 'delivered'")] == [0]
