@@ -1,12 +1,15 @@
 """A person is forgotten: everywhere, in steps that can be taken again, and what others said stays."""
 
 import json
+from collections.abc import AsyncIterator
 from datetime import UTC, timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from palaver.domain.access import Effect, Grant
+from palaver.domain.attachment import Attachment
 from palaver.domain.compaction import plan_compaction
 from palaver.domain.errors import BadArgument, NotFound
 from palaver.domain.label import Label
@@ -26,9 +29,10 @@ from palaver.stores.erasure.receipt import Receipt, Verdict, hand_over, read_rec
 from palaver.stores.fates import fates
 from palaver.stores.invariants import violations
 from palaver.stores.opening import open_store, sqlite_path
+from palaver.stores.shelf import DiskShelf
 from palaver.stores.store import Store
 from tests.stores.conftest import DRIVER
-from tests.stores.world import NOON, OPERATOR, World, dm, key_of
+from tests.stores.world import NOON, OPERATOR, World, answer, dm, key_of
 
 SECRET = "xylographer"  # noqa: S105 - a word that stands nowhere else
 """Said by whoever is forgotten, and to them."""
@@ -393,6 +397,41 @@ async def test_no_number_is_given_twice(store_url: str) -> None:
     assert [first[1] > then[1] for first, then in pairwise(numbers)] == [True, True]
     assert SECRET.encode() not in left
     assert ID.encode() not in left
+
+
+async def test_files_that_only_they_had_go_with_the_erasure(store: Store, tmp_path: Path) -> None:
+    """Content included; what somebody else has, too, stays."""
+    shelf, world = DiskShelf(tmp_path / "files"), World(store)
+    alone, both, another = [(await shelf.keep(_content(text), 9)).sha256 for text in ("alone", "both", "another")]
+    await _sends_files(world, dm(ID), alone, both)
+    await _sends_files(world, room(ID), alone)
+    await _sends_files(world, dm("8"), both)
+    await _sends_files(world, room("8"), another)
+    number = await store.transact(store.erasures.ask_for(ANN, NOON, by="operator"))
+    assert (await store.erasures.carry_out(number, NOON, shelf=shelf)).done
+    assert {name for name in (alone, both, another) if shelf.place(name)} == {both, another}
+    receipt = await _receipt(store, number)
+    assert receipt.counts["file"] == 1
+    assert await verify(store.database, store.search, receipt, shelf=shelf) == NOTHING
+    await shelf.keep(_content("alone"), 9)
+    back = (await verify(store.database, store.search, receipt, shelf=shelf)).back
+    assert back == (f"file {alone[:16]}",)
+    await _sends_files(world, dm("8"), alone)
+    assert await verify(store.database, store.search, receipt, shelf=shelf) == NOTHING
+
+
+async def _content(text: str) -> AsyncIterator[bytes]:
+    yield text.encode()
+
+
+async def _sends_files(world: World, source: Source, *names: str) -> None:
+    files = tuple(Attachment(Label("x"), "image/png", 5, sha256=name) for name in names)
+    inbound = Inbound(source=source, text="look", at=NOON, files=files)
+    await world.store.transact(inbox.accept(inbound, key_of(source), NOON))
+    begun = await world.begin(source)
+    assert begun
+    owed = Outbound(platform="telegram", chat_id=source.chat_id or "", text="", file=files[0])
+    await world.store.transact(turns.settle(begun.turn, [answer(f"for {source}")], [owed], NOON))
 
 
 async def test_nobody_of_that_name(store: Store) -> None:

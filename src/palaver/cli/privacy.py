@@ -25,6 +25,7 @@ from palaver.stores.erasure.export import FORMAT, check_export, export_person
 from palaver.stores.erasure.forgetting import erasures
 from palaver.stores.erasure.receipt import Receipt, Verdict, hand_over, read_receipt, receipt_of, verify
 from palaver.stores.opening import sqlite_path
+from palaver.stores.shelf import DiskShelf
 from palaver.stores.store import Store
 
 __all__ = ["EXAMPLES", "export_everything", "forget_person", "list_receipts", "verify_file"]
@@ -93,7 +94,9 @@ def forget_person(
         opened.erasures = replace(opened.erasures, elsewhere=forgets_typed(load(Path(), os.environ).data_dir))
         asked = opened.erasures.ask_for(name, when.now(), by="operator", keeps_access=keep_access)
         number = await opened.transact(asked)
-        done = await opened.erasures.carry_out(number, when.now(), progress=lambda so_far: _show(progress, so_far))
+        done = await opened.erasures.carry_out(
+            number, when.now(), shelf=_shelf(), progress=lambda so_far: _show(progress, so_far)
+        )
         if done.done and receipt:
             await _write_receipt(opened, number, receipt, force=False)
         return done
@@ -101,6 +104,10 @@ def forget_person(
     outcome = ask(store, forget)
     progress.finish()
     _report(outcome, found, receipt, _backups(store), as_json=json)
+
+
+def _shelf() -> DiskShelf:
+    return DiskShelf(load(Path(), os.environ).data_dir / "files")
 
 
 def _refuse_existing(receipt: str) -> None:
@@ -214,7 +221,7 @@ def verify_file(
 
     async def look(opened: Store) -> tuple[Receipt, Verdict]:
         receipt = read_receipt(found, await opened.transact(digests_of_store()))
-        return receipt, await verify(opened.database, opened.search, receipt, progress=progress.show)
+        return receipt, await verify(opened.database, opened.search, receipt, shelf=_shelf(), progress=progress.show)
 
     receipt, verdict = ask(store, look)
     progress.finish()

@@ -181,7 +181,7 @@ class Upkeep:
 
     async def _forget(self) -> bool:
         """Go on with what people asked for who want to be forgotten. False if more can be done in a moment."""
-        outcomes = await self.on.store.erasures.go_on(self.on.clock.now())
+        outcomes = await self.on.store.erasures.go_on(self.on.clock.now(), shelf=self.on.shelf)
         for outcome in outcomes:
             if outcome.done:
                 log.info("a person was forgotten", extra={"action": "person.forgotten"})

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from palaver.ports.files import Shelf
 from palaver.ports.work import Work
 
 __all__ = ["ERASURES", "Erasures", "Found", "Outcome"]
@@ -68,9 +69,16 @@ class Erasures(Protocol):
         ...
 
     async def carry_out(
-        self, number: int, now: datetime, *, progress: Callable[[Counter[str]], None] = lambda _: None
-    ) -> Outcome: ...
+        self,
+        number: int,
+        now: datetime,
+        *,
+        shelf: Shelf | None = None,
+        progress: Callable[[Counter[str]], None] = lambda _: None,
+    ) -> Outcome:
+        """The content of files that nobody has any more is taken from the shelf, too."""
+        ...
 
-    async def go_on(self, now: datetime) -> list[Outcome]:
+    async def go_on(self, now: datetime, *, shelf: Shelf | None = None) -> list[Outcome]:
         """Carry out whatever was asked for and is not done, besides what waits for its answer to be sent."""
         ...

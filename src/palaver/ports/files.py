@@ -1,6 +1,6 @@
 """Files: where their content is kept, and what a store knows of who has which."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -39,6 +39,14 @@ class Shelf(Protocol):
 
     async def tidy(self, held: Collection[str], older_than: timedelta) -> int:
         """Remove what nobody has and nobody has put there lately; gives how much that was."""
+        ...
+
+    async def find(self, is_wanted: Callable[[str], bool]) -> list[str]:
+        """Of everything that is there, what is wanted."""
+        ...
+
+    async def remove(self, names: Collection[str], older_than: timedelta) -> int:
+        """These, besides what somebody has put there lately; gives how many that were."""
         ...
 
 

@@ -1,11 +1,13 @@
 """Who has which file: entries, what waits in the inbox, what is owed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
-from palaver.ports.work import Steps, Value
+from palaver.ports.work import Steps, Value, work
 
-__all__ = ["copy_files", "note_files"]
+__all__ = ["copy_files", "drop_files", "held_among", "note_files"]
+
+_PAGE = 500
 
 
 def note_files(kind: Literal["entry", "in", "out"], held: Mapping[int, Sequence[str]]) -> Steps[None]:
@@ -13,6 +15,24 @@ def note_files(kind: Literal["entry", "in", "out"], held: Mapping[int, Sequence[
     rows: list[tuple[Value, ...]] = [(name, kind, holder) for holder, files in held.items() for name in files]
     if rows:
         yield "INSERT INTO attachments (sha256, kind, holder) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows
+
+
+def drop_files(which: str, *values: Value) -> Steps[list[str]]:
+    """Their holders go: gives the files that nobody has any more."""
+    rows = yield f"DELETE FROM attachments WHERE {which} RETURNING sha256", values
+    names = {row[0] for row in rows}
+    return sorted(names - (yield from held_among(names)))
+
+
+@work
+def held_among(names: Collection[str]) -> Steps[set[str]]:
+    """Which of these files somebody has."""
+    wanted, held = sorted(names), set[str]()
+    for start in range(0, len(wanted), _PAGE):
+        page = tuple(wanted[start : start + _PAGE])
+        rows = yield f"SELECT DISTINCT sha256 FROM attachments WHERE sha256 IN ({', '.join('?' * len(page))})", page
+        held.update(row[0] for row in rows)
+    return held
 
 
 def copy_files(start: int, copy: int, count: int) -> Steps[None]:

@@ -88,16 +88,7 @@ def _only(name: str, rows: Sequence[Row]) -> Attachment:
 
 @work
 def let_go() -> Steps[None]:
-    """What is not there any more has no files; what was sent needs them no longer."""
-    yield (
-        "DELETE FROM attachments WHERE kind = 'entry' AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.id = holder)",
-        (),
-    )
-    yield (
-        "DELETE FROM attachments WHERE kind = 'in'"
-        " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.no = holder AND length(i.body) > 0)",
-        (),
-    )
+    """What was sent needs its files no longer. Whatever is taken away lets them go itself."""
     yield (
         "DELETE FROM attachments WHERE kind = 'out' AND NOT EXISTS"
         " (SELECT 1 FROM outbox o WHERE o.id = holder AND o.state IN ('due', 'claimed', 'unclear'))",

@@ -9,6 +9,7 @@ from palaver.domain.errors import BadArgument, SessionBusy
 from palaver.domain.session import Principal, Session
 from palaver.ports.store import Database
 from palaver.ports.work import Lock, Row, Steps, Value, work
+from palaver.stores.filed import drop_files
 from palaver.stores.listing import ListFilter, matching
 from palaver.stores.outbox import REPLIES
 from palaver.stores.records import SESSION_COLUMNS, from_json, instant, micros, session_of
@@ -39,6 +40,8 @@ class Removed:
     session: Session
     entries: int
     turns: int
+    files: tuple[str, ...] = ()
+    """Under what the files are kept that nobody has any more."""
 
 
 @work
@@ -63,6 +66,7 @@ def _refuse_in_use(session: Session) -> Steps[None]:
 def _remove(session: Session, now: datetime) -> Steps[Removed]:
     number = session.number
     span = (number * SEQS, (number + 1) * SEQS)
+    files = yield from _let_files_go(number, span)
     turns = yield "SELECT no FROM turns WHERE session_no = ? ORDER BY no", (number,)
     yield from _remove_turns([row[0] for row in turns])
     yield from _forbid_return(session, now)
@@ -72,7 +76,25 @@ def _remove(session: Session, now: datetime) -> Steps[Removed]:
         yield f"DELETE FROM {table} WHERE session_no = ?", (number,)
     yield "DELETE FROM sessions WHERE no = ?", (number,)
     yield from journal("delete", number, 1, max(session.counters.entries, 1))
-    return Removed(session=session, entries=entries[0][0], turns=len(turns))
+    return Removed(session=session, entries=entries[0][0], turns=len(turns), files=files)
+
+
+_ITS_MESSAGES = "SELECT i.{} FROM inbox i JOIN turns t ON t.no = i.turn_no WHERE t.session_no = ?"
+
+
+def _let_files_go(session: int, span: tuple[int, int]) -> Steps[tuple[str, ...]]:
+    """Of its entries, of its messages and what changed them, of its replies."""
+    entries = yield from drop_files("kind = 'entry' AND holder >= ? AND holder < ?", *span)
+    revisions = f"SELECT no FROM inbox WHERE revises IN ({_ITS_MESSAGES.format('dedup')})"
+    messages = yield from drop_files(
+        f"kind = 'in' AND holder IN ({_ITS_MESSAGES.format('no')} UNION ALL {revisions})", session, session
+    )
+    replies = yield from drop_files(
+        "kind = 'out' AND holder IN (SELECT o.id FROM turns t JOIN outbox o"
+        f" ON o.id >= t.no * {REPLIES} AND o.id < (t.no + 1) * {REPLIES} WHERE t.session_no = ?)",
+        session,
+    )
+    return (*entries, *messages, *replies)
 
 
 def _remove_turns(turns: Sequence[int]) -> Steps[None]:

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Collection, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -53,7 +53,13 @@ class DiskShelf:
             part.unlink(missing_ok=True)
 
     async def tidy(self, held: Collection[str], older_than: timedelta) -> int:
-        return await asyncio.to_thread(self._tidy, held, older_than)
+        return await asyncio.to_thread(lambda: self._remove(self._unheld(held), older_than))
+
+    async def find(self, is_wanted: Callable[[str], bool]) -> list[str]:
+        return await asyncio.to_thread(lambda: [path.name for path in self._kept() if is_wanted(path.name)])
+
+    async def remove(self, names: Collection[str], older_than: timedelta) -> int:
+        return await asyncio.to_thread(self._remove, [self._path(name) for name in names], older_than)
 
     def _path(self, sha256: str) -> Path:
         return self._folder / sha256[:2] / sha256
@@ -85,10 +91,10 @@ class DiskShelf:
         finally:
             os.close(handle)
 
-    def _tidy(self, held: Collection[str], older_than: timedelta) -> int:
+    def _remove(self, paths: Iterable[Path], older_than: timedelta) -> int:
         before = time.time() - older_than.total_seconds()
         removed = 0
-        for path in self._unheld(held):
+        for path in paths:
             with self._alone():
                 if path.is_file() and path.stat().st_mtime < before:
                     path.unlink()
@@ -96,9 +102,11 @@ class DiskShelf:
         return removed
 
     def _unheld(self, held: Collection[str]) -> Iterator[Path]:
-        if self._folder.is_dir():
-            yield from self._folder.glob(f"*{_UNFINISHED}")
-            yield from (path for path in self._folder.glob("??/*") if path.name not in held)
+        yield from self._folder.glob(f"*{_UNFINISHED}")
+        yield from (path for path in self._kept() if path.name not in held)
+
+    def _kept(self) -> Iterator[Path]:
+        return self._folder.glob("??/*")
 
 
 def _flush(file: IO[bytes]) -> None:

@@ -35,6 +35,10 @@ class Digests:
         outbound = delivery.outbound
         return self._digest("send", outbound.platform, outbound.chat_id, str(micros(delivery.created)), outbound.text)
 
+    def file(self, sha256: str) -> str:
+        """Of what it is kept under."""
+        return self._digest("file", sha256)
+
     def name(self, name: str) -> str:
         """Of what stands for somebody: an identity, a person, a conversation."""
         return self._digest("name", name)

@@ -10,10 +10,12 @@ from palaver.domain.errors import NotFound
 from palaver.domain.key import SessionKey
 from palaver.domain.source import DM
 from palaver.ports.erasure import ERASURES, Found, Outcome
+from palaver.ports.files import Shelf
 from palaver.ports.search import Search
 from palaver.ports.store import Database
 from palaver.ports.work import Lock, Notify, Row, Steps, Value, work
 from palaver.stores.erasure.carrying import Pass, belongings, owed_to_them
+from palaver.stores.erasure.content import loose_files
 from palaver.stores.erasure.digests import digests_of_store
 from palaver.stores.erasure.export import is_kept, nothing_kept
 from palaver.stores.erasure.names import drop_grants
@@ -150,23 +152,30 @@ class Forgetting:
         )
 
     async def carry_out(
-        self, number: int, now: datetime, *, progress: Callable[[Counter[str]], None] = lambda _: None
+        self,
+        number: int,
+        now: datetime,
+        *,
+        shelf: Shelf | None = None,
+        progress: Callable[[Counter[str]], None] = lambda _: None,
     ) -> Outcome:
         tasks = [task for task in await self.database.read(_under_way()) if task.number == number]
         if not tasks:
             raise NotFound("erasure under way", str(number))
-        return await self._carry_out(tasks[0], now, progress)
+        return await self._carry_out(tasks[0], now, shelf, progress)
 
-    async def go_on(self, now: datetime) -> list[Outcome]:
+    async def go_on(self, now: datetime, *, shelf: Shelf | None = None) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for task in await self.database.read(_under_way()):
             if task.answer and now - task.asked < _ANSWER_WAITS and await self.database.read(_is_owed(task.answer)):
                 outcomes.append(Outcome(number=task.number, done=False))
                 continue
-            outcomes.append(await self._carry_out(task, now, lambda _: None))
+            outcomes.append(await self._carry_out(task, now, shelf, lambda _: None))
         return outcomes
 
-    async def _carry_out(self, task: _Task, now: datetime, progress: Callable[[Counter[str]], None]) -> Outcome:
+    async def _carry_out(
+        self, task: _Task, now: datetime, shelf: Shelf | None, progress: Callable[[Counter[str]], None]
+    ) -> Outcome:
         counts: Counter[str] = Counter()
 
         def tell(so_far: Counter[str]) -> None:
@@ -195,9 +204,20 @@ class Forgetting:
             return Outcome(number=task.number, done=False, counts=counts)
         await self.search.catch_up()
         self.elsewhere(frozenset(task.trace.identities))
+        if shelf is not None:
+            erased = await self.database.read(_erased_files(task.number))
+            loose = await loose_files(self.database, shelf, digests, erased)
+            # What somebody has put there since may be about to be theirs.
+            await shelf.remove(loose, now - task.asked)
         await self.database.transact(_finish(task.number, now))
         await self.database.scrub()
         return Outcome(number=task.number, done=True, counts=counts)
+
+
+@work
+def _erased_files(number: int) -> Steps[frozenset[str]]:
+    rows = yield "SELECT digest FROM erased WHERE erasure = ? AND kind = 'file'", (number,)
+    return frozenset(row[0] for row in rows)
 
 
 @work

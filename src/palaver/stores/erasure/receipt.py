@@ -7,9 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from palaver.domain.errors import BadArgument
+from palaver.ports.files import Shelf
 from palaver.ports.search import Search
 from palaver.ports.store import Database
 from palaver.ports.work import Row, Steps, work
+from palaver.stores.erasure.content import loose_files
 from palaver.stores.erasure.digests import Digests, digests_of_store
 from palaver.stores.erasure.pages import Table, pages_of, text_columns
 from palaver.stores.records import instant
@@ -121,7 +123,7 @@ class Verdict:
     """Where something erased was found again."""
 
     back: tuple[str, ...] = ()
-    """Rows with words that were erased."""
+    """Rows with words that were erased, and files that nobody else has."""
     named: tuple[str, ...] = ()
     """Columns that name the person, which is so, too, when they have come back."""
     strays: int = 0
@@ -133,13 +135,21 @@ class Verdict:
 
 
 async def verify(
-    database: Database, search: Search, receipt: Receipt, *, progress: Callable[[int], None] = lambda _: None
+    database: Database,
+    search: Search,
+    receipt: Receipt,
+    *,
+    shelf: Shelf | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Verdict:
-    """Look at every row there is."""
+    """Look at every row there is, and at every file on the shelf of this machine."""
     digests = await database.transact(digests_of_store())
     back: list[str] = []
     for table in Table:
         back += [place async for place in _found_again(database, table, receipt, digests, progress)]
+    if shelf is not None:
+        files = await loose_files(database, shelf, digests, frozenset(receipt.digests.get("file", ())))
+        back += [f"file {name[:16]}" for name in files]
     names = frozenset(receipt.digests.get("name", ()))
     named = await database.read(_named(names, digests)) if names else []
     await search.catch_up()

@@ -15,6 +15,7 @@ from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores import removal
 from palaver.stores.erasure.digests import Digests
 from palaver.stores.erasure.trace import Trace, marks
+from palaver.stores.filed import drop_files
 from palaver.stores.records import from_json, micros, outbound_body
 from palaver.stores.sessions import refuse_busy
 from palaver.stores.transcript import SEQS, journal, load_all
@@ -47,6 +48,12 @@ def note(erasure: int, kind: str, digests: Iterable[str]) -> Steps[None]:
         yield "INSERT INTO erased (erasure, kind, digest) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows
 
 
+def _drop_files(erasure: int, kind: str, holders: Sequence[int], digests: Digests) -> Steps[None]:
+    """What only they had is noted, and its content goes before the erasure is done."""
+    files = yield from drop_files(f"kind = ? AND holder IN ({marks(holders)})", kind, *holders)
+    yield from note(erasure, "file", map(digests.file, files))
+
+
 @work
 def keep_trace(erasure: int, trace: Trace) -> Steps[None]:
     yield "UPDATE erasures SET who = ? WHERE no = ? AND ended IS NULL", (trace.text, erasure)
@@ -71,6 +78,7 @@ def end_halted(trace: Trace, now: datetime) -> Steps[int]:
 def drop_sends(erasure: int, sends: Sequence[Delivery], digests: Digests) -> Steps[int]:
     """What was owed to them, sent or not."""
     yield from note(erasure, "send", map(digests.send, sends))
+    yield from _drop_files(erasure, "out", [send.number for send in sends], digests)
     rows = yield "SELECT min(id) FROM outbox WHERE id < 0", ()
     for send in sends:
         if send.number == rows[0][0]:
@@ -97,7 +105,7 @@ def drop_messages(erasure: int, messages: Sequence[Received], digests: Digests) 
     """What came from them, whatever became of it, besides what a turn is answering now."""
     yield from note(erasure, "message", map(digests.message, messages))
     last = yield "SELECT max(no) FROM inbox", ()
-    dropped = 0
+    gone: list[int] = []
     for message in messages:
         empty = _EMPTY_MESSAGE, (SessionKey(message.key.profile, person=FORGOTTEN).text, b"")
         away, values = empty if message.number == last[0][0] else ("DELETE FROM inbox", ())
@@ -106,14 +114,15 @@ def drop_messages(erasure: int, messages: Sequence[Received], digests: Digests) 
             f" (SELECT no FROM turns t WHERE t.key = inbox.key AND NOT t.{_OVER})) RETURNING no",
             (*values, message.number),
         )
-        dropped += len(rows)
+        gone += [row[0] for row in rows]
+    yield from _drop_files(erasure, "in", gone, digests)
     for key in sorted({message.key.text for message in messages}):
         yield (
             "DELETE FROM lines WHERE key = ?"
             " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.key = lines.key AND i.state = 'waiting')",
             (key,),
         )
-    return dropped
+    return len(gone)
 
 
 @work
@@ -125,6 +134,7 @@ def remove_session(erasure: int, session: str, digests: Digests, now: datetime) 
     yield from note(erasure, "entry", map(digests.entry, entries))
     yield from note(erasure, "session", [digests.name(session)])
     removed = yield from removal.delete(session, _OPERATOR, now)
+    yield from note(erasure, "file", map(digests.file, removed.files))
     return removed.entries
 
 
@@ -136,8 +146,9 @@ def take_share(erasure: int, number: int, entries: Sequence[Entry], digests: Dig
     yield from refuse_busy(session)
     yield from note(erasure, "entry", map(digests.entry, entries))
     yield from _lift(session, [entry for entry in entries if entry.role is Role.SUMMARY], now)
-    ids: list[tuple[Value, ...]] = [(number * SEQS + entry.seq,) for entry in entries]
-    yield "DELETE FROM entries WHERE id = ?", ids
+    ids = [number * SEQS + entry.seq for entry in entries]
+    yield "DELETE FROM entries WHERE id = ?", [(id_,) for id_ in ids]
+    yield from _drop_files(erasure, "entry", ids, digests)
     for first, last in _runs(sorted(entry.seq for entry in entries)):
         yield from journal("delete", number, first, last)
     # Nobody knows whose words a title was made of.
