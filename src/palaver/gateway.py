@@ -9,20 +9,19 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from palaver.agents.echo import EchoAgent
-from palaver.agents.making import model_agent
-from palaver.agents.model.wanted import Wanted
+from palaver.agency import Agency
 from palaver.commands.plugins import with_plugins
 from palaver.commands.registry import Registry
 from palaver.commands.standard import standard_commands
-from palaver.config.agents import EchoChoice, ModelChoice
 from palaver.config.model import Config
 from palaver.domain.errors import NotFound, StoreUnavailable
 from palaver.domain.key import SessionKey
-from palaver.domain.source import Source
+from palaver.domain.source import Source, Trust
 from palaver.domain.transcript import Entry, Role
+from palaver.domain.turn import Inbound
 from palaver.engine.engine import Engine
 from palaver.engine.happenings import hook_named
 from palaver.platforms.others import make_adapter
@@ -30,8 +29,9 @@ from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.terminal.history import forgets_typed
 from palaver.platforms.terminal.socket import socket_path
 from palaver.platforms.terminal.wire import CommandLine, Said, Settled
+from palaver.platforms.web.adapter import Shown, WebAdapter, user_of
 from palaver.ports.adapter import Adapter
-from palaver.ports.agent import Agent, Agents
+from palaver.ports.agent import Agents
 from palaver.ports.clock import SystemClock
 from palaver.ports.hooks import Happening, Hook
 from palaver.ports.meter import Meter, NoMeter
@@ -43,7 +43,7 @@ from palaver.stores.store import Store
 from palaver.web.access.doors import Doors
 from palaver.web.address import Address
 from palaver.web.desk import Desk
-from palaver.web.events import Hub
+from palaver.web.events import CHAT, Event, Hub
 
 __all__ = ["COLLECT_AFTER", "Gateway", "terminal_socket"]
 
@@ -69,6 +69,7 @@ class Gateway:
         self._config = config
         self._meter = meter or NoMeter()
         self._tells_link = window
+        self._agency = Agency()
         self._engine: Engine | None = None
         self._quietly = asyncio.Event()
         self._at_once = asyncio.Event()
@@ -79,7 +80,7 @@ class Gateway:
         # What others have made is had before anything starts: whatever is wrong with it is said at once.
         adapters = [make_adapter(*account) for account in _accounts(self._config)]
         hooks = [hook_named(name) for name in self._config.hooks]
-        agents = _agents(self._config)
+        agents = self._agency.agents(self._config)
         async with await open_store(self._config.store, exclusive=True) as store:
             desk = self._assemble(store, agents, adapters, hooks)
             self._engine = engine = desk.engine
@@ -93,6 +94,7 @@ class Gateway:
                 serving.cancel()
                 with suppress(asyncio.CancelledError):
                     await serving
+                await self._agency.close()
         log.info("the gateway is down", extra={"action": "gateway.down"})
         return not self._at_once.is_set()
 
@@ -110,7 +112,7 @@ class Gateway:
         if _accounts(config) != _accounts(self._config):
             log.warning("a change of accounts waits for a restart", extra={"action": "reload.waits"})
         if self._engine is not None:
-            self._engine.adopt(config.options(), _agents(config))
+            self._engine.adopt(config.options(), self._agency.agents(config))
         log.info("the configuration was read again", extra={"action": "reload"})
 
     @asynccontextmanager
@@ -140,8 +142,12 @@ class Gateway:
         async def key_of(source: Source) -> SessionKey:
             return await engine.key_of(source)
 
+        async def receive(inbound: Inbound, trust: Trust) -> None:
+            await engine.receive(inbound, trust)
+
         desk, hub, web = _Desk(store, commands, key_of), Hub(store, alone=alone), self._config.web
         shelf = DiskShelf(self._config.data_dir / "files")
+        browsers = WebAdapter(clock, tell=partial(_push, hub), shelf=shelf, receive=receive)
         terminal = TerminalAdapter(
             terminal_socket(self._config),
             desk,
@@ -151,7 +157,7 @@ class Gateway:
         )
         engine = Engine(
             store=store,
-            adapters=[terminal, *adapters],
+            adapters=[terminal, *([browsers] if self._tells_link else []), *adapters],
             agent=agents,
             commands=commands,
             options=self._config.options(),
@@ -161,6 +167,7 @@ class Gateway:
             hooks=[desk.notice, *([hub.notice] if self._tells_link else []), *hooks],
             meter=self._meter,
             shelf=shelf,
+            watch=hub.grow if self._tells_link else None,
         )
         return Desk(
             store=store,
@@ -170,8 +177,25 @@ class Gateway:
             address=Address(host=web.host, port=web.port, url=web.url, trusted_proxies=web.trusted_proxies),
             doors=Doors(store=store, clock=clock),
             hub=hub,
+            talking=browsers,
             shelf=shelf,
         )
+
+
+def _push(hub: Hub, shown: Shown) -> None:
+    """To the browsers of whose chat it is."""
+    body = {
+        "chat": shown.chat,
+        "id": shown.id,
+        "text": shown.text,
+        "mine": shown.is_mine,
+        "grows": shown.grows,
+        "typing": shown.is_typing,
+        "file": shown.file is not None,
+    }
+    hub.push(
+        f"web:{user_of(shown.chat)}", Event(name=CHAT, body=body, merges=f"chat {shown.id}" if shown.grows else None)
+    )
 
 
 def terminal_socket(config: Config) -> Path:
@@ -187,19 +211,6 @@ def _accounts(config: Config) -> list[tuple[str, str, Mapping[str, object]]]:
         for name, platform in config.platforms.items()
         for account, options in platform.accounts.items()
     ]
-
-
-def _agents(config: Config) -> Agents:
-    own = {name: profile.agent for name, profile in config.profiles.items() if "agent" in profile.model_fields_set}
-    return Agents(_agent(config.agent), {name: _agent(choice) for name, choice in own.items()})
-
-
-def _agent(choice: EchoChoice | ModelChoice) -> Agent:
-    match choice:
-        case EchoChoice():
-            return EchoAgent(delay=choice.delay.total_seconds(), streams=choice.streams)
-        case ModelChoice():
-            return model_agent(Wanted(**choice.facts()))
 
 
 async def _first(serving: "asyncio.Task[None]", *others: Awaitable[object]) -> None:

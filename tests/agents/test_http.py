@@ -144,7 +144,16 @@ async def test_statuses(status: str, kind: FailureKind) -> None:
     (only,) = await heard(answer)
     assert isinstance(only, Failure)
     assert only.kind is kind
-    assert only.detail == f"the address answers with status {status[:3]}"
+    assert (only.detail, only.after) == (f"the address answers with status {status[:3]}", 7.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("", None), ("soon", None), ("99999999", 3600.0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0)]
+)
+async def test_how_long_to_wait(text: str, seconds: float | None) -> None:
+    (only,) = await heard(response(JSON, "", "503 Service Unavailable", f"Retry-After: {text}"))
+    assert isinstance(only, Failure)
+    assert only.after == seconds
 
 
 @pytest.mark.parametrize(

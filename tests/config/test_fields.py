@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config import agents, caps, limits, model, people, web
+from palaver.config import agents, caps, foreign, limits, model, people, web
 from palaver.config.checking import misshapen
 from palaver.config.effective import effective
 from palaver.config.fields import form_of, place_at, untagged, written
@@ -29,7 +29,7 @@ ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
 
 
 def models() -> Iterator[type[Part]]:
-    for module in (model, agents, people, caps, limits, web):
+    for module in (model, agents, foreign, people, caps, limits, web):
         for name in module.__all__:
             found = getattr(module, name)
             if isinstance(found, type) and issubclass(found, Part):
@@ -53,13 +53,22 @@ def ways(part: type[BaseModel] = Config, outer: tuple[str | int, ...] = ()) -> I
             yield from ways(place.model, (*outer, name, *step))
 
 
+NEEDED: Mapping[str | int, Mapping[str, str]] = {
+    "model": {"model": "a:b"},
+    "program": {"command": "[x]"},
+    "http": {"url": "http://x"},
+    "local": {},
+}
+"""What an agent has to be told besides its name."""
+
+
 def file_of(way: tuple[str | int, ...], value: str) -> tuple[str, int]:
     """A file that says `value` there, one step in a line, and the line in which it does."""
     lines, plain = ["# a file"], untagged(way)
     for depth, step in enumerate(plain):
         last = depth == len(plain) - 1
         lines.append("  " * depth + ("-" if step == 0 else f"{step}:") + (f" {value}" if last else ""))
-    beside = {"name": way[-2], "model": "a:b"} if plain != way and way[-2] == "model" else {}
+    beside = {"name": way[-2], **NEEDED.get(way[-2], {})} if plain != way and way[-2] in NEEDED else {}
     indent = "  " * (len(plain) - 1)
     others = [f"{indent}{name}: {known}" for name, known in beside.items() if name != way[-1]]
     return "\n".join((*lines, *others)), len(lines)
@@ -80,7 +89,9 @@ def test_the_mistake_of_every_field_says_where_it_is(
     way: tuple[str | int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    takes_names = way[-1] == "accounts" or (way not in leaves() and way[-1] not in {"grants", "serves"})
+    takes_names = way[-1] in {"accounts", "environment", "headers"} or (
+        way not in leaves() and way[-1] not in {"grants", "serves"}
+    )
     text, line = file_of(way, "[x]" if takes_names else "{no: thing}" if way in leaves() else "x")
     Path("own.yaml").write_text(text)
     with pytest.raises(MalformedConfig) as caught:
@@ -103,7 +114,7 @@ def test_what_is_given_as_an_example_is_allowed(
     text, _ = file_of(way, place.form.example)
     needs_a_platform = way[0] == "grants" and str(way[-1]).endswith(("_id", "account"))
     Path("own.yaml").write_text(f"{text}\n    platform: irc" if needs_a_platform else text)
-    load(Path(), {**ENVIRON, "OPENAI_API_KEY": "x"})
+    load(Path(), {**ENVIRON, "OPENAI_API_KEY": "x", "AGENT_TOKEN": "x"})
 
 
 def test_what_is_shown_can_be_written_and_is_then_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ const ask = (turn, line) => new Promise((heard) => {
 });
 
 async function answer(request, turn) {
-  const said = request.messages.findLast((message) => message.role === "user").text;
+  // Before it may stand what the gateway has to say.
+  const said = request.messages.findLast((message) => message.role === "user").text.split("\n\n").at(-1);
   const [order, ...rest] = said.split(" ");
   let text = `Polly says: ${said}`;
   if (order === "!look" && request.tools.some((tool) => tool.name === "sessions_search")) {

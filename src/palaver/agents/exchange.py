@@ -138,7 +138,7 @@ def _event(said: FromAgent) -> Event | None:
             files = tuple(NewFile(file.name, file.content, file.media_type) for file in said.files)
             return Final(text=said.text, reasoning=said.reasoning, blob=said.blob, files=files)
         case Failed():
-            return Failure(kind=said.kind, detail=detail_of(said.detail))
+            return Failure(kind=said.kind, detail=detail_of(said.detail), after=said.after)
         case _:
             return None
 

@@ -54,6 +54,8 @@ class Wire(Protocol):
         """Left before the agent is done, it is told that nobody waits any more."""
         ...
 
+    def retire(self) -> None: ...
+
     async def close(self) -> None: ...
 
 
@@ -78,7 +80,7 @@ class ForeignAgent:
                     if isinstance(event, OUTCOMES):
                         return
         except Broken as broken:
-            yield Failure(kind=broken.kind, detail=str(broken))
+            yield Failure(kind=broken.kind, detail=str(broken), after=broken.after)
         except Rubbish as rubbish:
             yield Failure(kind=FailureKind.FATAL, detail=str(rubbish))
 
@@ -132,6 +134,9 @@ class ForeignAgent:
                     case _:
                         pass
         raise Broken(FailureKind.FATAL, "the agent ended without an answer")
+
+    def retire(self) -> None:
+        self._wire.retire()
 
     async def close(self) -> None:
         await self._wire.close()

@@ -39,8 +39,11 @@ class Endpoint:
         async with httpx2.AsyncClient(headers=self.headers, timeout=self.timeout, verify=self._trust) as client:
             yield _Posts(client, self.url, question)
 
-    async def close(self) -> None:
+    def retire(self) -> None:
         """Connections end with their turns."""
+
+    async def close(self) -> None:
+        self.retire()
 
 
 class _Posts:

@@ -7,20 +7,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from palaver.agents.foreign import Broken, ForeignAgent, Question
+from palaver.agents.foreign import Broken, Question
 from palaver.agents.process import Process
 from palaver.agents.worker import Seat, Worker
 from palaver.ports.agent import FailureKind
 
-__all__ = ["Program", "harmless", "program_agent"]
+__all__ = ["Program", "harmless"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 30.0
 _PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 _HARMLESS = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SYSTEMROOT"})
-
-
-def program_agent(program: "Program") -> ForeignAgent:
-    return ForeignAgent(program)
 
 
 def harmless(environ: Mapping[str, str]) -> dict[str, str]:
@@ -42,7 +38,7 @@ class Program:
     """Whoever came first is the next."""
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _in_vain: int = field(default=0, init=False)
-    _is_closed: bool = field(default=False, init=False)
+    _is_retired: bool = field(default=False, init=False)
 
     @asynccontextmanager
     async def talk(self, question: Question) -> AsyncGenerator[Seat]:
@@ -53,11 +49,14 @@ class Program:
         finally:
             seat.leave()
 
-    async def close(self) -> None:
+    def retire(self) -> None:
         """What is idle ends now, the rest as soon as it is; a turn that still comes has a process of its own."""
-        self._is_closed = True
+        self._is_retired = True
         for worker in self._workers:
             worker.retire()
+
+    async def close(self) -> None:
+        self.retire()
         if idle := [worker.task for worker in self._workers if not worker.is_heard]:
             await asyncio.wait(idle)
 
@@ -79,7 +78,7 @@ class Program:
             kind = FailureKind.TRANSIENT if getattr(error, "errno", None) in _PASSING else FailureKind.FATAL
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise Broken(kind, f"{self.command[0]} cannot be started: {reason}") from error
-        worker = Worker(process, lasts=not (self.per_turn or self._is_closed), news=self._tell)
+        worker = Worker(process, lasts=not (self.per_turn or self._is_retired), news=self._tell)
         self._workers.add(worker)
         worker.task.add_done_callback(lambda _: self._ended(worker))
         return worker

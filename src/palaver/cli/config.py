@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from palaver.agents.others import agent_options
 from palaver.cli.output import counted, print_json, print_line, print_rows
 from palaver.config.effective import effective
 from palaver.config.fields import written
@@ -38,7 +39,7 @@ def _environ(file: str | None) -> Mapping[str, str]:
 @app.command(help=f"Whether the configuration is right; if not, every mistake in it.\n\n{EXAMPLES['check']}")
 def check(file: File = None, *, json: Json = False) -> None:
     try:
-        survey(Path(), _environ(file), known_platforms(), maker)
+        survey(Path(), _environ(file), known_platforms(), maker, agent_options)
     except MalformedConfig as error:
         _print_mistakes(error.mistakes, json=json)
         raise typer.Exit(2) from error
@@ -71,7 +72,7 @@ def _fields(mistake: Mistake) -> dict[str, object]:
 
 @app.command(help=f"What counts in the end, and where each value comes from.\n\n{EXAMPLES['show']}")
 def show(file: File = None, *, json: Json = False) -> None:
-    settings = list(effective(survey(Path(), _environ(file), known_platforms(), maker)))
+    settings = list(effective(survey(Path(), _environ(file), known_platforms(), maker, agent_options)))
     if json:
         rows = [{"field": field, "value": value, "from": str(spot)} for field, value, spot in settings]
         print_json({"settings": rows})

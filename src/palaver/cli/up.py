@@ -9,6 +9,8 @@ from pathlib import Path
 
 import typer
 
+from palaver.agents.others import agent_options
+from palaver.cli.exits import FAILED, INTERNAL, WRONG
 from palaver.cli.loop import run
 from palaver.cli.output import complain
 from palaver.cli.place import StoreOption
@@ -21,17 +23,11 @@ from palaver.observing.metered import metered
 from palaver.platforms.others import known_platforms, maker
 from palaver.stores.opening import check_url
 
-__all__ = ["EXAMPLES", "INTERNAL", "TEMPORARY", "app", "configuration", "up"]
+__all__ = ["EXAMPLES", "app", "configuration", "up"]
 
 log = logging.getLogger(__name__)
 
 EXAMPLES = {"up": "palaver up"}
-
-# For whoever supervises us, as sysexits.h has them: whether a restart may help.
-_CUT_SHORT = 1
-_WRONG_CONFIGURATION = 2
-INTERNAL = 70
-TEMPORARY = 75
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -47,19 +43,16 @@ def up(*, store: StoreOption = None) -> None:
         with metered(config.metrics.port) as meter:
             window = _tell_link if config.web.enabled else None
             drained = run(_serve(Gateway(config, meter=meter, window=window), store))
-    except (StoreInUse, StoreUnavailable) as error:
-        complain(str(error), as_json=False)
-        raise typer.Exit(TEMPORARY) from error
+    except (InvalidInput, StoreInUse, StoreUnavailable):
+        raise
     except StoreError as error:
         complain(str(error), as_json=False)
-        raise typer.Exit(_WRONG_CONFIGURATION) from error
-    except InvalidInput:
-        raise
+        raise typer.Exit(WRONG) from error
     except Exception as error:
         log.exception("the gateway broke", extra={"action": "gateway.broke"})
         raise typer.Exit(INTERNAL) from error
     if not drained:
-        raise typer.Exit(_CUT_SHORT)
+        raise typer.Exit(FAILED)
 
 
 def _tell_link(link: str) -> None:
@@ -69,7 +62,7 @@ def _tell_link(link: str) -> None:
 
 def configuration(store: str | None) -> Config:
     """What the files and the environment say, and the store that a command was given."""
-    config = load(Path.cwd(), os.environ, known_platforms(), maker)
+    config = load(Path.cwd(), os.environ, known_platforms(), maker, agent_options)
     chosen = config if store is None else config.model_copy(update={"store": store})
     check_url(chosen.store)
     return chosen

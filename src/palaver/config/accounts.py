@@ -1,13 +1,15 @@
-"""Accounts and hooks: what a configuration names that others have made, checked against what they say of it."""
+"""Accounts, agents and hooks: what a configuration names that others have made, checked against what they say of it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
+from palaver.config.foreign import installed
 from palaver.config.forms import Form
 from palaver.config.mistakes import Mistake
 from palaver.config.nodes import Node, Way, dotted
@@ -16,7 +18,7 @@ from palaver.domain.errors import InvalidInput
 from palaver.domain.platform import Platform
 from palaver.engine.happenings import hook_named
 
-__all__ = ["Accounts", "Describe", "Described", "Hooks", "described_platforms", "unfit"]
+__all__ = ["Accounts", "AgentOptions", "Describe", "Described", "Hooks", "described_platforms", "unfit"]
 
 
 class Described(Protocol):
@@ -30,6 +32,9 @@ class Described(Protocol):
 
 Describe = Callable[[str], Described]
 """Given the name of a platform. Raises InvalidInput where no adapter for it is installed."""
+
+AgentOptions = Callable[[str], type[BaseModel]]
+"""Given the name of an installed agent: what it can be told. Raises InvalidInput where it cannot be had."""
 
 
 Accounts = Annotated[
@@ -49,11 +54,13 @@ def described_platforms(said: Node, describe: Describe | None) -> Mapping[str, P
     return found
 
 
-def unfit(said: Node, describe: Describe | None) -> Iterator[Mistake]:
-    """Accounts and hooks that cannot be had; looked at only where adapters can be asked."""
+def unfit(said: Node, describe: Describe | None, agent_options: AgentOptions | None) -> Iterator[Mistake]:
+    """Accounts, hooks and agents that cannot be had; looked at only where those who made them can be asked."""
     if describe:
         yield from _unfit_accounts(said, describe)
         yield from _unfit_hooks(said)
+    if agent_options:
+        yield from _unfit_agents(said, agent_options)
 
 
 def _unfit_accounts(said: Node, describe: Describe) -> Iterator[Mistake]:
@@ -64,6 +71,21 @@ def _unfit_accounts(said: Node, describe: Describe) -> Iterator[Mistake]:
             yield _refused(node, way, refusal)
         else:
             yield from _misfits(node, way, described.options)
+
+
+def _unfit_agents(said: Node, agent_options: AgentOptions) -> Iterator[Mistake]:
+    profiles = (("profiles", name, "agent") for name in _names(said.at(("profiles",))))
+    for way in (("agent",), *profiles):
+        node, name = said.at(way), said.at((*way, "name"))
+        if node is None or name is None or not isinstance(node.value, dict) or name.value not in installed():
+            continue
+        try:
+            options = agent_options(str(name.value))
+        except InvalidInput as refusal:
+            yield _refused(name, (*way, "name"), refusal)
+        else:
+            own = {field: inner for field, inner in node.value.items() if field != "name"}
+            yield from _misfits(replace(node, value=own), way, options)
 
 
 def _written(said: Node) -> Iterator[tuple[Way, Node]]:

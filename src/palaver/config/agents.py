@@ -7,13 +7,23 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, Discriminator, Field, SecretStr, Tag
 
+from palaver.config.foreign import (
+    INSTALLED,
+    HttpChoice,
+    LocalChoice,
+    OtherChoice,
+    ProgramChoice,
+    installed,
+    web_address,
+)
 from palaver.config.forms import Duration, Form, Part, Tokens
 from palaver.domain.errors import InvalidInput
 
 __all__ = ["AgentChoice", "EchoChoice", "ModelChoice"]
 
 _ECHO, _MODEL = "echo", "model"
-_KINDS = (_ECHO, _MODEL)
+_LOCAL, _PROGRAM, _HTTP = "local", "program", "http"
+_KINDS = (_ECHO, _MODEL, _LOCAL, _PROGRAM, _HTTP)
 
 
 def _provided(name: str) -> str:
@@ -21,12 +31,6 @@ def _provided(name: str) -> str:
     if not (provider.strip() and separator and model.strip()):
         raise ValueError(name)
     return name
-
-
-def _web_address(text: str) -> str:
-    if not text.startswith(("http://", "https://")):
-        raise ValueError(text)
-    return text
 
 
 ModelName = Annotated[str, AfterValidator(_provided)]
@@ -37,7 +41,7 @@ MaybeText = Annotated[str | None, Form("any text", '"You are a friendly gardener
 
 
 class EchoChoice(Part):
-    name: Annotated[Literal["echo"], Form(", ".join(_KINDS), _ECHO)] = Field(
+    name: Annotated[Literal["echo"], Form(f"{', '.join(_KINDS)}, or {INSTALLED}", _ECHO)] = Field(
         default=_ECHO, description="Which agent answers."
     )
     delay: Duration = Field(
@@ -47,6 +51,10 @@ class EchoChoice(Part):
         description="How long it waits; when it streams, for each word.",
     )
     streams: bool = Field(default=False, description="Whether it answers word by word.")
+
+    def facts(self) -> dict[str, Any]:
+        """What an agent is made from."""
+        return dict(self)
 
 
 class ModelChoice(Part):
@@ -61,7 +69,7 @@ class ModelChoice(Part):
     key_file: MaybeFile = Field(default=None, description="A file that holds the key, in the place of `key`.")
     base_url: Annotated[
         str | None,
-        AfterValidator(lambda text: text and _web_address(text)),
+        AfterValidator(lambda text: text and web_address(text)),
         Form("a web address", "http://127.0.0.1:11434/v1"),
     ] = Field(default=None, description="Another server that speaks as the provider does.")
     instructions: MaybeText = Field(default=None, description="What the agent is told about itself.")
@@ -106,10 +114,17 @@ def _kind(value: object) -> str:
     """Whichever name is none of ours is refused as the name of the first."""
     said = cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {"name": getattr(value, "name", None)}
     name = said.get("name")
+    if isinstance(name, str) and name not in _KINDS and name in installed():
+        return INSTALLED
     return name if isinstance(name, str) and name in _KINDS else _ECHO
 
 
 AgentChoice = Annotated[
-    Annotated[EchoChoice, Tag(_ECHO)] | Annotated[ModelChoice, Tag(_MODEL)],
+    Annotated[EchoChoice, Tag(_ECHO)]
+    | Annotated[ModelChoice, Tag(_MODEL)]
+    | Annotated[LocalChoice, Tag(_LOCAL)]
+    | Annotated[ProgramChoice, Tag(_PROGRAM)]
+    | Annotated[HttpChoice, Tag(_HTTP)]
+    | Annotated[OtherChoice, Tag(INSTALLED)],
     Discriminator(_kind),
 ]

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from palaver.config.accounts import Describe, described_platforms, unfit
+from palaver.config.accounts import AgentOptions, Describe, described_platforms, unfit
 from palaver.config.checking import misplaced, misshapen, unknown_names
 from palaver.config.mistakes import MalformedConfig, Mistake
 from palaver.config.model import Config
@@ -36,13 +36,14 @@ def load(
     environ: Mapping[str, str],
     platforms: Mapping[str, Platform] | None = None,
     describe: Describe | None = None,
+    agent_options: AgentOptions | None = None,
 ) -> Config:
     """The configuration of a process in `cwd`.
 
     With `platforms`, the names of any others are mistakes. With `describe`, adapters and hooks that are named are
-    loaded, and whatever they do not take is a mistake.
+    loaded, with `agent_options` agents, and whatever they do not take is a mistake.
     """
-    return survey(cwd, environ, platforms, describe).config
+    return survey(cwd, environ, platforms, describe, agent_options).config
 
 
 def survey(
@@ -50,6 +51,7 @@ def survey(
     environ: Mapping[str, str],
     platforms: Mapping[str, Platform] | None = None,
     describe: Describe | None = None,
+    agent_options: AgentOptions | None = None,
 ) -> Loaded:
     defaults = _section(data_dir=(str(data_directory(environ)), ""), store=(DATABASE, ""))
     nodes, mistakes = [defaults], list[Mistake]()
@@ -59,7 +61,7 @@ def survey(
         mistakes += _one_for_each_field([*found[:_ENOUGH], *shapes, *islice(named, _ENOUGH)])
         nodes.append(node)
     said = _with_a_store(reduce(merged, [*nodes, _variables(environ)]))
-    mistakes = mistakes or list(misshapen(said)) or list(unfit(said, describe))
+    mistakes = mistakes or list(misshapen(said)) or list(unfit(said, describe, agent_options))
     if mistakes:
         raise MalformedConfig(mistakes)
     return Loaded(config=Config.model_validate(said.plain()), said=said)
@@ -145,6 +147,6 @@ def _whole_url(text: str, folder: Path) -> str:
 _WHOLE = {
     "data_dir": _whole_path,
     "store": _whole_url,
-    **dict.fromkeys(("key_file", "instructions_file", "prices"), _whole_path),
+    **dict.fromkeys(("key_file", "instructions_file", "prices", "file", "folder"), _whole_path),
 }
 """The fields that are paths, of the gateway and of agents."""

@@ -18,6 +18,7 @@ __all__ = [
     "Agents",
     "ApprovalNeeded",
     "Choosing",
+    "Closable",
     "Event",
     "Failure",
     "FailureKind",
@@ -25,6 +26,7 @@ __all__ = [
     "Gist",
     "Passage",
     "Request",
+    "Retiring",
     "Summarising",
     "TextDelta",
     "Titling",
@@ -153,6 +155,22 @@ class Choosing(Protocol):
 
     def models(self) -> Sequence[ModelOverride]:
         """Those that a conversation may ask for."""
+        ...
+
+
+@runtime_checkable
+class Retiring(Protocol):
+    """Agents that hold something for the next turn: processes, a model in memory."""
+
+    def retire(self) -> None:
+        """Another one has taken its place: let go as soon as no turn runs. A turn that still comes is answered."""
+        ...
+
+
+@runtime_checkable
+class Closable(Protocol):
+    async def close(self) -> None:
+        """The gateway ends, and no turn runs: let go of everything."""
         ...
 
 

@@ -1,0 +1,88 @@
+"""Agents as a configuration wants them: each made when it is first wanted, kept while it is, let go afterwards."""
+
+import os
+from importlib import import_module
+from typing import Any
+
+from palaver.agents.echo import EchoAgent
+from palaver.agents.foreign import ForeignAgent
+from palaver.agents.local import LocalModel, local_agent, shipped_model
+from palaver.agents.making import model_agent
+from palaver.agents.model.wanted import Wanted
+from palaver.agents.others import make_agent
+from palaver.agents.program import Program, harmless
+from palaver.config.agents import AgentChoice, EchoChoice, ModelChoice
+from palaver.config.foreign import HttpChoice, LocalChoice, OtherChoice, ProgramChoice
+from palaver.config.model import Config
+from palaver.domain.errors import BadArgument
+from palaver.ports.agent import Agent, Agents, Closable, Retiring
+
+__all__ = ["Agency", "agent_of"]
+
+
+class Agency:
+    def __init__(self) -> None:
+        self._known: list[tuple[dict[str, Any], Agent]] = []
+        """By what they were made from: what now stands in a key file makes it another one."""
+        self._all: list[Agent] = []
+
+    def agents(self, config: Config) -> Agents:
+        """Those that are wanted. Raises InvalidInput where one cannot be had, and then nothing has changed."""
+        own = {name: profile.agent for name, profile in config.profiles.items() if "agent" in profile.model_fields_set}
+        before, known = self._known, list[tuple[dict[str, Any], Agent]]()
+        for choice in (config.agent, *own.values()):
+            facts = choice.facts()
+            known.append((facts, self._found(facts, [*known, *before]) or _made(choice, facts)))
+        self._known = known
+        usual, *others = (agent for _, agent in known)
+        self._all += [agent for agent in (usual, *others) if not any(agent is each for each in self._all)]
+        for agent in self._all:
+            if isinstance(agent, Retiring) and not any(agent is each for each in (usual, *others)):
+                agent.retire()
+        return Agents(usual, dict(zip(own, others, strict=True)))
+
+    async def close(self) -> None:
+        for agent in self._all:
+            if isinstance(agent, Closable):
+                await agent.close()
+
+    @staticmethod
+    def _found(facts: dict[str, Any], known: list[tuple[dict[str, Any], Agent]]) -> Agent | None:
+        return next((agent for made_from, agent in known if made_from == facts), None)
+
+
+def agent_of(choice: AgentChoice) -> Agent:
+    return _made(choice, choice.facts())
+
+
+def _made(choice: AgentChoice, facts: dict[str, Any]) -> Agent:
+    told = {name: value for name, value in facts.items() if name != "name"}
+    match choice:
+        case EchoChoice():
+            return EchoAgent(delay=choice.delay.total_seconds(), streams=choice.streams)
+        case ModelChoice():
+            return model_agent(Wanted(**told))
+        case LocalChoice():
+            file = str(told.pop("file") or shipped_model())
+            return local_agent(LocalModel(file=file, **told), os.environ)
+        case ProgramChoice():
+            environ = {**harmless(os.environ), **told.pop("environment")}
+            return ForeignAgent(Program(environ=environ, **told))
+        case HttpChoice():
+            return _over_http(told)
+        case OtherChoice():
+            return make_agent(choice.name, told)
+
+
+def _over_http(told: dict[str, Any]) -> Agent:
+    try:
+        # Only where somebody has chosen it: it is slow to import, and may not be installed.
+        endpoint = import_module("palaver.agents.http").Endpoint
+    except ModuleNotFoundError as missing:
+        raise BadArgument(
+            "The agent called http needs a package that is not installed:",
+            found=missing.name or str(missing),
+            allowed="what palaver's extra http brings",
+            example="pip install 'palaver[http]'",
+        ) from missing
+    return ForeignAgent(endpoint(url=told["url"], headers=told["headers"], timeout=told["timeout"].total_seconds()))

@@ -1,0 +1,113 @@
+"""A third party adds an agent by installing it."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from palaver.agents.others import agent_options, make_agent
+from palaver.config.agents import EchoChoice
+from palaver.config.foreign import OtherChoice
+from palaver.config.loading import load
+from palaver.config.mistakes import MalformedConfig
+from palaver.domain.errors import BadArgument
+from palaver.ports.agent import Final
+from tests.agents.foreign import asked, events
+from tests.cli.processes import Place
+
+EXAMPLE = Path(__file__).parents[2] / "docs/examples/agents/parrot_agent.py"
+ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
+
+
+def install(folder: Path) -> None:
+    """As `pip install` would: its metadata, and a module that nobody has imported yet."""
+    facts = folder / "parrot_agent-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: parrot-agent\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(
+        "[palaver.agents]\nparrot = parrot_agent:Parrot\nwrong = parrot_agent:Options\nbroken = parrot_agent:Nobody\n"
+        "echo = parrot_agent:Parrot\n"
+    )
+    shutil.copy(EXAMPLE, folder)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    install(tmp_path / "site")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
+    monkeypatch.delitem(sys.modules, "parrot_agent", raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("parrot_agent", None)
+
+
+async def test_it_is_made_with_the_options_of_its_own_model() -> None:
+    agent = make_agent("parrot", {"times": "2"})
+    assert await events(agent, asked("hi")) == [Final(text="hi! hi!")]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gull", "No installed agent is called 'gull'; allowed: broken, echo, parrot, wrong"),
+        ("wrong", r"is not 'Options'; allowed: something with options \(a pydantic model\) and make"),
+        ("broken", "cannot be loaded: 'AttributeError"),
+    ],
+)
+def test_what_cannot_be_had_is_said_in_words(name: str, words: str) -> None:
+    with pytest.raises(BadArgument, match=words):
+        agent_options(name)
+
+
+@pytest.mark.parametrize("made", [None, RuntimeError("secret")])
+def test_what_is_no_agent_is_said_in_words(made: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent_options("parrot")
+
+    def make(_options: object) -> None:
+        if made:
+            raise made
+
+    monkeypatch.setattr(sys.modules["parrot_agent"].Parrot, "make", make)
+    with pytest.raises(BadArgument, match=r"was not made: '(NoneType|RuntimeError)'"):
+        make_agent("parrot", {})
+
+
+def test_the_configuration_names_it_and_imports_nothing() -> None:
+    Path("own.yaml").write_text("agent: {name: parrot, times: 3}")
+    choice = load(Path(), ENVIRON).agent
+    assert isinstance(choice, OtherChoice)
+    assert choice.facts() == {"name": "parrot", "times": "3"}
+    assert repr(choice) == "OtherChoice(name='parrot')"
+    assert "parrot_agent" not in sys.modules
+    Path("own.yaml").write_text("agent: {name: echo}")
+    assert isinstance(load(Path(), ENVIRON).agent, EchoChoice)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("agent: {name: gull}", "own.yaml:1: agent.name cannot be 'gull'; allowed: echo, model, local, program, http"),
+        ("agent:\n  name: parrot\n  tims: 3", "own.yaml:3: agent has an unknown option 'tims'; allowed: times"),
+        ("agent:\n  name: parrot\n  times: 11", "own.yaml:3: agent.times cannot be '11'; allowed: Input should be"),
+        ("profiles: {a: {agent: {name: wrong}}}", "own.yaml:1: profiles.a.agent.name: The agent that is installed as"),
+    ],
+)
+def test_a_mistake_says_where_it_is(text: str, words: str) -> None:
+    Path("own.yaml").write_text(text)
+    with pytest.raises(MalformedConfig) as caught:
+        load(Path(), ENVIRON, agent_options=agent_options)
+    assert str(caught.value).startswith(words)
+
+
+def test_it_answers_in_a_real_gateway(place: Path) -> None:
+    here = Place(place)
+    os.environ["PYTHONPATH"] = str(place / "site")
+    try:
+        here.configure("agent: {name: parrot, times: 2}")
+        assert "hello! hello!" in here.run("chat", says="hello\n").stdout
+    finally:
+        del os.environ["PYTHONPATH"]
+        here.close()

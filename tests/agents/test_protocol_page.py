@@ -1,0 +1,57 @@
+"""The transcript on the page about the protocol is played, word by word."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from palaver.agents.foreign import ForeignAgent
+from palaver.agents.program import Program
+from palaver.domain.session import ModelOverride
+from palaver.domain.transcript import Role, ToolCall
+from palaver.domain.turn import Usage
+from palaver.domain.view import Message
+from palaver.ports.agent import Final, Passage, TextDelta, ToolCalled, ToolReturned, UsageReport
+from tests.agents.foreign import Tools, asked, events
+
+PAGE = Path(__file__).parents[2] / "docs/agent-protocol.md"
+PLAYER = """
+import json, sys
+for line in open(sys.argv[1], encoding="utf-8"):
+    who, _, said = line.partition(" ")
+    if who == "\\u2190":
+        print(said, end="", flush=True)
+    else:
+        heard = json.loads(sys.stdin.readline())
+        assert heard == json.loads(said), heard
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def transcript(tmp_path: Path) -> Path:
+    found = re.findall(r"^```jsonl\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    (tmp_path / "played.txt").write_text("".join(found))
+    return tmp_path / "played.txt"
+
+
+async def test_the_conversation_on_the_page_is_true(transcript: Path) -> None:
+    command = [sys.executable, "-I", "-S", "-c", PLAYER, str(transcript)]
+    agent = ForeignAgent(Program(command=command, environ={}))
+    call = ToolCall("a", "look", json.dumps({"query": "seeds"}))
+    question = "When did we talk about seeds?"
+    assert await events(agent, asked(question, tools=Tools())) == [
+        ToolCalled(calls=(call,)),
+        ToolReturned(call="a", text=f"look found {call.arguments}"),
+        TextDelta("Last "),
+        TextDelta("week."),
+        UsageReport(Usage(model="grey", input_tokens=52, output_tokens=4)),
+        Final(text="Last week."),
+    ]
+    assert (agent.models(), agent.context_window(None)) == ([ModelOverride(model="grey")], 8000)
+    messages = (Message(Role.USER, question), Message(Role.ASSISTANT, "Last week."))
+    gist = await agent.summarise(Passage(session="s", messages=messages, focus="seeds"))
+    assert gist.text == "They talked about seeds last week."
+    await agent.close()

@@ -1,0 +1,96 @@
+"""Agents as a configuration wants them."""
+
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from palaver.agency import Agency
+from palaver.agents.echo import EchoAgent
+from palaver.agents.foreign import ForeignAgent
+from palaver.config.loading import load
+from palaver.config.model import Config
+from palaver.domain.errors import InvalidInput
+from palaver.ports.agent import Final
+from tests.agents.foreign import asked, events
+from tests.cli.processes import Place
+
+CODE = """
+import json, os, sys
+for line in sys.stdin:
+    text = f"{os.environ['WORD']} {sorted(os.environ)}"
+    print(json.dumps({"type": "final", "id": json.loads(line)["id"], "text": text}), flush=True)
+"""
+
+
+def program(word: str) -> str:
+    """The configuration of a program that says what it sees of the environment."""
+    Path("agent.py").write_text(CODE)
+    command = f"command: ['{sys.executable}', -S, agent.py]"
+    return f"agent: {{name: program, {command}, folder: ., environment: {{WORD: '{word}'}}}}"
+
+
+def configured(text: str, **environ: str) -> Config:
+    Path("own.yaml").write_text(text)
+    return load(Path(), {"PALAVER_CONFIG": "own.yaml", **environ})
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+async def test_what_stays_as_it_was_stays_the_same_agent() -> None:
+    agency = Agency()
+    first = agency.agents(configured("agent: {name: echo}\nprofiles: {work: {agent: {name: echo, streams: true}}}"))
+    again = agency.agents(configured("agent: {name: echo}\nprofiles: {work: {agent: {name: echo, streams: false}}}"))
+    assert first.usual is again.usual is again.of("work")
+    assert first.of("work") is not again.of("work")
+    await agency.close()
+
+
+async def test_a_program_is_kept_ends_when_it_is_replaced_and_with_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", "secret")
+    agency, me = Agency(), psutil.Process()
+    config = configured(program("${SAID}"), SAID="hello")
+    assert "hello" not in repr(config)
+    for _ in range(2):
+        (last,) = await events(agency.agents(config).usual, asked("hi"))
+        assert isinstance(last, Final)
+        assert last.text.startswith("hello")
+        assert "API_KEY" not in last.text
+        assert len(me.children()) == 1
+    agency.agents(configured("agent: {name: echo}"))
+    assert len(me.children()) <= 1
+    await agency.close()
+    assert not me.children()
+
+
+async def test_where_one_cannot_be_had_nothing_changes() -> None:
+    agency = Agency()
+    usual = agency.agents(configured("agent: {name: echo}")).usual
+    with pytest.raises(InvalidInput):
+        agency.agents(configured("agent: {name: local, file: nowhere.gguf}"))
+    assert agency.agents(configured("agent: {name: echo}")).usual is usual
+
+
+async def test_every_kind_can_be_made() -> None:
+    texts = {
+        "echo": EchoAgent,
+        "local": ForeignAgent,
+        "http, url: 'http://127.0.0.1:1', headers: {A: b}": ForeignAgent,
+        "program, command: [x]": ForeignAgent,
+    }
+    for text, kind in texts.items():
+        assert isinstance(Agency().agents(configured(f"agent: {{name: {text}}}")).usual, kind)
+
+
+def test_a_program_answers_in_a_real_gateway(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.configure(program("a parrot"))
+    try:
+        answer = place.run("chat", says="hello\n")
+        assert "a parrot" in answer.stdout, answer.stderr
+    finally:
+        place.close()
