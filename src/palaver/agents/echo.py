@@ -151,7 +151,8 @@ class EchoAgent:
     async def _speak(self, text: str) -> AsyncGenerator[Event]:
         """The words one by one; together they are the text."""
         if not self.streams:
-            await asyncio.sleep(self.delay)
+            if self.delay:
+                await asyncio.sleep(self.delay)
             return
         for word in re.findall(r"\S+\s*", text):
             await asyncio.sleep(self.delay)

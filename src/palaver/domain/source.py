@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 from palaver.domain.errors import MalformedSource, UnknownPlatform
 from palaver.domain.label import Label
@@ -49,6 +50,10 @@ class Source:
     message_id: str | None = None
 
     def __post_init__(self) -> None:
+        if "" in _VALUES(self):
+            self._forget_empty()
+
+    def _forget_empty(self) -> None:
         for name in _OPTIONAL:
             if getattr(self, name) == "":
                 object.__setattr__(self, name, None)
@@ -89,6 +94,7 @@ class Source:
 
 
 _FIELDS = tuple(field.name for field in fields(Source))
+_VALUES = attrgetter(*_FIELDS)
 _REQUIRED = ("platform", "chat_kind", "profile")
 _OPTIONAL = tuple(name for name in _FIELDS if name not in _REQUIRED)
 

@@ -160,14 +160,16 @@ class Outbound:
     """The operation that brings a conversation to where this arrives."""
 
 
-def outbound_to(source: Source, text: str) -> Outbound:
-    """One message to where an answer to the source goes, in reply to nothing."""
+def outbound_to(source: Source, text: str, *, reply_to: str | None = None, edits: str | None = None) -> Outbound:
+    """One message to where an answer to the source goes."""
     return Outbound(
         platform=source.platform,
         account=source.account,
         chat_id=source.chat or source.participant or "",
         thread_id=source.thread_id,
         text=text,
+        reply_to=reply_to,
+        edits=edits,
     )
 
 

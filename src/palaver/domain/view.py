@@ -15,7 +15,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from functools import cache
 from itertools import groupby, takewhile
 from operator import attrgetter
 from typing import NamedTuple, NoReturn
@@ -133,7 +132,13 @@ def speakers(entries: Iterable[Entry]) -> set[str]:
 def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_ids: bool) -> list[Message]:
     """Each entry as a message. Whatever the gateway adds stands in marks that no other text can contain."""
     messages: list[Message] = []
-    who = cache(naming.sender)
+    known: dict[Sender | None, str] = {}
+
+    def who(sender: Sender | None) -> str:
+        if sender not in known:
+            known[sender] = naming.sender(sender)
+        return known[sender]
+
     message_ids = message_ids and not naming.hides_ids
     latest = next((entry.at for entry in entries if entry.role is not Role.SUMMARY), None)
     for entry in entries:

@@ -8,7 +8,17 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from palaver.domain.errors import MalformedTime, UnknownZone
 
-__all__ = ["clock", "first_instant", "instant_text", "parse_instant", "readings", "utc", "zone"]
+__all__ = [
+    "clock",
+    "first_instant",
+    "instant_text",
+    "parse_age",
+    "parse_instant",
+    "parse_past",
+    "readings",
+    "utc",
+    "zone",
+]
 
 # "right/" counts leap seconds, "posix…" doubles the rest, "localtime" is another zone on each machine.
 _ZONE = re.compile(r"(?!right/|posix|localtime$)[A-Za-z][\w+-]*(/[\w+-]+)*", re.ASCII)
@@ -17,6 +27,10 @@ _TIME = re.compile(
     r"([Tt ](?P<time>\d\d:\d\d(:\d\d(\.\d{1,6})?)?)(?P<offset>[Zz]|[+-]\d\d(:?\d\d)?)?)?\s*",
     re.ASCII,
 )
+_AGE = re.compile(r"\s*(?P<count>[0-9]{1,5}) ?(?P<unit>[mhdwy])?\s*", re.ASCII)
+_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_YEAR = timedelta(days=365)
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _LONGEST = 64
 # Schedules and resets reach ten years ahead, and the calendar ends with 9999.
 _FIRST_YEAR, _LAST_YEAR = 2, 9980
@@ -53,6 +67,8 @@ def _close_zones(name: str) -> list[str]:
 
 
 def utc(moment: datetime) -> datetime:
+    if moment.tzinfo is UTC:
+        return moment
     if moment.utcoffset() is None:
         raise _malformed("An offset or Z is missing in", moment.isoformat())
     try:
@@ -107,6 +123,23 @@ def parse_instant(text: str, default: ZoneInfo | None = None) -> datetime:
     if shape["time"] is None:
         raise _malformed("The time of day is missing in", text)
     return _instant(text, default if shape["offset"] is None else None)
+
+
+def parse_age(text: str) -> timedelta | None:
+    """`90d`, `12w`, `36h`; a number alone means days; None for anything else."""
+    found = _AGE.fullmatch(text)
+    return int(found["count"]) * _UNITS.get(found["unit"] or "d", _YEAR) if found else None
+
+
+def parse_past(text: str, now: datetime, zone: ZoneInfo) -> datetime:
+    """So long ago, the beginning of a day, or a time; MalformedTime where it is neither."""
+    age = parse_age(text)
+    if age is None:
+        return parse_instant(f"{text}T00:00" if _DAY.fullmatch(text) else text, default=zone)
+    try:
+        return now - age
+    except OverflowError as error:
+        raise _malformed("Out of range is the time", text) from error
 
 
 def _instant(text: str, zone: ZoneInfo | None) -> datetime:

@@ -34,8 +34,9 @@ class Capping:
         if not isinstance(begun, Begun) or all(message.inbound.observed for message in begun.messages):
             return begun
         last = begun.messages[-1]
-        if self.on.options.caps.of(last.role):
-            yield from self.on.store.uses.fold(least=_MANY)
+        if not self.on.options.caps.of(last.role):
+            return begun
+        yield from self.on.store.uses.fold(least=_MANY)
         reached = yield from self.reached(last, begun.opened.session, now)
         if reached is None:
             return begun

@@ -38,11 +38,19 @@ class Closing:
     async def conclude(self, running: Running, outcome: Outcome) -> None:
         match outcome:
             case Final():
-                entry = self._entry(Role.ASSISTANT, outcome.text, reasoning=outcome.reasoning, blob=outcome.blob)
-                tokens = running.answering.take_tokens() if running.answering else 0
                 files = await Filing(self.on).keep_all(outcome.files)
+                entry = Entry(
+                    seq=0,
+                    role=Role.ASSISTANT,
+                    at=self.on.clock.now(),
+                    text=outcome.text,
+                    reasoning=outcome.reasoning,
+                    blob=outcome.blob,
+                    tokens=running.answering.take_tokens() if running.answering else 0,
+                    files=files,
+                )
                 replies = [*self.reply(running, outcome.text), *self.on.replies.files(running.source, files)]
-                await self.settle(running, [entry._replace(tokens=tokens, files=files)], replies)
+                await self.settle(running, [entry], replies)
                 running.answer = outcome
             case Failure():
                 await self._fail(running, outcome)
@@ -134,8 +142,8 @@ class Closing:
             running.source, text, draft=(running.draft and running.draft.receipt) or running.turn.draft
         )
 
-    def _entry(self, role: Role, text: str, *, reasoning: str = "", blob: bytes = b"") -> Entry:
-        return Entry(seq=0, role=role, at=self.on.clock.now(), text=text, reasoning=reasoning, blob=blob)
+    def _entry(self, role: Role, text: str) -> Entry:
+        return Entry(seq=0, role=role, at=self.on.clock.now(), text=text)
 
     def note(self, text: str) -> Entry:
         return self._entry(Role.NOTE, text)

@@ -24,6 +24,7 @@ from palaver.engine.running import Running, Stop, Wish
 from palaver.engine.scene import Scene, Scenes
 from palaver.engine.traces import log_broken
 from palaver.engine.waiting import through_outages
+from palaver.ports.ability import able
 from palaver.ports.agent import Passage, Summarising
 from palaver.ports.repositories import Store
 from palaver.ports.work import Steps, Work, work
@@ -65,7 +66,7 @@ class Compacting:
     def is_due(self, running: Running) -> bool:
         """Whether what the agent was shown in a turn nears what its model takes."""
         agent, options = self._agent(running.turn), self.on.options
-        if running.answer is None or running.shown is None or not isinstance(agent, Summarising):
+        if running.answer is None or running.shown is None or not able(agent, Summarising):
             return False
         now = self.on.clock.now()
         self._later = {session: until for session, until in self._later.items() if until > now}
@@ -170,7 +171,7 @@ class Compacting:
 
     async def _summarise(self, running: Running, *, kept: int, focus: str = "") -> _Summary:
         agent = self._agent(running.turn)
-        if not isinstance(agent, Summarising):
+        if not able(agent, Summarising):
             raise NothingToCompact("the agent cannot summarise")
         scene = await through_outages(lambda: self.on.store.read(self._scene(running)))
         plan = plan_compaction(scene.entries, keep_exchanges=kept)

@@ -19,6 +19,7 @@ from palaver.engine.ground import Ground
 from palaver.engine.handing import Handoffs
 from palaver.engine.traces import log_broken, log_if_broken
 from palaver.engine.waiting import any_of, through_outages
+from palaver.ports.ability import able
 from palaver.ports.adapter import (
     Adapter,
     Editing,
@@ -87,7 +88,7 @@ class Deliveries:
     def is_safe(self, outbound: Outbound) -> bool:
         """Whether sending it twice shows it once."""
         adapter = self.on.replies.adapter_for(outbound.platform, outbound.account)
-        is_edit = outbound.edits is not None and isinstance(adapter, Editing)
+        is_edit = outbound.edits is not None and able(adapter, Editing)
         return is_edit or (adapter is not None and adapter.limits.repeats_safely)
 
     @work
@@ -195,21 +196,21 @@ class Deliveries:
             outbound = replace(outbound, text=f"{outbound.text}\n{words.MAY_BE_DUPLICATE}")
         if outbound.file is not None:
             return await self._send_file(adapter, outbound, outbound.file, f"palaver:{delivery.number}")
-        if outbound.edits is not None and isinstance(adapter, Editing):
+        if outbound.edits is not None and able(adapter, Editing):
             await adapter.edit(outbound.edits, outbound)
             return outbound.edits
         key = f"palaver:{delivery.number}"
-        if self._opens_thread(outbound) and isinstance(adapter, Threading):
+        if self._opens_thread(outbound) and able(adapter, Threading):
             return await adapter.open_thread(outbound, idempotency_key=key)
         return await adapter.send(outbound, idempotency_key=key)
 
     def _opens_thread(self, outbound: Outbound) -> bool:
         adapter = self.on.replies.adapter_for(outbound.platform, outbound.account)
-        return outbound.opens is not None and isinstance(adapter, Threading)
+        return outbound.opens is not None and able(adapter, Threading)
 
     async def _send_file(self, adapter: Adapter, outbound: Outbound, file: Attachment, key: str) -> str:
         place = self.on.shelf.place(file.sha256 or "") if self.on.shelf else None
-        if place is None or not isinstance(adapter, Files):
+        if place is None or not able(adapter, Files):
             return await adapter.send(replace(outbound, text=words.file_left(file)), idempotency_key=key)
         return await adapter.send_file(outbound, place, idempotency_key=key)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from palaver.domain.turn import Outbound
 from palaver.engine.budget import Budget
 from palaver.engine.traces import trace
+from palaver.ports.ability import able
 from palaver.ports.adapter import Adapter, Drafting, Editing, PlatformBusy, SendUnclear, TargetAway
 
 __all__ = ["Draft"]
@@ -56,7 +57,7 @@ class Draft:
         self.text = text
         limits, now = self._adapter.limits, asyncio.get_running_loop().time()
         idle = not self._is_lost and (self._showing is None or self._showing.done()) and now >= self._next_at
-        if idle and isinstance(self._adapter, Editing) and self._budget.take_for_draft(self._chat, limits.interval):
+        if idle and able(self._adapter, Editing) and self._budget.take_for_draft(self._chat, limits.interval):
             self._next_at = now + limits.draft_interval
             self._showing = asyncio.create_task(self._show(self._adapter))
 
@@ -87,7 +88,7 @@ class Draft:
             log.info("a draft was dropped: %s", trace(error), extra={"action": "draft.dropped"})
 
     async def _put(self, editing: Editing, shown: Outbound) -> str:
-        if isinstance(self._adapter, Drafting):
+        if able(self._adapter, Drafting):
             return await self._adapter.draft(self.receipt, shown)
         if self.receipt is None:
             return await self._adapter.send(shown, idempotency_key=self._name)

@@ -13,6 +13,7 @@ from palaver.domain.label import Label
 from palaver.domain.turn import Received, Turn
 from palaver.engine.ground import Ground
 from palaver.engine.traces import log_broken
+from palaver.ports.ability import able
 from palaver.ports.adapter import Fetching, PlatformBusy, PlatformDown, PlatformError
 from palaver.ports.files import TooLarge
 from palaver.ports.work import Steps, work
@@ -59,7 +60,7 @@ class Filing:
             return file
         source, limit = received.inbound.source, self.on.options.file_size
         adapter = self.on.replies.adapter_for(source.platform, source.account)
-        if not isinstance(adapter, Fetching):
+        if not able(adapter, Fetching):
             return _problem(file, "files are not taken here")
         if (file.size or 0) > limit:
             return _problem(file, f"it is larger than {size_text(limit)}")

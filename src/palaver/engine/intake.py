@@ -89,7 +89,8 @@ class Intake:
         """The message that is in the inbox now, and its number; None if there is none to be looked at."""
         while True:
             known = await self._people()
-            placed = replace(inbound, source=self._placed(inbound.source, known))
+            source = self._placed(inbound.source, known)
+            placed = inbound if source is inbound.source else replace(inbound, source=source)
             message = placed if placed.revision else self._admission.hear(placed, commands=self._commands(placed))
             if message is None:
                 return None

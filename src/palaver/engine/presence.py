@@ -6,9 +6,10 @@ import logging
 from palaver.domain.source import Source
 from palaver.engine.replies import Replies
 from palaver.engine.traces import trace
+from palaver.ports.ability import able
 from palaver.ports.adapter import Typing
 
-__all__ = ["show_typing"]
+__all__ = ["Presence"]
 
 log = logging.getLogger(__name__)
 
@@ -18,15 +19,31 @@ _EVERY = 4.0
 """Platforms let the sign go out after about five seconds."""
 
 
-async def show_typing(replies: Replies, source: Source) -> None:
-    """Until cancelled, or until the platform does not want it: a sign is worth no second try."""
-    await asyncio.sleep(_AFTER)
-    adapter = replies.adapter_for(source.platform, source.account)
-    try:
-        there = replies.to(source, "…")
-        while there and isinstance(adapter, Typing):
-            async with asyncio.timeout(_EVERY):
-                await adapter.typing(there[0])
-            await asyncio.sleep(_EVERY)
-    except Exception as error:  # noqa: BLE001 - the answer comes without it
-        log.info("typing is not shown: %s", trace(error), extra={"action": "typing.dropped"})
+class Presence:
+    """The sign that somebody is writing, from a moment after it is made until its end."""
+
+    def __init__(self, replies: Replies, source: Source) -> None:
+        self._replies = replies
+        self._source = source
+        self._shows: asyncio.Task[None] | None = None
+        self._soon = asyncio.get_running_loop().call_later(_AFTER, self._begin)
+
+    def end(self) -> None:
+        self._soon.cancel()
+        if self._shows is not None:
+            self._shows.cancel()
+
+    def _begin(self) -> None:
+        self._shows = asyncio.create_task(self._show())
+
+    async def _show(self) -> None:
+        """Until cancelled, or until the platform does not want it: a sign is worth no second try."""
+        adapter = self._replies.adapter_for(self._source.platform, self._source.account)
+        try:
+            there = self._replies.to(self._source, "…")
+            while there and able(adapter, Typing):
+                async with asyncio.timeout(_EVERY):
+                    await adapter.typing(there[0])
+                await asyncio.sleep(_EVERY)
+        except Exception as error:  # noqa: BLE001 - the answer comes without it
+            log.info("typing is not shown: %s", trace(error), extra={"action": "typing.dropped"})

@@ -9,6 +9,7 @@ from palaver.domain.source import Source
 from palaver.domain.split import split
 from palaver.domain.turn import Outbound, account_text, outbound_to
 from palaver.engine import words
+from palaver.ports.ability import able
 from palaver.ports.adapter import Adapter, Files, Limits
 
 __all__ = ["Replies"]
@@ -43,10 +44,12 @@ class Replies:
         return adapter is not None and adapter.platform.for_people and adapter.platform.place is None
 
     def takes_files(self, source: Source) -> bool:
-        return isinstance(self.adapter_for(source.platform, source.account), Files)
+        return able(self.adapter_for(source.platform, source.account), Files)
 
     def files(self, source: Source, files: Sequence[Attachment]) -> list[Outbound]:
         """Each in a message of its own; where it cannot be sent, the words that say so and where it is."""
+        if not files:
+            return []
         takes = self.takes_files(source)
         return [
             replace(part, text="", file=file, reply_to=None) if takes and file.sha256 else part
@@ -60,11 +63,9 @@ class Replies:
         limits = adapter.limits if adapter else Limits()
         pieces = _pieces(text, _room(limits)) if text.strip() else []
         return [
-            replace(
-                outbound_to(source, piece),
-                reply_to=None if position else source.message_id,
-                edits=None if position else draft,
-            )
+            outbound_to(source, piece)
+            if position
+            else outbound_to(source, piece, reply_to=source.message_id, edits=draft)
             for position, piece in enumerate(pieces)
         ]
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from asyncio import Future
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -20,7 +20,7 @@ from palaver.engine.traces import log_if_broken
 from palaver.ports.agent import Final
 from palaver.ports.meter import Meter
 
-__all__ = ["Running", "Stop", "Wish"]
+__all__ = ["Bell", "Running", "Stop", "Wish"]
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,25 @@ class Wish:
     """Somebody waits for a word about it."""
 
 
+@dataclass(slots=True)
+class Bell:
+    """Rung when something is said to a conversation, also before there is a turn to hear it."""
+
+    is_rung: bool = False
+    _answered: Callable[[], None] | None = None
+
+    def ring(self) -> None:
+        self.is_rung = True
+        if self._answered is not None:
+            self._answered()
+
+    def answer(self, call: Callable[[], None] | None) -> None:
+        """From now on `call` is made at every ring, and at once where it has rung already."""
+        self._answered = call
+        if self.is_rung and call is not None:
+            call()
+
+
 @dataclass(kw_only=True)
 class Running:
     """A turn that this process works on, and how to stop it."""
@@ -67,6 +86,8 @@ class Running:
     """What was answered, once that is safe."""
     spent: Usage = field(default_factory=Usage)
     """On summaries; what answering takes is counted there."""
+    heeding: "asyncio.Task[None] | None" = None
+    """Looks at what was said to it."""
     is_over: bool = False
     """Nothing that the agent still says is heard."""
 

@@ -11,6 +11,7 @@ from palaver.engine.ground import Ground
 from palaver.engine.running import Running
 from palaver.engine.scene import Scenes
 from palaver.engine.traces import log_broken
+from palaver.ports.ability import able
 from palaver.ports.agent import Gist, Passage, Titling
 from palaver.ports.work import Steps, work
 
@@ -39,7 +40,7 @@ class Titles:
             return
         agent = self.on.agents.of(running.turn.key.profile)
         # Where too many are asked for at once, the next exchange asks again.
-        if isinstance(agent, Titling) and len(self._asking) < self.on.options.concurrent_turns:
+        if able(agent, Titling) and len(self._asking) < self.on.options.concurrent_turns:
             last = Entry(
                 seq=scene.session.counters.entries + len(scene.entries), role=Role.ASSISTANT, at=running.turn.started
             )

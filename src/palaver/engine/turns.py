@@ -23,8 +23,8 @@ from palaver.engine.drafts import Draft
 from palaver.engine.filing import Filing
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
-from palaver.engine.presence import show_typing
-from palaver.engine.running import Running, Stop, Wish
+from palaver.engine.presence import Presence
+from palaver.engine.running import Bell, Running, Stop, Wish
 from palaver.engine.scene import Scene, Scenes
 from palaver.engine.titles import Titles
 from palaver.engine.tooling import Tooling
@@ -32,7 +32,7 @@ from palaver.engine.traces import log_broken
 from palaver.engine.waiting import through_outages
 from palaver.engine.welcome import Welcomes
 from palaver.ports.agent import Failure, FailureKind
-from palaver.ports.hooks import Kind
+from palaver.ports.hooks import Growth, Kind
 from palaver.ports.store import Begun, Held, Opening, key_topic
 from palaver.ports.work import Work
 
@@ -70,7 +70,8 @@ class TurnRunner:
         Gives the time before which the conversation need not be looked at again, if there is one.
         """
         # Listened to before the turn exists: whatever is said to the turn comes after.
-        with self.on.store.listen(key_topic(key)) as signal:
+        bell = Bell()
+        with self.on.store.hear(key_topic(key), bell.ring):
             with self.on.meter.step("begin"):
                 begun, scene = await self.on.store.transact(self.scenes.after(self._begin(key)))
             if isinstance(begun, Held):
@@ -82,7 +83,7 @@ class TurnRunner:
                 if begun.turn.state is TurnState.FAILED:
                     self.closing.capped(begun.turn)
                 else:
-                    await self._see_through(begun.turn, begun.messages, signal, scene)
+                    await self._see_through(begun.turn, begun.messages, bell, scene)
         return None
 
     async def _heed_head(self, head: Received) -> datetime | None:
@@ -94,22 +95,23 @@ class TurnRunner:
 
     async def take_over(self, turn: Turn, *, takes_up: bool) -> None:
         """A turn that was cut off: told to the agent and gone on with, or given up and told to the people."""
-        with self.on.store.listen(key_topic(turn.key)) as signal:
-            signal.set()  # What was said to the turn while nobody was at work on it counts.
+        bell = Bell()
+        with self.on.store.hear(key_topic(turn.key), bell.ring):
+            bell.ring()  # What was said to the turn while nobody was at work on it counts.
             turns = self.on.store.turns
             messages = await through_outages(lambda: self.on.store.read(turns.messages(turn)))
             try:
                 is_worth_it = bool(messages) and takes_up and self._is_worth_it(turn)
                 wish = self.compacting.wish(messages)
                 if wish and is_worth_it:
-                    await self._compact(turn, messages, signal, wish)
+                    await self._compact(turn, messages, bell, wish)
                 elif wish:
                     await self.compacting.give_up(turn, messages)
                 elif is_worth_it:
                     if turn.attempt > 1:  # else it was not cut off: it asked, and was answered
                         note = self.closing.note(words.cut_off_note(turn.attempt))
                         await self.on.surely(turns.append_to_turn(turn, [note]))
-                    await self._see_through(turn, messages, signal)
+                    await self._see_through(turn, messages, bell)
                 else:
                     await self.closing.give_up(turn, messages[-1].inbound.source)
             except StaleFence:
@@ -174,36 +176,38 @@ class TurnRunner:
     # Run
 
     async def _see_through(
-        self, turn: Turn, messages: Sequence[Received], signal: asyncio.Event, scene: Scene | None = None
+        self, turn: Turn, messages: Sequence[Received], bell: Bell, scene: Scene | None = None
     ) -> None:
         """A turn to its end, and then what is due after it."""
         log.info("turn began", extra={"action": "turn.began", "turn": turn.number, "key": turn.key.text})
         self.closing.tell(Kind.TURN_STARTED, turn)
-        with self._at_work(turn, messages, signal) as running, self.on.meter.step("turn"):
+        with self._at_work(turn, messages, bell) as running, self.on.meter.step("turn"):
             running.scene = scene
             await self._run(running)
         self.titles.consider(running)
         if self.compacting.is_due(running) and not self._drains:
             tidying = await self.compacting.occupy(turn.key)
             if tidying is not None:
-                await self._compact(tidying, messages, signal, Wish())
+                await self._compact(tidying, messages, bell, Wish())
 
-    async def _compact(self, turn: Turn, messages: Sequence[Received], signal: asyncio.Event, wish: Wish) -> None:
-        with self._at_work(turn, messages, signal) as running:
+    async def _compact(self, turn: Turn, messages: Sequence[Received], bell: Bell, wish: Wish) -> None:
+        with self._at_work(turn, messages, bell) as running:
             await self.compacting.run(running, wish)
 
     @contextmanager
-    def _at_work(self, turn: Turn, messages: Sequence[Received], signal: asyncio.Event) -> Generator[Running]:
+    def _at_work(self, turn: Turn, messages: Sequence[Received], bell: Bell) -> Generator[Running]:
         """While it is, its lease is extended and what is said to it is heard. Taken over, it is left where it is."""
         running = Running(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
         self._running[turn.number] = running
-        watch = asyncio.create_task(self._watch(running, signal))
+        bell.answer(partial(self._attend, running, bell))
         try:
             yield running
         except StaleFence:
             self.closing.lost(turn)
         finally:
-            watch.cancel()
+            bell.answer(None)
+            if running.heeding is not None:
+                running.heeding.cancel()
             del self._running[turn.number]
 
     async def _run(self, running: Running) -> None:
@@ -211,11 +215,11 @@ class TurnRunner:
             await self.closing.settle(running, [], [])
             return
         limit = self.on.options.turn_limit
-        typing = asyncio.create_task(show_typing(self.on.replies, running.source))
+        presence = Presence(self.on.replies, running.source)
         try:
             outcome = await running.until_over(self._ask_until_clear(running), limit, self.on.meter)
         finally:
-            typing.cancel()
+            presence.end()
         if running.draft is not None:
             await running.draft.rest()
         if isinstance(outcome, Stop):
@@ -224,17 +228,20 @@ class TurnRunner:
             late = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
             await self.closing.conclude(running, outcome or late)
 
-    async def _watch(self, running: Running, signal: asyncio.Event) -> None:
+    def _attend(self, running: Running, bell: Bell) -> None:
         """Something was said to the turn: that it stop, or a message that, in this chat, takes its place."""
-        while True:
-            await signal.wait()
-            signal.clear()
+        if running.heeding is None or running.heeding.done():
+            running.heeding = asyncio.create_task(self._until_quiet(running, bell))
+
+    async def _until_quiet(self, running: Running, bell: Bell) -> None:
+        while bell.is_rung:
+            bell.is_rung = False
             try:
                 await self._heed(running)
             except Exception as error:  # noqa: BLE001 - whoever says stop later must still be heard
                 log_broken(log, "a turn does not hear", error, {"action": "turn.deaf", "turn": running.turn.number})
                 await asyncio.sleep(_LOOK_AGAIN)
-                signal.set()
+                bell.is_rung = True
 
     async def _heed(self, running: Running) -> None:
         said = await through_outages(lambda: self.on.store.read(self.on.store.steering.signals(running.turn)))
@@ -306,6 +313,8 @@ class TurnRunner:
         def show(text: str) -> None:
             if running.is_over:
                 return
+            if watch := self.on.happenings.watch:
+                watch(Growth(session=running.turn.session, turn=running.turn.number, text=text))
             if running.draft is None:
                 running.draft = self._draft(running)
             if running.draft is not None:

@@ -79,6 +79,10 @@ class Database(Protocol):
         """An event that is set after work that notified `topic` has committed. Listen, look, then wait."""
         ...
 
+    def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
+        """The same, as a call on the event loop; for those who seldom hear anything."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -192,10 +196,10 @@ class Undone:
     kind: OperationKind
     session: str
     entries: tuple[Entry, ...] = ()
-
-
     deed: str | None = None
     """What people know it as, where that is not its kind."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preview:
     """A session in a list, with the last thing a person said in it."""

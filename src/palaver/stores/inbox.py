@@ -17,6 +17,7 @@ from palaver.stores import outbox
 from palaver.stores.records import INBOX_COLUMNS, inbound_body, micros, received_of
 
 __all__ = [
+    "MOST_WAITING",
     "OPEN_TURN",
     "RUNNING",
     "accept",
@@ -32,6 +33,7 @@ __all__ = [
     "refuse",
     "replace_text",
     "waiting",
+    "waiting_alone",
     "withdraw",
 ]
 
@@ -40,7 +42,7 @@ OPEN_TURN = "('running', 'parked', 'interrupted')"
 RUNNING = f"state IN {OPEN_TURN} AND state = 'running'"
 """In the words of the index that finds it."""
 _LOOK = Notify(INBOX)
-_MOST_WAITING = 64
+MOST_WAITING = 64
 
 
 def dedup_name(source: Source) -> str | None:
@@ -277,13 +279,26 @@ def depth() -> Steps[int]:
     return rows[0][0]
 
 
+_IN_LINE = (
+    f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.key = ? AND i.state = 'waiting'"
+)
+_HELD = " ORDER BY i.no LIMIT ? /*pg FOR UPDATE OF i*/"
+_WAITING = f"{_IN_LINE} ORDER BY i.no LIMIT ?"
+_WAITING_HELD = f"{_IN_LINE}{_HELD}"
+_WAITING_ALONE = (
+    f"{_IN_LINE} AND NOT EXISTS (SELECT 1 FROM turns o WHERE o.key = i.key AND o.state IN {OPEN_TURN}){_HELD}"
+)
+
+
 def waiting(key: SessionKey, *, held: bool = True) -> Steps[list[Received]]:
     """What waits in a conversation, the longest waiting first; held, nobody else takes it until the end of the work."""
-    rows: list[Row] = yield (
-        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-        f" WHERE i.key = ? AND i.state = 'waiting' ORDER BY i.no LIMIT ? {'/*pg FOR UPDATE OF i*/' if held else ''}",
-        (key.text, _MOST_WAITING),
-    )
+    rows: list[Row] = yield _WAITING_HELD if held else _WAITING, (key.text, MOST_WAITING)
+    return [received_of(row) for row in rows]
+
+
+def waiting_alone(key: SessionKey, most: int) -> Steps[list[Received]]:
+    """The same where no turn is open in the conversation; nothing where one is."""
+    rows: list[Row] = yield _WAITING_ALONE, (key.text, most)
     return [received_of(row) for row in rows]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
 from itertools import count
@@ -137,6 +137,9 @@ class PostgresDatabase:
 
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         return self._wakeups.listen(topic)
+
+    def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
+        return self._wakeups.hear(topic, call)
 
     async def close(self) -> None:
         if self._closed:

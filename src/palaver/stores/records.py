@@ -297,7 +297,7 @@ def received_of(row: Row) -> Received:
         number=no,
         key=SessionKey.parse(key),
         inbound=written.inbound,
-        state=_FATES.get(turn_state, InboxState(state)),
+        state=_FATES.get(turn_state) or _STATES[state],
         received=instant(received),
         turn=turn,
         reason=reason or turn_error,
@@ -306,6 +306,7 @@ def received_of(row: Row) -> Received:
     )
 
 
+_STATES = {state.value: state for state in InboxState}
 _FATES = {TurnState.DONE.value: InboxState.DONE, TurnState.FAILED.value: InboxState.FAILED}
 
 TURN_COLUMNS = (

@@ -24,6 +24,7 @@ __all__ = [
     "create",
     "due",
     "end",
+    "enter",
     "find",
     "get",
     "get_visible",
@@ -68,20 +69,30 @@ def routed(key: SessionKey) -> Steps[Session | None]:
 
     A key whose route was dropped leads to the session used last, if that ended by itself.
     """
-    rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM routes r LEFT JOIN sessions s ON s.no = r.session_no AND s.key = r.key"
-        " WHERE r.key = ?",
-        (key.text,),
-    )
-    if not rows:
-        rows = yield (
-            f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key = ? ORDER BY s.last_active DESC, s.no DESC LIMIT 1",
-            (key.text,),
-        )
-        last = session_of(rows[0]) if rows else None
-        return last if last and last.end_reason in ENDED_BY_ITSELF else None
-    found = session_of(rows[0]) if rows[0][0] is not None else None
-    return found if found and found.end_reason not in _GIVEN_UP else None
+    return (yield from _led(key, None))[0]
+
+
+_PARTAKES = "EXISTS (SELECT 1 FROM participants p WHERE p.identity = ? AND p.session_no = s.no AND p.left_at IS NULL)"
+_ROUTED = (
+    f"SELECT {_PARTAKES}, {SESSION_COLUMNS} FROM routes r"
+    " LEFT JOIN sessions s ON s.no = r.session_no AND s.key = r.key WHERE r.key = ?"
+)
+_LATEST = (
+    f"SELECT {_PARTAKES}, {SESSION_COLUMNS} FROM sessions s WHERE s.key = ?"
+    " ORDER BY s.last_active DESC, s.no DESC LIMIT 1"
+)
+
+
+def _led(key: SessionKey, identity: str | None) -> Steps[tuple[Session | None, bool]]:
+    """Where a key leads to, and whether somebody takes part there."""
+    rows = yield _ROUTED, (identity, key.text)
+    is_routed = bool(rows)
+    if not is_routed:
+        rows = yield _LATEST, (identity, key.text)
+    found = session_of(rows[0][1:]) if rows and rows[0][1] is not None else None
+    if found is None or (found.end_reason in _GIVEN_UP if is_routed else found.end_reason not in ENDED_BY_ITSELF):
+        return None, False
+    return found, bool(rows[0][0])
 
 
 @work
@@ -89,8 +100,16 @@ def open_session(
     key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, human: bool = True
 ) -> Steps[Opened]:
     """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create."""
+    opened = yield from enter(key, source, now, rule, human=human)
+    if opened.opening is Opening.REUSED:
+        yield from touch(opened.session.number, now, human=human)
+    return opened
+
+
+def enter(key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, human: bool) -> Steps[Opened]:
+    """The same for one who is about to speak: that touches the session as well."""
     yield Lock(key.text)
-    current = yield from routed(key)
+    current, takes_part = yield from _led(key, identity_of(source))
     if current is None:
         is_first = yield from _is_first_contact(source)
         created = yield from create(key, source, now)
@@ -108,9 +127,8 @@ def open_session(
             before_had_words=current.counters.entries > 0,
             is_first_contact=is_first,
         )
-    is_first = yield from join(current.number, source)
+    is_first = False if takes_part else (yield from join(current.number, source))
     if current.ended is None:
-        yield from touch(current.number, now, human=human)
         return Opened(session=current, opening=Opening.REUSED, is_first_contact=is_first)
     yield from reopen(current.number, key, now, human=human)
     reopened = yield from get(current.number)
@@ -228,10 +246,15 @@ def reopen(number: int, key: SessionKey, now: datetime, *, human: bool = True) -
 
 
 @work
-def touch(number: int, now: datetime, *, human: bool) -> Steps[None]:
-    """Something was said in a session; only people keep it awake."""
-    touched = "last_human = ?, last_active = ?" if human else "last_active = ?"
-    yield f"UPDATE sessions SET {touched} WHERE no = ?", (*(micros(now),) * (1 + human), number)
+def touch(number: int, now: datetime, *, human: bool, entries: int = 0) -> Steps[int]:
+    """Something was said in a session; only people keep it awake. Gives the seq of the first of so many entries."""
+    moment = micros(now)
+    rows = yield (
+        "UPDATE sessions SET last_active = ?, last_human = coalesce(?, last_human), next_seq = next_seq + ?"
+        " WHERE no = ? RETURNING next_seq",
+        (moment, moment if human else None, entries, number),
+    )
+    return rows[0][0] - entries
 
 
 def _start_fresh(

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 
 from palaver.domain.errors import StoreError, StoreUnavailable
 from palaver.ports.work import Notify, Row, Steps, Work
-from palaver.stores.ownership import FileOwnership, may_write
+from palaver.stores.disk import may_pass, may_write
+from palaver.stores.ownership import FileOwnership
 from palaver.stores.values import storable
 from palaver.stores.wakeups import Wakeups
 
@@ -27,8 +28,6 @@ _CHECKPOINT_AT = 4 * 1024 * 1024
 _CHECKPOINT_EVERY = 64
 _LOOK_EVERY = 0.1
 """Seconds."""
-_PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR})
-"""What is not the fault of the work: nothing was written, and later it may succeed."""
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
@@ -89,9 +88,7 @@ def drive(db: sqlite3.Connection, steps: Steps[T], notified: set[str]) -> T:
 
 
 def _refusal(problem: str, error: sqlite3.Error) -> StoreError:
-    code: int | None = getattr(error, "sqlite_errorcode", None)  # it has none where Python refused
-    passes = code is not None and code & 0xFF in _PASSING
-    return (StoreUnavailable if passes else StoreError)(f"{problem}: {error}")
+    return (StoreUnavailable if may_pass(error) else StoreError)(f"{problem}: {error}")
 
 
 class _Job(Generic[T]):
@@ -148,7 +145,9 @@ class SqliteDatabase:
         self._ownership = ownership
         self._loop = asyncio.get_running_loop()
         self._wakeups = Wakeups()
-        self._jobs: SimpleQueue[_Job[object] | _Stop] = SimpleQueue()
+        self._asked: list[_Job[object]] = []
+        """What is asked for in this round of the loop: it goes to the writer together."""
+        self._jobs: SimpleQueue[list[_Job[object]] | _Stop] = SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="palaver-writer", daemon=True)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="palaver-reader")
         self._local = threading.local()
@@ -167,8 +166,14 @@ class SqliteDatabase:
     async def transact(self, work: Work[T]) -> T:
         self._refuse_when_closed()
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(work, future))  # pyright: ignore[reportArgumentType]
+        if not self._asked:
+            self._loop.call_soon(self._ask)
+        self._asked.append(_Job(work, future))  # pyright: ignore[reportArgumentType]
         return await future
+
+    def _ask(self) -> None:
+        asked, self._asked = self._asked, []
+        self._jobs.put(asked)
 
     async def read(self, work: Work[T]) -> T:
         self._refuse_when_closed()
@@ -181,10 +186,14 @@ class SqliteDatabase:
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         return self._wakeups.listen(topic)
 
+    def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
+        return self._wakeups.hear(topic, call)
+
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
+        self._ask()
         self._jobs.put(_Stop())
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._writer.join)
@@ -235,10 +244,10 @@ class SqliteDatabase:
         """Everything that waits, at least one piece of work."""
         batch: list[_Job[object]] = []
         while not batch or (len(batch) < _LARGEST_BATCH and not self._jobs.empty()):
-            job = self._jobs.get()
-            if isinstance(job, _Stop):
+            jobs = self._jobs.get()
+            if isinstance(jobs, _Stop):
                 return batch, True
-            batch.append(job)
+            batch += jobs
         return batch, False
 
     def _commit(self, batch: Sequence[_Job[object]]) -> set[str]:

@@ -1,6 +1,7 @@
 """The store: one database, its search index, and everything that can be done with them."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self, TypeVar
@@ -17,6 +18,7 @@ from palaver.ports.repositories import Inbox, Outbox, Steering, Turns
 from palaver.ports.revisions import Revisions
 from palaver.ports.search import Search
 from palaver.ports.store import Database
+from palaver.ports.talks import Talks
 from palaver.ports.usage import Uses
 from palaver.ports.window import Changes, Keys
 from palaver.ports.work import Work
@@ -41,6 +43,7 @@ from palaver.stores import (
     revisions,
     sessions,
     steering,
+    talks,
     transcript,
     turns,
     usage,
@@ -80,6 +83,7 @@ class Store:
     uses: Uses = usage
     keys: Keys = keys
     changes: Changes = changes
+    talks: Talks = talks
 
     def __init__(self, database: Database, search: Search) -> None:
         self.database = database
@@ -98,6 +102,9 @@ class Store:
 
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         return self.database.listen(topic)
+
+    def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
+        return self.database.hear(topic, call)
 
     async def close(self) -> None:
         if self._closed:

@@ -15,11 +15,11 @@ from palaver.domain.turn import Outbound, Received, Turn, Usage
 from palaver.ports.store import INBOX, TURNS, Begun, Choose, Greet, Held, Opened, ResetRules, Welcome
 from palaver.ports.work import Lock, Notify, Row, Steps, Work, work
 from palaver.stores import outbox
-from palaver.stores.inbox import OPEN_TURN, put_into_turn, waiting
+from palaver.stores.inbox import MOST_WAITING, OPEN_TURN, put_into_turn, waiting_alone
 from palaver.stores.people import meet
 from palaver.stores.places import home
 from palaver.stores.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
-from palaver.stores.sessions import end, join, open_by_key, open_session
+from palaver.stores.sessions import end, enter, join, open_by_key, touch
 from palaver.stores.transcript import SEQS, append
 from palaver.stores.usage import add as add_usage
 from palaver.stores.usage import fold_all
@@ -42,6 +42,8 @@ __all__ = [
 ]
 
 _LOOK = Notify(INBOX)
+_FEW = 2
+"""Mostly a turn takes the first message that waits; only where that is not so, more of them are looked at."""
 _NOTHING = Usage()
 
 
@@ -66,12 +68,13 @@ def begin(
 ) -> Steps[Begun | Held | None]:
     """Claim waiting messages of one key into a turn; None if nothing waits or a turn is open."""
     yield Lock(key.text)
-    if (yield f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN}", (key.text,)):
-        return None
-    line = yield from waiting(key)
+    line = yield from waiting_alone(key, _FEW)
     if not line:
         return None
     choice = choose(line)
+    if len(line) == _FEW and not 0 < choice.take < _FEW:
+        line = yield from waiting_alone(key, MOST_WAITING)
+        choice = choose(line)
     if not choice.take:
         return Held(head=line[0], until=choice.until)
     return (yield from _begin(key, line[: choice.take], worker, now, lease, rules, welcome))
@@ -88,7 +91,7 @@ def _begin(
 ) -> Steps[Begun]:
     source = messages[-1].inbound.source
     human = any(each.inbound.keeps_awake for each in messages)
-    opened = yield from open_session(key, source, now, rules(source), human=human)
+    opened = yield from enter(key, source, now, rules(source), human=human)
     if opened.is_first_contact:
         yield from meet(messages[-1])
         opened = replace(opened, lacks_home=(yield from home(key.profile, source.platform)) is None)
@@ -112,7 +115,11 @@ def _begin(
     yield from put_into_turn(turn.number, messages)
     said = welcome(opened, messages[-1])
     notes = [Entry(seq=0, role=Role.NOTE, at=now, text=note) for note in said.notes]
-    yield from write_messages(turn, messages, notes)
+    yield from _hear(messages, turn.session_number)
+    entries = [*notes, *map(_entry, messages)]
+    first_seq = yield from touch(opened.session.number, now, human=human, entries=len(entries))
+    prepared = [prepare(entry, turn.number) for entry in entries]
+    yield from append(turn.session_number, first_seq, prepared, turn.number)
     yield from outbox.owe_all(said.notices, f"welcome:{opened.session.id}", now)
     return Begun(turn=turn, opened=opened, messages=tuple(messages))
 
@@ -139,13 +146,18 @@ def occupy(key: SessionKey, now: datetime, received: Received | None = None) -> 
     return rows[0][0]
 
 
-def write_messages(turn: Turn, messages: Sequence[Received], notes: Sequence[Entry] = ()) -> Steps[int]:
-    """What people said, as entries of the turn. Whoever speaks in a session may read it."""
-    for each in {identity_of(each.inbound.source): each for each in messages[:-1]}.values():
-        if (yield from join(turn.session_number, each.inbound.source)):
-            yield from meet(each)
-    entries = [*notes, *map(_entry, messages)]
-    return (yield from _write(turn, [prepare(entry, turn.number) for entry in entries]))
+def write_messages(turn: Turn, messages: Sequence[Received]) -> Steps[int]:
+    """What people said, as entries of the turn."""
+    yield from _hear(messages, turn.session_number)
+    return (yield from _write(turn, [prepare(entry, turn.number) for entry in map(_entry, messages)]))
+
+
+def _hear(messages: Sequence[Received], session_number: int) -> Steps[None]:
+    """Whoever speaks in a session may read it; of the last to speak that is known already."""
+    if len(messages) > 1:
+        for each in {identity_of(each.inbound.source): each for each in messages[:-1]}.values():
+            if (yield from join(session_number, each.inbound.source)):
+                yield from meet(each)
 
 
 def _entry(received: Received) -> Entry:

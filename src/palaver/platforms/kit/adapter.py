@@ -54,25 +54,29 @@ class FakeAdapter:
         line = await self._link.open(self._account)
         await inlet.connected()
         hands: set[asyncio.Task[None]] = set()
+        broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(hand: "asyncio.Task[None]") -> None:
+            hands.discard(hand)
+            if not hand.cancelled() and (error := hand.exception()) and not broken.done():
+                broken.set_exception(error)
+
         try:
             while True:
                 update = await line.next()
-                hands.add(asyncio.create_task(self._hand_over(line, update, inlet)))
-                hands -= await self._finished(hands)
+                hand = asyncio.create_task(self._hand_over(line, update, inlet))
+                hands.add(hand)
+                hand.add_done_callback(done)
+                if len(hands) >= self._at_once:
+                    await asyncio.wait({*hands, broken}, return_when=asyncio.FIRST_COMPLETED)
+                if broken.done():
+                    broken.result()
         finally:
+            broken.cancel()
             for hand in hands:
                 hand.cancel()
             await asyncio.gather(*hands, return_exceptions=True)
             await line.close()
-
-    async def _finished(self, hands: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-        """Those that are done, once there is room for one more. Raises what one of them raised."""
-        if len(hands) >= self._at_once:
-            await asyncio.wait(hands, return_when=asyncio.FIRST_COMPLETED)
-        finished = {hand for hand in hands if hand.done()}
-        for hand in finished:
-            hand.result()
-        return finished
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         return await self._link.send(self._account, outbound, idempotency_key)

@@ -2,6 +2,7 @@
 
 import random
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -42,7 +43,9 @@ class Faults:
     busy_for: float = 1.0
     """How many seconds a busy platform asks to wait."""
 
-    def chance(self, mishap: Mishap) -> float:
+    @property
+    def risks(self) -> Mapping[Mishap, float]:
+        """What may become of a send, and how often."""
         chances = {
             Mishap.REFUSED: self.refused,
             Mishap.GONE: self.gone,
@@ -50,7 +53,7 @@ class Faults:
             Mishap.LOST_BEFORE: self.lost_before,
             Mishap.LOST_AFTER: self.lost_after,
         }
-        return chances[mishap]
+        return {mishap: chance for mishap, chance in chances.items() if chance > 0}
 
 
 class Luck:
@@ -58,6 +61,7 @@ class Luck:
 
     def __init__(self, faults: Faults, seed: int) -> None:
         self.faults = faults
+        self._risks = faults.risks
         self.next: deque[Mishap] = deque()
         """What becomes of the next sends for certain, before chance has a say."""
         self._random = random.Random(seed)  # noqa: S311 - no secret depends on it
@@ -75,7 +79,7 @@ class Luck:
     def mishap(self) -> Mishap | None:
         if self.next:
             return self.next.popleft()
-        return next((mishap for mishap in Mishap if self.strikes(self.faults.chance(mishap))), None)
+        return next((mishap for mishap, chance in self._risks.items() if self.strikes(chance)), None)
 
     def error(self, mishap: Mishap) -> PlatformBusy | SendRefused | SendUnclear:
         match mishap:

@@ -192,7 +192,7 @@ class World:
             kind=chat.kind,
             title=chat.title,
             person=person,
-            message=replace(message, files=tuple(_described(file) for file in message.files)),
+            message=replace(message, files=tuple(map(_described, message.files))) if message.files else message,
         )
         for account in sorted(chat.accounts):
             self._deliver(self._mailbox(account), update)
@@ -215,7 +215,8 @@ class World:
 
     async def _take_time(self, cuts: int) -> None:
         """Raises if everything was cut meanwhile: whoever waits for the answer does not get it."""
-        await asyncio.sleep(self.luck.delay())
+        if delay := self.luck.delay():
+            await asyncio.sleep(delay)
         if self._cuts != cuts:
             raise SendUnclear("the connection was lost while sending")
 
