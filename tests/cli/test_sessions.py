@@ -248,6 +248,8 @@ def test_search(filled: Palaver, monkeypatch: pytest.MonkeyPatch) -> None:
     assert as_json(filled("search", "Mars", "--json")) == {"hits": []}
     assert as_json(filled("search", "train", "--session", ROOM, "--role", "user", "--best", "--json"))["hits"]
     assert as_json(filled("search", "train", "--since", "4h", "--json"))["hits"][0]["session"] == HOLIDAY
+    assert as_json(filled("search", "direct", "--json")) == {"hits": []}
+    assert as_json(filled("search", "direct", "--role", "tool", "--role", "note", "--json"))["hits"]
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "\x1b[1;7mtrain\x1b[0m" in filled("search", "train")
 

@@ -243,3 +243,26 @@ def test_any_text_is_an_instant_or_refused(text: str) -> None:
 def test_a_time_of_no_zone_is_never_taken_for_that_of_this_machine() -> None:
     with pytest.raises(MalformedTime, match="offset or Z is missing"):
         wall.utc(local("2026-03-29T09:30"))
+
+
+@pytest.mark.parametrize(
+    ("text", "since"),
+    [
+        ("3d", "2026-03-26T12:00:00Z"),
+        ("3", "2026-03-26T12:00:00Z"),
+        (" 90 m ", "2026-03-29T10:30:00Z"),
+        ("2w", "2026-03-15T12:00:00Z"),
+        ("1y", "2025-03-29T12:00:00Z"),
+        ("2026-03-01", "2026-02-28T23:00:00Z"),
+        ("2026-03-01T12:00+05:00", "2026-03-01T07:00:00Z"),
+    ],
+)
+def test_the_past_is_so_long_ago_or_a_day_or_a_time(text: str, since: str) -> None:
+    now = wall.parse_instant("2026-03-29T12:00:00Z")
+    assert wall.instant_text(wall.parse_past(text, now, ZoneInfo("Europe/Berlin"))) == since
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "-3d", "3 dd", "99999y", "²d", "2026-13-01"])
+def test_what_is_no_time_in_the_past_is_refused(text: str) -> None:
+    with pytest.raises(MalformedTime):
+        wall.parse_past(text, wall.parse_instant("2026-03-29T12:00:00Z"), ZoneInfo("UTC"))

@@ -9,7 +9,7 @@ from palaver.domain.compaction import plan_compaction
 from palaver.domain.errors import BadArgument, NotFound
 from palaver.domain.session import Principal
 from palaver.domain.transcript import Entry, Role
-from palaver.ports.search import Order, SearchFilter
+from palaver.ports.search import SAID, Order, SearchFilter
 from palaver.stores import moves, removal, sessions, transcript, turns
 from palaver.stores.store import Store
 from tests.stores.speech import marked, tell, texts, topic
@@ -155,15 +155,18 @@ async def test_filters(world: World) -> None:
 
     assert len(await found()) == 4
     assert await found(platform="discord") == ["apple on another platform"]
-    assert await found(person="telegram:8") == ["apple of the second"]
-    assert await found(person="discord:7") == ["apple on another platform"]
-    assert await found(role=Role.ASSISTANT) == ["apple of the agent"]
+    assert await found(people={"telegram:8"}) == ["apple of the second"]
+    assert await found(people={"discord:7"}) == ["apple on another platform"]
+    assert await found(people={"discord:7", "telegram:8"}) == ["apple on another platform", "apple of the second"]
+    assert await found(roles={Role.ASSISTANT}) == ["apple of the agent"]
     assert await found(session=first.turn.session) == ["apple of the agent", "apple of the first"]
     assert await found(since=middle) == ["apple on another platform", "apple of the second", "apple of the agent"]
     assert await found(until=middle) == ["apple of the first"]
     assert await found(since=middle, until=middle + timedelta(seconds=1)) == ["apple of the agent"]
-    assert await found(role=Role.USER, person="telegram:7", until=middle) == ["apple of the first"]
-    assert await found(role=Role.SUMMARY) == []
+    assert await found(roles={Role.USER}, people={"telegram:7"}, until=middle) == ["apple of the first"]
+    assert await found(roles={Role.SUMMARY}) == []
+    assert await found(roles={Role.SUMMARY, Role.TOOL, Role.ASSISTANT}) == ["apple of the agent"]
+    assert len(await found(roles=SAID)) == 4
 
 
 async def test_a_session_of_others_is_no_filter(world: World) -> None:

@@ -39,7 +39,7 @@ from palaver.domain.errors import BadArgument
 from palaver.domain.lifecycle import SessionState
 from palaver.domain.session import Session
 from palaver.domain.transcript import Entry, Role
-from palaver.ports.search import Hit, Order, SearchFilter
+from palaver.ports.search import SAID, Hit, Order, SearchFilter
 from palaver.stores import listing, sessions, transcript
 from palaver.stores.listing import ListFilter, Page
 from palaver.stores.store import Store
@@ -138,7 +138,10 @@ def search_words(
     *,
     platform: Platform = "",
     person: Annotated[str, typer.Option(help="Only what this person said: telegram:7.", show_default=False)] = "",
-    role: Annotated[Role | None, typer.Option(help="Only what was said in this role.")] = None,
+    role: Annotated[
+        list[Role] | None,
+        typer.Option(help="Only what was said in this role, or in one of several.", show_default="user and assistant"),
+    ] = None,
     session: Annotated[str, typer.Option(help="Only in this session.", show_default=False)] = "",
     since: Since = "",
     until: Until = "",
@@ -150,8 +153,8 @@ def search_words(
 ) -> None:
     wanted = SearchFilter(
         platform=platform or None,
-        person=person or None,
-        role=role,
+        people=frozenset({person} if person else ()),
+        roles=frozenset(role or SAID),
         since=moment("--since", since, EXAMPLES["search"]),
         until=moment("--until", until, EXAMPLES["search"]),
     )

@@ -1,23 +1,14 @@
 """Times on the command line: as people write and read them."""
 
-import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from palaver.domain.errors import BadArgument, MalformedTime
-from palaver.domain.wall import instant_text, parse_instant
+from palaver.domain.wall import instant_text, parse_age, parse_past
 
 __all__ = ["ago", "iso", "moment", "now", "span"]
 
-_SPAN = re.compile(r"(?P<count>[0-9]{1,5}) ?(?P<unit>m|h|d|w|y)?", re.ASCII)
-_UNITS = {
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-    "y": timedelta(days=365),
-}
-_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_UTC = ZoneInfo("UTC")
 
 
 def now() -> datetime:
@@ -27,10 +18,10 @@ def now() -> datetime:
 
 def span(option: str, text: str, example: str) -> timedelta:
     """`90d`, `12w`, `36h`; a number alone means days."""
-    found = _SPAN.fullmatch(text.strip())
-    if not found:
+    age = parse_age(text)
+    if age is None:
         raise BadArgument(f"{option} cannot be", found=text, allowed="30m, 36h, 90d, 12w or 2y", example=example)
-    return int(found["count"]) * _UNITS[found["unit"] or "d"]
+    return age
 
 
 def moment(option: str, text: str, example: str) -> datetime | None:
@@ -38,10 +29,8 @@ def moment(option: str, text: str, example: str) -> datetime | None:
     if not text:
         return None
     try:
-        if _SPAN.fullmatch(text.strip()):
-            return now() - span(option, text, example)
-        return parse_instant(f"{text}T00:00" if _DAY.fullmatch(text) else text, default=ZoneInfo("UTC"))
-    except (MalformedTime, OverflowError) as error:
+        return parse_past(text, now(), _UTC)
+    except MalformedTime as error:
         raise BadArgument(
             f"{option} cannot be",
             found=text,

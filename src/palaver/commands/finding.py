@@ -1,10 +1,10 @@
-"""Commands that find conversations again, by list, name or words. Where others read along, only those of the place."""
+"""Commands that find conversations again, by list or name. Where others read along, only those of the place."""
 
 from collections.abc import Sequence
 
 from palaver.commands.moving import leave
 from palaver.commands.phrases import called, counted, name_of, quoted, when
-from palaver.commands.registry import Performance, say
+from palaver.commands.registry import Performance
 from palaver.domain.access import AccessRole
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
 from palaver.domain.errors import BadArgument, NotAllowed
@@ -12,9 +12,8 @@ from palaver.domain.session import Principal, Session
 from palaver.domain.source import DM
 from palaver.ports.commands import Spoken
 from palaver.ports.repositories import Store
-from palaver.ports.search import Hit
 from palaver.ports.store import Preview
-from palaver.ports.work import Steps, Work, work
+from palaver.ports.work import Steps, work
 
 __all__ = ["finding"]
 
@@ -35,19 +34,11 @@ _RESUME = Command(
     args=(Arg(name="which", kind=ArgKind.REST), _ALL),
     group=_GROUP,
 )
-_SEARCH = Command(
-    name="search",
-    help='find words in your conversations, "phrases" in quotes, beginnings of words with a star',
-    example='/search invoice "second reminder" pay*',
-    args=(Arg(name="words", kind=ArgKind.REST, required=True),),
-    group=_GROUP,
-)
 _LISTED = 10
 _COUNTED = 100
 """How far back conversations have a number."""
 _LONGEST_POSITION = len(str(_COUNTED))
 _PAGES = _COUNTED // _LISTED
-_HITS = 10
 
 
 def finding(store: Store) -> list[Performance]:
@@ -74,16 +65,12 @@ def finding(store: Store) -> list[Performance]:
             more = _more(1, invocation) if len(titled) > _LISTED or len(recent) == _COUNTED else ()
             return "\n".join((_listing(titled[:_LISTED], invocation, spoken), *more))
         wanted = yield from store.sessions.find(_named(which, recent), reader)
-        if _is_here(wanted, spoken):
+        if spoken.is_in(wanted):
             return f"This is {called(wanted)} already: what you write goes on with it."
         yield from leave(store, spoken)
         return (yield from _go_on(store, spoken, reader, wanted))
 
-    async def search(invocation: Invocation, spoken: Spoken) -> Work[str]:
-        hits = await store.search.find(invocation.words["words"], spoken.audience, limit=_HITS + 1)
-        return say(_found(hits, spoken))
-
-    return [Performance(_SESSIONS, sessions), Performance(_RESUME, resume), Performance(_SEARCH, search)]
+    return [Performance(_SESSIONS, sessions), Performance(_RESUME, resume)]
 
 
 _NO_TITLES = (
@@ -146,31 +133,12 @@ def _flags(invocation: Invocation) -> str:
 def _listing(numbered: Sequence[tuple[int, Preview]], invocation: Invocation, spoken: Spoken) -> str:
     flag = _flags(invocation)
     lines = [f"{number}. {_line(each, spoken)}" for number, each in numbered]
-    others = [number for number, each in numbered if not _is_here(each.session, spoken)]
+    others = [number for number, each in numbered if not spoken.is_in(each.session)]
     return "\n".join([*lines, *(f"/resume {number}{flag} goes on with number {number}." for number in others[:1])])
-
-
-def _is_here(session: Session, spoken: Spoken) -> bool:
-    return session.key == spoken.received.key and session.ended is None
 
 
 def _line(preview: Preview, spoken: Spoken) -> str:
     session = preview.session
-    here = ", here" if _is_here(session, spoken) else ""
+    here = ", here" if spoken.is_in(session) else ""
     told = f"{session.title or 'untitled'} ({when(session.last_active, spoken.zone)}{here})"
     return f"{told}: {quoted(preview.last_said)}" if preview.last_said.strip() else told
-
-
-def _found(hits: Sequence[Hit], spoken: Spoken) -> str:
-    if not hits:
-        return "Nothing was found."
-    shown = hits[:_HITS]
-    lines = [
-        f"{name_of(hit.session)}, {when(hit.entry.at, spoken.zone)}, {hit.entry.role}: {hit.snippet}" for hit in shown
-    ]
-    head = f"The newest {_HITS} that were found:" if len(hits) > _HITS else f"Found {counted(len(hits), 'time')}:"
-    # Asked for by its title it would be the newest of that title.
-    others = [hit.session.id for hit in shown if not _is_here(hit.session, spoken)]
-    return "\n".join(
-        [head, *lines, *(f"/resume {session} goes on with the first elsewhere." for session in others[:1])]
-    )

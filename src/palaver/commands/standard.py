@@ -13,6 +13,7 @@ from palaver.commands.places import about_places
 from palaver.commands.platforms import about_platforms
 from palaver.commands.privacy import about_privacy
 from palaver.commands.registry import Registry
+from palaver.commands.searching import searching
 from palaver.commands.transcripts import about_transcripts
 from palaver.commands.turns import SAYINGS, about_turns
 from palaver.commands.usage import about_usage
@@ -29,6 +30,7 @@ def standard_commands(store: Store) -> Registry:
             *branching(store),
             *about_transcripts(store),
             *finding(store),
+            *searching(store),
             *exporting(store),
             *about_turns(store),
             *about_places(store),

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from palaver.domain.attachment import Attachment, NewFile
 from palaver.domain.command import Invocation
-from palaver.domain.session import Principal
+from palaver.domain.session import Principal, Session
 from palaver.domain.source import DM
 from palaver.domain.turn import Received
 from palaver.ports.agent import Agent
@@ -54,6 +54,10 @@ class Spoken:
         """On whose behalf lists and finds are read out: where others read along, only what is of this place."""
         here = self.received.place or self.received.key
         return replace(self.principal, within=here) if self.is_overheard else self.principal
+
+    def is_in(self, session: Session) -> bool:
+        """Whether it was said in this session."""
+        return session.key == self.received.key and session.ended is None
 
 
 class Commands(Protocol):

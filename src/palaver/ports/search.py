@@ -8,7 +8,10 @@ from typing import Protocol
 from palaver.domain.session import Principal, Session
 from palaver.domain.transcript import Entry, Role
 
-__all__ = ["Hit", "Order", "Search", "SearchFilter"]
+__all__ = ["SAID", "Hit", "Order", "Search", "SearchFilter"]
+
+SAID = frozenset({Role.USER, Role.ASSISTANT})
+"""What people and the agent have said, unlike what tools gave and the gateway noted."""
 
 
 class Order(StrEnum):
@@ -18,12 +21,12 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchFilter:
-    """Narrows a search down; every given field must match."""
+    """Narrows a search down; every given field must match, of a set one of its members."""
 
     platform: str | None = None
-    person: str | None = None
-    """The identity of whoever said it: `telegram:7`."""
-    role: Role | None = None
+    people: frozenset[str] = frozenset()
+    """The identities of whoever said it: `telegram:7`."""
+    roles: frozenset[Role] = frozenset()
     session: str | None = None
     since: datetime | None = None
     until: datetime | None = None

@@ -88,10 +88,10 @@ class Need(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Every need and every tag must be met."""
+    """Every need must be met, and of each group of tags one."""
 
     needs: tuple[Need, ...]
-    tags: tuple[str, ...]
+    tags: tuple[tuple[str, ...], ...]
     sessions: tuple[int, ...] | None
     """In one of these, if it is confined to any."""
     since: int | None
@@ -100,16 +100,12 @@ class Wanted(NamedTuple):
 
 def want(query: Query, narrowed: SearchFilter, sessions: Sequence[int] | None) -> Wanted:
     """`sessions` are those the search is confined to, if there are few enough to name them."""
-    tags: list[str] = []
-    if narrowed.role is not None:
-        tags.append(_tag("r", narrowed.role.value))
-    if narrowed.platform is not None:
-        tags.append(_hashed("m", narrowed.platform))
-    if narrowed.person is not None:
-        tags.append(_hashed("p", narrowed.person))
+    roles = tuple(_tag("r", role.value) for role in sorted(narrowed.roles))
+    platforms = () if narrowed.platform is None else (_hashed("m", narrowed.platform),)
+    people = tuple(_hashed("p", person) for person in sorted(narrowed.people))
     return Wanted(
         tuple(map(_need, query.clauses)),
-        tuple(tags),
+        tuple(filter(None, (roles, platforms, people))),
         None if sessions is None else tuple(sessions),
         None if narrowed.since is None else micros(narrowed.since),
         None if narrowed.until is None else micros(narrowed.until),

@@ -108,7 +108,8 @@ def _match(wanted: Wanted) -> Iterator[Filter]:
 def _terms(wanted: Wanted) -> str:
     """Short beginnings are left out if there is anything else: half of all documents have them, and the needles."""
     telling = [_option(need) for need in wanted.needs if not _is_short(need)]
-    parts = [*telling, *map(_quoted, wanted.tags)] or [_option(need) for need in wanted.needs]
+    tags = [" | ".join(map(_quoted, group)) for group in wanted.tags]
+    parts = [*telling, *tags] or [_option(need) for need in wanted.needs]
     return " & ".join(f"({part})" for part in parts)
 
 

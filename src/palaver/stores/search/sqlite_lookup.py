@@ -84,7 +84,8 @@ def _tests(wanted: Wanted) -> Iterator[Filter]:
 
 def _match(needs: Sequence[Need], wanted: Wanted) -> str:
     sessions = [" OR ".join(_quoted(session_tag(each)) for each in wanted.sessions)] if wanted.sessions else []
-    return " AND ".join(f"({part})" for part in (*map(_option, needs), *map(_quoted, wanted.tags), *sessions))
+    tags = [" OR ".join(map(_quoted, group)) for group in wanted.tags]
+    return " AND ".join(f"({part})" for part in (*map(_option, needs), *tags, *sessions))
 
 
 def _option(need: Need) -> str:
