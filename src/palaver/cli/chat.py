@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 
+from palaver.cli.exits import FAILED, INTERNAL, TEMPORARY, WRONG
 from palaver.cli.hosting import GatewayBroke, Host
 from palaver.cli.loop import run
 from palaver.cli.output import complain
 from palaver.cli.place import StoreOption
-from palaver.cli.up import INTERNAL, TEMPORARY, configuration
+from palaver.cli.up import configuration
 from palaver.config.model import Config
-from palaver.domain.errors import BadArgument, PalaverError, StoreInUse, StoreUnavailable
+from palaver.domain.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
 from palaver.domain.source import MAIN
 from palaver.domain.text import shown
 from palaver.platforms.terminal.client import Client, GatewayFails, Screen
@@ -26,8 +27,6 @@ from palaver.platforms.terminal.screen import LiveScreen
 __all__ = ["EXAMPLES", "app", "chat"]
 
 EXAMPLES = {"chat": 'palaver chat -m "What is on today?"'}
-_FAILED = 1
-_WRONG_INPUT = 2
 _INTERRUPTED = 130
 _LONGEST_NAME = 100
 
@@ -72,14 +71,14 @@ def chat(
         run(_talk(config, name, attach, message))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(_INTERRUPTED) from None
-    except (StoreInUse, StoreUnavailable) as error:
-        raise _left(error, TEMPORARY) from error
+    except (StoreInUse, StoreUnavailable):
+        raise
     except GatewayFails as error:
-        raise _left(error, TEMPORARY if error.passes else _FAILED) from error
+        raise _left(error, TEMPORARY if error.passes else FAILED) from error
     except GatewayBroke as error:
         raise _left(error, INTERNAL) from error
-    except _NotAttached as error:
-        raise _left(error, _WRONG_INPUT) from error
+    except (StoreError, _NotAttached) as error:
+        raise _left(error, WRONG) from error
 
 
 def _name(chat: str, profile: str, config: Config) -> str:
@@ -119,7 +118,7 @@ async def _through(host: Host, client: Client, attach: str | None, message: str 
         if message is not None:
             await say_one(client, message, sys.stderr)
         elif not await say_all(client, lines(), sys.stderr):
-            raise typer.Exit(_WRONG_INPUT)
+            raise typer.Exit(WRONG)
 
     await _while_connected(host, client, talk())
 

@@ -1,6 +1,5 @@
 """`palaver doctor`: is everything well, and if not, how to mend it."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -8,9 +7,11 @@ from typing import Annotated
 import typer
 
 from palaver.cli.asking import ask
+from palaver.cli.exits import FAILED
 from palaver.cli.output import print_json, print_line, print_verdict
 from palaver.cli.place import StoreOption, store_url
-from palaver.stores.health import Check, check_store
+from palaver.domain.errors import StoreError
+from palaver.stores.health import Check, check_place, check_store
 from palaver.stores.opening import sqlite_path
 from palaver.stores.store import Store
 
@@ -28,11 +29,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
     help=f"Check the database, the promises, the disk, the clock and the search index.\n\n{EXAMPLES['doctor']}"
 )
 def doctor(*, store: StoreOption = None, rebuild_search: Rebuild = False, json: Json = False) -> None:
-    async def examine(opened: Store) -> list[Check]:
-        return [check async for check in _examined(opened, rebuild=rebuild_search)]
-
-    # To open an empty file would make a new store of it.
-    checks = _emptied(sqlite_path(store_url(store))) or ask(store, examine, absent=[])
+    checks = _checked(store, rebuild=rebuild_search)
     well = all(check.ok for check in checks)
     if json:
         print_json({"ok": well, "checks": [_fields(check) for check in checks]})
@@ -41,7 +38,30 @@ def doctor(*, store: StoreOption = None, rebuild_search: Rebuild = False, json: 
             print_verdict(check.name, check.found, mend="" if check.ok else check.mend, ok=check.ok)
         print_line("All is well." if well else "Something needs mending.")
     if not well:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
+
+
+def _checked(store: str | None, *, rebuild: bool) -> list[Check]:
+    """As far as it can be looked at: a store that cannot be opened is one of the things found."""
+    file = sqlite_path(store_url(store))
+    checks = check_place(file.resolve()) if file else []
+
+    async def examine(opened: Store) -> list[Check]:
+        if rebuild:
+            count = await opened.search.rebuild()
+            checks.append(Check(name="search index", ok=True, found=f"made anew from {count} entries"))
+        async for check in check_store(opened, datetime.now(UTC)):
+            checks.append(check)
+        return checks
+
+    # To open an empty file would make a new store of it.
+    if emptied := _emptied(file):
+        return [*checks, *emptied]
+    try:
+        return ask(store, examine, absent=checks)
+    except StoreError as error:
+        mend = "mend what the sentence names, and look again"
+        return [*checks, Check(name="database", ok=False, found=str(error), mend=mend)]
 
 
 def _emptied(file: Path | None) -> list[Check]:
@@ -56,14 +76,6 @@ def _emptied(file: Path | None) -> list[Check]:
             mend="bring the database back from a backup; to begin anew, remove both files",
         )
     ]
-
-
-async def _examined(store: Store, *, rebuild: bool) -> AsyncIterator[Check]:
-    if rebuild:
-        count = await store.search.rebuild()
-        yield Check(name="search index", ok=True, found=f"made anew from {count} entries")
-    async for check in check_store(store, datetime.now(UTC)):
-        yield check
 
 
 def _fields(check: Check) -> dict[str, object]:

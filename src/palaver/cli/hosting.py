@@ -4,6 +4,7 @@ import asyncio
 import logging
 from contextlib import ExitStack, suppress
 from datetime import timedelta
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Self, cast
@@ -33,6 +34,14 @@ class GatewayBroke(PalaverError):
 
 
 class _Log(RotatingFileHandler):
+    """Opened with its first line, for its owner alone."""
+
+    def _open(self) -> TextIOWrapper:
+        file = Path(self.baseFilename)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+        return super()._open()
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name in logging
         """A log that cannot be written, on a full disk, is no reason to disturb the conversation."""
 
@@ -127,10 +136,7 @@ class Host:
 
     def _keep_log(self) -> None:
         """In a file: the terminal belongs to the conversation."""
-        file = self._log_file
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.touch(mode=0o600)
-        handler = _Log(file, maxBytes=_LONGEST_LOG, backupCount=1, encoding="utf-8")
+        handler = _Log(self._log_file, maxBytes=_LONGEST_LOG, backupCount=1, encoding="utf-8", delay=True)
         handler.setFormatter(HumanFormat(colours=False))
         root, ours = logging.getLogger(), logging.getLogger("palaver")
         outages = _Outages(self._lasting)

@@ -12,10 +12,11 @@ import typer
 import typer.main
 
 from palaver import __version__
+from palaver.cli.exits import FAILED, TEMPORARY, WRONG
 from palaver.cli.lazy import Later
 from palaver.cli.output import complain
 from palaver.cli.tour import tour
-from palaver.domain.errors import BadArgument, InvalidInput, PalaverError
+from palaver.domain.errors import BadArgument, InvalidInput, PalaverError, StoreInUse, StoreUnavailable
 
 __all__ = ["app", "main", "palaver", "run", "take_tour"]
 
@@ -68,7 +69,7 @@ def run() -> None:
         code = main(sys.argv[1:])
         sys.stdout.flush()
     except OSError as error:
-        code = 1
+        code = FAILED
         if not isinstance(error, BrokenPipeError):
             complain(_refused(error), as_json=False)
         # What could not be written is tried once more at the end: into nowhere.
@@ -131,8 +132,8 @@ def main(args: Sequence[str]) -> int:
         complain(_sentence(error, args), as_json=as_json)
     except PalaverError as error:
         complain("; ".join([str(error), *getattr(error, "__notes__", [])]), as_json=as_json)
-        return 1
-    return 2
+        return TEMPORARY if isinstance(error, StoreInUse | StoreUnavailable) else FAILED
+    return WRONG
 
 
 def _command() -> Any:  # noqa: ANN401 - the types are not ours

@@ -5,15 +5,17 @@ import sqlite3
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from palaver.ports.work import Steps, work
 from palaver.stores import inbox, outbox
+from palaver.stores.disk import may_write, nearest
 from palaver.stores.invariants import DEADLINES, INVARIANTS, PROMISES, delays, violations
 from palaver.stores.records import instant, micros
 from palaver.stores.sqlite import SqliteDatabase
 from palaver.stores.store import Store
 
-__all__ = ["Check", "check_store"]
+__all__ = ["Check", "check_place", "check_store"]
 
 _LEAST_FREE = 200 * 1024 * 1024
 _CLOCK_SLACK = timedelta(minutes=5)
@@ -37,7 +39,6 @@ async def check_store(store: Store, now: datetime) -> AsyncIterator[Check]:
     yield await _schema(store)
     if isinstance(store.database, SqliteDatabase):
         yield await _integrity(store)
-        yield _disk(store.database)
     for check in await _promises(store, now):
         yield check
     yield await _gateways(store, now)
@@ -69,14 +70,29 @@ async def _integrity(store: Store) -> Check:
     )
 
 
-def _disk(database: SqliteDatabase) -> Check:
-    free = shutil.disk_usage(database.path.parent).free
-    size = database.path.stat().st_size
+def check_place(path: Path) -> list[Check]:
+    """Where a SQLite file lies, or would: what keeps it from being opened or written is found before that is tried."""
+    return [_disk(path), _writable(path)]
+
+
+def _disk(path: Path) -> Check:
+    free = shutil.disk_usage(nearest(path)).free
+    size = path.stat().st_size if path.exists() else 0
     return Check(
         name="disk",
         ok=free > max(_LEAST_FREE, size // 4),
         found=f"{free // 1_000_000} MB free, the database has {size // 1_000_000} MB",
         mend="make room, or remove old sessions with: palaver sessions prune",
+    )
+
+
+def _writable(path: Path) -> Check:
+    closed = [each for each in (nearest(path.parent), path) if each.exists() and not may_write(each)]
+    return Check(
+        name="data directory",
+        ok=not closed,
+        found=f"{closed[0]} may only be read" if closed else f"{path.parent} may be written",
+        mend="let whoever runs Palaver write there, or use another data directory: PALAVER_HOME",
     )
 
 

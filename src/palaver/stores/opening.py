@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from palaver.domain.errors import NewerSchema, StoreError, StoreInUse, StoreUnavailable, UnknownStore
 from palaver.ports.store import Database
 from palaver.ports.work import Work
+from palaver.stores.disk import has_no_room, may_pass
 from palaver.stores.ownership import FileOwnership, refuse_network_disk
 from palaver.stores.schema import POSTGRES, SQLITE, Migration, known_migrations, migrate_step, pending
 from palaver.stores.search import open_search
@@ -66,11 +67,19 @@ async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
         database = SqliteDatabase(path, ownership)
     except (OSError, sqlite3.Error) as error:
         ownership.release()
-        raise StoreError(
-            f"the database {path} cannot be opened: {error}; allowed: a file of Palaver's, or a new one where you may "
-            "write; for example: sqlite:///palaver.db"
-        ) from error
+        raise _not_opened(path, error) from error
     return await _ready(database, _SQLITE_TABLE, SQLITE, ownership)
+
+
+def _not_opened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
+    if has_no_room(path):
+        return StoreUnavailable(f"the database {path} cannot be opened: its disk is full ({error})")
+    problem = f"the database {path} cannot be opened: {error}"
+    if may_pass(error):
+        return StoreUnavailable(problem)
+    return StoreError(
+        f"{problem}; allowed: a file of Palaver's, or a new one where you may write; for example: sqlite:///palaver.db"
+    )
 
 
 def _refuse_foreign_file(path: Path) -> None:

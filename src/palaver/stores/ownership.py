@@ -9,9 +9,10 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO
 
-from palaver.domain.errors import StoreError, StoreInUse
+from palaver.domain.errors import StoreError, StoreInUse, StoreUnavailable
+from palaver.stores.disk import may_pass
 
-__all__ = ["FileOwnership", "may_write", "refuse_network_disk"]
+__all__ = ["FileOwnership", "refuse_network_disk"]
 
 # File systems on which several hosts may hold what looks like the same lock.
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ncpfs", "glusterfs", "lustre", "ceph"})
@@ -42,7 +43,7 @@ class FileOwnership:
         try:
             file = self._path.open("a+")
         except OSError as error:
-            raise StoreError(
+            raise (StoreUnavailable if may_pass(error) else StoreError)(
                 f"the folder {self._path.parent} cannot be written ({error.strerror or error}), so nobody can say "
                 "who owns the database: allow it, or use another data directory"
             ) from error
@@ -62,10 +63,6 @@ class FileOwnership:
         if self._file:
             self._file.close()
             self._file = None
-
-
-def may_write(path: Path) -> bool:
-    return os.access(path, os.W_OK, effective_ids=True)
 
 
 def refuse_network_disk(folder: Path, mounts: str | None = None) -> None:

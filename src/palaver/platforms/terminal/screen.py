@@ -1,9 +1,11 @@
 """The screen of a conversation: a line to type in, answers that grow above it, commands that complete themselves."""
 
 import asyncio
+import os
 import shutil
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from prompt_toolkit import PromptSession, print_formatted_text
@@ -35,8 +37,6 @@ class LiveScreen:
     """`lines` gives what is typed. Ctrl-C calls `interrupt`, or clears the line where that says there was nothing."""
 
     def __init__(self, history: Path, interrupt: Callable[[], bool]) -> None:
-        history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        history.touch(mode=0o600)
         self._commands: tuple[CommandLine, ...] = ()
         self._interrupt = interrupt
         self._growing: tuple[str, str] | None = None
@@ -46,7 +46,7 @@ class LiveScreen:
         self._printing: set[asyncio.Future[None]] = set()
         self._session: PromptSession[str] = PromptSession(
             self._above,
-            history=FileHistory(str(history)),
+            history=_Typed(str(history)),
             completer=_Commands(lambda: self._commands),
             key_bindings=self._keys(),
             input_processors=[_Shorter()],
@@ -163,6 +163,21 @@ def _tail(text: str, columns: int, rows: int) -> str:
     """The last lines of it, broken as the terminal would."""
     broken = [line[at : at + columns] for line in text.split("\n") for at in range(0, max(len(line), 1), columns)]
     return "\n".join(broken[-rows:])
+
+
+class _Typed(FileHistory):
+    """For its owner alone; where it cannot be kept, as on a full disk, the conversation goes on without."""
+
+    def load_history_strings(self) -> Iterable[str]:
+        with suppress(OSError):
+            yield from super().load_history_strings()
+
+    def store_string(self, string: str) -> None:
+        with suppress(OSError):
+            file = Path(os.fsdecode(self.filename))
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.touch(mode=0o600)
+            super().store_string(string)
 
 
 class _Commands(Completer):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from palaver.domain.errors import StoreUnavailable
-from palaver.stores.ownership import may_write
+from palaver.stores.disk import may_write
 from palaver.stores.search.documents import FORMAT, Candidate, Document, IndexLost, Wanted, terms_of
 from palaver.stores.search.sqlite_lookup import MICROS, PER_SECOND, find_candidates
 from palaver.stores.search.truth import Change, documents_in
