@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from bench import commands, domain, engine, engines, reads, searches, soak, sqlite, turns, workers
@@ -37,6 +38,8 @@ MEASURES: Mapping[str, Measure] = {
     "engine.growth": engine.growth,
     "engine.idle_memory": engine.idle_memory,
     "engine.workers": workers.workers,
+    # What providers' libraries take of memory and time is no part of the other figures.
+    "agent.overhead": lambda _: import_module("bench.agent").overhead(),
     "pg.turn": _on(engines.postgres, turns.turn),
     "pg.turns_64": _on(engines.postgres, turns.turns_64),
     "pg.load_200": _on(engines.postgres, reads.load_200),
