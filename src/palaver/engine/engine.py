@@ -33,7 +33,7 @@ from palaver.ports.agent import Agent, Agents
 from palaver.ports.clock import Clock
 from palaver.ports.commands import Commands
 from palaver.ports.files import Shelf
-from palaver.ports.hooks import Hook
+from palaver.ports.hooks import Hook, Watch
 from palaver.ports.meter import Meter, NoMeter
 from palaver.ports.repositories import Store
 from palaver.ports.tools import Toolset
@@ -62,6 +62,7 @@ class Engine:
         pseudonyms: Pseudonyms | None = None,
         chance: random.Random | None = None,
         shelf: Shelf | None = None,
+        watch: Watch | None = None,
         toolsets: Sequence[Toolset] = (),
     ) -> None:
         accounts = {account_text(adapter.platform.name, adapter.account): adapter for adapter in adapters}
@@ -76,7 +77,7 @@ class Engine:
             alone=alone,
             shelf=shelf,
             toolsets=toolsets,
-            happenings=Happenings(hooks, meter),
+            happenings=Happenings(hooks, meter, watch),
             meter=meter or NoMeter(),
             chance=chance or random.Random(),  # noqa: S311 - it spreads retries
         )
@@ -117,6 +118,15 @@ class Engine:
     async def key_of(self, source: Source) -> SessionKey:
         """Which conversation it is, where this source speaks."""
         return await self._intake.key_of(source)
+
+    @property
+    def options(self) -> Options:
+        """As they are now."""
+        return self._on.options
+
+    async def place_of(self, source: Source) -> SessionKey:
+        """The key of the place itself, whatever conversation it is attached to."""
+        return await self._intake.place_of(source)
 
     def adopt(self, options: Options, agents: Agents) -> None:
         """From now on other options hold, and others answer. What has begun under the old ones is not begun anew."""

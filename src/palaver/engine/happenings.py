@@ -9,7 +9,7 @@ from typing import Any
 
 from palaver.domain.errors import BadArgument
 from palaver.engine.traces import log_broken
-from palaver.ports.hooks import Happening, Hook
+from palaver.ports.hooks import Happening, Hook, Watch
 from palaver.ports.meter import Meter, NoMeter
 
 __all__ = ["Happenings", "hook_named"]
@@ -20,8 +20,9 @@ _LIMIT = 10.0
 
 
 class Happenings:
-    def __init__(self, hooks: Sequence[Hook] = (), meter: Meter | None = None) -> None:
+    def __init__(self, hooks: Sequence[Hook] = (), meter: Meter | None = None, watch: Watch | None = None) -> None:
         self._hooks = tuple(hooks)
+        self.watch = watch
         self._meter = meter or NoMeter()
         self._telling: set[asyncio.Task[bool]] = set()
 

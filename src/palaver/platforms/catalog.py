@@ -39,7 +39,7 @@ _TEAMS_CHAT = r"(?:a|[0-9]{1,2}):[^:]+|[^:]+"
 
 _ALL = (
     Platform(name="terminal", title="Terminal", place="CLI terminal"),
-    Platform(name="web", title="Web chat"),
+    Platform(name="web", title="Web chat", place="web chat"),
     Platform(name="api", title="HTTP API", for_people=False),
     Platform(name="webhook", title="Webhook", for_people=False),
     Platform(name="telegram", title="Telegram", has_mentions=True, hides_ids=True, has_threads=True),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-__all__ = ["Happening", "Hook", "Kind"]
+__all__ = ["Growth", "Happening", "Hook", "Kind", "Watch"]
 
 
 class Kind(StrEnum):
@@ -31,6 +31,18 @@ class Happening:
     delivery: int | None = None
     reason: str | None = None
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Growth:
+    """What there is of an answer that is being given. It holds content, and goes to nobody but who may read it."""
+
+    session: str
+    turn: int
+    text: str
+
+
+Watch = Callable[[Growth], None]
+"""Told again and again while answers grow; it takes no time."""
 
 Hook = Callable[[Happening], Awaitable[None]]
 """One that raises is logged and hurts nobody else; only for SESSION_FINALISED is it called again, twice at most."""

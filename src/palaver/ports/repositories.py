@@ -35,8 +35,8 @@ from palaver.ports.store import (
     Signals,
     Status,
 )
+from palaver.ports.talks import Talks
 from palaver.ports.usage import Uses
-from palaver.ports.window import Changes, Keys
 from palaver.ports.window import Changes, Keys
 from palaver.ports.work import Work
 
@@ -275,9 +275,7 @@ class Store(Database, Protocol):
     @property
     def changes(self) -> Changes: ...
     @property
-    def keys(self) -> Keys: ...
-    @property
-    def changes(self) -> Changes: ...
+    def talks(self) -> Talks: ...
     @property
     def erasures(self) -> Erasures: ...
     @property

@@ -15,6 +15,7 @@ from palaver.web.access.doors import Doors
 from palaver.web.access.visitor import Visitor, principal_of
 from palaver.web.address import Address
 from palaver.web.events import Hub
+from palaver.web.talking import Talking
 
 __all__ = ["Desk"]
 
@@ -30,6 +31,7 @@ class Desk:
     address: Address
     doors: Doors
     hub: Hub
+    talking: Talking
     shelf: Shelf | None = None
     metrics: Callable[[], bytes] | None = None
     """The figures as Prometheus reads them, where somebody counts."""

@@ -8,22 +8,23 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 
 from palaver.domain.errors import StoreError
-from palaver.ports.hooks import Happening
+from palaver.ports.hooks import Growth, Happening
 from palaver.ports.repositories import Store
 from palaver.ports.store import INBOX, JOURNAL, OUTBOX, PEOPLE, TURNS
 from palaver.ports.window import WINDOW, News
 from palaver.ports.work import Notify, Steps, work
-from palaver.web.access.visitor import Visitor, principal_of
+from palaver.web.access.visitor import OWNER, Visitor, principal_of
 
-__all__ = ["HEARTBEAT", "TOPICS", "Event", "Hub"]
+__all__ = ["CHAT", "HEARTBEAT", "TOPICS", "Event", "Hub"]
 
 HEARTBEAT = 15.0
 """Seconds of silence after which a stream says that it is still there."""
-TOPICS = ("sessions", "turns", "inbox", "outbox", "people", "platforms")
+CHAT = "chat"
+TOPICS = ("sessions", "turns", "inbox", "outbox", "people", "platforms", CHAT)
 """What a hint can be about."""
 _HINTS: Mapping[str, tuple[str, ...]] = {
     INBOX: ("inbox",),
@@ -33,10 +34,13 @@ _HINTS: Mapping[str, tuple[str, ...]] = {
     WINDOW: TOPICS,
 }
 _QUEUE = 256
+_MOST_TURNS = 1000
 _PAGE = 500
 _MOST_PAGES = 10
 _BUNCH = 0.05
 """Seconds in which hints become one."""
+_DRAFTS = 0.1
+"""Seconds between two states of a growing answer."""
 _LOOK_AGAIN = 0.02
 _POSITION = re.compile(r"([0-9]{1,19}\.[0-9]{1,18})/([0-9a-f]{8}\.[0-9]{1,18})", re.ASCII)
 _NET = 5.0
@@ -50,6 +54,8 @@ class Event:
     """Its position, where it has one in the journal."""
     id: str | None = None
     """Whoever says this when they come back is told what came after it."""
+    merges: str | None = None
+    """It takes the place of one of this name that was not told yet: of what grows only the last state counts."""
 
 
 @dataclass(eq=False, slots=True)
@@ -63,7 +69,9 @@ class _Reader:
 
     def push(self, event: Event) -> None:
         """A reader that is too slow is let go; it comes back, and is told the rest from where it was."""
-        if len(self.waiting) >= _QUEUE:
+        if event.merges is not None and self.waiting and self.waiting[-1].merges == event.merges:
+            self.waiting[-1] = event
+        elif len(self.waiting) >= _QUEUE:
             self.is_over = True
         else:
             self.waiting.append(event)
@@ -89,6 +97,8 @@ class _Feed:
     visitor: Visitor
     position: str
     readers: set[_Reader] = field(default_factory=set[_Reader])
+    sees: dict[int, bool] = field(default_factory=dict[int, bool])
+    """Whether the conversation of a turn may be seen."""
 
     async def run(self) -> None:
         with self.store.listen(JOURNAL) as woken:
@@ -115,6 +125,29 @@ class _Feed:
 
     async def news(self, position: str) -> News:
         return await self.store.read(_news(self.store, self.visitor, position))
+
+    async def push_growth(self, growth: Growth) -> None:
+        """To whoever may read the conversation, looked up once for each turn."""
+        if growth.turn not in self.sees:
+            self.sees[growth.turn] = await self._may_see(growth.session)
+        while len(self.sees) > _MOST_TURNS:
+            self.sees.pop(next(iter(self.sees)))
+        if self.sees[growth.turn]:
+            body = {"session": growth.session, "turn": growth.turn, "text": growth.text}
+            self.push(Event(name="draft", body=body, merges=f"draft {growth.turn}"))
+
+    async def _may_see(self, session: str) -> bool:
+        try:
+            await self.store.read(_seen(self.store, self.visitor, session))
+        except StoreError:
+            return False
+        return True
+
+
+@work
+def _seen(store: Store, visitor: Visitor, session: str) -> Steps[None]:
+    principal = yield from principal_of(visitor, store)
+    yield from store.sessions.get_visible(session, principal)
 
 
 @work
@@ -149,7 +182,14 @@ class Hub:
         """When each topic was last hinted at."""
         self._pending: set[str] = set()
         self._news = asyncio.Event()
+        self._growing: dict[int, Growth] = {}
+        self._grown = asyncio.Event()
         self._is_closed = False
+
+    @property
+    def streams(self) -> int:
+        """How many are open."""
+        return sum(len(feed.readers) for feed in self._feeds.values())
 
     async def position(self) -> str:
         """How things stand now: read it before whatever is shown, and ask for events after it."""
@@ -169,6 +209,18 @@ class Hub:
         self._pending.update(topics)
         self._news.set()
 
+    def grow(self, growth: Growth) -> None:
+        """An answer grows; where nobody looks, that costs nothing."""
+        if self._feeds:
+            self._growing[growth.turn] = growth
+            self._grown.set()
+
+    def push(self, identity: str, event: Event) -> None:
+        """To the browsers of one person."""
+        whose = None if identity == f"web:{OWNER}" else identity
+        if feed := self._feeds.get(whose):
+            feed.push(event)
+
     async def serve(self) -> None:
         """Until cancelled."""
         with ExitStack() as stack:
@@ -177,12 +229,24 @@ class Hub:
                 for topic, event in heard.items():
                     group.create_task(self._listen(topic, event), name=f"hints {topic}")
                 group.create_task(self._tell_hints(), name="hints")
+                group.create_task(self._tell_growth(), name="growth")
 
     async def _listen(self, topic: str, event: asyncio.Event) -> None:
         while True:
             await event.wait()
             event.clear()
             self.hint(*_HINTS[topic])
+
+    async def _tell_growth(self) -> None:
+        """At a bounded rate, of each turn only what it has come to."""
+        while True:
+            await self._grown.wait()
+            self._grown.clear()
+            growing, self._growing = self._growing, {}
+            for growth in growing.values():
+                for feed in list(self._feeds.values()):
+                    await feed.push_growth(growth)
+            await asyncio.sleep(_DRAFTS)
 
     async def _tell_hints(self) -> None:
         while True:
@@ -193,16 +257,18 @@ class Hub:
             if WINDOW in pending:
                 with suppress(StoreError):
                     await self._store.transact(_tell_others())
-            self._tell_owner(sorted(pending & set(TOPICS)))
+            self._tell_topics([topic for topic in TOPICS if topic in pending])
 
-    def _tell_owner(self, topics: list[str]) -> None:
-        """Only the owner is shown what goes on beside transcripts."""
+    def _tell_topics(self, topics: list[str]) -> None:
+        """Only the owner is shown what goes on beside transcripts and their own chat."""
         if not topics:
             return
         self._count += 1
         self._changed.update(dict.fromkeys(topics, self._count))
-        if feed := self._feeds.get(None):
-            feed.push(Event(name="changed", body={"topics": topics}))
+        for whose, feed in self._feeds.items():
+            told = topics if whose is None else [CHAT] if CHAT in topics else []
+            if told:
+                feed.push(Event(name="changed", body={"topics": told}))
 
     @property
     def _hints(self) -> str:
@@ -238,13 +304,14 @@ class Hub:
                     yield None
 
     def _placed(self, event: Event, at: str) -> Event:
-        return Event(name=event.name, body=event.body, journal=event.journal, id=f"{at}/{self._hints}")
+        return replace(event, id=f"{at}/{self._hints}")
 
     def _missed(self, visitor: Visitor, hints: str) -> list[Event]:
         boot, _, count = hints.partition(".")
         known = int(count) if boot == self._boot and count.isdigit() else -1
-        topics = [topic for topic in TOPICS if known < self._changed.get(topic, 0 if known >= 0 else 1)]
-        return [Event(name="changed", body={"topics": topics})] if topics and visitor.is_owner else []
+        missed = [topic for topic in TOPICS if known < self._changed.get(topic, 0 if known >= 0 else 1)]
+        topics = missed if visitor.is_owner else [CHAT] if CHAT in missed else []
+        return [Event(name="changed", body={"topics": topics})] if topics else []
 
     async def _replayed(self, feed: _Feed, reader: _Reader, at: str) -> AsyncIterator[Event]:
         """What stands between where they were and where their feed was when they came."""

@@ -11,3 +11,7 @@ CREATE TABLE web_keys (
   expires @int,
   last_used @int NOT NULL
 ) @strict;
+
+-- The web chat keeps no messages of its own: what was said there and what was sent there is the chat.
+CREATE INDEX inbox_of_web ON inbox (coalesce(place, key), no) WHERE substr(dedup, 1, 5) = 'web::';
+CREATE INDEX outbox_of_web ON outbox (chat, created, id) WHERE account = 'web:' AND state = 'delivered';

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 
+from palaver.domain.ids import decode_id
 from palaver.domain.session import Principal
 from palaver.ports.repositories import Store
 from palaver.ports.window import Key, Right
@@ -24,6 +25,12 @@ class Visitor:
     def identity(self) -> str:
         """Under which they speak."""
         return self.key.identity or f"web:{OWNER}"
+
+    @property
+    def user(self) -> str | None:
+        """What they are called in the web chat; None for somebody who is at home elsewhere."""
+        platform, _, user = self.identity.partition(":")
+        return decode_id(user) if platform == "web" else None
 
     @property
     def is_owner(self) -> bool:

@@ -62,6 +62,7 @@
     on("entries", (body) => touch(["sessions", `session:${body.session}`]));
     on("changed", (body) => touch(body.topics));
     on("reset", () => location.reload());
+    on("chat", (body) => document.dispatchEvent(new CustomEvent("palaver:chat", { detail: body })));
     on("draft", (body) => document.dispatchEvent(new CustomEvent("palaver:draft", { detail: body })));
     addEventListener("pagehide", () => source.close());
   }
@@ -98,6 +99,107 @@
       if (field) { event.preventDefault(); field.focus(); }
     }
   });
+
+  // The web chat: what is said and sent appears as it comes, and is made whole by the next look
+
+  const chat = document.querySelector("[data-chat]");
+  if (chat) {
+    const text = document.getElementById("text");
+    const compose = document.getElementById("compose");
+    const commands = document.getElementById("commands");
+    const typing = document.getElementById("typing");
+    const toEnd = () => compose.scrollIntoView({ block: "end" });
+    let silence;
+
+    document.addEventListener("palaver:chat", ({ detail }) => {
+      if (detail.chat !== chat.dataset.chat) return;
+      clearTimeout(silence);
+      typing.textContent = detail.typing ? "Palaver is writing …" : "";
+      if (detail.typing) { silence = setTimeout(() => { typing.textContent = ""; }, 6000); return; }
+      show(detail);
+      if (!detail.grows) touch(["turns"]);
+      if (detail.file) setTimeout(() => touch(["chat"]), 300);
+    });
+
+    function show({ id, text: words, mine, grows }) {
+      const talk = document.getElementById("talk");
+      const atEnd = innerHeight + scrollY > document.body.scrollHeight - 200;
+      let line = [...talk.children].find((each) => each.dataset.id === id);
+      if (!line) {
+        for (const hint of talk.querySelectorAll("li.faint")) hint.remove();
+        line = document.createElement("li");
+        line.dataset.id = id;
+        line.appendChild(document.createElement("div")).className = "plain";
+        talk.append(line);
+      }
+      line.className = `said${mine ? " mine" : ""}${grows ? " growing" : ""}`;
+      const body = line.querySelector(".plain") || line.appendChild(document.createElement("div"));
+      body.className = "plain";
+      body.textContent = words;
+      if (atEnd) toEnd();
+    }
+
+    compose.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      const body = new FormData(compose);
+      const files = document.getElementById("files");
+      const problem = compose.querySelector("[data-problem]");
+      if (!text.value.trim() && !files.files.length) return;
+      if ([...files.files].some((file) => file.size > Number(compose.dataset.largest))) {
+        problem.textContent = "A file is too large.";
+        return;
+      }
+      try {
+        const answer = await fetch(compose.action, { method: "POST", body, headers: { "x-csrf-token": csrf || "" } });
+        problem.textContent = answer.ok ? "" : (await answer.text()).slice(0, 300);
+        if (!answer.ok) return;
+        // Only now is it safe; until then the same id makes a second try the same message.
+        compose.elements.id.value = [...crypto.getRandomValues(new Uint8Array(12))].map((each) => each.toString(16).padStart(2, "0")).join("");
+        if (body.get("text") === text.value) text.value = "";
+        files.value = "";
+        complete();
+      } catch { problem.textContent = "Not connected: nothing was sent yet. Send again."; }
+    });
+
+    const choices = () => [...commands.children].filter((each) => !each.hidden);
+    const chosen = () => commands.querySelector("[aria-selected=true]");
+    function choose(option) {
+      chosen()?.removeAttribute("aria-selected");
+      option?.setAttribute("aria-selected", "true");
+      option?.scrollIntoView({ block: "nearest" });
+      if (option) text.setAttribute("aria-activedescendant", option.id); else text.removeAttribute("aria-activedescendant");
+    }
+    function complete() {
+      const open = /^\/[a-z]*$/.test(text.value);
+      for (const each of commands.children) each.hidden = !each.dataset.command.startsWith(text.value);
+      commands.hidden = !open || !choices().length;
+      choose(commands.hidden ? null : choices()[0]);
+    }
+    function take(option) { text.value = `${option.dataset.command} `; text.focus(); complete(); }
+
+    text.addEventListener("input", complete);
+    commands.addEventListener("mousedown", (event) => {
+      const option = event.target.closest("[data-command]");
+      if (option) { event.preventDefault(); take(option); }
+    });
+    text.addEventListener("keydown", (event) => {
+      if (event.isComposing) return;
+      const open = !commands.hidden;
+      const list = choices();
+      if (open && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+        const step = event.key === "ArrowDown" ? 1 : list.length - 1;
+        choose(list[(list.indexOf(chosen()) + step) % list.length]);
+        event.preventDefault();
+      } else if (open && event.key === "Tab" && chosen()) { take(chosen()); event.preventDefault();
+      } else if (open && event.key === "Escape") { commands.hidden = true; choose(null);
+      } else if (event.key === "Enter" && !event.shiftKey) {
+        event.preventDefault();
+        if (open && chosen() && chosen().dataset.command !== text.value) take(chosen()); else compose.requestSubmit();
+      }
+    });
+    toEnd();
+    if (matchMedia("(min-width: 50rem)").matches) text.focus();
+  }
 
   // A login link carries its code behind the #, which only this script sees
 

@@ -1,0 +1,1 @@
+"""The web chat as a platform like any other."""

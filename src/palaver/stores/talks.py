@@ -1,0 +1,91 @@
+"""Talks in the store: what was said in a web chat and what was sent there are the rows that say so, and no others."""
+
+import re
+from datetime import datetime
+
+from palaver.domain.errors import NotFound
+from palaver.domain.ids import encode_id
+from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import InboxState
+from palaver.domain.session import Principal, identity_of
+from palaver.ports.talks import Line
+from palaver.ports.work import Row, Steps, work
+from palaver.stores.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, micros, received_of
+
+__all__ = ["line", "talk"]
+
+_SAID = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+_SENT = f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE account = 'web:' AND state = 'delivered'"
+_NAME = re.compile(r"(in|out)-(-?[0-9]{1,18})", re.ASCII)
+_END = 1 << 62
+
+
+@work
+def talk(
+    place: SessionKey, chat: str, principal: Principal, *, before: datetime | None = None, limit: int = 50
+) -> Steps[list[Line]]:
+    if not _is_theirs(chat, principal):
+        raise NotFound("chat", chat)
+    until = _END if before is None else micros(before)
+    said = yield (
+        f"{_SAID} WHERE coalesce(i.place, i.key) = ? AND substr(i.dedup, 1, 5) = 'web::' AND i.received < ?"
+        " ORDER BY i.no DESC LIMIT ?",
+        (place.text, until, limit),
+    )
+    sent = yield (
+        f"{_SENT} AND chat = ? AND created < ? ORDER BY created DESC, id DESC LIMIT ?",
+        (encode_id(chat), until, limit),
+    )
+    lines = [*_said(said, chat, principal), *map(_sent, sent)]
+    return sorted(lines, key=lambda each: (each.at, not each.is_mine))[-limit:]
+
+
+@work
+def line(name: str, chat: str, principal: Principal) -> Steps[Line]:
+    found, lines = _NAME.fullmatch(name), list[Line]()
+    if found and _is_theirs(chat, principal):
+        if found[1] == "in":
+            lines = _said((yield f"{_SAID} WHERE i.no = ?", (int(found[2]),)), chat, principal)
+        else:
+            rows = yield f"{_SENT} AND chat = ? AND id = ?", (encode_id(chat), int(found[2]))
+            lines = [_sent(row) for row in rows]
+    if not lines:
+        raise NotFound("message", name)
+    return lines[0]
+
+
+def _is_theirs(chat: str, principal: Principal) -> bool:
+    """A chat is called after the person whose it is: `owner`, `owner/plans`."""
+    return f"web:{chat.partition('/')[0]}" in principal.identities
+
+
+def _said(rows: list[Row], chat: str, principal: Principal) -> list[Line]:
+    """Several chats may be one conversation; each shows what was said in it."""
+    every = [received_of(row) for row in rows]
+    return [
+        Line(
+            name=f"in-{each.number}",
+            id=each.inbound.source.message_id or "",
+            at=each.received,
+            text=each.inbound.text,
+            is_mine=True,
+            files=each.inbound.files,
+            problem=each.reason if each.state is InboxState.REFUSED else None,
+        )
+        for each in every
+        if (each.inbound.source.platform, each.inbound.source.chat_id) == ("web", chat)
+        and identity_of(each.inbound.source) in principal.identities
+    ]
+
+
+def _sent(row: Row) -> Line:
+    delivery = delivery_of(row)
+    outbound = delivery.outbound
+    return Line(
+        name=f"out-{delivery.number}",
+        id=delivery.receipt or "",
+        at=delivery.created,
+        text=outbound.text,
+        is_mine=False,
+        files=(outbound.file,) if outbound.file else (),
+    )

@@ -1,0 +1,168 @@
+"""The web chat: conversations of whoever is logged in, with files, commands and buttons for what is asked."""
+
+import re
+import secrets
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from palaver.domain.attachment import Attachment, size_text
+from palaver.domain.session import Principal, Session
+from palaver.domain.source import Source
+from palaver.ports.files import TooLarge
+from palaver.ports.repositories import Store
+from palaver.ports.store import Status
+from palaver.ports.talks import Line
+from palaver.ports.window import Right
+from palaver.ports.work import Steps, work
+from palaver.web.access.visitor import Visitor
+from palaver.web.desk import Desk
+from palaver.web.downloads import download
+from palaver.web.pages.base import Link, environment, render
+from palaver.web.routing import deed, page
+
+__all__ = ["LINK", "routes"]
+
+LINK = Link(title="Chat", path="/chat", place=1, needs=Right.CHAT)
+_MAIN = "main"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)
+_LINES = 50
+_CHATS = 100
+_PIECE = 1 << 16
+
+environment.filters["size"] = size_text
+
+
+def routes(desk: Desk) -> list[Route]:
+    chat = _Chat(desk)
+    return [
+        page("/chat", chat.show, needs=Right.CHAT),
+        deed("/chat", chat.begin, needs=Right.CHAT),
+        page("/chat/{name}", chat.show, needs=Right.CHAT),
+        deed("/chat/{name}", chat.say, needs=Right.CHAT),
+        page("/chat/{name}/files/{line}/{place:int}", chat.file, needs=Right.CHAT),
+    ]
+
+
+class _Chat:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def show(self, request: Request, visitor: Visitor) -> Response:
+        source, engine = self._source(request, visitor), self._desk.engine
+        before = _moment(request.query_params.get("before"))
+        place, key = await engine.place_of(source), await engine.key_of(source)
+
+        @work
+        def looked() -> Steps[tuple[list[Line], Status, list[Session]]]:
+            store = self._desk.store
+            principal = yield from self._speaker(store, visitor)
+            lines = yield from store.talks.talk(place, source.chat_id or "", principal, before=before, limit=_LINES)
+            status = yield from store.steering.status(key, principal)
+            previews = yield from store.lists.previews(principal, _CHATS)
+            return lines, status, [preview.session for preview in previews]
+
+        lines, status, sessions = await self._desk.store.read(looked())
+        return render(
+            request,
+            "chat.html",
+            visitor,
+            name=_name(request),
+            chat=source.chat_id,
+            lines=lines,
+            state=status,
+            chats=_chats(sessions, _name(request)),
+            earlier=int(lines[0].at.timestamp() * 1_000_000) if len(lines) == _LINES else None,
+            is_old=before is not None,
+            commands=sorted((name, each.help) for name, each in self._desk.commands.table.items()),
+            message=secrets.token_hex(12),
+            largest=self._desk.engine.options.file_size,
+        )
+
+    async def begin(self, _: Request, __: Visitor) -> Response:
+        """A conversation is there as soon as something is said in it."""
+        return RedirectResponse(f"/chat/{secrets.token_hex(4)}", status_code=303)
+
+    async def say(self, request: Request, visitor: Visitor) -> Response:
+        source, name = self._source(request, visitor), _name(request)
+        async with request.form(max_files=self._desk.engine.options.files_per_message) as form:
+            text, message = str(form.get("text", "")), str(form.get("id", "")) or secrets.token_hex(12)
+            files = [await self._kept(each) for each in _uploads(form)]
+        if not text.strip() and not files:
+            raise HTTPException(400, "There is nothing to say.")
+        await self._desk.talking.say(source.user_id or "", name, message, text, files=files)
+        if "text/html" in request.headers.get("accept", "") and "x-csrf-token" not in request.headers:
+            return RedirectResponse(f"/chat/{name}", status_code=303)
+        return PlainTextResponse("")
+
+    async def _kept(self, upload: UploadFile) -> Attachment:
+        async def pieces() -> AsyncIterator[bytes]:
+            while piece := await upload.read(_PIECE):
+                yield piece
+
+        limit = self._desk.engine.options.file_size
+        called, kind = upload.filename or "file", upload.content_type or ""
+        try:
+            return await self._desk.talking.keep(called, kind, pieces(), limit)
+        except TooLarge as error:
+            raise HTTPException(413, f"A file is larger than {size_text(limit)}.") from error
+
+    async def file(self, request: Request, visitor: Visitor) -> Response:
+        source, line = self._source(request, visitor), request.path_params["line"]
+
+        @work
+        def found() -> Steps[Line]:
+            principal = yield from self._speaker(self._desk.store, visitor)
+            return (yield from self._desk.store.talks.line(line, source.chat_id or "", principal))
+
+        files = (await self._desk.store.read(found())).files
+        place = int(request.path_params["place"])
+        if place >= len(files):
+            raise HTTPException(404, "There is no such file.")
+        return download(files[place], self._desk.shelf)
+
+    @staticmethod
+    @work
+    def _speaker(store: Store, visitor: Visitor) -> Steps[Principal]:
+        """The person who talks: also the owner reads no other chats here than their own."""
+        return (yield from store.people.principal_of(visitor.identity))
+
+    def _source(self, request: Request, visitor: Visitor) -> Source:
+        if visitor.user is None:
+            raise HTTPException(403, "This login has no web chat of its own: it takes one made with --as web:NAME.")
+        return self._desk.talking.source(visitor.user, _name(request))
+
+
+def _name(request: Request) -> str:
+    name = request.path_params.get("name", _MAIN)
+    if not _NAME.fullmatch(name):
+        raise HTTPException(404, "There is no such chat.")
+    return name
+
+
+def _uploads(form: FormData) -> list[UploadFile]:
+    return [each for each in form.getlist("files") if isinstance(each, UploadFile) and each.filename]
+
+
+def _moment(text: str | None) -> datetime | None:
+    if not text or not text.isdigit() or len(text) > 16:  # noqa: PLR2004 - microseconds since 1970
+        return None
+    return datetime.fromtimestamp(int(text) / 1_000_000, UTC)
+
+
+def _chats(sessions: list[Session], here: str) -> list[tuple[str, str]]:
+    """Names and titles of the person's chats, the one used last in front."""
+    found: dict[str, str] = {}
+    for session in sessions:
+        if session.origin.platform == "web":
+            _, _, name = (session.origin.chat_id or "").partition("/")
+            if _NAME.fullmatch(name or _MAIN):
+                found.setdefault(name or _MAIN, session.title or name or "Main")
+    for name in (_MAIN, here):
+        found.setdefault(name, "Main" if name == _MAIN else "New conversation")
+    return list(found.items())

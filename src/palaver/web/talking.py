@@ -1,0 +1,23 @@
+"""Talking: the web chat as its page sees it."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from palaver.domain.attachment import Attachment
+from palaver.domain.source import Source
+
+__all__ = ["Talking"]
+
+
+class Talking(Protocol):
+    async def say(
+        self, user: str, chat: str, message: str, text: str, *, name: str = "", files: Sequence[Attachment] = ()
+    ) -> Source:
+        """Safe when it returns; said again under the same id it is the same message."""
+        ...
+
+    def source(self, user: str, chat: str, message: str | None = None) -> Source: ...
+
+    async def keep(self, name: str, media_type: str, chunks: AsyncIterator[bytes], limit: int) -> Attachment:
+        """A file that comes with the next message. Raises TooLarge."""
+        ...

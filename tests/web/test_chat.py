@@ -1,0 +1,133 @@
+"""The web chat: said, answered, grown, kept while nobody looks, and nobody else's."""
+
+import asyncio
+import re
+from datetime import timedelta
+
+import httpx
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from palaver.config.agents import EchoChoice
+from palaver.config.model import Config, GrantChoice
+from tests.web.conftest import Opened, opened
+
+LINE = re.compile(r'<li data-id="[^"]*" class="said( mine)?">.*?<div class="plain">(.*?)</div>', re.DOTALL)
+
+
+def lines(page: str) -> list[tuple[bool, str]]:
+    return [(bool(mine), text) for mine, text in LINE.findall(page)]
+
+
+async def until_said(client: httpx.AsyncClient, count: int, name: str = "main") -> list[tuple[bool, str]]:
+    async with asyncio.timeout(15):
+        while len(found := lines((await client.get(f"/chat/{name}")).text)) < count:  # noqa: ASYNC110 - as people do
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def test_what_was_said_and_answered_is_there_whenever_one_looks(client: httpx.AsyncClient) -> None:
+    """Nobody listens while the answer is made."""
+    assert (await client.post("/chat/main", data={"text": "hello <b>you</b>", "id": "1"})).status_code == 200
+    said = [(True, "hello &lt;b&gt;you&lt;/b&gt;"), (False, "You said: hello &lt;b&gt;you&lt;/b&gt;")]
+    assert await until_said(client, 2) == said
+    assert (await client.post("/chat/main", data={"text": "hello <b>you</b>", "id": "1"})).status_code == 200
+    assert (await client.post("/chat/main", data={"text": "/whoami", "id": "2"})).status_code == 200
+    assert len(await until_said(client, 4)) == 4, "said again under the same id it is the same message"
+
+
+async def test_conversations_are_apart(client: httpx.AsyncClient) -> None:
+    begun = await client.post("/chat")
+    name = begun.headers["location"].rpartition("/")[2]
+    await client.post("/chat/main", data={"text": "one", "id": "1"})
+    await client.post(f"/chat/{name}", data={"text": "two", "id": "1"})
+    assert await until_said(client, 2) == [(True, "one"), (False, "You said: one")]
+    assert await until_said(client, 2, name) == [(True, "two"), (False, "You said: two")]
+    assert f'href="/chat/{name}"' in (await client.get("/chat")).text
+    assert (await client.get("/chat/..%2Fowner")).status_code == 404
+    assert (await client.get("/chat/No%20such")).status_code == 404
+
+
+async def test_everybody_has_chats_of_their_own_and_no_others(config: Config) -> None:
+    grants = tuple(GrantChoice(platform="web", user_id=name) for name in ("alice", "bob"))
+    async with opened(config.model_copy(update={"grants": grants})) as window:
+        async with window.visit() as owner, window.visit("web:alice") as alice, window.visit("web:bob") as bob:
+            await alice.post("/chat/main", data={"text": "for alice alone", "id": "1"}, files=[("files", b"")])
+            await until_said(alice, 2)
+            await bob.post("/chat/main", data={"text": "I am bob", "id": "1"})
+            assert await until_said(bob, 2) == [(True, "I am bob"), (False, "You said: I am bob")]
+            assert lines((await owner.get("/chat")).text) == []
+            for other in (bob, owner):
+                assert "alone" not in (await other.get("/chat")).text
+            assert "alone" not in (await bob.get("/")).text
+        async with window.visit("telegram:7") as elsewhere:
+            assert (await elsewhere.get("/chat")).status_code == 403
+
+
+async def test_files_go_up_and_come_down_and_run_nothing(client: httpx.AsyncClient) -> None:
+    files = [
+        ("files", ("../../etc/<b>page.html", b"<script>alert(1)</script>", "text/html")),
+        ("files", ("dot.png", b"\x89PNG\r\n\x1a\n", "image/png")),
+    ]
+    assert (await client.post("/chat/main", data={"text": "look", "id": "1"}, files=files)).status_code == 200
+    await until_said(client, 2)
+    page = (await client.get("/chat/main")).text
+    links = re.findall(r'class="file" href="([^"]+)"', page)
+    assert len(links) == 2
+    first, second = [await client.get(link) for link in links]
+    assert first.content == b"<script>alert(1)</script>"
+    assert first.headers["content-type"] == "application/octet-stream"
+    assert first.headers["content-disposition"] == "attachment; filename*=UTF-8''%3Cb%3Epage.html"
+    assert first.headers["content-security-policy"] == "sandbox; default-src 'none'"
+    assert second.headers["content-type"] == "image/png"
+    assert second.headers["content-disposition"].startswith("inline")
+    assert (await client.get(links[0].replace("/0", "/7"))).status_code == 404
+
+
+async def test_a_file_that_is_too_large_is_refused_and_nothing_is_said(config: Config) -> None:
+    small = config.model_copy(update={"limits": config.limits.model_copy(update={"file_size": 1000})})
+    async with opened(small) as window, window.visit() as client:
+        answer = await client.post(
+            "/chat/main", data={"text": "look", "id": "1"}, files=[("files", ("x", b"0" * 2000))]
+        )
+        assert (answer.status_code, "1 kB" in answer.text) == (413, True)
+        assert lines((await client.get("/chat")).text) == []
+
+
+async def test_talking_in_a_browser(window: Opened, tab: Page) -> None:
+    await tab.goto(f"{window.url}/chat")
+    await tab.get_by_label("Message").fill("hello there")
+    await tab.keyboard.press("Enter")
+    await expect(tab.locator("#talk .said")).to_have_text([re.compile("hello there"), re.compile("You said: hello")])
+    await tab.get_by_label("Message").fill("/wh")
+    await expect(tab.get_by_role("option", name="/whoami")).to_be_visible()
+    await tab.keyboard.press("Tab")
+    await expect(tab.get_by_label("Message")).to_have_value("/whoami ")
+    await tab.keyboard.press("Enter")
+    await expect(tab.locator("#talk .said")).to_have_count(4)
+    await tab.reload()
+    await expect(tab.locator("#talk .said")).to_have_count(4)
+
+
+async def test_an_answer_grows_and_can_be_allowed_by_a_button(config: Config, browser_page: Page) -> None:
+    choice = EchoChoice(streams=True, delay=timedelta(milliseconds=150))
+    async with opened(config.model_copy(update={"agent": choice})) as window:
+        tab = browser_page
+        await tab.goto(await window.link())
+        await tab.wait_for_url(f"{window.url}/")
+        await tab.goto(f"{window.url}/chat")
+        await tab.get_by_label("Message").fill("one two three four five six")
+        await tab.keyboard.press("Enter")
+        await expect(tab.locator("#talk .growing")).to_be_visible()
+        await expect(tab.locator("#talk .said:not(.growing)").last).to_contain_text(
+            "You said: one two three four five six"
+        )
+        await tab.get_by_label("Message").fill("!approve this")
+        await tab.keyboard.press("Enter")
+        await tab.get_by_role("button", name="Approve").click()
+        await expect(tab.locator("#talk")).to_contain_text("You said: this")
+
+
+@pytest.fixture
+async def browser_page(browser: Browser) -> Page:
+    return await browser.new_page()

@@ -1,0 +1,106 @@
+"""The adapter of the web chat passes the suite, with a browser that says things again until they are safe."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.attachment import NewFile
+from palaver.domain.errors import StoreUnavailable
+from palaver.domain.source import Source
+from palaver.platforms.kit.conformance import AdapterConformance, CannotHappen, Rig, Shown
+from palaver.platforms.web.adapter import Shown as Told
+from palaver.platforms.web.adapter import WebAdapter
+from palaver.ports.adapter import Adapter, PlatformDown
+from palaver.ports.clock import SystemClock
+from palaver.stores.shelf import DiskShelf
+
+_ids = count(1)
+
+
+class Browser:
+    """One chat of one person: it holds on to what was not taken, and shows what it is told."""
+
+    chat_id = "alice"
+    thread_id: str | None = None
+
+    def __init__(self, folder: Path) -> None:
+        self._shelf = DiskShelf(folder)
+        self._adapter: WebAdapter | None = None
+        self._unsaid: asyncio.Queue[tuple[str, str, str, Sequence[NewFile]]] = asyncio.Queue()
+        self._told: dict[str, Told] = {}
+
+    def adapter(self) -> Adapter:
+        self._adapter = WebAdapter(SystemClock(), tell=self._tell, shelf=self._shelf)
+        return self._adapter
+
+    def _tell(self, told: Told) -> None:
+        if not (told.is_mine or told.is_typing):
+            self._told[told.id] = told
+
+    async def run(self) -> None:
+        while True:
+            message, text, name, files = await self._unsaid.get()
+            while not await self._taken(message, text, name, files):  # noqa: ASYNC110 - as browsers do
+                await asyncio.sleep(0.005)
+
+    async def _taken(self, message: str, text: str, name: str, files: Sequence[NewFile]) -> bool:
+        if self._adapter is None:
+            return False
+
+        async def once(content: bytes) -> AsyncGenerator[bytes]:
+            yield content
+
+        kept = [await self._adapter.keep(file.name, file.media_type, once(file.content), 1 << 20) for file in files]
+        try:
+            async with asyncio.timeout(0.2):
+                await self._adapter.say("alice", "main", message, text, name=name, files=kept)
+        except (PlatformDown, StoreUnavailable, TimeoutError, RuntimeError):
+            return False
+        return True
+
+    async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None) -> Source:
+        assert thread_id is None
+        return self._say(text, name, ())
+
+    def _say(self, text: str, name: str, files: Sequence[NewFile]) -> Source:
+        message = f"m{next(_ids)}"
+        self._unsaid.put_nowait((message, text, name, files))
+        return Source(platform="web", chat_id=self.chat_id, user_id="alice", message_id=message)
+
+    async def say_with(self, text: str, files: Sequence[NewFile]) -> Source:
+        return self._say(text, "alice", files)
+
+    async def shown(self) -> list[Shown]:
+        return [Shown(chat_id=told.chat, text=told.text) for told in self._told.values()]
+
+    async def shown_files(self) -> list[NewFile]:
+        raise CannotHappen
+
+    async def cut(self) -> None:
+        """A browser has no connection that messages go in by."""
+
+    async def limit_rate(self) -> None:
+        raise CannotHappen("the web chat takes everything")
+
+    async def lose_send(self, *, shown: bool) -> None:
+        raise CannotHappen(f"what is sent is in the outbox, shown ({shown}) or not")
+
+    async def close_chat(self) -> None:
+        raise CannotHappen("whoever closes a browser can open it again")
+
+
+class TestWeb(AdapterConformance):
+    @pytest.fixture
+    async def rig(self, tmp_path: Path) -> AsyncGenerator[Rig]:
+        rig = Browser(tmp_path)
+        running = asyncio.create_task(rig.run())
+        yield rig
+        running.cancel()
+        await asyncio.wait({running})
+
+    async def test_a_file_is_shown_once_with_a_receipt_of_its_own(self, rig: Rig) -> None:
+        """The page shows it from where it is kept: tests/web/test_chat.py."""
+        del rig

@@ -1,0 +1,250 @@
+"""Events: told as they happen, none left out and none twice after a cut, to nobody who may not know."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from palaver.config.agents import EchoChoice
+from palaver.config.model import Config, GrantChoice
+from palaver.domain.session import Principal
+from palaver.gateway import terminal_socket
+from palaver.ports.clock import SystemClock
+from palaver.ports.hooks import Growth
+from palaver.ports.window import EVERY_RIGHT, START, Key, KeyKind
+from palaver.ports.work import Steps, work
+from palaver.stores import changes
+from palaver.stores.store import Store
+from palaver.stores.transcript import journal
+from palaver.web import events
+from palaver.web.access.visitor import Visitor
+from palaver.web.events import Event, Hub
+from tests.platforms.terminal.people import Person
+from tests.stores.conftest import fresh_store
+from tests.stores.world import NOON, World, dm
+from tests.web.conftest import Opened, opened
+
+
+class Ear:
+    """Reads one stream."""
+
+    def __init__(self, lines: AsyncIterator[str]) -> None:
+        self._lines = lines
+        self.position = ""
+
+    async def next(self) -> tuple[str, dict[str, object]]:
+        name, body = "", dict[str, object]()
+        async for line in self._lines:
+            field, _, value = line.partition(": ")
+            match field:
+                case "id":
+                    self.position = value
+                case "event":
+                    name = value
+                case "data":
+                    body = json.loads(value)
+                case "" if name:
+                    return name, body
+                case _:
+                    pass
+        raise EOFError
+
+    async def entries(self, count: int) -> list[object]:
+        """What is told of transcripts."""
+        found: list[object] = []
+        async with asyncio.timeout(10):
+            while len(found) < count:
+                name, body = await self.next()
+                if name == "entries":
+                    found.append((body["session"], body["kind"], body["first"], body["last"]))
+        return found
+
+
+@asynccontextmanager
+async def listening(client: httpx.AsyncClient, position: str | None = None) -> AsyncGenerator[Ear]:
+    headers = {"last-event-id": position} if position else {}
+    async with client.stream("GET", "/events", headers=headers, timeout=30) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        ear = Ear(answer.aiter_lines())
+        assert (await ear.next())[0] == "ready"
+        yield ear
+
+
+async def test_whoever_was_cut_off_is_told_the_rest_and_nothing_twice(
+    window: Opened, client: httpx.AsyncClient
+) -> None:
+    alice = Person(terminal_socket(window.config), "main")
+    async with alice.present():
+        async with listening(client) as ear:
+            await alice.say("one")
+            told = await ear.entries(2)
+            position = ear.position
+        await alice.say("two")
+        async with listening(client, position) as ear:
+            await alice.say("three")
+            told += await ear.entries(4)
+    news = await window.store.read(changes.after(START, Principal.operator(), 100))
+    assert told == [(each.session, each.kind, each.first, each.last) for each in news.changes]
+
+
+async def test_a_position_survives_a_restart(config: Config) -> None:
+    async with opened(config) as window, window.visit() as client, listening(client) as ear:
+        position = ear.position
+    async with opened(config) as window:
+        alice = Person(terminal_socket(window.config), "main")
+        async with alice.present(), window.visit() as client:
+            await alice.say("hello")
+            async with listening(client, position) as ear:
+                assert await ear.next() == ("changed", {"topics": list(events.TOPICS)}), "hints of before are gone"
+                assert len(await ear.entries(2)) == 2
+
+
+@pytest.mark.parametrize("position", ["x", "1.1", "1.1/zz\nevent: evil", "999999.999999/00000000.0"])
+async def test_a_position_that_is_none_is_survived(client: httpx.AsyncClient, position: str) -> None:
+    async with client.stream("GET", "/events", params={"after": position}) as answer:
+        name, _ = await Ear(answer.aiter_lines()).next()
+    assert name in {"reset", "ready"}
+
+
+async def test_nobody_is_told_of_what_they_may_not_see(config: Config) -> None:
+    grants = tuple(GrantChoice(platform="web", user_id=name) for name in ("alice", "bob"))
+    slow = EchoChoice(streams=True, delay=timedelta(milliseconds=30))
+    async with (
+        opened(config.model_copy(update={"grants": grants, "agent": slow})) as window,
+        window.visit("web:alice") as alice,
+        window.visit("web:bob") as bob,
+        listening(alice) as hers,
+        listening(bob) as his,
+    ):
+        await alice.post("/chat/main", data={"text": "a secret of seven words, told slowly here", "id": "1"})
+        kinds: set[str] = set()
+        async with asyncio.timeout(10):
+            while not {"entries", "chat", "draft"} <= kinds:
+                kinds.add((await hers.next())[0])
+        await bob.post("/chat/main", data={"text": "mine", "id": "1"})
+        told: list[tuple[str, dict[str, object]]] = []
+        async with asyncio.timeout(10):
+            while not any(body.get("text") == "You said: mine" and not body["grows"] for _, body in told):
+                told.append(await his.next())
+    assert "secret" not in json.dumps(told)
+    assert {body["session"] for name, body in told if name == "entries"} != set()
+    assert len({body["session"] for name, body in told if name in {"entries", "draft"}}) == 1
+
+
+async def test_a_login_that_is_taken_back_ends_its_streams(
+    window: Opened, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "HEARTBEAT", 0.05)
+    async with listening(client) as ear:
+        async with window.visit() as other:
+            del other
+        (login, *_) = await window.store.read(window.store.keys.all(KeyKind.LOGIN, SystemClock().now()))
+        await window.store.transact(window.store.keys.revoke(login.number))
+        async with asyncio.timeout(10):
+            with pytest.raises(EOFError):
+                await ear.entries(1)
+
+
+async def test_an_event_at_one_gateway_reaches_browsers_at_another(tmp_path: Path, postgres_server: str) -> None:
+    url = await fresh_store(postgres_server)
+    one, two = (Config(data_dir=tmp_path / name, store=url) for name in ("one", "two"))
+    async with (
+        opened(one) as here,
+        opened(two) as there,
+        there.visit() as client,
+        here.visit() as talker,
+        listening(client) as ear,
+    ):
+        await talker.post("/chat/main", data={"text": "hello", "id": "1"})
+        assert len(await ear.entries(2)) == 2
+
+
+# The hub by itself
+
+
+def owner() -> Visitor:
+    key = Key(number=1, kind=KeyKind.LOGIN, name="", rights=EVERY_RIGHT, created=NOON, last_used=NOON)
+    return Visitor(key=key)
+
+
+@asynccontextmanager
+async def humming(store: Store) -> AsyncGenerator[Hub]:
+    hub = Hub(store, alone=True)
+    serving = asyncio.create_task(hub.serve())
+    try:
+        yield hub
+    finally:
+        hub.close()
+        serving.cancel()
+        await asyncio.wait({serving})
+
+
+async def told(hub: Hub, count: int, position: str | None = None) -> list[Event]:
+    found: list[Event] = []
+    async with asyncio.timeout(20):
+        async for event in hub.events(owner(), position):
+            found += [event] if event and event.name == "entries" else []
+            if len(found) == count:
+                break
+    return found
+
+
+async def test_a_thousand_streams_are_told_of_every_entry_once(store: Store) -> None:
+    world, count = World(store), 1000
+    async with humming(store) as hub:
+        readers = [asyncio.create_task(told(hub, 6)) for _ in range(count)]
+        while hub.streams < count:  # noqa: ASYNC110 - they come one by one
+            await asyncio.sleep(0.01)
+        for name in ("1", "2", "3"):
+            await world.exchange("hello", source=dm(name))
+        found = [[event.journal for event in each] for each in await asyncio.gather(*readers)]
+        assert hub.streams == 0
+    assert all(each == found[0] for each in found)
+    assert len(set(found[0])) == 6
+
+
+@work
+def noted(count: int) -> Steps[None]:
+    for number in range(count):
+        yield from journal("hide", 1, number, number)
+
+
+async def test_a_slow_reader_is_let_go_and_told_the_rest_when_it_comes_back(store: Store) -> None:
+    await World(store).exchange("hello")
+    async with humming(store) as hub:
+        slow = hub.events(owner(), None)
+        first = await anext(slow)
+        assert first
+        quick = asyncio.create_task(told(hub, 300))
+        while hub.streams < 2:  # noqa: ASYNC110 - it takes a moment
+            await asyncio.sleep(0.01)
+        await store.transact(noted(300))
+        assert len(await quick) == 300
+        assert [event async for event in slow] == []
+        back = await told(hub, 300, first.id)
+    assert [event.body["first"] for event in back] == list(range(300))
+
+
+async def test_of_what_grows_only_the_last_state_waits(store: Store) -> None:
+    session = (await World(store).exchange("hello")).turn.session
+    async with humming(store) as hub:
+        stream = hub.events(owner(), None)
+        await anext(stream)
+        for length in range(1000):
+            hub.grow(Growth(session=session, turn=7, text="x" * length))
+        async with asyncio.timeout(10):
+            grown = [event async for event in _until_long(stream)]
+    assert len(grown) < 10
+
+
+async def _until_long(stream: AsyncIterator[Event | None]) -> AsyncGenerator[Event]:
+    async for event in stream:
+        if event and event.name == "draft":
+            yield event
+            if event.body["text"] == "x" * 999:
+                return
