@@ -89,7 +89,7 @@ def test_the_mistake_of_every_field_says_where_it_is(
     way: tuple[str | int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    takes_names = way[-1] in {"accounts", "environment", "headers"} or (
+    takes_names = way[-1] in {"accounts", "commands", "environment", "headers"} or (
         way not in leaves() and way[-1] not in {"grants", "serves"}
     )
     text, line = file_of(way, "[x]" if takes_names else "{no: thing}" if way in leaves() else "x")
@@ -148,6 +148,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "profiles",
         "grants",
         "caps",
+        "command_roles",
         "acknowledges",
         "titles",
     }

@@ -1,6 +1,6 @@
 """The options a dialogue can name, and what the gateway is set to for them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 
 from palaver.domain.access import AccessRole, Grant
@@ -46,10 +46,18 @@ _RULES: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "notices": ("reset_notices", lambda value: Layers(default=value == "yes")),
     "revisions": ("revisions", lambda value: Layers(default=RevisionPolicy(value))),
     "pairing": ("pairing", lambda value: Layers(default=value == "yes")),
+    "roles": ("command_roles", lambda value: {name: AccessRole.named(role) for name, role in _pairs(value)}),
     "titles": ("titles", lambda value: value == "yes"),
     "daily": ("caps", lambda value: CapRules(caps={Measure.PERSON_DAY: Cap(tokens=int(value))})),
     "each": ("caps", lambda value: CapRules(caps={Measure.SESSION: Cap(tokens=int(value))})),
 }
+
+
+def _pairs(value: str) -> Iterator[tuple[str, str]]:
+    """Of `model:admin,status:guest`."""
+    for pair in value.split(","):
+        name, _, role = pair.partition(":")
+        yield name, role
 
 
 def _grants(people: Mapping[str, str]) -> tuple[Grant, ...]:

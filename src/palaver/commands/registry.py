@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from palaver.commands.help import explain, list_commands
 from palaver.domain.access import AccessRole
-from palaver.domain.command import YES, Arg, Command, Invocation, command_table, parse_command
+from palaver.domain.command import YES, Arg, Command, Invocation, command_table, parse_command, with_roles
 from palaver.domain.errors import NotAllowed
 from palaver.domain.text import one_line
 from palaver.ports.commands import Spoken
@@ -55,21 +55,27 @@ class Registry:
         """With more commands; raises ValueError, saying so, where a name is taken."""
         return Registry((*self._performances, *performances), self._sayings)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of whatever is performed, without other spellings."""
+        return frozenset(self._by_name)
+
     def parse(self, text: str) -> Invocation | None:
         return parse_command(text, self.table)
 
     async def perform(self, invocation: Invocation, spoken: Spoken) -> Work[str]:
         command = invocation.command
-        if _role(spoken) < command.role:
-            raise NotAllowed(f"/{command.name}", command.role.name.lower())
+        needed = spoken.roles.get(command.name, command.role)
+        if _role(spoken) < needed:
+            raise NotAllowed(f"/{command.name}", needed.text)
         performance = self._by_name[command.name]
         if performance.would is None or YES.name in invocation.flags:
             return await _begun(performance.does, invocation, spoken)
         return _unconfirmed(await _begun(performance.would, invocation, spoken), spoken)
 
     def _help(self, invocation: Invocation, spoken: Spoken) -> Work[str]:
-        name = invocation.words.get("command")
-        return say(explain(self.table, name) if name else list_commands(self.table, _role(spoken)))
+        name, table = invocation.words.get("command"), with_roles(self.table, spoken.roles)
+        return say(explain(table, name) if name else list_commands(table, _role(spoken)))
 
 
 @work

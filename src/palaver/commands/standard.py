@@ -1,5 +1,7 @@
 """The commands every gateway has."""
 
+from typing import cast
+
 from palaver.commands.branching import branching
 from palaver.commands.compressing import compressing
 from palaver.commands.exporting import exporting
@@ -19,7 +21,7 @@ from palaver.commands.turns import SAYINGS, about_turns
 from palaver.commands.usage import about_usage
 from palaver.ports.repositories import Store
 
-__all__ = ["standard_commands"]
+__all__ = ["STANDARD_NAMES", "standard_commands"]
 
 
 def standard_commands(store: Store) -> Registry:
@@ -44,3 +46,7 @@ def standard_commands(store: Store) -> Registry:
         ],
         SAYINGS,
     )
+
+
+# What commands are called can be asked without a store: none is touched before something is said.
+STANDARD_NAMES = standard_commands(cast("Store", None)).names

@@ -1,6 +1,7 @@
 """What counts in the end: every value with the place that it came from, and without secrets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from palaver.config.forms import Part
@@ -40,7 +41,7 @@ def _leaves(part: Part, way: Way, *, is_whole: bool) -> Iterator[tuple[Way, str 
             for step, item in _items(inner):
                 inside = (*way, name, step)
                 # What an adapter takes is its own affair: any of it may be a secret.
-                plain = [(inside, item if isinstance(item, str) else SET)]
+                plain = [(inside, dumped[name][step] if isinstance(item, str | Enum) else SET)]
                 yield from _leaves(item, inside, is_whole=False) if isinstance(item, Part) else plain
         else:
             yield (*way, name), dumped[name]

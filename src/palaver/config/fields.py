@@ -40,7 +40,8 @@ class Place(NamedTuple):
     def form(self) -> Form:
         if self.models and (self.is_item or self.field is None):
             return _section(self.models)
-        return form_of(self.field) if self.field else _NOTHING
+        item = _form_of_item(self.field) if self.field and self.is_item else None
+        return item or (form_of(self.field) if self.field else _NOTHING)
 
 
 def place_at(way: Sequence[str | int]) -> Place | None:
@@ -80,6 +81,12 @@ def form_of(field: FieldInfo) -> Form:
     form = next((part for part in field.metadata if isinstance(part, Form)), None) or _plain_form(kind)
     example = form.example if field.default in _SAYING_NOTHING else written(field.default)
     return Form(f"{form.allowed}{_range(field.metadata)}", example)
+
+
+def _form_of_item(field: FieldInfo) -> Form | None:
+    """What each value of a section with free names may be, where that is said."""
+    kind = get_args(field.annotation)[-1:]
+    return next((part for each in kind for part in get_args(each) if isinstance(part, Form)), None)
 
 
 def _plain_form(kind: Any) -> Form:  # noqa: ANN401 - any annotation

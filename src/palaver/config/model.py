@@ -11,6 +11,7 @@ from pydantic import Field
 from palaver.config.accounts import Accounts, Hooks
 from palaver.config.agents import AgentChoice, EchoChoice
 from palaver.config.caps import CapsChoice
+from palaver.config.commands import CommandRoles
 from palaver.config.forms import Folder, Part, Port, Url, WakeWords, Zone
 from palaver.config.limits import LimitChoice
 from palaver.config.people import TERMINAL_OWNER, WEB_OWNER, GrantChoice, RouteChoice
@@ -137,6 +138,7 @@ class Config(PlaceChoice):
     caps: CapsChoice = Field(default=CapsChoice(), description="How much may be used.")
     hooks: Hooks = Field(default=(), description="Functions that are told what happens.")
     limits: LimitChoice = Field(default=LimitChoice(), description="How much, how long, how often.")
+    commands: CommandRoles = Field(default={}, description="Which role commands need, where it is not the usual one.")
 
     def options(self) -> Options:
         rules = (route.rule(name) for name, profile in self.profiles.items() for route in profile.serves)
@@ -155,6 +157,7 @@ class Config(PlaceChoice):
             acknowledges=self.acknowledges,
             titles=self.titles,
             **dict(self.limits),
+            command_roles=self.commands,
         )
 
     def _scope(self) -> Scope:

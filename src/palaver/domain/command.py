@@ -3,14 +3,14 @@
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import BadArgument, UnknownCommand
 from palaver.domain.turn import BusyMode
 
-__all__ = ["YES", "Arg", "ArgKind", "Command", "Invocation", "command_table", "parse_command"]
+__all__ = ["YES", "Arg", "ArgKind", "Command", "Invocation", "command_table", "parse_command", "with_roles"]
 
 
 class ArgKind(StrEnum):
@@ -107,6 +107,13 @@ def command_table(*commands: Command) -> Mapping[str, Command]:
             if table.setdefault(name, command) is not command:
                 raise ValueError(f"/{name} is declared twice: {table[name].usage} and {command.usage}")
     return table
+
+
+def with_roles(table: Mapping[str, Command], roles: Mapping[str, AccessRole]) -> Mapping[str, Command]:
+    """The table in which some commands, by their names, need another role."""
+    if not roles:
+        return table
+    return {name: replace(each, role=roles.get(each.name, each.role)) for name, each in table.items()}
 
 
 def parse_command(text: str, table: Mapping[str, Command], bot: str | None = None) -> Invocation | None:

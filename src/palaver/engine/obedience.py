@@ -147,7 +147,15 @@ class Obedience:
         principal = await self.on.store.read(self.on.store.people.speaking(source))
         agent, now = self.on.agents.of(received.key.profile), self.on.clock.now()
         desk = Desk(self.on, received) if self.on.shelf and self.on.replies.takes_files(source) else None
-        spoken = Spoken(received=received, principal=principal, now=now, zone=zone, agent=agent, desk=desk)
+        spoken = Spoken(
+            received=received,
+            principal=principal,
+            now=now,
+            zone=zone,
+            agent=agent,
+            desk=desk,
+            roles=self.on.options.command_roles,
+        )
         return _on_behalf(self.on.store, source, principal, await self.commands.perform(invocation, spoken))
 
     async def _do(self, received: Received, does: Work[str], *, urgent: bool, failed: str | None = None) -> None:

@@ -1,10 +1,11 @@
 """Options of the engine, read once and passed in."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
-from palaver.domain.access import Grant
+from palaver.domain.access import AccessRole, Grant
 from palaver.domain.attention import Attention
 from palaver.domain.caps import CapRules
 from palaver.domain.layers import Layers
@@ -35,6 +36,8 @@ class Options:
     grants: tuple[Grant, ...] = ()
     """Grants from the configuration; those in the store come on top."""
     caps: CapRules = field(default_factory=CapRules)
+    command_roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])
+    """Which role commands need, where it is not the usual one."""
 
     # Turns
     concurrent_turns: int = 16

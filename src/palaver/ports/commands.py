@@ -1,10 +1,12 @@
 """Commands as the engine sees them: what a message invokes, and the work that it stands for."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
+from palaver.domain.access import AccessRole
 from palaver.domain.attachment import Attachment, NewFile
 from palaver.domain.command import Invocation
 from palaver.domain.session import Principal, Session
@@ -43,6 +45,8 @@ class Spoken:
     """Whose clock counts in this chat."""
     desk: Desk | None = None
     """Where files for this chat are put; None where it takes none."""
+    roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])
+    """Which role commands need, by their names, where that was chosen here."""
 
     @property
     def is_overheard(self) -> bool:

@@ -1,0 +1,72 @@
+"""Which role a command needs can be chosen; a name that is none, or a role that is none, is a mistake."""
+
+from functools import partial
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from palaver.config import commands
+from palaver.config.effective import effective
+from palaver.config.loading import load, survey
+from palaver.config.mistakes import MalformedConfig, Mistake
+from palaver.domain.access import AccessRole
+
+OWN = {"PALAVER_CONFIG": "own.yaml"}
+
+
+def _installed(found: tuple[EntryPoint, ...], *, group: str) -> tuple[EntryPoint, ...]:
+    assert group == commands.GROUP
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "entry_points", partial(_installed, ()))
+
+
+def _mistake(text: str, file: str = "own.yaml") -> Mistake:
+    Path("own.yaml").touch()
+    Path(file).write_text(text)
+    with pytest.raises(MalformedConfig) as caught:
+        load(Path(), OWN)
+    (mistake,) = caught.value.mistakes
+    return mistake
+
+
+def test_a_role_is_chosen_for_a_command_and_shown() -> None:
+    Path("own.yaml").write_text("commands:\n  model: admin\n  status: guest\n")
+    loaded = survey(Path(), OWN)
+    assert loaded.config.options().command_roles == {"model": AccessRole.ADMIN, "status": AccessRole.GUEST}
+    shown = {setting.field: (setting.value, str(setting.spot)) for setting in effective(loaded)}
+    assert shown["commands.model"] == ("admin", "own.yaml:2")
+
+
+def test_a_command_that_there_is_not_is_named_with_the_one_that_was_meant() -> None:
+    mistake = _mistake("commands: {modle: admin}")
+    assert (mistake.problem, mistake.found, mistake.example) == (
+        "commands: there is no command",
+        "modle",
+        "commands: {model: admin}",
+    )
+    assert mistake.allowed.endswith("; perhaps model")
+    assert "perhaps" not in _mistake("commands: {frobnicate: admin}").allowed
+    assert _mistake("commands: {queue: admin}").found == "queue"
+
+
+def test_a_role_that_there_is_not_is_named_with_those_that_there_are() -> None:
+    mistake = _mistake("commands:\n  model: king")
+    assert (str(mistake.spot), mistake.problem, mistake.found) == ("own.yaml:2", "commands.model cannot be", "king")
+    assert (mistake.allowed, mistake.example) == ("guest, member, admin, owner", "model: member")
+
+
+def test_with_plugins_any_name_may_be_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = EntryPoint("dice", "dice:all", commands.GROUP)
+    monkeypatch.setattr(commands, "entry_points", partial(_installed, (dice,)))
+    Path("own.yaml").write_text("commands: {dice: admin}")
+    assert load(Path(), OWN).commands == {"dice": AccessRole.ADMIN}
+
+
+def test_a_project_opens_no_command_to_others() -> None:
+    assert _mistake("commands: {platforms: guest}", "palaver.yaml").problem == "commands cannot be"
