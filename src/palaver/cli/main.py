@@ -36,6 +36,7 @@ _GROUPS = {
     "web": Later("web", "palaver.cli.web", "Login links and tokens for the window."),
     "doctor": Later("doctor", "palaver.cli.doctor", "Is everything well, and if not, how to mend it."),
     "config": Later("config", "palaver.cli.config", "Check and show the configuration."),
+    "setup": Later("setup", "palaver.cli.setup", "Choose who answers, and write the configuration."),
 }
 
 

@@ -1,0 +1,260 @@
+"""`palaver setup`: three questions, and the configuration is written."""
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palaver.agency import agent_of
+from palaver.cli.output import confirmed, print_json, print_line
+from palaver.cli.questions import Unanswered, ask_for, ask_secretly, is_somebody_there
+from palaver.cli.trying import try_out
+from palaver.config.agents import ModelChoice
+from palaver.config.foreign import LocalChoice
+from palaver.config.loading import load
+from palaver.config.places import configuration_files, is_there
+from palaver.config.writing import block, field_names, put, quoted, with_fields
+from palaver.domain.errors import BadArgument, InvalidInput
+from palaver.domain.wall import zone
+
+__all__ = ["EXAMPLES", "Plan", "app", "setup", "zone_here"]
+
+EXAMPLES = {"setup": "palaver setup --agent model --model openai:gpt-5-mini --key-env OPENAI_API_KEY --yes"}
+
+app = typer.Typer(rich_markup_mode=None)
+
+_ECHO, _LOCAL, _MODEL = "echo", "local", "model"
+_ANSWERS = f"{_ECHO}, {_LOCAL}, or provider:model and, for a server of your own, its address"
+_MODEL_NAME = re.compile(r"(?P<provider>[a-z0-9][a-z0-9-]{0,40}):(?P<model>\S{1,200})")
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+_TINY = 64
+"""Tokens, so that a model that thinks first gets to its word."""
+
+AgentOption = Annotated[str, typer.Option("--agent", help="Who answers: echo, local or model.", show_default=False)]
+ModelOption = Annotated[
+    str, typer.Option("--model", metavar="PROVIDER:MODEL", help="Which model answers.", show_default=False)
+]
+UrlOption = Annotated[
+    str, typer.Option("--base-url", metavar="URL", help="A server that speaks as OpenAI does.", show_default=False)
+]
+VariableOption = Annotated[
+    str, typer.Option("--key-env", metavar="NAME", help="The environment variable with the key.", show_default=False)
+]
+FileOption = Annotated[str, typer.Option("--key-file", metavar="FILE", help="A file with the key.", show_default=False)]
+ZoneOption = Annotated[str, typer.Option("--timezone", metavar="ZONE", help="Europe/Berlin.", show_default=False)]
+Untested = Annotated[bool, typer.Option("--no-test", help="Do not ask the agent whether it answers.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Replace what the file says already, without asking.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What is to be written."""
+
+    agent: str
+    model: str = ""
+    base_url: str = ""
+    key_variable: str = ""
+    key_file: str = ""
+    key: str = field(default="", repr=False)
+    """As it was typed, or stands where it was said to stand; it is written into no configuration."""
+    timezone: str = ""
+
+    @property
+    def provider(self) -> str:
+        return self.model.partition(":")[0]
+
+    def fields(self) -> dict[str, str]:
+        """Of the section of the agent."""
+        said = {"name": self.agent, "model": self.model, "base_url": self.base_url, "key_file": self.key_file}
+        if self.key_variable:
+            said["key"] = f"${{{self.key_variable}}}"
+        return {name: value for name, value in said.items() if value}
+
+
+@app.command(help=f"Choose who answers, and write the configuration.\n\n{EXAMPLES['setup']}")
+def setup(
+    *,
+    agent: AgentOption = "",
+    model: ModelOption = "",
+    base_url: UrlOption = "",
+    key_env: VariableOption = "",
+    key_file: FileOption = "",
+    timezone: ZoneOption = "",
+    no_test: Untested = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    file = configuration_files(Path.cwd()).user
+    before = _content(file)
+    _agree(file, before, yes=yes)
+    if agent or model:
+        name = " ".join(filter(None, (model, base_url))) if agent in {"", _MODEL} else agent
+        plan = _with_key(_chosen(name), key_env, key_file)
+        plan = replace(plan, timezone=zone(timezone).key if timezone else "")
+    elif is_somebody_there():
+        plan = _asked_for()
+    else:
+        raise BadArgument(
+            "Nobody is at the terminal to be asked who answers:",
+            found="no --agent",
+            allowed="--agent echo, --agent local, or --agent model with --model and --key-env or --key-file",
+            example=EXAMPLES["setup"],
+        )
+    if not no_test:
+        _try(plan)
+    _write(file, before, plan)
+    _tell(file, plan, tested=not no_test, json=json)
+
+
+def _content(file: Path) -> str:
+    """What the file says now. Raises MalformedConfig where that is wrong: mended by whoever wrote it, not by us."""
+    if not is_there(file):
+        return ""
+    load(Path.cwd(), os.environ)
+    return file.read_bytes().decode("utf-8-sig")
+
+
+# What is asked
+
+
+def _asked_for() -> Plan:
+    plan = ask_for(f"Who answers? {_ANSWERS}:", _LOCAL, _chosen)
+    if plan.agent == _MODEL:
+        usual = next((name for name in _usual_variables(plan.provider) if os.environ.get(name)), "")
+        plan = ask_secretly(
+            f"The key for {plan.provider}, not shown while you type, or the variable that holds it:",
+            usual,
+            lambda said: _keyed(plan, said),
+        )
+    return replace(plan, timezone=ask_for("Your time zone?", zone_here(), lambda said: zone(said).key))
+
+
+def _chosen(said: str) -> Plan:
+    name, _, address = said.strip().partition(" ")
+    if name in {_ECHO, _LOCAL} and not address:
+        return Plan(agent=name)
+    if _MODEL_NAME.fullmatch(name) and (not address or address.startswith(("http://", "https://"))):
+        return Plan(agent=_MODEL, model=name, base_url=address.strip())
+    raise BadArgument("Nobody who could answer is called", found=said, allowed=_ANSWERS, example="openai:gpt-5-mini")
+
+
+def _keyed(plan: Plan, said: str) -> Plan:
+    """A key, the name of a variable that holds one, or nothing for a server that wants none."""
+    if said in os.environ or _VARIABLE.fullmatch(said):
+        return _with_key(plan, said, "")
+    if not said and not plan.base_url:
+        raise BadArgument("A key cannot be", found="", allowed="a key, or a variable", example="OPENAI_API_KEY")
+    return replace(plan, key=said, key_file=f"keys/{plan.provider}" if said else "")
+
+
+def _with_key(plan: Plan, variable: str, file: str) -> Plan:
+    if variable and not os.environ.get(variable):
+        raise BadArgument(
+            "There is no environment variable",
+            found=variable,
+            allowed="one that is set",
+            example="--key-env OPENAI_API_KEY",
+        )
+    if variable:
+        return replace(plan, key_variable=variable, key=os.environ[variable])
+    if file:
+        place = Path(file).expanduser().absolute()
+        return replace(plan, key_file=str(place), key=_read_key(place))
+    return plan
+
+
+def _read_key(place: Path) -> str:
+    try:
+        key = place.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a key"
+        raise BadArgument(
+            f"{place} cannot be read:", found=reason, allowed="a file with a key", example="~/key"
+        ) from error
+    if not key:
+        raise BadArgument(f"{place} holds", found="", allowed="a key", example="~/key")
+    return key
+
+
+def _usual_variables(provider: str) -> tuple[str, ...]:
+    names = {"google": ("GOOGLE_API_KEY", "GEMINI_API_KEY")}
+    return names.get(provider, (f"{provider.upper().replace('-', '_')}_API_KEY",))
+
+
+def zone_here(link: Path = Path("/etc/localtime")) -> str:
+    """The zone of this machine; UTC where it does not say."""
+    named = os.environ.get("TZ") or str(link.resolve()).rpartition("zoneinfo/")[2]
+    try:
+        return zone(named).key
+    except InvalidInput:
+        return "UTC"
+
+
+# What is done
+
+
+def _agree(file: Path, before: str, *, yes: bool) -> None:
+    """What somebody has written is not replaced behind their back."""
+    if yes or "agent" not in field_names(before):
+        return
+    if not is_somebody_there():
+        raise BadArgument(
+            f"{file} already says who answers;", found="no --yes", allowed="--yes, to replace it", example="--yes"
+        )
+    if not confirmed(f"{file} already says who answers. Replace that?"):
+        raise Unanswered
+
+
+def _try(plan: Plan) -> None:
+    match plan.agent:
+        case "model":
+            choice = ModelChoice.model_validate(
+                {"model": plan.model, "base_url": plan.base_url or None, "key": plan.key or None, "max_tokens": _TINY}
+            )
+            try_out(agent_of(choice), plan.model, plan.key)
+        case "local":
+            try_out(agent_of(LocalChoice(max_tokens=4)), "The local model", "")
+        case _:
+            pass
+
+
+def _write(file: Path, before: str, plan: Plan) -> None:
+    said: dict[str, list[str]] = {"agent": block("agent", plan.fields())}
+    if plan.timezone:
+        said["timezone"] = [f"timezone: {quoted(plan.timezone)}"]
+    after = with_fields(before, said)
+    if plan.key and plan.key_file and not Path(plan.key_file).is_absolute():
+        put(file.parent / plan.key_file, f"{plan.key}\n", private=True)
+    _check(file, after)
+    put(file, after)
+
+
+def _check(file: Path, content: str) -> None:
+    """Raises MalformedConfig where it would be wrong; then nothing is replaced."""
+    draft = file.with_name(f".{file.name}.draft")
+    put(draft, content, private=True)
+    try:
+        load(Path.cwd(), {**os.environ, "PALAVER_CONFIG": str(draft.absolute())})
+    finally:
+        draft.unlink()
+
+
+def _tell(file: Path, plan: Plan, *, tested: bool, json: bool) -> None:
+    if json:
+        was_asked = tested and plan.agent != _ECHO
+        said = {"file": str(file), "agent": plan.fields(), "timezone": plan.timezone or None}
+        print_json({"ok": True, **said, "tested": was_asked})
+        return
+    who = plan.model or {_LOCAL: "the local model"}.get(plan.agent, plan.agent)
+    print_line(
+        f"{file}: {who} answers from now on{'' if plan.agent == _ECHO or not tested else '; it was asked, and does'}."
+    )
+    if plan.key_variable:
+        print_line(f"The key stays in {plan.key_variable}, which has to be set wherever Palaver runs.")
+    elif plan.key_file:
+        print_line(f"The key is in {file.parent / plan.key_file}.")
+    print_line("Next: palaver chat, to talk to it; palaver up, to run the gateway, or SIGHUP to one that runs.")

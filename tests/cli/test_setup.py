@@ -1,0 +1,253 @@
+"""`palaver setup`: three questions at a terminal, or options; the key is seen by nobody."""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import select
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from palaver.cli import setup
+from palaver.cli.main import main
+from tests.agents.provider import Provider, Refuses, Says, Step, providing
+from tests.cli.processes import PATIENCE
+
+KEY = "sk-sesame-0123456789abcdef"
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PALAVER_CONFIG", str(tmp_path / "config/own.yaml"))
+    monkeypatch.setenv("MY_KEY", KEY)
+    for name in ("OPENAI_API_KEY", "PALAVER_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "config/own.yaml"
+
+
+@contextmanager
+def provider(*script: Step) -> Generator[Provider]:
+    """Beside the command, which has the loop of this thread for itself."""
+    ready, over, found = threading.Event(), asyncio.Event(), list[Provider]()
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        async with providing(*script) as served:
+            found.append(served)
+            ready.set()
+            await over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    ready.wait(PATIENCE)
+    try:
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+        loop.close()
+
+
+def model(served: Provider, *more: str) -> list[str]:
+    return ["setup", "--agent", "model", "--model", "openai:small", "--base-url", f"{served.url}/v1", *more]
+
+
+def test_echo_needs_no_test_and_the_file_is_made(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["setup", "--agent", "echo", "--timezone", "Europe/Berlin"]) == 0
+    assert own.read_text() == "agent:\n  name: echo\ntimezone: Europe/Berlin\n"
+    assert stat.S_IMODE(own.stat().st_mode) == 0o600
+    assert "echo answers from now on" in capsys.readouterr().out
+    assert main(["config", "check"]) == 0
+
+
+def test_a_model_is_asked_and_its_key_stays_where_it_is(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own.parent.mkdir()
+    own.write_text("# mine\nbusy: collect   # as I like it\n")
+    with provider(Says(text="Yes.")) as served:
+        assert main(model(served, "--key-env", "MY_KEY", "--json")) == 0
+        assert served.keys == [f"Bearer {KEY}"]
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {
+        "ok": True,
+        "file": str(own),
+        "agent": {"name": "model", "model": "openai:small", "base_url": f"{served.url}/v1", "key": "${MY_KEY}"},
+        "timezone": None,
+        "tested": True,
+    }
+    assert own.read_text().startswith("# mine\nbusy: collect   # as I like it\nagent:\n  name: model\n")
+    assert KEY not in own.read_text() + said.out + said.err
+    assert main(["config", "show"]) == 0
+    assert KEY not in capsys.readouterr().out
+
+
+def test_a_key_in_a_file_of_yours_is_used_from_there(own: Path) -> None:
+    Path("key").write_text(f"{KEY}\n")
+    with provider(Says(text="Yes.")) as served:
+        assert main(model(served, "--key-file", "key")) == 0
+        assert served.keys == [f"Bearer {KEY}"]
+    assert f"key_file: {Path('key').absolute()}" in own.read_text().replace('"', "")
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("refusal", [Refuses(status=401, message=f"wrong key {KEY}"), Refuses(status=404)])
+def test_where_it_does_not_answer_nothing_is_written(
+    own: Path, refusal: Refuses, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with provider(refusal) as served:
+        assert main(model(served, "--key-env", "MY_KEY")) == 1
+        said = capsys.readouterr()
+        assert "openai:small does not answer: " in said.err
+        assert "nothing was changed" in said.err
+        assert KEY not in said.out + said.err
+        assert not own.exists()
+        assert main(model(served, "--key-env", "MY_KEY", "--no-test")) == 0
+    assert own.exists()
+
+
+def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own.parent.mkdir()
+    own.write_text("agent: {name: echo, streams: true}\n")
+    assert main(["setup", "--agent", "echo"]) == 2
+    assert "already says who answers" in capsys.readouterr().err
+    assert own.read_text() == "agent: {name: echo, streams: true}\n"
+    assert main(["setup", "--agent", "echo", "--yes"]) == 0
+    assert own.read_text() == "agent:\n  name: echo\n"
+
+
+def test_a_file_with_mistakes_is_left_to_whoever_wrote_it(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own.parent.mkdir()
+    own.write_text("bussy: queue\n")
+    assert main(["setup", "--agent", "echo"]) == 2
+    assert "unknown field 'bussy'" in capsys.readouterr().err
+    assert own.read_text() == "bussy: queue\n"
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((), "Nobody is at the terminal"),
+        (("--agent", "gpt"), "Nobody who could answer is called 'gpt'"),
+        (("--agent", "model"), "Nobody who could answer is called ''"),
+        (("--model", "../../x:y"), "Nobody who could answer is called"),
+        (("--model", "openai:x", "--base-url", "ftp://x"), "Nobody who could answer is called"),
+        (("--model", "openai:x", "--key-env", "NOT_SET"), "There is no environment variable 'NOT_SET'"),
+        (("--model", "openai:x", "--key-file", "nowhere"), "No such file"),
+        (("--agent", "echo", "--timezone", "Europe/Atlantis"), "There is no time zone"),
+    ],
+)
+def test_mistakes_are_told_and_nothing_is_written(
+    args: Sequence[str], words: str, own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["setup", *args]) == 2
+    assert words in capsys.readouterr().err
+    assert not own.exists()
+
+
+def test_the_zone_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TZ", raising=False)
+    place = tmp_path / "zoneinfo/Europe/Rome"
+    place.parent.mkdir(parents=True)
+    place.touch()
+    (tmp_path / "localtime").symlink_to(place)
+    assert setup.zone_here(tmp_path / "localtime") == "Europe/Rome"
+    assert setup.zone_here(tmp_path / "nothing") == "UTC"
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    assert setup.zone_here(tmp_path / "nothing") == "Asia/Tokyo"
+
+
+# At a terminal
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    def __init__(self, *args: str) -> None:
+        self._master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "palaver", *args],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
+            start_new_session=True,
+        )
+        os.close(slave)
+        self.shown = ""
+        self._read = 0
+
+    def shows(self, words: str) -> None:
+        """Wait until these words are there, behind those that were waited for before."""
+        end = time.monotonic() + PATIENCE
+        while (found := self.shown.find(words, self._read)) < 0:
+            ready, _, _ = select.select([self._master], [], [], max(0.0, end - time.monotonic()))
+            assert ready, f"{words!r} is not there, but: {self.shown!r}"
+            try:
+                self.shown += ESCAPES.sub("", os.read(self._master, 65536).decode(errors="replace"))
+            except OSError:
+                raise AssertionError(f"{words!r} never came, but: {self.shown!r}") from None
+        self._read = found + len(words)
+
+    def types(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+
+@pytest.fixture
+def terminal(own: Path) -> Iterator[Terminal]:
+    assert not own.exists()
+    terminal = Terminal("setup")
+    yield terminal
+    terminal.close()
+
+
+def test_three_questions_and_a_key_that_nobody_sees(own: Path, terminal: Terminal) -> None:
+    with provider(Says(text="Yes.")) as served:
+        terminal.shows("Who answers?")
+        terminal.types("nobody\n")
+        terminal.shows("Nobody who could answer is called 'nobody'")
+        terminal.shows("Who answers?")
+        terminal.types(f"openai:small {served.url}/v1\n")
+        terminal.shows("The key for openai")
+        terminal.types("NOT_SET\n")
+        terminal.shows("There is no environment variable 'NOT_SET'")
+        terminal.shows("The key for openai")
+        time.sleep(0.2)  # like a person; before, the terminal may still show what is typed
+        terminal.types(f"{KEY}\n")
+        terminal.shows("Your time zone?")
+        terminal.types("Europe/Berlin\n")
+        terminal.shows("Next: palaver chat")
+        assert terminal.process.wait(PATIENCE) == 0
+        assert served.keys == [f"Bearer {KEY}"]
+    assert KEY not in terminal.shown
+    assert "Asking openai:small" in terminal.shown
+    keys = own.parent / "keys/openai"
+    assert keys.read_text() == f"{KEY}\n"
+    assert stat.S_IMODE(keys.stat().st_mode) == 0o600
+    assert own.read_text() == (
+        f'agent:\n  name: model\n  model: "openai:small"\n  base_url: "{served.url}/v1"\n'
+        "  key_file: keys/openai\ntimezone: Europe/Berlin\n"
+    )
+
+
+def test_whoever_leaves_in_the_middle_changes_nothing(own: Path, terminal: Terminal) -> None:
+    terminal.shows("Who answers?")
+    terminal.types("\x04")
+    terminal.shows("nothing was changed")
+    assert terminal.process.wait(PATIENCE) == 1
+    assert not own.exists()

@@ -1,0 +1,76 @@
+"""What is written into a user's file, and what of it stays."""
+
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.config.writing import block, field_names, put, quoted, with_fields
+from palaver.domain.errors import BadArgument
+
+AGENT = {"agent": block("agent", {"name": "model", "model": "openai:gpt-5-mini", "key": "${KEY}"})}
+WRITTEN = 'agent:\n  name: model\n  model: "openai:gpt-5-mini"\n  key: "${KEY}"\n'
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", WRITTEN),
+        ("# mine\n", f"# mine\n{WRITTEN}"),
+        ("busy: queue  # why", f"busy: queue  # why\n{WRITTEN}"),
+        ("agent: {name: echo}\n# next\nbusy: queue\n", f"{WRITTEN}# next\nbusy: queue\n"),
+        (
+            "# a\n\nagent:\n  name: echo\n  # inside\n  streams: true\n\n# b\nbusy: queue\n",
+            f"# a\n\n{WRITTEN}\n# b\nbusy: queue\n",
+        ),
+        ("busy: queue\nagent:\n  name: echo", f"busy: queue\n{WRITTEN}"),
+        ("agent:\n  name: >\n    echo\n\nbusy: queue\n", f"{WRITTEN}busy: queue\n"),
+        ("---\nbusy: queue\n", f"---\nbusy: queue\n{WRITTEN}"),
+        ("busy: queue\r\n", "busy: queue\r\n" + WRITTEN.replace("\n", "\r\n")),
+        ("  busy: queue\n", "  busy: queue\n" + "".join(f"  {line}\n" for line in WRITTEN.splitlines())),
+        (
+            "grants:\n- {platform: irc}\n- platform: sms\nagent: {name: echo}\n",
+            "grants:\n- {platform: irc}\n- platform: sms\n" + WRITTEN,
+        ),
+    ],
+)
+def test_only_what_is_meant_changes(before: str, after: str) -> None:
+    assert with_fields(before, AGENT) == after
+    assert with_fields(after, AGENT) == after
+
+
+def test_several_fields_find_their_places() -> None:
+    before = "timezone: UTC\nbusy: queue\n"
+    after = with_fields(before, {**AGENT, "timezone": ["timezone: Europe/Berlin"]})
+    assert after == f"timezone: Europe/Berlin\nbusy: queue\n{WRITTEN}"
+    assert field_names(after) == {"timezone", "busy", "agent"}
+
+
+def test_what_is_written_in_braces_is_left_alone() -> None:
+    with pytest.raises(BadArgument, match="in braces"):
+        with_fields("{busy: queue}", AGENT)
+
+
+@given(st.text())
+def test_any_value_is_read_as_it_was_meant(value: str) -> None:
+    if all(character.isprintable() for character in value):
+        read = yaml.safe_load("\n".join(block("agent", {"name": value})))
+        assert str(read["agent"]["name"]) == value or quoted(value) == value
+
+
+def test_a_file_is_replaced_whole_and_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.yaml", tmp_path / "link.yaml"
+    real.write_text("a")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    put(link, "b\n")
+    assert link.is_symlink()
+    assert real.read_text() == "b\n"
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    put(tmp_path / "new/key", "k", private=True)
+    assert stat.S_IMODE((tmp_path / "new/key").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["key", "link.yaml", "new", "real.yaml"]
