@@ -71,7 +71,7 @@ class SharedDatabase:
         self._chance = chance
         self._trace = trace
         self._context = nobody()
-        self._listeners: dict[str, dict[asyncio.Event, None]] = {}
+        self._listeners: dict[str, list[Callable[[], None]]] = {}
 
     def __del__(self) -> None:
         """With the run that it belongs to."""
@@ -87,12 +87,17 @@ class SharedDatabase:
     @contextmanager
     def listen(self, topic: str) -> Generator[asyncio.Event]:
         event = asyncio.Event()
-        listeners = self._listeners.setdefault(topic, {})
-        listeners[event] = None
-        try:
+        with self.hear(topic, event.set):
             yield event
+
+    @contextmanager
+    def hear(self, topic: str, call: Callable[[], None]) -> Generator[None]:
+        listeners = self._listeners.setdefault(topic, [])
+        listeners.append(call)
+        try:
+            yield
         finally:
-            del listeners[event]
+            listeners.remove(call)
             if not listeners:
                 self._listeners.pop(topic, None)
 
@@ -157,8 +162,8 @@ class SharedDatabase:
 
     def _wake(self, topic: str) -> None:
         if not self.down:
-            for event in self._listeners.get(topic, {}):
-                event.set()
+            for call in tuple(self._listeners.get(topic, ())):
+                call()
 
 
 class Door:
@@ -176,6 +181,9 @@ class Door:
 
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         return self._database.listen(topic)
+
+    def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
+        return self._database.hear(topic, call)
 
     async def scrub(self) -> None: ...
 
