@@ -12,13 +12,12 @@ from palaver.domain.transcript import Entry
 from palaver.domain.turn import Received, Turn
 from palaver.ports.store import (
     Opened,
-    Preview,
     ResetRule,
     Undone,
 )
 from palaver.ports.work import Work
 
-__all__ = ["Endings", "Lists", "Moves", "Sessions", "Transcripts"]
+__all__ = ["Endings", "Moves", "Sessions", "Transcripts"]
 
 
 class Sessions(Protocol):
@@ -63,14 +62,6 @@ class Sessions(Protocol):
     def set_override(self, session: str, override: ModelOverride | None, principal: Principal) -> Work[Session]: ...
 
 
-class Lists(Protocol):
-    """Sessions in lists."""
-
-    def previews(self, principal: Principal, limit: int) -> Work[list[Preview]]:
-        """The sessions used last, each with the last thing a person said in it."""
-        ...
-
-
 class Transcripts(Protocol):
     """Entries, written once; hiding and showing are operations that can be taken back."""
 
@@ -82,6 +73,19 @@ class Transcripts(Protocol):
 
     def load_all(self, session: str, principal: Principal) -> Work[list[Entry]]:
         """The audit: hidden entries too, each with the operation that hides it."""
+        ...
+
+    def passage(
+        self,
+        session: str,
+        principal: Principal,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        limit: int = 100,
+        hidden: bool = False,
+    ) -> Work[list[Entry]]:
+        """The last entries before a seq, else the first ones after one, else the newest; with hidden ones if wanted."""
         ...
 
     def add(self, key: SessionKey, entry: Entry) -> Work[bool]: ...
@@ -118,6 +122,13 @@ class Moves(Protocol):
         from_session: str | None = None,
         at_seq: int | None = None,
     ) -> Work[Session]: ...
+
+    def said_at(self, session: Session, source: Source, message: str) -> Work[int | None]:
+        """Where in the session a message of this chat, by a person or by us, and the answer to it end.
+
+        None where it is not part of the session, or not any more.
+        """
+        ...
 
     def retry(self, command: Received, principal: Principal, now: datetime) -> Work[list[str]]:
         """Branch off before the last message, which waits once more. Gives its words; none where nothing was said."""

@@ -16,10 +16,12 @@ from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn, Usa
 from palaver.ports.access import Grants, Pairing
 from palaver.ports.archives import Archives
 from palaver.ports.attaching import Attaching
-from palaver.ports.conversations import Endings, Lists, Moves, Sessions, Transcripts
+from palaver.ports.conversations import Endings, Moves, Sessions, Transcripts
 from palaver.ports.erasure import Erasures
+from palaver.ports.fates import Fates, Overview
 from palaver.ports.files import Attachments
 from palaver.ports.handing import Handing
+from palaver.ports.lists import Lists
 from palaver.ports.people import Aliases, Links, People
 from palaver.ports.places import Accounts, Places
 from palaver.ports.revisions import Revisions
@@ -276,6 +278,10 @@ class Store(Database, Protocol):
     def changes(self) -> Changes: ...
     @property
     def talks(self) -> Talks: ...
+    @property
+    def fates(self) -> Fates: ...
+    @property
+    def overview(self) -> Overview: ...
     @property
     def erasures(self) -> Erasures: ...
     @property

@@ -2,17 +2,15 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import NamedTuple
 
-from palaver.domain.access import AccessRole
 from palaver.domain.errors import BadArgument, NotFound
 from palaver.domain.ids import decode_id, encode_id
 from palaver.domain.lifecycle import InboxState
 from palaver.domain.session import Principal, Session, identity_of
-from palaver.domain.transcript import Entry
-from palaver.domain.turn import Delivery, Inbound, Turn, Usage
+from palaver.domain.turn import Usage
+from palaver.ports.fates import NAMES, Arrival, Fate, Run, Sending
 from palaver.ports.work import Row, Steps, Value, work
 from palaver.stores.inbox import OPEN_TURN
 from palaver.stores.outbox import REPLIES
@@ -30,64 +28,7 @@ from palaver.stores.records import (
 from palaver.stores.transcript import SEQS
 from palaver.stores.visibility import find, visible_to
 
-__all__ = ["NAMES", "Arrival", "Fate", "Run", "Sending", "fates"]
-
-NAMES = "in:42, turn:7, out:7168, a message id of a platform, telegram:CHAT:MESSAGE, or a session"
-"""What can be asked for."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Arrival:
-    """A message that came in."""
-
-    number: int
-    key: str
-    state: InboxState
-    received: datetime
-    reason: str | None = None
-    """Why it was refused or failed."""
-    role: AccessRole | None = None
-    inbound: Inbound | None = None
-    """None for what was deleted together with its session."""
-    place: str | None = None
-    """The key of the place it was said in, where that place was attached to the conversation."""
-    behind_turn: int | None = None
-    """While it waits: the turn that has to end first."""
-    behind: int = 0
-    """While it waits: how many messages come before it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """A turn, and what it left."""
-
-    turn: Turn
-    ended: datetime | None
-    stop: str | None
-    """Who asked it to stop, and when."""
-    usage: Usage
-    entries: tuple[Entry, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sending:
-    """Something owed."""
-
-    delivery: Delivery
-    why: str
-    """What it answers: `reply`, `command`, `busy`, `halt`, `welcome`, …"""
-    worker: str | None = None
-    """Who has claimed it."""
-    claim_until: datetime | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fate:
-    """A turn with all it answers and owes; or what never came to a turn."""
-
-    arrivals: tuple[Arrival, ...] = ()
-    run: Run | None = None
-    sendings: tuple[Sending, ...] = ()
+__all__ = ["NAMES", "Arrival", "Fate", "Run", "Sending", "arrival_of", "fates", "sending_of"]
 
 
 class _Anchor(NamedTuple):
@@ -287,12 +228,12 @@ def _arrivals(condition: str, number: int) -> Steps[list[Arrival]]:
     )
     arrivals: list[Arrival] = []
     for row in rows:
-        arrival = _arrival(row)
+        arrival = arrival_of(row)
         arrivals.append((yield from _in_line(arrival)) if arrival.state is InboxState.WAITING else arrival)
     return arrivals
 
 
-def _arrival(row: Row) -> Arrival:
+def arrival_of(row: Row) -> Arrival:
     number, key, state, received, _, reason, body, *_ = row
     if not body:
         return Arrival(number=number, key=key, state=InboxState(state), received=instant(received), reason=reason)
@@ -323,10 +264,10 @@ def _sendings(condition: str, values: Sequence[Value]) -> Steps[list[Sending]]:
         f"SELECT {DELIVERY_COLUMNS}, dedup, worker, claim_until FROM outbox WHERE {condition} ORDER BY created, id",
         tuple(values),
     )
-    return [_sending(row) for row in rows]
+    return [sending_of(row) for row in rows]
 
 
-def _sending(row: Row) -> Sending:
+def sending_of(row: Row) -> Sending:
     *columns, dedup, worker, until = row
     return Sending(
         delivery=delivery_of(tuple(columns)),

@@ -7,7 +7,8 @@ from palaver.domain.access import AccessRole, Basis, Effect, Grant, keeps_an_own
 from palaver.domain.errors import LastOwner
 from palaver.domain.ids import decode_id, encode_id
 from palaver.ports.access import Change, ChangeKind, Table
-from palaver.ports.work import Lock, Row, Steps, work
+from palaver.ports.store import PEOPLE
+from palaver.ports.work import Lock, Notify, Row, Steps, work
 from palaver.stores.records import from_json, instant, json_text, micros
 
 __all__ = ["add", "changes", "record", "remove", "table"]
@@ -98,6 +99,7 @@ def record(
         "INSERT INTO access_log (at, by_whom, kind, identity, details) VALUES (?, ?, ?, ?, ?)",
         (micros(now), by, kind.value, identity, json_text(details or {})),
     )
+    yield Notify(PEOPLE)
 
 
 @work

@@ -13,6 +13,7 @@ from palaver.domain.lifecycle import SessionState
 from palaver.domain.session import Principal
 from palaver.domain.text import one_line
 from palaver.domain.title import TITLE_LIMIT
+from palaver.ports.lists import EVERYTHING, ListFilter, Page
 from palaver.ports.store import Preview
 from palaver.ports.work import Row, Steps, Value, work
 from palaver.stores.records import SESSION_COLUMNS, instant, micros, session_of
@@ -37,33 +38,6 @@ __all__ = [
 LARGEST_PAGE = 500
 _FEW = 2000
 _PREVIEW_BYTES = 4096
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListFilter:
-    """Narrows a list down; every given field must match. Times are those of the last activity."""
-
-    platform: str | None = None
-    profile: str | None = None
-    state: SessionState | None = None
-    titled: bool = False
-    title: str | None = None
-    """Text somewhere in the title, whatever its case."""
-    owner: str | None = None
-    person: str | None = None
-    """The identity of somebody who took part: `telegram:7`."""
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-EVERYTHING = ListFilter()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
-    previews: tuple[Preview, ...]
-    after: str | None
-    """Where the next page begins; None on the last one."""
 
 
 # Conditions

@@ -9,9 +9,11 @@ from typing import Self, TypeVar
 from palaver.ports.access import Grants, Pairing
 from palaver.ports.archives import Archives
 from palaver.ports.attaching import Attaching
-from palaver.ports.conversations import Endings, Lists, Moves, Sessions, Transcripts
+from palaver.ports.conversations import Endings, Moves, Sessions, Transcripts
+from palaver.ports.fates import Fates, Overview
 from palaver.ports.files import Attachments
 from palaver.ports.handing import Handing
+from palaver.ports.lists import Lists
 from palaver.ports.people import Aliases, Links, People
 from palaver.ports.places import Accounts, Places
 from palaver.ports.repositories import Inbox, Outbox, Steering, Turns
@@ -28,6 +30,7 @@ from palaver.stores import (
     attaching,
     changes,
     endings,
+    fates,
     files,
     grants,
     handing,
@@ -37,6 +40,7 @@ from palaver.stores import (
     listing,
     moves,
     outbox,
+    overview,
     pairing,
     people,
     places,
@@ -84,6 +88,8 @@ class Store:
     keys: Keys = keys
     changes: Changes = changes
     talks: Talks = talks
+    fates: Fates = fates
+    overview: Overview = overview
 
     def __init__(self, database: Database, search: Search) -> None:
         self.database = database

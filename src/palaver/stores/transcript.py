@@ -11,7 +11,7 @@ from palaver.domain.session import Principal, Session
 from palaver.domain.transcript import Entry, Role, start_of_last_turns
 from palaver.domain.turn import Turn
 from palaver.ports.store import JOURNAL, OperationKind, Undone
-from palaver.ports.work import Lock, Notify, Steps, Value, work
+from palaver.ports.work import Lock, Notify, Row, Steps, Value, work
 from palaver.stores import operations
 from palaver.stores.filed import note_files
 from palaver.stores.records import Prepared, entries_of, prepare
@@ -29,6 +29,7 @@ __all__ = [
     "load",
     "load_all",
     "load_visible",
+    "passage",
     "undo",
 ]
 
@@ -65,11 +66,38 @@ def load_all(session: str, principal: Principal) -> Steps[list[Entry]]:
         "SELECT body, hidden_by FROM entries WHERE id >= ? AND id < ? ORDER BY id",
         (found.number * SEQS, (found.number + 1) * SEQS),
     )
+    return _marked(rows)
+
+
+def _marked(rows: Sequence[Row]) -> list[Entry]:
+    """Entries, each with the operation that hides it."""
     entries = entries_of(row[0] for row in rows)
     return [
         entry if row[1] is None else entry._replace(hidden_by=str(row[1]))
         for entry, row in zip(entries, rows, strict=True)
     ]
+
+
+@work
+def passage(
+    session: str,
+    principal: Principal,
+    *,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int = 100,
+    hidden: bool = False,
+) -> Steps[list[Entry]]:
+    """The last entries before a seq, else the first ones after one, else the newest; the oldest in front."""
+    found = yield from get_visible(session, principal)
+    start, end = found.number * SEQS, (found.number + 1) * SEQS
+    first, last = start + min(max(after or 0, 0), SEQS), start + min(max(before or 0, 0), SEQS) if before else end
+    shown, order = "" if hidden else " AND hidden_by IS NULL", "ASC" if after is not None and not before else "DESC"
+    rows = yield (
+        f"SELECT body, hidden_by FROM entries WHERE id > ? AND id < ?{shown} ORDER BY id {order} LIMIT ?",
+        (first, last, limit),
+    )
+    return _marked(rows if order == "ASC" else rows[::-1])
 
 
 @work

@@ -1,0 +1,98 @@
+"""What is going on in a store, and what went on lately: turns in flight, messages in and out, the newest first."""
+
+from collections.abc import Collection, Sequence
+
+from palaver.domain.lifecycle import InboxState, OutboxState
+from palaver.domain.session import Principal
+from palaver.domain.transcript import ToolCall
+from palaver.domain.turn import Turn
+from palaver.ports.fates import Arrival, Flight, Sending
+from palaver.ports.work import Row, Steps, Value, work
+from palaver.stores.fates import arrival_of, sending_of
+from palaver.stores.inbox import OPEN_TURN
+from palaver.stores.records import (
+    DELIVERY_COLUMNS,
+    INBOX_COLUMNS,
+    SESSION_COLUMNS,
+    TURN_COLUMNS,
+    entries_of,
+    session_of,
+    turn_of,
+)
+from palaver.stores.transcript import SEQS
+from palaver.stores.visibility import visible_to
+
+__all__ = ["arrivals", "flights", "sendings"]
+
+_LOOK_BACK = 10_000
+"""Among how many of the newest rows those in certain states are looked for: what it costs does not grow."""
+_TURN_WIDTH = TURN_COLUMNS.count(",") + 1
+
+
+@work
+def flights(principal: Principal, limit: int, session: str | None = None) -> Steps[list[Flight]]:
+    seen = visible_to(principal)
+    only, values = ("", ()) if session is None else (" AND s.id = ?", (session,))
+    rows = yield (
+        f"SELECT {TURN_COLUMNS}, t.stop, t.asked, (SELECT count(*) FROM inbox i WHERE i.key = t.key"
+        f" AND i.state = 'waiting'), {SESSION_COLUMNS} FROM turns t JOIN sessions s ON s.no = t.session_no"
+        f" WHERE t.state IN {OPEN_TURN} AND {seen.sql}{only} ORDER BY t.no LIMIT ?",
+        (*seen.values, *values, limit),
+    )
+    found: list[Flight] = []
+    for row in rows:
+        turn, (stop, asked, waiting, *columns) = turn_of(row[:_TURN_WIDTH]), row[_TURN_WIDTH:]
+        call = (yield from _call(turn, asked)) if asked else None
+        found.append(Flight(turn=turn, session=session_of(tuple(columns)), stop=stop, asked=call, waiting=waiting))
+    return found
+
+
+def _call(turn: Turn, name: str) -> Steps[ToolCall]:
+    """What a call is, as the agent has written it down."""
+    first = turn.session_number * SEQS
+    rows = yield (
+        "SELECT body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? AND role = 'assistant' ORDER BY id DESC",
+        (first, first + SEQS, turn.number),
+    )
+    calls = (call for entry in entries_of(row[0] for row in rows) for call in entry.calls)
+    return next((call for call in calls if call.id == name), ToolCall(id=name, name=name))
+
+
+@work
+def arrivals(
+    principal: Principal, *, states: Collection[InboxState] = (), before: int | None = None, limit: int = 50
+) -> Steps[list[Arrival]]:
+    """What belongs to no turn is the operator's, so the list is, too."""
+    if not principal.sees_all:
+        return []
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM (SELECT * FROM inbox WHERE no < ? ORDER BY no DESC LIMIT {_LOOK_BACK}) i"
+        f" LEFT JOIN turns t ON t.no = i.turn_no WHERE {_among('i.state', states)} ORDER BY i.no DESC LIMIT ?",
+        (_LAST if before is None else before, *(state.value for state in states), limit),
+    )
+    return [arrival_of(row) for row in rows]
+
+
+_LAST = 1 << 62
+
+
+@work
+def sendings(principal: Principal, *, states: Collection[OutboxState] = (), limit: int = 50) -> Steps[list[Sending]]:
+    """What turns owe is numbered upwards, everything else downwards."""
+    if not principal.sees_all:
+        return []
+    rows: list[Row] = []
+    for half in ("id > 0 ORDER BY id DESC", "id < 0 ORDER BY id"):
+        values: Sequence[Value] = (*(state.value for state in states), limit)
+        rows += yield (
+            f"SELECT {DELIVERY_COLUMNS}, dedup, worker, claim_until"
+            f" FROM (SELECT * FROM outbox WHERE {half} LIMIT {_LOOK_BACK}) o"
+            f" WHERE {_among('state', states)} ORDER BY created DESC, abs(id) DESC LIMIT ?",
+            tuple(values),
+        )
+    told = [sending_of(row) for row in rows]
+    return sorted(told, key=lambda each: (each.delivery.created, each.delivery.number), reverse=True)[:limit]
+
+
+def _among(column: str, states: Collection[object]) -> str:
+    return f"{column} IN ({', '.join('?' * len(states))})" if states else "1 = 1"
