@@ -5,7 +5,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, contextmanager
-from contextvars import Context
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Generic, TypeVar
@@ -93,11 +93,13 @@ class SharedDatabase:
     @contextmanager
     def hear(self, topic: str, call: Callable[[], None]) -> Generator[None]:
         listeners = self._listeners.setdefault(topic, [])
-        listeners.append(call)
+        # Whoever wakes it, what it begins belongs to the gateway that listens.
+        hears = partial(copy_context().run, call)
+        listeners.append(hears)
         try:
             yield
         finally:
-            listeners.remove(call)
+            listeners.remove(hears)
             if not listeners:
                 self._listeners.pop(topic, None)
 
