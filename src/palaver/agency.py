@@ -1,5 +1,7 @@
 """Agents as a configuration wants them: each made when it is first wanted, kept while it is, let go afterwards."""
 
+import asyncio
+import logging
 import os
 from importlib import import_module
 from typing import Any
@@ -15,9 +17,12 @@ from palaver.config.agents import AgentChoice, EchoChoice, ModelChoice
 from palaver.config.foreign import HttpChoice, LocalChoice, OtherChoice, ProgramChoice
 from palaver.config.model import Config
 from palaver.domain.errors import BadArgument
+from palaver.engine.traces import log_broken
 from palaver.ports.agent import Agent, Agents, Closable, Retiring
 
 __all__ = ["Agency", "agent_of"]
+
+log = logging.getLogger(__name__)
 
 
 class Agency:
@@ -42,9 +47,11 @@ class Agency:
         return Agents(usual, dict(zip(own, others, strict=True)))
 
     async def close(self) -> None:
-        for agent in self._all:
-            if isinstance(agent, Closable):
-                await agent.close()
+        """All of them, whatever one of them does."""
+        closing = (agent.close() for agent in self._all if isinstance(agent, Closable))
+        for error in await asyncio.gather(*closing, return_exceptions=True):
+            if error:
+                log_broken(log, "an agent did not close", error, {"action": "agent.unclosed"})
 
     @staticmethod
     def _found(facts: dict[str, Any], known: list[tuple[dict[str, Any], Agent]]) -> Agent | None:

@@ -9,6 +9,7 @@ import pytest
 
 from palaver.agents.foreign import ForeignAgent
 from palaver.agents.program import Program
+from palaver.config.loading import load
 from palaver.domain.session import ModelOverride
 from palaver.domain.transcript import Role, ToolCall
 from palaver.domain.turn import Usage
@@ -28,6 +29,16 @@ for line in open(sys.argv[1], encoding="utf-8"):
         assert heard == json.loads(said), heard
 sys.stdin.read()
 """
+
+
+@pytest.mark.parametrize("page", [PAGE, PAGE.with_name("local-model.md")], ids=lambda page: page.name)
+def test_the_examples_of_the_pages_are_right(page: Path, tmp_path: Path) -> None:
+    examples = re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert examples
+    for example in examples:
+        (tmp_path / "own.yaml").write_text(example.replace("name: parrot, times: 2", "name: echo"))
+        environ = dict.fromkeys(re.findall(r"\$\{(\w+)\}", example), "x")
+        load(tmp_path, {"PALAVER_CONFIG": "own.yaml", **environ})
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 from palaver.agency import Agency
 from palaver.agents.echo import EchoAgent
 from palaver.agents.foreign import ForeignAgent
-from palaver.config.loading import load
+from palaver.config.effective import effective
+from palaver.config.loading import load, survey
 from palaver.config.model import Config
 from palaver.domain.errors import InvalidInput
 from palaver.ports.agent import Final
@@ -73,6 +74,33 @@ async def test_where_one_cannot_be_had_nothing_changes() -> None:
     with pytest.raises(InvalidInput):
         agency.agents(configured("agent: {name: local, file: nowhere.gguf}"))
     assert agency.agents(configured("agent: {name: echo}")).usual is usual
+
+
+class Stubborn:
+    def __init__(self, **_options: object) -> None: ...
+
+    async def close(self) -> None:
+        raise RuntimeError("secret")
+
+
+async def test_one_that_does_not_close_keeps_no_other_from_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    agency = Agency()
+    monkeypatch.setattr("palaver.agency.EchoAgent", Stubborn)
+    await events(
+        agency.agents(configured(f"{program('x')}\nprofiles: {{a: {{agent: {{name: echo}}}}}}")).usual, asked("hi")
+    )
+    await agency.close()
+    assert not psutil.Process().children()
+    assert [getattr(record, "action", "") for record in caplog.records] == ["agent.unclosed"]
+    assert "secret" not in caplog.text
+
+
+def test_what_an_agent_is_told_in_secret_is_not_shown() -> None:
+    Path("own.yaml").write_text("agent: {name: http, url: 'https://me:x@y/', headers: {Authorization: sesame}}")
+    shown = {row.field: row.value for row in effective(survey(Path(), {"PALAVER_CONFIG": "own.yaml"}))}
+    assert (shown["agent.url"], shown["agent.headers.Authorization"]) == ("https://me:(set)@y/", "(set)")
 
 
 async def test_every_kind_can_be_made() -> None:

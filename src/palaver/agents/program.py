@@ -16,7 +16,7 @@ __all__ = ["Program", "harmless"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 30.0
 _PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
-_HARMLESS = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SYSTEMROOT"})
+_HARMLESS = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"})
 
 
 def harmless(environ: Mapping[str, str]) -> dict[str, str]:

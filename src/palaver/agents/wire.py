@@ -60,6 +60,7 @@ LONGEST_LINE = 1 << 26
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 _CallId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,40}$")]
+_ModelName = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,200}$")]
 _ToolName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
@@ -74,8 +75,8 @@ class WireCall(msgspec.Struct, frozen=True):
 
 
 class WireModel(msgspec.Struct, frozen=True):
-    model: str
-    provider: str | None = None
+    model: _ModelName
+    provider: _ModelName | None = None
 
 
 class WireFile(msgspec.Struct, frozen=True):
