@@ -1,8 +1,9 @@
 """A stranger writes, is given a code, is let in, and what they said is answered."""
 
 import re
+from datetime import timedelta
 
-from palaver.domain.access import AccessRole
+from palaver.domain.access import AccessRole, Grant
 from palaver.domain.codes import ALPHABET
 from palaver.domain.layers import Layers
 from palaver.domain.platform import Platform
@@ -11,7 +12,7 @@ from palaver.engine.replies import Replies
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.world import World
 from palaver.stores.invariants import violations
-from tests.engine.gateway import Bench, MovableClock, running
+from tests.engine.gateway import Bench, MovableClock, running, until
 
 CODE = re.compile(f"[{ALPHABET}]{{8}}")
 
@@ -44,6 +45,28 @@ async def test_a_stranger_is_let_in_and_answered(store_url: str) -> None:
         await chat.hears("and now")
         assert [message.text for message in chat.shown].count(words.PAIRED) == 1
         assert "let in" in chat.shown[1].text
+
+
+async def test_a_code_is_nowhere_once_it_was_said(store_url: str) -> None:
+    """Neither one that lets a stranger in, nor one that links two accounts."""
+    async with running(
+        store_url, grants=(Grant(platform="fake", user_id="p2"),), sweep_every=timedelta(milliseconds=20)
+    ) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat, his = here.world.dm(alice), here.world.dm(bob)
+        await chat.say(alice, "let me in")
+        await his.say(bob, "/link")
+        said = [await chat.hears("Your code is"), await his.hears("Your code is")]
+        codes = [code[0] for message in said if (code := CODE.search(message.text))]
+        assert len(codes) == 2
+        await until(lambda: _is_nowhere(here, codes))
+        assert await here.rows("SELECT * FROM said_once") == []
+        assert await here.rows("SELECT count(*) FROM outbox WHERE state = 'delivered'") == [(2,)]
+
+
+async def _is_nowhere(here: Bench, codes: list[str]) -> bool:
+    rows = await here.rows("SELECT body FROM outbox")
+    return not any(code.encode() in bytes(row[0]) for row in rows for code in codes)
 
 
 async def test_what_a_stranger_has_deleted_is_not_answered_when_they_are_let_in(store_url: str) -> None:

@@ -10,13 +10,14 @@ import pytest
 from palaver.domain.access import AccessRole, Effect, Grant
 from palaver.domain.errors import LockedOut
 from palaver.domain.label import Label
+from palaver.domain.lifecycle import OutboxState
 from palaver.domain.pairing import MOST_KEPT, Reception
 from palaver.domain.session import Principal
 from palaver.domain.source import Labels, Source
 from palaver.domain.turn import Inbound, Outbound
 from palaver.ports.access import Stranger, Table
 from palaver.ports.work import Row, Steps, work
-from palaver.stores import grants, pairing
+from palaver.stores import grants, outbox, pairing
 from palaver.stores.invariants import violations
 from palaver.stores.store import Store
 from tests.stores.world import NOON, dm, key_of
@@ -73,6 +74,23 @@ async def test_a_code_is_owed_once_and_kept_as_a_hash(store: Store) -> None:
     waiting = await store.read(pairing.pending(NOON))
     assert [(each.identity, each.kept) for each in waiting] == [("telegram:7", 2)]
     assert await store.read(pairing.pending(NOON + 61 * MINUTE)) == []
+
+
+async def test_a_code_stays_until_it_is_sent_and_no_longer(store: Store) -> None:
+    await ask(store, "7")
+    await ask(store, "8", code=OTHER)
+    claimed = await store.transact(outbox.claim("w1", NOON, MINUTE))
+    assert await store.transact(pairing.hush()) == 0
+    for delivery, state in zip(claimed, (OutboxState.DELIVERED, OutboxState.DUE), strict=True):
+        await store.transact(outbox.settle_send(delivery, "w1", state))
+    assert await store.transact(pairing.hush()) == 1
+    (again,) = await store.transact(outbox.claim("w1", NOON, MINUTE))
+    assert again.outbound.text == f"your code is {CODE}"
+    await store.transact(outbox.settle_send(again, "w1", OutboxState.DEAD))
+    assert await store.transact(pairing.hush()) == 1
+    assert "your code" not in str(await store.read(rows("SELECT body FROM outbox")))
+    assert await store.transact(pairing.hush()) == 0
+    assert await store.read(rows("SELECT dedup FROM said_once")) == []
 
 
 async def test_whoever_is_let_in_gets_the_role_and_their_words_wait_for_an_answer(store: Store) -> None:

@@ -9,7 +9,19 @@ from palaver.domain.revision import RevisionPolicy
 from palaver.domain.turn import Inbound, Outbound, Revision
 from palaver.ports.store import OperationKind
 from palaver.ports.work import Steps, Work, work
-from palaver.stores import attaching, endings, inbox, operations, outbox, revisions, sessions, usage
+from palaver.stores import (
+    attaching,
+    endings,
+    files,
+    inbox,
+    operations,
+    outbox,
+    pairing,
+    revisions,
+    sessions,
+    turns,
+    usage,
+)
 from palaver.stores.opening import open_store
 from tests.stores.world import LEASE, NOON, World, dm, key_of
 
@@ -28,9 +40,23 @@ ASKED = {
     "changed": revisions.accept_revision(CHANGED, key_of(dm()), NOON, RevisionPolicy.NOTE),
     "spent": usage.spent(NOON, ["telegram:7"]),
     "fold": usage.fold(),
+    "finalise": endings.to_finalise(100),
+    "let go": files.let_go(),
+    "held": files.held("", 100),
+    "hush": pairing.hush(),
+    "reclaim": turns.reclaim("w1", NOON, LEASE),
+    "reclaim sends": outbox.reclaim_sends("w1", NOON, safe=lambda _: True),
+    "charge": usage.charge(1),
 }
-SHORT = ("lines_in_order", "one_open_turn_per_key", " u")
-"""Conversations that wait, turns that are open, and what was found before."""
+SHORT = (
+    "lines_in_order",
+    "one_open_turn_per_key",
+    "outbox_in_order",
+    "sessions_to_finalise",
+    "said_once",
+    " u",
+)
+"""What waits, is open, is owed or is due, and what was found before."""
 
 
 @work

@@ -49,6 +49,7 @@ def linking(store: Store) -> list[Performance]:
 def _offer(store: Store, spoken: Spoken, code: str, hashed: str) -> Steps[str]:
     inbound = spoken.received.inbound
     yield from store.links.offer(inbound.source, inbound.labels.user, hashed, spoken.now)
+    yield from store.pairing.say_once(f"command:{spoken.received.number}")
     minutes = int(VALID_FOR.total_seconds() // 60)
     return (
         f"Your code is {code}. Say /link {code} from your other account within {minutes} minutes.\n"

@@ -92,7 +92,7 @@ class Upkeep:
                 asked.clear()
                 pause = self.on.options.sweep_every.total_seconds()
                 if await through_outages(self._is_sweeper):
-                    for step in (self._end_expired, self._finalise, self._drop_routes, self._sum_up):
+                    for step in (self._end_expired, self._finalise, self._drop_routes, self._hush, self._sum_up):
                         await through_outages(step)
                     if not await through_outages(self._forget):
                         pause = min(pause, _SOON)
@@ -178,6 +178,10 @@ class Upkeep:
                 await self.on.store.transact(endings.drop_route(key, before, now))
             self._routed_since = page[-1][1]
         self._routed_since = before
+
+    async def _hush(self) -> None:
+        """Whoever reads the store later finds no code in it."""
+        await self.on.store.transact(self.on.store.pairing.hush())
 
     async def _forget(self) -> bool:
         """Go on with what people asked for who want to be forgotten. False if more can be done in a moment."""

@@ -101,6 +101,14 @@ class Pairing(Protocol):
         """
         ...
 
+    def say_once(self, name: str) -> Work[None]:
+        """What is owed under this name in this step holds a code."""
+        ...
+
+    def hush(self) -> Work[int]:
+        """Of what held a code and was sent, or never will be, the words go."""
+        ...
+
     def approve(
         self, code: str, role: AccessRole, now: datetime, *, by: str, answer: Callable[[Source], Sequence[Outbound]]
     ) -> Work[Stranger | None]:

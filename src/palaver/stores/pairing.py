@@ -24,11 +24,23 @@ from palaver.domain.turn import Inbound, Outbound, Received
 from palaver.ports.access import ChangeKind, Stranger
 from palaver.ports.work import Lock, Row, Steps, work
 from palaver.stores import grants, inbox, outbox
-from palaver.stores.records import INBOX_COLUMNS, inbound_body, instant, micros, received_of
+from palaver.stores.records import (
+    DELIVERY_COLUMNS,
+    INBOX_COLUMNS,
+    delivery_of,
+    inbound_body,
+    instant,
+    micros,
+    outbound_body,
+    received_of,
+)
 
-__all__ = ["approve", "ask", "deny", "pending"]
+__all__ = ["approve", "ask", "deny", "hush", "pending", "say_once"]
 
 _ONE_AT_A_TIME = Lock("pairing")
+_PARTS = 8
+"""More than a sentence with a code is ever cut into."""
+_SAID = "(a code, said once)"
 _KEPT = tuple(reception.value for reception in Reception if reception.keeps)
 
 
@@ -52,9 +64,38 @@ def ask(
     if reception is Reception.CODE:
         yield from _give(identity, inbound.source.platform, number, code, now)
         yield from outbox.owe_all(answer(), f"pair:{number}", now)
+        yield from say_once(f"pair:{number}")
     elif reception.keeps:
         yield "UPDATE pairings SET kept = kept + 1 WHERE identity = ?", (identity,)
     return number, reception.value
+
+
+@work
+def say_once(name: str) -> Steps[None]:
+    """What is owed under this name, in however many parts, holds a code: its words do not outlive the sending."""
+    yield (
+        "INSERT INTO said_once (dedup) VALUES (?) ON CONFLICT DO NOTHING",
+        [(f"{name}:{part}",) for part in range(_PARTS)],
+    )
+
+
+@work
+def hush() -> Steps[int]:
+    """Codes that were sent, or never will be, are not kept; gives how many sends that were."""
+    rows = yield (
+        f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE dedup IN (SELECT dedup FROM said_once)"
+        " AND state IN ('delivered', 'dead')",
+        (),
+    )
+    for delivery in map(delivery_of, rows):
+        body = outbound_body(replace(delivery.outbound, text=_SAID))
+        yield "UPDATE outbox SET body = ? WHERE id = ?", (body, delivery.number)
+    yield (
+        "DELETE FROM said_once WHERE NOT EXISTS (SELECT 1 FROM outbox o WHERE o.dedup = said_once.dedup"
+        " AND o.state NOT IN ('delivered', 'dead'))",
+        (),
+    )
+    return len(rows)
 
 
 def _requests(platform: str) -> Steps[list[Asked]]:
