@@ -12,9 +12,11 @@ import pytest
 
 from palaver.agents.model.agent import ModelAgent
 from palaver.agents.model.wanted import Wanted
+from palaver.domain.busy import BusyMode
 from palaver.domain.layers import Layers
 from palaver.domain.scope import GroupScope, Scope
 from palaver.domain.session import ModelOverride
+from palaver.domain.transcript import ToolCall
 from palaver.engine import words
 from palaver.platforms.kit.world import BOT, World
 from palaver.ports.agent import Event, Gist, Passage, Request
@@ -47,13 +49,15 @@ class Equipped:
 
 
 @asynccontextmanager
-async def gateway(url: str | Path, provider: Provider, world: World, **wanted: object) -> AsyncGenerator[Bench]:
+async def gateway(
+    url: str | Path, provider: Provider, world: World, box: Box | None = None, model: str = MODEL, **changed: object
+) -> AsyncGenerator[Bench]:
     """A new process each time, as far as anybody can see: nothing is kept but the store."""
-    usual = Wanted(model=MODEL, key=KEY, base_url=provider.openai)
-    agent = ModelAgent.of(replace(usual, **wanted))  # pyright: ignore[reportArgumentType]
-    chance = NoPauses()
+    address = provider.openai if model == MODEL else provider.url
+    agent = ModelAgent.of(Wanted(model=model, key=KEY, base_url=address))
+    usual = {"titles": False, "scopes": SHARED, "chance": NoPauses()}
     try:
-        async with running(url, world, agent=Equipped(agent), titles=False, scopes=SHARED, chance=chance) as here:
+        async with running(url, world, agent=Equipped(agent, box or Box()), **usual, **changed) as here:  # pyright: ignore[reportArgumentType]
             yield here
             await here.settled()
             assert await here.store.read(violations()) == []
@@ -95,17 +99,42 @@ async def test_what_was_sent_once_is_sent_again_in_the_same_bytes(tmp_path: Path
         assert after.startswith(before.removesuffix(b"]"))
 
 
+async def test_what_is_said_to_a_running_turn_is_shown_then_as_it_is_later(tmp_path: Path) -> None:
+    world = World()
+    alice, bob = world.person("alice"), world.person("bob")
+    chat = world.group("garden", alice, bob)
+
+    async def interrupted(_call: ToolCall) -> str:
+        await chat.say(bob, "and quickly", mentions=(BOT,))
+        await chat.hears("passed on")
+        return "seen"
+
+    steer = Layers(default=BusyMode.STEER)
+    steps = (Says(calls=(Call("look"),)), Says(text="Done."))
+    box, place = Box(does=interrupted), tmp_path / "p.db"
+    async with providing(*steps) as provider, gateway(place, provider, world, box, busy=steer) as here:
+        await chat.say(alice, "look", mentions=(BOT,))
+        await chat.hears("Done.")
+        await here.settled()
+        await chat.say(alice, "thanks", mentions=(BOT,))
+        await chat.hears("answer 3")
+    assert provider.requests[1]["messages"][-1]["content"].endswith('"bob"⟧ and quickly')
+    requests = [told(body)[0] for body in provider.bodies]
+    for before, after in pairwise(requests):
+        assert after.startswith(before.removesuffix(b"]"))
+
+
 async def test_reasoning_survives_the_store_and_a_restart_byte_for_byte(store_url: str) -> None:
     world = World()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with providing(SKY, Says(thinking="So it is.", signature="YWdhaW4=", text="Blue.")) as provider:
-        wanted = {"model": "anthropic:claude-scripted", "base_url": provider.url}
-        async with gateway(store_url, provider, world, **wanted) as here:
+        model = "anthropic:claude-scripted"
+        async with gateway(store_url, provider, world, model=model) as here:
             await chat.say(alice, "look up")
             await chat.hears("Blue.")
             await here.settled()
-        async with gateway(store_url, provider, world, **wanted):
+        async with gateway(store_url, provider, world, model=model):
             await chat.say(alice, "why?")
             await chat.hears("answer 3")
     first = provider.requests[2]["messages"][1]["content"]

@@ -217,7 +217,9 @@ async def test_what_is_overheard_is_not_passed_on_as_if_it_had_been_said_to_the_
         agent.go.set()
         await group.hears("answer to: answer me")
         await here.settled()
-        assert agent.meanwhile == ["to you"]
+        overheard, said = agent.meanwhile
+        assert overheard.startswith("⟦overheard, not said to you, from ")
+        assert said == "to you"
         assert {"chatter", "to you"} <= set(await here.texts())
 
 

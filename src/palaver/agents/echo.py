@@ -76,7 +76,7 @@ class EchoAgent:
                 return
             if isinstance(event, ToolReturned):
                 text = f"{heard.words.partition(' ')[0]}: {event.text}" if heard.order == "!use" else text
-                for words in await request.meanwhile():
+                for words in filter(None, map(_spoken, await request.meanwhile())):
                     text += f"\nMeanwhile you said: {words}"
         async for event in self._speak(text):
             yield event

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from palaver.domain.naming import Naming
 from palaver.domain.platform import Platform
@@ -9,9 +10,9 @@ from palaver.domain.prompt import HomeChannel, Situation, context_section
 from palaver.domain.pseudonym import Pseudonyms
 from palaver.domain.session import Session
 from palaver.domain.source import Source
-from palaver.domain.transcript import Entry
+from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Received, Turn
-from palaver.domain.view import Message, left_open, open_calls, speakers, view
+from palaver.domain.view import Message, left_open, open_calls, render, speakers, view, visible
 from palaver.ports.agent import Passage, Request, nothing_meanwhile
 from palaver.ports.repositories import Store
 from palaver.ports.store import Begun, Held
@@ -64,6 +65,16 @@ class Scenes:
             approvals=_answers(turn, scene, messages) if scene.goes_on else {},
             meanwhile=meanwhile or nothing_meanwhile,
         )
+
+    def since(self, before: Scene, now: Scene) -> tuple[str, ...]:
+        """What was said to the agent since it was shown a scene, and last, as it is shown from now on."""
+        entries = visible(now.entries)
+        known = max((entry.seq for entry in before.entries), default=0)
+        latest = max((entry.seq for entry in entries if entry.role in {Role.ASSISTANT, Role.TOOL}), default=0)
+        earlier = [entry for entry in entries if entry.seq <= max(known, latest)]
+        naming = Naming(platform=self._platform(now.last.inbound.source), pseudonyms=self.pseudonyms)
+        as_shown = partial(render, naming=naming, shared=now.shared, message_ids=False)
+        return tuple(message.text for message in as_shown(entries)[len(as_shown(earlier)) :])
 
     def passage(self, turn: Turn, scene: Scene, entries: Sequence[Entry], focus: str = "") -> Passage:
         """A part of what the agent is shown, to be put into fewer words."""

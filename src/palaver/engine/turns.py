@@ -280,10 +280,7 @@ class TurnRunner:
 
     async def _ask(self, running: Running, answering: Answering) -> Outcome:
         """With the transcript as it is now: what tools did before a failure is in it."""
-        scene, running.scene = running.scene, None
-        if scene is None:
-            look = self.scenes.scene(running.turn, running.messages)
-            scene = await through_outages(lambda: self.on.store.read(look))
+        scene, running.scene = running.scene or await self._look(running), None
         if running.shown is not None:  # what was allowed may have been used by the agent that was asked before
             scene = replace(scene, goes_on=False)
         running.shown = scene
@@ -291,6 +288,10 @@ class TurnRunner:
         toolbox = await Tooling(self.on).toolbox(running, request.approvals)
         read_file = partial(Filing(self.on).read, running.turn)
         return await answering.ask(replace(request, read_file=read_file, toolbox=toolbox))
+
+    async def _look(self, running: Running) -> Scene:
+        look = self.scenes.scene(running.turn, running.messages)
+        return await through_outages(lambda: self.on.store.read(look))
 
     def _meanwhile(self, running: Running) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def meanwhile() -> tuple[str, ...]:
@@ -302,7 +303,8 @@ class TurnRunner:
                 self.on.store.steering.steer(running.turn, offers, self.on.clock.now())
             )
             running.steered += taken
-            return tuple(received.inbound.text for received in taken if not received.inbound.observed)
+            before, running.shown = running.shown, await self._look(running)
+            return self.scenes.since(before or running.shown, running.shown)
 
         return meanwhile
 

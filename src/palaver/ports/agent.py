@@ -61,7 +61,7 @@ class Request:
     approvals: Mapping[str, bool] = field(default_factory=dict[str, bool])
     """What a person said to calls that are open, by the id of the call."""
     meanwhile: Callable[[], Awaitable[tuple[str, ...]]] = nothing_meanwhile
-    """To be asked after tools have run: what was said to the agent since. It is in the transcript then."""
+    """To be asked after tools have run: what was said to the agent since, as it is shown. It is written down then."""
     read_file: Callable[[str], Awaitable[bytes]] = no_file
     """The content of a file by the id that it is described with. Raises NotFound for any other."""
     toolbox: Toolbox = NO_TOOLS

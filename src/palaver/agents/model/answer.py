@@ -137,7 +137,7 @@ class Answer:
                 yield ApprovalNeeded(call=call, question=questions[call.id])
                 return
         if words := await self.request.meanwhile():
-            self.messages.append(Message(Role.USER, without_marks(BETWEEN.join(words))))
+            self.messages.append(Message(Role.USER, BETWEEN.join(words)))
 
     async def _question(self, call: ToolCall) -> str | None:
         is_settled = call.id in self.request.approvals or call.id in self._malformed
