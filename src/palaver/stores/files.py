@@ -91,8 +91,8 @@ def let_go() -> Steps[None]:
     """What was sent needs its files no longer. Whatever is taken away lets them go itself."""
     # Asked one by one: a planner that joins would read all that was ever sent.
     yield (
-        "DELETE FROM attachments WHERE kind = 'out' AND coalesce((SELECT o.state FROM outbox o WHERE o.id = holder), '')"
-        " NOT IN ('due', 'claimed', 'unclear')",
+        "DELETE FROM attachments WHERE kind = 'out'"
+        " AND coalesce((SELECT o.state FROM outbox o WHERE o.id = holder), '') NOT IN ('due', 'claimed', 'unclear')",
         (),
     )
 
