@@ -13,8 +13,8 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 help: ## show what can be done
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
 
-run: $(VENV)/.run ## a conversation in the terminal, or in a pipe
-	@$(BIN)/palaver chat
+run: $(VENV)/.run ## the gateway with its web window, and a conversation in the terminal, or in a pipe
+	@$(BIN)/palaver chat --window
 
 test: $(VENV)/.dev ## all tests
 	@$(BIN)/python -m pytest -n $(WORKERS)

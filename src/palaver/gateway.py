@@ -34,7 +34,7 @@ from palaver.ports.adapter import Adapter
 from palaver.ports.agent import Agents
 from palaver.ports.clock import SystemClock
 from palaver.ports.hooks import Happening, Hook
-from palaver.ports.meter import Meter, NoMeter
+from palaver.ports.meter import Exposing, Meter, NoMeter
 from palaver.ports.work import Steps, work
 from palaver.stores import glance
 from palaver.stores.opening import open_store, sqlite_path
@@ -60,7 +60,7 @@ _FIXED = ("data_dir", "store", "hooks", "log", "metrics", "web")
 class Gateway:
     """`serve` until `end` is asked for: once for a quiet end, twice for one at once.
 
-    With `window` it has one, and says the link that logs a browser in.
+    With `window` it has one, and says the sentence with the link that logs a browser in.
     """
 
     def __init__(
@@ -179,6 +179,7 @@ class Gateway:
             hub=hub,
             talking=browsers,
             shelf=shelf,
+            metrics=self._meter.exposed if isinstance(self._meter, Exposing) else None,
         )
 
 

@@ -19,6 +19,7 @@ from palaver.config.model import Config
 from palaver.config.web import WebChoice
 from palaver.gateway import Gateway
 from palaver.ports.clock import SystemClock
+from palaver.ports.meter import Meter
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
 from palaver.web.access.doors import make_link
@@ -54,6 +55,7 @@ class Opened:
     store: Store
     """Looked at from beside the gateway."""
     links: list[str] = field(default_factory=list[str])
+    """What was said of it when it opened."""
 
     @property
     def url(self) -> str:
@@ -77,11 +79,11 @@ class Opened:
 
 
 @asynccontextmanager
-async def opened(config: Config) -> AsyncGenerator[Opened]:
+async def opened(config: Config, meter: Meter | None = None) -> AsyncGenerator[Opened]:
     """Until it ends in good order."""
     config = config.model_copy(update={"web": config.web.model_copy(update={"port": free_port()})})
     links: list[str] = []
-    gateway = Gateway(config, window=links.append)
+    gateway = Gateway(config, meter=meter, window=links.append)
     serving = asyncio.create_task(gateway.serve())
     try:
         async with asyncio.timeout(20):

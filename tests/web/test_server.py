@@ -10,8 +10,10 @@ from playwright.async_api import Page
 
 from palaver.config.model import Config
 from palaver.gateway import Gateway, terminal_socket
+from palaver.observing.metered import metered
+from tests.cli.processes import Place
 from tests.platforms.terminal.people import Person
-from tests.web.conftest import Opened, free_port
+from tests.web.conftest import Opened, free_port, opened
 
 
 async def test_anybody_may_ask_whether_it_is_alive_and_ready_and_learns_nothing_else(window: Opened) -> None:
@@ -60,3 +62,44 @@ async def test_what_is_said_elsewhere_appears_without_being_asked_for(window: Op
     async with alice.present():
         await alice.say("hello from the <b>terminal</b>")
     await tab.locator("#recent small").get_by_text("hello from the <b>terminal</b>").wait_for()
+
+
+async def test_figures_are_for_whoever_may_read(config: Config) -> None:
+    with metered(None, window=True) as meter:
+        async with opened(config, meter) as window, window.visit() as client:
+            figures = await client.get("/metrics")
+            assert "palaver_step_seconds" in figures.text
+            assert figures.headers["content-type"].startswith("text/plain")
+            async with httpx.AsyncClient(base_url=window.url) as nobody:
+                assert (await nobody.get("/metrics")).status_code == 401
+
+
+async def test_without_a_meter_it_is_said_what_to_install(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/metrics")
+    assert (answer.status_code, "palaver[metrics]" in answer.text) == (404, True)
+
+
+def test_a_chat_can_have_a_window_and_says_its_link(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    try:
+        port = free_port()
+        place.configure(f"web: {{port: {port}}}")
+        done = place.run("chat", "--window", says="hello\n")
+    finally:
+        place.close()
+    assert done.stdout == "You said: hello\n"
+    assert f"Open http://127.0.0.1:{port}/login#" in done.stderr
+
+
+def test_up_says_its_link_on_standard_output_and_not_in_the_log(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    try:
+        place.configure(f"web: {{port: {free_port()}}}")
+        process = place.up()
+        assert process.stdout
+        assert process.stdout.readline().startswith("Open http://127.0.0.1:")
+        process.terminate()
+        _, log = process.communicate(timeout=30)
+    finally:
+        place.close()
+    assert "/login#" not in log

@@ -12,7 +12,7 @@ import typer
 from palaver.cli.exits import FAILED, INTERNAL, TEMPORARY, WRONG
 from palaver.cli.hosting import GatewayBroke, Host
 from palaver.cli.loop import run
-from palaver.cli.output import complain
+from palaver.cli.output import complain, print_note
 from palaver.cli.place import StoreOption
 from palaver.cli.up import configuration
 from palaver.config.model import Config
@@ -46,6 +46,7 @@ Attach = Annotated[
 Message = Annotated[
     str | None, typer.Option("--message", "-m", help="Say this, print the answer, and leave.", show_default=False)
 ]
+Window = Annotated[bool, typer.Option("--window", help="Where a gateway is started, open its web window, too.")]
 
 
 class _NotAttached(PalaverError):
@@ -63,12 +64,13 @@ def chat(
     profile: Profile = MAIN,
     attach: Attach = None,
     message: Message = None,
+    window: Window = False,
     store: StoreOption = None,
 ) -> None:
     config = configuration(store)
     name = _name(chat, profile, config)
     try:
-        run(_talk(config, name, attach, message))
+        run(_talk(config, name, attach, message, opens=window and config.web.enabled))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(_INTERRUPTED) from None
     except (StoreInUse, StoreUnavailable):
@@ -98,15 +100,16 @@ def _left(error: PalaverError, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-async def _talk(config: Config, name: str, attach: str | None, message: str | None) -> None:
+async def _talk(config: Config, name: str, attach: str | None, message: str | None, *, opens: bool) -> None:
     task = asyncio.current_task()
     for ending in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(ending, lambda: task and task.cancel())
     is_live = message is None and sys.stdin.isatty() and sys.stdout.isatty()
     async with Host(config) as host:
         if is_live:
-            await _live(host, config, name, attach)
+            await _live(host, config, name, attach, opens=opens)
         else:
+            host.window = print_note if opens else None
             await _through(host, _client(host, name, PipeScreen(sys.stdout), alone=True), attach, message)
 
 
@@ -129,7 +132,7 @@ async def _attach(client: Client, which: str | None) -> None:
         raise _NotAttached(which)
 
 
-async def _live(host: Host, config: Config, name: str, attach: str | None) -> None:
+async def _live(host: Host, config: Config, name: str, attach: str | None, *, opens: bool) -> None:
     def interrupt() -> bool:
         if client.waits:
             client.say("/stop")
@@ -137,6 +140,7 @@ async def _live(host: Host, config: Config, name: str, attach: str | None) -> No
         return False
 
     screen = LiveScreen(typed_lines(config.data_dir), interrupt)
+    host.window = screen.tell if opens else None
     client = _client(host, name, screen)
     await _while_connected(host, client, _say(client, screen, attach))
 

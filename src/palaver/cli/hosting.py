@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from io import TextIOWrapper
@@ -64,6 +65,18 @@ class _Outages(logging.Handler):
             self._lasting.set_result(record.getMessage())
 
 
+class _NoWindow(logging.Handler):
+    """Tells of a window that does not open: whoever chats does not read the log."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if str(getattr(record, "action", "")).startswith("window."):
+            self._tell(record.getMessage())
+
+
 class Host:
     """Use it as a context manager: a gateway of its own ends with it, in good order."""
 
@@ -75,6 +88,8 @@ class Host:
         self._gateway: Gateway | None = None
         self._serving: asyncio.Task[bool] | None = None
         self._was_there = False
+        self.window: Callable[[str], None] | None = None
+        """Whether a gateway of its own has a window, and who is told about it."""
         self._log = ExitStack()
         self._lasting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -117,7 +132,7 @@ class Host:
                 raise self._said(error)
         else:
             self._keep_log()
-        self._gateway = Gateway(self._config)
+        self._gateway = Gateway(self._config, window=self.window)
         self._serving = asyncio.create_task(self._gateway.serve())
 
     def _said(self, error: BaseException) -> BaseException:
@@ -146,4 +161,8 @@ class Host:
         self._log.callback(ours.setLevel, ours.level)
         root.addHandler(handler)
         root.addHandler(outages)
+        if self.window:
+            closed = _NoWindow(self.window)
+            root.addHandler(closed)
+            self._log.callback(root.removeHandler, closed)
         ours.setLevel(self._config.log.level.upper())

@@ -40,7 +40,7 @@ def up(*, store: StoreOption = None) -> None:
     config = configuration(store)
     configure_logs(config.log.level, config.log.format, sys.stderr)
     try:
-        with metered(config.metrics.port) as meter:
+        with metered(config.metrics.port, window=config.web.enabled) as meter:
             window = _tell_link if config.web.enabled else None
             drained = run(_serve(Gateway(config, meter=meter, window=window), store))
     except (InvalidInput, StoreInUse, StoreUnavailable):
@@ -55,9 +55,9 @@ def up(*, store: StoreOption = None) -> None:
         raise typer.Exit(FAILED)
 
 
-def _tell_link(link: str) -> None:
+def _tell_link(sentence: str) -> None:
     """On standard output: a log is kept, and this opens the gateway to whoever reads it first."""
-    print(f"Open {link} in a browser; the link is good once, for an hour.", flush=True)
+    print(sentence, flush=True)
 
 
 def configuration(store: str | None) -> Config:

@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
 
 from palaver.domain.errors import BadArgument
 from palaver.ports.meter import Count, Level, Step
@@ -66,6 +66,11 @@ class PrometheusMeter:
 
     def level(self, name: Level, value: float) -> None:
         self._levels[name].set(value)
+
+
+    def exposed(self) -> bytes:
+        """Everything as Prometheus reads it."""
+        return generate_latest(self.registry)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """A gateway with or without a meter: what reads it is loaded only if somebody wants the figures."""
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 
 from palaver.domain.errors import BadArgument
 from palaver.ports.meter import Meter, NoMeter
@@ -10,9 +11,13 @@ __all__ = ["metered"]
 
 
 @contextmanager
-def metered(port: int | None) -> Generator[Meter]:
-    """A meter that Prometheus reads on this port of this machine; without a port one that measures nothing."""
-    if port is None:
+def metered(port: int | None, *, window: bool = False) -> Generator[Meter]:
+    """A meter that Prometheus reads on this port of this machine, or in the window where it is installed.
+
+    Without either it measures nothing.
+    """
+    is_wanted = port is not None or (window and find_spec("prometheus_client") is not None)
+    if not is_wanted:
         yield NoMeter()
         return
     try:
@@ -25,5 +30,5 @@ def metered(port: int | None) -> Generator[Meter]:
             example="pip install 'palaver[metrics]'",
         ) from error
     meter = PrometheusMeter()
-    with serve_metrics(meter, port):
+    with nullcontext() if port is None else serve_metrics(meter, port):
         yield meter

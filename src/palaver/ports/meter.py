@@ -1,9 +1,9 @@
 """Meters: how often each step is taken, how long it takes, how much waits. Numbers only, never content."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
-__all__ = ["Count", "Level", "Meter", "NoMeter", "Step"]
+__all__ = ["Count", "Exposing", "Level", "Meter", "NoMeter", "Step"]
 
 Step = Literal["accept", "begin", "turn", "settle", "send", "tool"]
 Count = Literal[
@@ -39,6 +39,13 @@ class Meter(Protocol):
     def level(self, name: Level, value: float) -> None:
         """How much there is of something right now."""
         ...
+
+
+@runtime_checkable
+class Exposing(Protocol):
+    """Meters whose figures can be read as text."""
+
+    def exposed(self) -> bytes: ...
 
 
 class NoMeter:

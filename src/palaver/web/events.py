@@ -35,8 +35,9 @@ _HINTS: Mapping[str, tuple[str, ...]] = {
 }
 _QUEUE = 256
 _MOST_TURNS = 1000
-_PAGE = 500
-_MOST_PAGES = 10
+_PAGE = 100
+"""Less than a reader holds, so that whoever keeps up is not let go for a burst."""
+_MOST_PAGES = 50
 _BUNCH = 0.05
 """Seconds in which hints become one."""
 _DRAFTS = 0.1

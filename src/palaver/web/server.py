@@ -68,7 +68,8 @@ async def _serve(app: "ASGIApp", desk: Desk, tell: Callable[[str], None]) -> Non
     running = asyncio.create_task(server.serve(sockets=[listener]))
     log.info("the window is open at %s", address.url, extra={"action": "window.open"})
     try:
-        tell(await make_link(desk.store, address.url, desk.clock.now()))
+        link = await make_link(desk.store, address.url, desk.clock.now())
+        tell(f"Open {link} in a browser; the link is good once, for an hour.")
         await asyncio.shield(running)
     except asyncio.CancelledError:
         desk.hub.close()

@@ -103,6 +103,10 @@ class LiveScreen:
         """What was typed was not said."""
         self._print(f"palaver: {why}", _DIM)
 
+    def tell(self, sentence: str) -> None:
+        """Something besides the conversation."""
+        self._print(sentence, _DIM)
+
     def typing(self) -> None:
         self._note = "…"
         self._draw()
