@@ -11,6 +11,8 @@
       Palaver to alice: …
     bob replies in Kitchen: and you?
       Palaver: You said: and you?
+    alice replies to 'how are you?': /branch
+      Palaver: …
     alice elsewhere: /link {code}
       Palaver: …
       Palaver to alice: …
@@ -64,7 +66,8 @@ class Says:
     place: Place
     text: str
     line: int
-    replies: bool = False
+    replies: str | None = None
+    """To what, in the chat; to what was heard last, if it is empty."""
     heard: tuple[Heard, ...] = ()
 
 
@@ -91,6 +94,7 @@ class Dialogue:
         return (
             len(self.people) == 1
             and all(step.place.name is None for step in self.steps)
+            and all(step.replies is None for step in self.steps if isinstance(step, Says))
             and not any(re.search("edits|deletes|restarts", what) for what in happened)
         )
 
@@ -98,7 +102,8 @@ class Dialogue:
 _TITLE = re.compile(r"# (?P<title>.+)")
 _PEOPLE = re.compile(r"(?P<name>\w+) \((?P<role>owner|admin|member|guest|stranger)\)")
 _SAYS = re.compile(
-    r"(?P<person>[a-z]+)(?P<replies> replies)?(?: (?:in (?P<group>\w+)|(?P<else>elsewhere)))?: (?P<text>.*)"
+    r"(?P<person>[a-z]+)(?P<replies> replies(?: to '(?P<to>[^']+)')?)?"
+    r"(?: (?:in (?P<group>\w+)|(?P<else>elsewhere)))?: (?P<text>.*)"
 )
 _HEARD = re.compile(r" +Palaver(?: to (?P<person>[a-z]+)(?: (?P<else>elsewhere))?| in (?P<group>\w+))?: (?P<text>.*)")
 _MORE = re.compile(r" {4,}(?P<text>.*)")
@@ -131,7 +136,7 @@ def _add(steps: list[Says | Happens], line: str, number: int) -> None:
     if line.startswith("("):
         steps.append(Happens(what=line.strip("()"), place=last.place if last else Place(), line=number))
     elif said := _SAYS.fullmatch(line):
-        text, replies = said["text"], bool(said["replies"])
+        text, replies = said["text"], (said["to"] or "") if said["replies"] else None
         steps.append(Says(person=said["person"], place=_place(said), text=text, line=number, replies=replies))
     elif last and (heard := _HEARD.fullmatch(line)):
         place = _place(heard) if heard["person"] or heard["group"] else last.place

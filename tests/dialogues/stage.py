@@ -36,7 +36,7 @@ class Platforms:
     async def say(self, step: Says, text: str) -> None:
         chat = self._chat(step.place)
         mentions = (BOT,) if f"@{BOT}" in text else ()
-        answered = chat.shown[-1].id if step.replies else None
+        answered = None if step.replies is None else _answered(chat, step.replies)
         spoken = text.removeprefix(f"@{BOT} ")
         await chat.say(_person(step.person), spoken, mentions=mentions, reply_to=answered)
 
@@ -68,6 +68,10 @@ class Platforms:
 
 def _person(name: str) -> Somebody:
     return Somebody(id=name, name=name)
+
+
+def _answered(chat: Chat, text: str) -> str:
+    return next(message.id for message in reversed(chat.messages) if text == message.text or (not text and message.key))
 
 
 def _said(chat: Chat, text: str) -> Message:

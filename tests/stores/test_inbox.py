@@ -183,3 +183,11 @@ async def test_what_waits_can_be_refused_and_what_is_answered_cannot(world: Worl
     assert await world.store.transact(inbox.refuse(number, "erased"))
     assert not await world.store.transact(inbox.refuse(number, "erased"))
     assert (await row(world, number)).reason == "erased"
+
+
+async def test_what_a_message_replies_to_is_kept_with_it(world: World) -> None:
+    for answered in ("m0", None):
+        source = dm(message_id=f"reply to {answered}")
+        inbound = Inbound(source=source, text="hello", at=NOON, reply_to=answered)
+        number = await world.store.transact(inbox.accept(inbound, key_of(source), NOON))
+        assert (await row(world, number)).inbound == inbound

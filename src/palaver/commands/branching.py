@@ -4,7 +4,8 @@ from palaver.commands.moving import leave, take_part
 from palaver.commands.phrases import called, name_of, quoted
 from palaver.commands.registry import Performance
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
-from palaver.domain.session import Principal, Session
+from palaver.domain.errors import BadArgument
+from palaver.domain.session import Session
 from palaver.domain.transcript import start_of_last_turns
 from palaver.ports.commands import Spoken
 from palaver.ports.repositories import Store
@@ -15,7 +16,10 @@ __all__ = ["branching"]
 _GROUP = "conversations"
 _BRANCH = Command(
     name="branch",
-    help="go on from here, or from so many messages back, in a conversation of its own; the other one stays as it is",
+    help=(
+        "go on from here, from so many messages back, or from the message that you reply to, in a conversation of "
+        "its own; the other one stays as it is"
+    ),
     example="/branch Another idea --at 2",
     args=(Arg(name="title", kind=ArgKind.REST), Arg(name="at", kind=ArgKind.COUNT)),
     group=_GROUP,
@@ -40,7 +44,7 @@ def branching(store: Store) -> list[Performance]:
         current = yield from take_part(store, spoken)
         if current is None:
             return _NOTHING_OPEN
-        at_seq = yield from _before(store, current, spoken.principal, invocation.numbers.get("at", 0))
+        at_seq = yield from _end(store, current, invocation, spoken)
         title, by = invocation.words.get("title"), spoken.principal.name
         child = yield from store.moves.branch(
             key, source, spoken.principal, spoken.now, by=by, title=title, at_seq=at_seq
@@ -72,9 +76,20 @@ def _titled(title: str | None) -> str:
     return f"This conversation is called {quoted(title)}. {another} gives it another title."
 
 
-def _before(store: Store, session: Session, principal: Principal, count: int) -> Steps[int | None]:
-    """The entry in front of the last so many messages; None to leave nothing out."""
-    if not count:
+def _end(store: Store, session: Session, invocation: Invocation, spoken: Spoken) -> Steps[int | None]:
+    """The last entry that comes along; None to leave nothing out."""
+    inbound = spoken.received.inbound
+    if count := invocation.numbers.get("at"):
+        start = start_of_last_turns((yield from store.transcripts.load_visible(session.id, spoken.principal)), count)
+        return None if start is None else start - 1
+    if inbound.reply_to is None:
         return None
-    start = start_of_last_turns((yield from store.transcripts.load_visible(session.id, principal)), count)
-    return None if start is None else start - 1
+    said_at = yield from store.moves.said_at(session, inbound.source, inbound.reply_to)
+    if said_at is None:
+        raise BadArgument(
+            "/branch goes on from the message that you reply to, not from",
+            found="one that is not part of this conversation",
+            allowed="a message or an answer that is, or /branch as no reply to go on from here",
+            example=_BRANCH.example,
+        )
+    return said_at

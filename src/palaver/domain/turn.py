@@ -62,6 +62,8 @@ class Inbound:
     observed: bool = False
     mentions_us: bool = False
     """Our account was mentioned, or something of ours is answered. It counts on arrival and is not kept."""
+    reply_to: str | None = None
+    """The id of the message that it was said in reply to, in the same chat, whoever said that."""
     burst: str | None = None
     """What the platform calls several messages that were sent as one: an album."""
     busy: BusyMode | None = None

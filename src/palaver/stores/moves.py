@@ -6,12 +6,13 @@ from typing import Any
 
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import NotFound
+from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason
 from palaver.domain.session import Principal, Session
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Sender, spoken_to_agent, start_of_last_turns
-from palaver.domain.turn import Inbound, Received
+from palaver.domain.turn import Inbound, Received, account_text, outbound_to
 from palaver.ports.store import OperationKind, Undone
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores import operations
@@ -19,13 +20,13 @@ from palaver.stores.attaching import detach, operation_of, part
 from palaver.stores.filed import copy_files
 from palaver.stores.inbox import accept, dedup_name
 from palaver.stores.operations import Operation
-from palaver.stores.records import SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
+from palaver.stores.records import REPLIES, SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
 from palaver.stores.revisions import unrevise
 from palaver.stores.sessions import ENDED_BY_ITSELF, create, end, open_by_key, refuse_busy, reopen, routed
 from palaver.stores.transcript import SEQS, journal, load_visible
 from palaver.stores.visibility import get, get_visible, hold, visible_to
 
-__all__ = ["back", "branch", "redo", "retry"]
+__all__ = ["back", "branch", "redo", "retry", "said_at"]
 
 
 _OF_CONVERSATIONS = tuple(kind for kind in OperationKind if kind is not OperationKind.ATTACH)
@@ -268,9 +269,8 @@ def _bring(parent: int, child: int, principal: Principal, now: datetime) -> Step
 def _copy(parent: int, child: int, at_seq: int | None) -> Steps[None]:
     """What is copied is not journalled, so that a search finds it once, where it was said."""
     rows: list[Row] = yield (
-        "SELECT e.id, e.role, e.turn_no, e.observed, e.body, o.details FROM entries e"
-        " LEFT JOIN operations o ON o.no = e.hidden_by AND o.kind = 'compaction'"
-        " WHERE e.id >= ? AND e.id < ? AND (e.hidden_by IS NULL OR o.no IS NOT NULL) ORDER BY e.id",
+        f"SELECT e.id, e.role, e.turn_no, e.observed, e.body, o.details FROM entries e {_SHOWN_OR_SUMMARISED}"
+        " AND e.id >= ? AND e.id < ? ORDER BY e.id",
         (parent * SEQS, (parent + 1) * SEQS),
     )
     entries = entries_of(row[4] for row in rows)
@@ -291,6 +291,27 @@ def _copy(parent: int, child: int, at_seq: int | None) -> Steps[None]:
 def _summary(row: Row) -> int | None:
     """The seq of the summary that hides an entry."""
     return from_json(row[5])["summary"] if row[5] else None
+
+
+@work
+def said_at(session: Session, source: Source, message: str) -> Steps[int | None]:
+    """Where in the session a message of this chat, by a person or by us, and the answer to it end."""
+    first, name = session.number * SEQS, dedup_name(replace(source, message_id=message))
+    to = outbound_to(source, "")
+    rows = yield (
+        f"SELECT max(e.id) FROM entries e {_SHOWN_OR_SUMMARISED} AND e.id >= ? AND e.id < ?"
+        " AND (e.turn_no IN (SELECT turn_no FROM inbox WHERE dedup = ? OR revises = ?)"
+        f" OR EXISTS (SELECT 1 FROM outbox x WHERE x.id >= e.turn_no * {REPLIES} AND x.id < (e.turn_no + 1) * {REPLIES}"
+        " AND x.account = ? AND x.chat = ? AND x.receipt = ?))",
+        (first, first + SEQS, name, name, account_text(to.platform, to.account), encode_id(to.chat_id), message),
+    )
+    return rows[0][0] and rows[0][0] - first
+
+
+_SHOWN_OR_SUMMARISED = (
+    "LEFT JOIN operations o ON o.no = e.hidden_by AND o.kind = 'compaction'"
+    " WHERE (e.hidden_by IS NULL OR o.no IS NOT NULL)"
+)
 
 
 @work

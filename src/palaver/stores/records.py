@@ -233,6 +233,7 @@ INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, 
 
 
 def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
+    answered = {"reply_to": inbound.reply_to} if inbound.reply_to else {}
     changed = {"revision": asdict(inbound.revision)} if inbound.revision else {}
     earlier = {"earlier": inbound.earlier} if inbound.earlier else {}
     files = {"files": [(file.name.stored(), *file[1:]) for file in inbound.files]} if inbound.files else {}
@@ -247,6 +248,7 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
             "burst": inbound.burst,
             "busy": inbound.busy,
             "role": role,
+            **answered,
             **changed,
             **earlier,
             **files,
@@ -266,6 +268,7 @@ class _Written(msgspec.Struct, frozen=True):
     burst: str | None
     role: AccessRole | None
     busy: BusyMode | None = None
+    reply_to: str | None = None
     revision: Revision | None = None
     earlier: tuple[str, ...] = ()
     files: tuple[Attachment, ...] = ()
@@ -279,6 +282,7 @@ class _Written(msgspec.Struct, frozen=True):
             at=instant(self.at),
             cause=self.cause,
             observed=self.observed,
+            reply_to=self.reply_to,
             burst=self.burst,
             busy=self.busy,
             revision=self.revision,

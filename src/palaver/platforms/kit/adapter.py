@@ -124,6 +124,7 @@ class FakeAdapter:
             at=message.changed or message.at,
             labels=labels,
             mentions_us=named,
+            reply_to=message.reply_to,
             burst=message.album,
             files=tuple(
                 Attachment(
