@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from palaver.agency import Agency
+from palaver.agents.tools.offering import Offering
 from palaver.commands.plugins import with_plugins
 from palaver.commands.registry import Registry
 from palaver.commands.standard import standard_commands
@@ -24,7 +26,7 @@ from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Inbound
 from palaver.engine.engine import Engine
 from palaver.engine.happenings import hook_named
-from palaver.platforms.others import make_adapter
+from palaver.platforms.others import known_platforms, make_adapter
 from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.terminal.history import forgets_typed
 from palaver.platforms.terminal.socket import socket_path
@@ -33,10 +35,13 @@ from palaver.platforms.web.adapter import Shown, WebAdapter, user_of
 from palaver.ports.adapter import Adapter
 from palaver.ports.agent import Agents
 from palaver.ports.clock import SystemClock
+from palaver.ports.health import Check
 from palaver.ports.hooks import Happening, Hook
 from palaver.ports.meter import Exposing, Meter, NoMeter
+from palaver.ports.tools import Toolset
 from palaver.ports.work import Steps, work
 from palaver.stores import glance
+from palaver.stores.health import check_place, check_store
 from palaver.stores.opening import open_store, sqlite_path
 from palaver.stores.shelf import DiskShelf
 from palaver.stores.store import Store
@@ -81,8 +86,9 @@ class Gateway:
         adapters = [make_adapter(*account) for account in _accounts(self._config)]
         hooks = [hook_named(name) for name in self._config.hooks]
         agents = self._agency.agents(self._config)
+        offering = Offering(_tool_servers(self._config))
         async with await open_store(self._config.store, exclusive=True) as store:
-            desk = self._assemble(store, agents, adapters, hooks)
+            desk = self._assemble(store, agents, adapters, hooks, offering.toolsets(store))
             self._engine = engine = desk.engine
             serving = asyncio.create_task(engine.serve())
             log.info("the gateway is up", extra={"action": "gateway.up"})
@@ -95,6 +101,7 @@ class Gateway:
                 with suppress(asyncio.CancelledError):
                     await serving
                 await self._agency.close()
+                await offering.close()
         log.info("the gateway is down", extra={"action": "gateway.down"})
         return not self._at_once.is_set()
 
@@ -111,6 +118,8 @@ class Gateway:
                 log.warning("a change of %s waits for a restart", name, extra={"action": "reload.waits"})
         if _accounts(config) != _accounts(self._config):
             log.warning("a change of accounts waits for a restart", extra={"action": "reload.waits"})
+        if _tool_servers(config) != _tool_servers(self._config):
+            log.warning("a change of MCP servers waits for a restart", extra={"action": "reload.waits"})
         if self._engine is not None:
             self._engine.adopt(config.options(), self._agency.agents(config))
         log.info("the configuration was read again", extra={"action": "reload"})
@@ -134,7 +143,14 @@ class Gateway:
         async with opened(desk, self._tells_link):
             yield
 
-    def _assemble(self, store: Store, agents: Agents, adapters: Sequence[Adapter], hooks: Sequence[Hook]) -> Desk:
+    def _assemble(
+        self,
+        store: Store,
+        agents: Agents,
+        adapters: Sequence[Adapter],
+        hooks: Sequence[Hook],
+        toolsets: Sequence[Toolset],
+    ) -> Desk:
         alone = sqlite_path(self._config.store) is not None
         store.erasures = replace(store.erasures, elsewhere=forgets_typed(self._config.data_dir))
         commands, clock = with_plugins(standard_commands(store), store), SystemClock()
@@ -167,6 +183,7 @@ class Gateway:
             hooks=[desk.notice, *([hub.notice] if self._tells_link else []), *hooks],
             meter=self._meter,
             shelf=shelf,
+            toolsets=toolsets,
             watch=hub.grow if self._tells_link else None,
         )
         return Desk(
@@ -178,6 +195,8 @@ class Gateway:
             doors=Doors(store=store, clock=clock),
             hub=hub,
             talking=browsers,
+            platforms=known_platforms(),
+            examine=partial(_examined, store, self._config.store),
             shelf=shelf,
             metrics=self._meter.exposed if isinstance(self._meter, Exposing) else None,
         )
@@ -199,10 +218,20 @@ def _push(hub: Hub, shown: Shown) -> None:
     )
 
 
+async def _examined(store: Store, url: str) -> list[Check]:
+    file = sqlite_path(url)
+    placed = check_place(file.resolve()) if file else []
+    return [*placed, *[check async for check in check_store(store, SystemClock().now())]]
+
+
 def terminal_socket(config: Config) -> Path:
     """Where terminals find the gateway of this store."""
     file = sqlite_path(config.store)
     return socket_path(config.data_dir, str(file.resolve()) if file else config.store)
+
+
+def _tool_servers(config: Config) -> dict[str, dict[str, Any]]:
+    return {name: choice.facts() for name, choice in config.tools.servers.items()}
 
 
 def _accounts(config: Config) -> list[tuple[str, str, Mapping[str, object]]]:

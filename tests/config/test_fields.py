@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config import agents, caps, foreign, limits, model, people, web
+from palaver.config import agents, caps, foreign, limits, model, people, tools, web
 from palaver.config.checking import misshapen
 from palaver.config.effective import effective
 from palaver.config.fields import form_of, place_at, untagged, written
@@ -29,7 +29,7 @@ ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
 
 
 def models() -> Iterator[type[Part]]:
-    for module in (model, agents, foreign, people, caps, limits, web):
+    for module in (model, agents, foreign, people, caps, limits, tools, web):
         for name in module.__all__:
             found = getattr(module, name)
             if isinstance(found, type) and issubclass(found, Part):
@@ -89,7 +89,7 @@ def test_the_mistake_of_every_field_says_where_it_is(
     way: tuple[str | int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    takes_names = way[-1] in {"accounts", "commands", "environment", "headers"} or (
+    takes_names = way[-1] in {"accounts", "allowed", "commands", "environment", "headers"} or (
         way not in leaves() and way[-1] not in {"grants", "serves"}
     )
     text, line = file_of(way, "[x]" if takes_names else "{no: thing}" if way in leaves() else "x")
@@ -113,7 +113,9 @@ def test_what_is_given_as_an_example_is_allowed(
     assert place is not None
     text, _ = file_of(way, place.form.example)
     needs_a_platform = way[0] == "grants" and str(way[-1]).endswith(("_id", "account"))
-    Path("own.yaml").write_text(f"{text}\n    platform: irc" if needs_a_platform else text)
+    needs_a_place = way[:2] == ("tools", "servers") and way[-1] not in {"command", "url"}
+    beside = "\n    platform: irc" if needs_a_platform else "\n      command: x" if needs_a_place else ""
+    Path("own.yaml").write_text(text + beside)
     load(Path(), {**ENVIRON, "OPENAI_API_KEY": "x", "AGENT_TOKEN": "x"})
 
 
@@ -151,6 +153,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "command_roles",
         "acknowledges",
         "titles",
+        "tools",
     }
     assert {option.name for option in fields(Options)} == set_by_the_rest | set(limits.LimitChoice.model_fields)
 

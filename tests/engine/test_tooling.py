@@ -92,7 +92,7 @@ async def test_a_guest_has_no_tools(tmp_path: Path, role: AccessRole, found: boo
 
 
 async def test_what_a_platform_does_not_have_and_what_is_never_allowed_is_not_there(tmp_path: Path) -> None:
-    rules = ToolRules(platforms={"fake": ("sea*", "send_*")}, allowed={"send_*": Leave.NEVER})
+    rules = ToolRules(platforms={"fake": frozenset({"sea*", "send_*"})}, allowed={"send_*": Leave.NEVER})
     async with running(tmp_path / "p.db", toolsets=all_tools, tools=rules, grants=OWNERS) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
@@ -372,3 +372,16 @@ async def test_files_of_the_conversation_are_read_and_new_ones_sent(tmp_path: Pa
         (file,) = [file for message in chat.shown for file in message.files]
         assert file.content == b"a,b"
         assert [row[0] for row in await here.rows("SELECT count(*) FROM outbox WHERE state <> 'delivered'")] == [0]
+
+
+async def test_people_are_told_what_the_agent_may_do_for_them(tmp_path: Path) -> None:
+    toolsets = (Lever(asks=True),)
+    async with running(tmp_path / "p.db", toolsets=lambda store: (*all_tools(store), *toolsets)) as here:
+        alice = here.world.person("alice")
+        await said_in(here, alice, "/tools", "read_file: Read a file of this conversation")
+    async with running(tmp_path / "q.db", toolsets=lambda _: toolsets, grants=OWNERS) as here:
+        alice = here.world.person("alice")
+        await said_in(here, alice, "/tools", "lever (you are asked first): Pull it.")
+    async with running(tmp_path / "r.db") as here:
+        alice = here.world.person("alice")
+        await said_in(here, alice, "/tools", "The agent can only talk to you here.")

@@ -41,7 +41,7 @@ async def test_a_conversation_is_counted(tmp_path: Path) -> None:
         await here.settled()
         await until(lambda: value(meter, "accounts") == 1)
     steps = {name: value(meter, "step_seconds_count", step=name) for name in get_args(Step)}
-    assert steps == {"accept": 3, "begin": 3, "turn": 2, "settle": 2, "send": 3}
+    assert steps == {"accept": 3, "begin": 3, "turn": 2, "settle": 2, "send": 3, "tool": 0}
     assert value(meter, "turns_failed_total") == 1
     assert value(meter, "commands_total") == 1
 

@@ -16,6 +16,7 @@ from palaver.commands.platforms import about_platforms
 from palaver.commands.privacy import about_privacy
 from palaver.commands.registry import Registry
 from palaver.commands.searching import searching
+from palaver.commands.tools import about_tools
 from palaver.commands.transcripts import about_transcripts
 from palaver.commands.turns import SAYINGS, about_turns
 from palaver.commands.usage import about_usage
@@ -39,6 +40,7 @@ def standard_commands(store: Store) -> Registry:
             *about_models(store),
             *about_platforms(store),
             *compressing(store),
+            *about_tools(),
             *about_usage(store),
             *about_people(store),
             *linking(store),

@@ -60,6 +60,9 @@ class LimitChoice(Part):
         le=1_000_000,
         description="How many entries an agent is shown before the conversation is summarised.",
     )
+    tool_limit: Duration = Field(
+        default=_USUAL.tool_limit, ge=_SECOND, le=_DAY, description="How long one use of a tool may take."
+    )
     concurrent_sends: int = Field(
         default=_USUAL.concurrent_sends, ge=1, le=10_000, description="How many sends run at once."
     )

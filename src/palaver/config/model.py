@@ -15,6 +15,7 @@ from palaver.config.commands import CommandRoles
 from palaver.config.forms import Folder, Part, Port, Url, WakeWords, Zone
 from palaver.config.limits import LimitChoice
 from palaver.config.people import TERMINAL_OWNER, WEB_OWNER, GrantChoice, RouteChoice
+from palaver.config.tools import ToolNames, ToolsChoice
 from palaver.config.web import WebChoice
 from palaver.domain.attention import Answers, Attention
 from palaver.domain.busy import BusyMode
@@ -22,6 +23,7 @@ from palaver.domain.layers import Chat, Layers
 from palaver.domain.reset import ResetMode, ResetPolicy
 from palaver.domain.revision import RevisionPolicy
 from palaver.domain.scope import DmScope, GroupScope, Scope, ThreadScope
+from palaver.domain.tools import EVERYTHING
 from palaver.engine.options import Options
 
 __all__ = [
@@ -115,6 +117,7 @@ class PlatformChoice(PlaceChoice):
     chats: Mapping[str, PlaceChoice] = Field(default={}, description="Chats by their ids; holds in their threads, too.")
     servers: Mapping[str, ServerChoice] = Field(default={}, description="Servers by their ids, where chat ids repeat.")
     accounts: Accounts = Field(default={}, repr=False, description="Bots of yours there by their names.")
+    tools: ToolNames = Field(default=EVERYTHING, description="The only tools that the agent has there.")
 
 
 class ProfileChoice(PlaceChoice):
@@ -135,10 +138,11 @@ class Config(PlaceChoice):
     kinds: Mapping[str, PlaceChoice] = Field(default={}, description="Choices for dm, group, channel, thread.")
     profiles: Mapping[str, ProfileChoice] = Field(default={}, description="Choices for profiles by their names.")
     grants: tuple[GrantChoice, ...] = Field(default=(), description="Who may talk, besides the owner at the terminal.")
+    commands: CommandRoles = Field(default={}, description="Which role commands need, where it is not the usual one.")
     caps: CapsChoice = Field(default=CapsChoice(), description="How much may be used.")
     hooks: Hooks = Field(default=(), description="Functions that are told what happens.")
+    tools: ToolsChoice = Field(default=ToolsChoice(), description="What the agent may do besides talking.")
     limits: LimitChoice = Field(default=LimitChoice(), description="How much, how long, how often.")
-    commands: CommandRoles = Field(default={}, description="Which role commands need, where it is not the usual one.")
 
     def options(self) -> Options:
         rules = (route.rule(name) for name, profile in self.profiles.items() for route in profile.serves)
@@ -153,11 +157,12 @@ class Config(PlaceChoice):
             pairing=self._layers("pairing", lambda place: place.pairing),
             profiles=tuple(rules),
             grants=(TERMINAL_OWNER, WEB_OWNER, *(choice.grant() for choice in self.grants)),
+            command_roles=self.commands,
             caps=self.caps.rules(),
             acknowledges=self.acknowledges,
             titles=self.titles,
+            tools=self.tools.rules({name: platform.tools for name, platform in self.platforms.items()}),
             **dict(self.limits),
-            command_roles=self.commands,
         )
 
     def _scope(self) -> Scope:

@@ -18,8 +18,8 @@ __all__ = ["EVERYTHING", "TOOL_NAME", "Leave", "ToolRules", "arguments_of", "que
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 """What every provider takes as a name."""
-EVERYTHING = ("*",)
-_TALK = ("read_file", "search", "send_file", "send_here")
+EVERYTHING = frozenset({"all"})
+_TALK = frozenset({"read_file", "search", "send_file", "send_here"})
 _SHOWN = 300
 _MARGIN = 4
 _NO_OUTPUT = "(no output)"
@@ -36,17 +36,17 @@ class Leave(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolRules:
-    """Patterns of names: `*` stands for anything."""
+    """Patterns of names: `*` stands for anything, `all` for all."""
 
-    roles: Mapping[AccessRole, tuple[str, ...]] = field(
+    roles: Mapping[AccessRole, frozenset[str]] = field(
         default_factory=lambda: {
-            AccessRole.GUEST: (),
+            AccessRole.GUEST: frozenset[str](),
             AccessRole.MEMBER: _TALK,
-            AccessRole.ADMIN: (*_TALK, "send_message"),
+            AccessRole.ADMIN: _TALK | {"send_message"},
             AccessRole.OWNER: EVERYTHING,
         }
     )
-    platforms: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    platforms: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """The only tools there are on a platform; where it is not named, all that the role has."""
     allowed: Mapping[str, Leave] = field(default_factory=dict[str, Leave])
 
@@ -55,10 +55,10 @@ class ToolRules:
 
     def leave(self, name: str, role: AccessRole, platform: str, *, asks: bool) -> Leave:
         """What is said of the very tool counts, then the longest pattern that fits it, then what it says of itself."""
-        has_role = _fits(name, self.roles.get(role, ()))
+        has_role = _fits(name, self.roles.get(role, frozenset()))
         if not has_role or not _fits(name, self.platforms.get(platform, EVERYTHING)):
             return Leave.NEVER
-        fitting = sorted((len(pattern), pattern) for pattern in self.allowed if _fits(name, (pattern,)))
+        fitting = sorted((len(pattern), pattern) for pattern in self.allowed if fnmatchcase(name, pattern))
         if name in self.allowed:
             return self.allowed[name]
         if fitting:
@@ -66,8 +66,8 @@ class ToolRules:
         return Leave.ASK if asks else Leave.ALWAYS
 
 
-def _fits(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+def _fits(name: str, patterns: frozenset[str]) -> bool:
+    return patterns >= EVERYTHING or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def arguments_of(call: ToolCall) -> Mapping[str, object] | None:

@@ -4,7 +4,9 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
+from palaver.domain.access import AccessRole
 from palaver.domain.command import Invocation
 from palaver.domain.errors import (
     InvalidInput,
@@ -15,9 +17,11 @@ from palaver.domain.errors import (
     NothingToCompact,
     SessionBusy,
     StoreUnavailable,
+    UnknownCommand,
 )
+from palaver.domain.ids import decode_id
 from palaver.domain.key import SessionKey
-from palaver.domain.lifecycle import EndReason
+from palaver.domain.lifecycle import EndReason, InboxState
 from palaver.domain.reset import Cause
 from palaver.domain.session import Principal, Session
 from palaver.domain.source import Source
@@ -26,11 +30,12 @@ from palaver.engine import words
 from palaver.engine.filing import Desk
 from palaver.engine.ground import Ground
 from palaver.engine.revising import Revising
+from palaver.engine.tooling import Tooling
 from palaver.engine.traces import log_broken
 from palaver.ports.commands import Commands, Spoken
 from palaver.ports.hooks import Happening, Kind
 from palaver.ports.repositories import Store
-from palaver.ports.work import Steps, Work, work
+from palaver.ports.work import Lock, Steps, Work, work
 
 __all__ = ["Obedience"]
 
@@ -72,6 +77,30 @@ def _on_behalf(store: Store, source: Source, principal: Principal, does: Work[st
     """Work for somebody who is, in the step that does it, still whom it was made for."""
     if (yield from store.people.speaking(source)) != principal:
         raise _NotWhoTheyWere
+    return (yield from does)
+
+
+@work
+def _voice(store: Store, session: str, principal: Principal) -> Steps[tuple[Session, Source]]:
+    """The session, and as whom somebody acts in it who is not in its chat: nobody comes to take part by that."""
+    found = yield from store.sessions.get_visible(session, principal)
+    origin, place = found.origin, replace(found.origin, user_id=None, user_id_alt=None, message_id=None)
+    mine = [name.partition(":")[2] for name in principal.identities if name.partition(":")[0] == origin.platform]
+    if mine:
+        return found, replace(place, user_id=decode_id(min(mine)))
+    with suppress(NotFound):
+        yield from store.sessions.get_visible(session, Principal.speaking(origin))
+        return found, replace(origin, message_id=None) if principal.sees_all else place
+    return found, place
+
+
+@work
+def _while_open(store: Store, session: Session, does: Work[str]) -> Steps[str]:
+    """What is done in a conversation is done in the session that was looked at, or not at all."""
+    yield Lock(session.key.text)
+    current = yield from store.sessions.open_by_key(session.key)
+    if current is None or current.id != session.id:
+        raise NotFound("open conversation", session.title or session.id)
     return (yield from does)
 
 
@@ -133,6 +162,32 @@ class Obedience:
             log_broken(log, "a command broke", error, {"action": "command.broke", "inbox": received.number})
             await self._do(received, _say(words.SORRY), urgent=urgent, failed="it broke")
 
+    async def order(self, text: str, session: str, principal: Principal, role: AccessRole) -> str:
+        """Do a command from beside the chat, in the session that is open there. The answer is for whoever commands.
+
+        Raises what keeps it from being done; nothing is changed then.
+        """
+        invocation = self.commands.parse(text)
+        if invocation is None:
+            raise UnknownCommand("This is no command:", found=text, allowed="/help lists them", example="/undo")
+        found, source = await self.on.store.read(_voice(self.on.store, session, principal))
+        now, move = self.on.clock.now(), _Move()
+        inbound = Inbound(source=source, text=text, at=now)
+        received = Received(number=0, key=found.key, inbound=inbound, state=InboxState.DONE, received=now, role=role)
+        spoken = Spoken(
+            received=received,
+            principal=principal,
+            now=now,
+            zone=self.on.options.zones.find(source).value,
+            agent=self.on.agents.of(found.key.profile),
+            roles=self.on.options.command_roles,
+        )
+        does = _while_open(self.on.store, found, await self.commands.perform(invocation, spoken))
+        answer = await self.on.store.transact(_watched(self.on.store, found.key, does, move))
+        log.info("command", extra={"action": "command", "key": found.key.text})
+        self._tell(move, now)
+        return answer
+
     async def _perform(self, received: Received, *, urgent: bool) -> None:
         while True:
             with suppress(_NotWhoTheyWere):
@@ -154,6 +209,7 @@ class Obedience:
             zone=zone,
             agent=agent,
             desk=desk,
+            tools=partial(Tooling(self.on).listed, received),
             roles=self.on.options.command_roles,
         )
         return _on_behalf(self.on.store, source, principal, await self.commands.perform(invocation, spoken))

@@ -14,7 +14,7 @@ from palaver.domain.source import Source
 from palaver.domain.target import All, Home, Local, Origin, Place, Target, parse_targets
 from palaver.domain.tools import TOOL_NAME, Leave, arguments_of, question_for, result_text
 from palaver.domain.transcript import ToolCall
-from palaver.domain.turn import Outbound, Turn
+from palaver.domain.turn import Outbound, Received, Turn
 from palaver.engine import words
 from palaver.engine.filing import Filing
 from palaver.engine.ground import Ground
@@ -43,11 +43,16 @@ class Tooling:
         if not self.on.toolsets or not rules.are_any(role, platform):
             return found
         for toolset in self.on.toolsets:
-            for tool in await self._listed(toolset):
+            for tool in await self._asked(toolset):
                 leave = rules.leave(tool.name, role, platform, asks=tool.asks)
                 if leave is not Leave.NEVER and tool.name not in found and TOOL_NAME.fullmatch(tool.name):
                     found[tool.name] = replace(tool, asks=leave is Leave.ASK), toolset
         return found
+
+    async def listed(self, received: Received) -> Sequence[Tool]:
+        """Those for whoever said this, where they said it."""
+        role, platform = received.role or AccessRole.GUEST, received.inbound.source.platform
+        return [tool for tool, _ in (await self.tools(role, platform)).values()]
 
     async def toolbox(self, running: Running, approvals: Mapping[str, bool]) -> Toolbox:
         """What was allowed is allowed once: to the calls that are open."""
@@ -55,7 +60,7 @@ class Tooling:
         allowed = {name for name, is_allowed in approvals.items() if is_allowed}
         return _Toolbox(on=self.on, running=running, found=found, allowed=allowed) if found else NO_TOOLS
 
-    async def _listed(self, toolset: Toolset) -> Sequence[Tool]:
+    async def _asked(self, toolset: Toolset) -> Sequence[Tool]:
         try:
             return await toolset.tools()
         except Exception as error:  # noqa: BLE001 - without these tools the turn goes on

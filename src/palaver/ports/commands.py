@@ -1,6 +1,6 @@
 """Commands as the engine sees them: what a message invokes, and the work that it stands for."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
@@ -13,11 +13,16 @@ from palaver.domain.session import Principal, Session
 from palaver.domain.source import DM
 from palaver.domain.turn import Received
 from palaver.ports.agent import Agent
+from palaver.ports.tools import Tool
 from palaver.ports.work import Work
 
 __all__ = ["Commands", "Desk", "Spoken"]
 
 _UTC = ZoneInfo("UTC")
+
+
+async def _no_tools() -> Sequence[Tool]:
+    return ()
 
 
 class Desk(Protocol):
@@ -43,6 +48,8 @@ class Spoken:
     """Who answers here; None where nobody asks it."""
     zone: ZoneInfo = _UTC
     """Whose clock counts in this chat."""
+    tools: Callable[[], Awaitable[Sequence[Tool]]] = _no_tools
+    """What the agent may use here for whoever commands."""
     desk: Desk | None = None
     """Where files for this chat are put; None where it takes none."""
     roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])

@@ -1,0 +1,59 @@
+"""A server that does wrong on purpose, without any library so that it starts at once."""
+
+import json
+import sys
+import time
+from typing import Any
+
+SCHEMA = {"type": "object"}
+NAMES = ("crash", "hang", "huge", "malformed", "fails", "stuck", "picture", "steps/ing out")
+
+
+def answer(number: object, result: object) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": number, "result": result}) + "\n")
+    sys.stdout.flush()
+
+
+def text(words: str, *, is_error: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": words}], "isError": is_error}
+
+
+def use(number: object, name: str) -> None:
+    match name:
+        case "crash":
+            sys.exit(3)
+        case "hang":
+            pass
+        case "stuck":
+            time.sleep(60)
+        case "huge":
+            answer(number, text("x" * 3_000_000))
+        case "malformed":
+            sys.stdout.write("this is no JSON\n{}\n\n")
+            answer(number, {"content": "not a list"})
+        case "fails":
+            answer(number, text("no such file", is_error=True))
+        case "picture":
+            answer(number, {"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]})
+        case _:
+            answer(number, text("stepped out"))
+
+
+for line in sys.stdin:
+    said = json.loads(line)
+    match said.get("method"):
+        case "initialize":
+            version = said["params"]["protocolVersion"]
+            about: dict[str, Any] = {
+                "protocolVersion": version,
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "bad", "version": "1"},
+            }
+            answer(said["id"], about)
+        case "tools/list":
+            tools = [{"name": name, "description": "d" * 5_000, "inputSchema": SCHEMA} for name in NAMES]
+            answer(said["id"], {"tools": tools})
+        case "tools/call":
+            use(said["id"], said["params"]["name"])
+        case _:
+            pass
