@@ -1,8 +1,10 @@
 """What can be wanted of a model agent."""
 
 import pytest
+from pydantic_ai.usage import RequestUsage
 
 from palaver.agents.model.agent import ModelAgent
+from palaver.agents.model.costs import Costs
 from palaver.agents.model.wanted import Wanted
 from palaver.domain.errors import InvalidInput
 from palaver.domain.turn import Usage
@@ -18,6 +20,14 @@ async def test_prices_are_those_of_the_owner_then_those_that_are_built_in() -> N
     async with asked(Says(text="x", input_tokens=1_000, output_tokens=100), prices=own) as (agent, _):
         happened = await events(agent, request())
     assert happened[-2] == UsageReport(Usage(model=MODEL, input_tokens=1_000, output_tokens=100, cost_micros=3_000))
+
+
+def test_what_is_built_in_says_nothing_about_a_server_of_ones_own() -> None:
+    used = RequestUsage(input_tokens=1_000, output_tokens=100)
+    known, unknown = "openai:gpt-5-mini", "openai:nobody-knows"
+    assert Costs.of(None, is_foreign=False).usage(known, used).cost_micros > 0
+    assert Costs.of(None, is_foreign=False).usage(unknown, used).cost_micros == 0
+    assert Costs.of(None, is_foreign=True).usage(known, used).cost_micros == 0
 
 
 @pytest.mark.parametrize(
