@@ -12,10 +12,11 @@ from palaver.cli.output import print_json, print_line, print_note, print_rows
 from palaver.cli.place import StoreOption
 from palaver.cli.reasons import explain_access
 from palaver.cli.when import ago, iso
-from palaver.cli.whom import WHOM, place_words, whom, whom_words
 from palaver.config.loading import load
 from palaver.domain.access import AccessRole, Basis, Effect, Grant
 from palaver.domain.errors import BadArgument
+from palaver.domain.whom import WHOM, place_words, whom, whom_words
+from palaver.platforms.others import known_platforms
 from palaver.ports.access import Change, ChangeKind, Table
 from palaver.stores import grants
 from palaver.stores.store import Store
@@ -75,7 +76,7 @@ def add_grant(
         chat_id=chat or None,
         scope_id=server or None,
         account=account or None,
-        **whom(who),
+        **whom(who, known_platforms()),
     )
 
     async def add(opened: Store) -> int:

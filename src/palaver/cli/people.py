@@ -10,11 +10,11 @@ from palaver.cli.asking import OPERATOR, Json, Limit, ask
 from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
 from palaver.cli.place import StoreOption
 from palaver.cli.when import ago, iso
-from palaver.cli.whom import place_words
 from palaver.domain.access import Grant
 from palaver.domain.errors import NotFound
 from palaver.domain.ids import encode_id
 from palaver.domain.label import Label
+from palaver.domain.whom import place_words
 from palaver.ports.access import Table
 from palaver.ports.people import Person
 from palaver.stores import grants, people

@@ -10,15 +10,16 @@ import typer
 from palaver.cli.asking import Json, ask
 from palaver.cli.output import print_facts, print_heading, print_json
 from palaver.cli.place import StoreOption
-from palaver.cli.whom import identity_parts, place_words, whom_words
 from palaver.config.loading import load
 from palaver.domain.access import Access, Verdict, decide_access
 from palaver.domain.attention import Heard, attend
 from palaver.domain.session import identity_of
 from palaver.domain.source import DM, Source, Trust
 from palaver.domain.turn import Inbound
+from palaver.domain.whom import identity_parts, place_words, whom_words
 from palaver.engine.options import Options
 from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.others import known_platforms
 from palaver.ports.access import Table
 from palaver.stores import grants
 
@@ -47,7 +48,7 @@ def explain_access(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    platform, user = identity_parts(who)
+    platform, user = identity_parts(who, known_platforms())
     source = Source(
         platform=platform,
         chat_kind=kind,

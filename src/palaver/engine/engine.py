@@ -6,9 +6,11 @@ import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from palaver.domain.access import AccessRole
 from palaver.domain.errors import StoreError
 from palaver.domain.key import SessionKey
 from palaver.domain.pseudonym import Pseudonyms
+from palaver.domain.session import Principal
 from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, account_text
 from palaver.engine.closing import Closing
@@ -81,7 +83,7 @@ class Engine:
             meter=meter or NoMeter(),
             chance=chance or random.Random(),  # noqa: S311 - it spreads retries
         )
-        obedience = Obedience(on, commands)
+        self._obedience = obedience = Obedience(on, commands)
         self._intake = Intake(on, obedience)
         self._runner = TurnRunner(
             on=on,
@@ -127,6 +129,13 @@ class Engine:
     async def place_of(self, source: Source) -> SessionKey:
         """The key of the place itself, whatever conversation it is attached to."""
         return await self._intake.place_of(source)
+
+    async def order(self, text: str, session: str, principal: Principal, role: AccessRole) -> str:
+        """Do a command from beside the chat of a session, as if it had been said there; gives the answer.
+
+        Raises what keeps it from being done; nothing is changed then.
+        """
+        return await self._obedience.order(text, session, principal, role)
 
     def adopt(self, options: Options, agents: Agents) -> None:
         """From now on other options hold, and others answer. What has begun under the old ones is not begun anew."""

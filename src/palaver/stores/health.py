@@ -3,10 +3,10 @@
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from palaver.ports.health import Check
 from palaver.ports.work import Steps, work
 from palaver.stores import inbox, outbox
 from palaver.stores.disk import may_write, nearest
@@ -24,14 +24,6 @@ _CLOCK_SLACK = timedelta(minutes=5)
 _DATED = (("sessions", "last_active"), ("inbox", "received"), ("turns", "started"), ("outbox", "created"))
 _NEWEST = " UNION ALL ".join(f"SELECT {column} AS at FROM {table} WHERE {column} > ?" for table, column in _DATED)
 _SHOWN = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    name: str
-    ok: bool
-    found: str
-    mend: str = ""
 
 
 async def check_store(store: Store, now: datetime) -> AsyncIterator[Check]:
@@ -87,11 +79,13 @@ def _disk(path: Path) -> Check:
 
 
 def _writable(path: Path) -> Check:
-    closed = [each for each in (nearest(path.parent), path) if each.exists() and not may_write(each)]
+    folder = nearest(path.parent)
+    closed = [each for each in (folder, path) if each.exists() and not may_write(each)]
+    wrong = f"{closed[0]} may only be read" if closed else "" if folder.is_dir() else f"{folder} is no folder"
     return Check(
         name="data directory",
-        ok=not closed,
-        found=f"{closed[0]} may only be read" if closed else f"{path.parent} may be written",
+        ok=not wrong,
+        found=wrong or f"{path.parent} may be written",
         mend="let whoever runs Palaver write there, or use another data directory: PALAVER_HOME",
     )
 

@@ -1,14 +1,16 @@
 """The desk: what pages and the API are given to read, act and push with."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from palaver.commands.registry import Registry
+from palaver.domain.platform import Platform
 from palaver.domain.session import Principal
 from palaver.engine.engine import Engine
 from palaver.ports.clock import Clock
 from palaver.ports.files import Shelf
+from palaver.ports.health import Check
 from palaver.ports.repositories import Store
 from palaver.ports.work import Steps, Work, work
 from palaver.web.access.doors import Doors
@@ -32,6 +34,10 @@ class Desk:
     doors: Doors
     hub: Hub
     talking: Talking
+    platforms: Mapping[str, Platform]
+    """Every platform there is, whether it is used or not."""
+    examine: Callable[[], Awaitable[Sequence[Check]]]
+    """Everything that can be checked, each with what was found: it may take a while."""
     shelf: Shelf | None = None
     metrics: Callable[[], bytes] | None = None
     """The figures as Prometheus reads them, where somebody counts."""

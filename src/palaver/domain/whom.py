@@ -1,10 +1,10 @@
-"""Whom a grant is for, as people write it on the command line and read it there."""
+"""Whom a grant is for, as people write it and read it."""
+
+from collections.abc import Collection
 
 from palaver.domain.access import Basis, Effect, Grant
 from palaver.domain.errors import BadArgument, UnknownPlatform
 from palaver.domain.ids import decode_id
-from palaver.platforms import others
-from palaver.platforms.catalog import PLATFORMS
 
 __all__ = ["EVERYBODY", "WHOM", "identity_parts", "place_words", "whom", "whom_words"]
 
@@ -13,29 +13,28 @@ WHOM = f"telegram:7, a whole platform, person:ID, or {EVERYBODY}"
 _PERSON = "person:"
 
 
-def whom(text: str) -> dict[str, str]:
-    """The fields of a grant that say whom it is for."""
+def whom(text: str, known: Collection[str]) -> dict[str, str]:
+    """The fields of a grant that say whom it is for; `known` are the platforms there are."""
     text = text.strip()
     if text == EVERYBODY:
         return {}
     if text.startswith(_PERSON) and text != _PERSON:
         return {"person": text.removeprefix(_PERSON)}
     if ":" not in text:
-        return {"platform": _platform(text)}
-    platform, user = identity_parts(text)
+        return {"platform": _platform(text, known)}
+    platform, user = identity_parts(text, known)
     return {"platform": platform, "user_id": user}
 
 
-def identity_parts(text: str) -> tuple[str, str]:
+def identity_parts(text: str, known: Collection[str]) -> tuple[str, str]:
     """The platform and the user id in `telegram:7`, or `matrix:@ann:example.org`."""
     platform, _, user = text.strip().partition(":")
     if not user:
         raise BadArgument("Nobody is called", found=text, allowed=WHOM, example="telegram:7")
-    return _platform(platform), decode_id(user)
+    return _platform(platform, known), decode_id(user)
 
 
-def _platform(name: str) -> str:
-    known = {*PLATFORMS, *others.names()}
+def _platform(name: str, known: Collection[str]) -> str:
     if name.lower() not in known:
         raise UnknownPlatform("Unknown platform", found=name, allowed=", ".join(sorted(known)), example="telegram:7")
     return name.lower()

@@ -1,0 +1,61 @@
+"""Commands from beside the chat do the same as those that are said in it, and nobody comes to take part by them."""
+
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.access import AccessRole
+from palaver.domain.errors import NotAllowed, NotFound, UnknownCommand
+from palaver.domain.session import Principal
+from palaver.ports.hooks import Kind
+from tests.engine.gateway import OPERATOR, Bench, running
+
+OWNER, GUEST = AccessRole.OWNER, AccessRole.GUEST
+
+
+async def sessions(here: Bench) -> list[str]:
+    return [row[0] for row in await here.rows("SELECT id FROM sessions ORDER BY no")]
+
+
+async def test_the_owner_undoes_branches_and_goes_back_in_a_conversation_of_somebody_else(store_url: str) -> None:
+    async with running(store_url) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        for text in ("one", "two"):
+            await chat.say(alice, text)
+            await chat.hears(f"You said: {text}")
+        await here.settled()
+        (session,) = await sessions(here)
+        assert "Taken back: “two”" in await here.engine.order("/undo", session, OPERATOR, OWNER)
+        assert (await here.texts(session))[-2:] == ["one", "You said: one"]
+        assert "Brought back" in await here.engine.order("/redo", session, OPERATOR, OWNER)
+        assert "a branch of" in await here.engine.order("/branch Idea", session, OPERATOR, OWNER)
+        child = (await sessions(here))[1]
+        with pytest.raises(NotFound, match="open conversation"):
+            await here.engine.order("/undo", session, OPERATOR, OWNER)
+        assert [each.kind for each in here.happened][-2:] == [Kind.SESSION_ENDED, Kind.SESSION_STARTED]
+        await here.engine.order("/back", child, OPERATOR, OWNER)
+        await chat.say(alice, "three")
+        await chat.hears("You said: three")
+        assert (await here.texts(session))[-1] == "You said: three"
+        # Nobody but her takes part in either, and no word of it went into the chat.
+        assert len({row[0] for row in await here.rows("SELECT identity FROM participants")}) == 1
+        assert not any("Taken back" in each.text for each in chat.shown)
+
+
+async def test_only_who_may_see_a_session_and_has_the_role_commands_there(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "!approve it")
+        await chat.hears("/approve allows it")
+        (session,) = await sessions(here)
+        mallory = Principal(identities=frozenset({"fake:mallory"}), speaks_as="fake:mallory")
+        with pytest.raises(NotFound):
+            await here.engine.order("/approve", session, mallory, OWNER)
+        with pytest.raises(NotAllowed):
+            await here.engine.order("/approve", session, OPERATOR, GUEST)
+        with pytest.raises(UnknownCommand):
+            await here.engine.order("approve", session, OPERATOR, OWNER)
+        assert await here.engine.order("/approve", session, OPERATOR, OWNER) == "Allowed."
+        await chat.hears("You said: it")
