@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from palaver.agents.echo import EchoAgent
-from palaver.domain.access import AccessRole
-from palaver.engine import words
-from palaver.engine.replies import Replies
+from palaver.agents.tools.offering import Offering
 from palaver.ports.agent import Event, Request, ToolCalled
-from palaver.stores import pairing
+from tests.dialogues.owner import Owner
 from tests.dialogues.rules import rules
 from tests.dialogues.script import Dialogue, Happens, Place, Says
 from tests.dialogues.stage import Platforms, Terminal
@@ -23,7 +21,7 @@ from tests.engine.gateway import Bench, MovableClock, running, until
 __all__ = ["play"]
 
 _SPAN = re.compile(r"(?P<count>\d+) (?P<unit>minutes?|hours?|days?) pass(?:es)?")
-_APPROVE = re.compile(r"palaver pair approve (?P<code>\S+)")
+_NEWS = re.compile(r"news for (?P<person>[a-z]+): (?P<text>.+)")
 _PATIENCE = 5.0
 
 
@@ -50,8 +48,10 @@ class Play:
         self._dialogue = dialogue
         self._url = url
         self._clock = MovableClock()
+        self._owner = Owner(self._clock)
         self._stage = Terminal(socket, self._clock) if socket else Platforms(self._clock)
-        self._agent = Unhurried()
+        self._streams = dialogue.options.get("streams") == "yes"
+        self._agent = Unhurried(streams=self._streams)
         self._agent.is_done.set()
         self._remembered: dict[str, str] = {}
         self._listened = Counter[Place]()
@@ -68,6 +68,8 @@ class Play:
                     here = await stack.enter_async_context(self._open())
                 else:
                     await self._let_happen(here, step)
+                if self._streams:  # What is still growing is not heard yet.
+                    await until(lambda here=here: self._is_quiet(here))
                 await self._listen(step)
                 await until(lambda here=here: self._is_quiet(here))
             more = [text for place in self._stage.places() for text in self._unheard(place)]
@@ -79,7 +81,13 @@ class Play:
         world = stage.world if isinstance(stage, Platforms) else None
         options: Any = rules(self._dialogue)
         async with running(
-            self._url, world, adapters=stage.adapters(), agent=self._agent, clock=self._clock, **options
+            self._url,
+            world,
+            adapters=stage.adapters(),
+            agent=self._agent,
+            clock=self._clock,
+            toolsets=Offering({}).toolsets,
+            **options,
         ) as here:
             if isinstance(stage, Platforms):
                 yield here
@@ -98,21 +106,10 @@ class Play:
             await until(lambda: _all_titled(here))
         elif step.what == "a minute later the gateway has tidied up":
             await here.store.erasures.go_on(self._clock.now())
-        elif approve := _APPROVE.fullmatch(_filled(step.what, self._remembered)):
-            await self._let_in(here, approve["code"])
-        else:
+        elif (news := _NEWS.fullmatch(step.what)) and isinstance(self._stage, Platforms):
+            await self._owner.tell(here, self._stage.source_of(news["person"]), news["text"])
+        elif not await self._owner.does(here, _filled(step.what, self._remembered)):
             assert await self._stage.change(step), f"line {step.line}: what is {step.what!r}?"
-
-    async def _let_in(self, here: Bench, code: str) -> None:
-        replies = Replies({})
-        answer = pairing.approve(
-            code,
-            AccessRole.MEMBER,
-            self._clock.now(),
-            by="operator",
-            answer=lambda source: replies.to(source, words.PAIRED),
-        )
-        assert await here.store.transact(answer)
 
     async def _listen(self, step: Says | Happens) -> None:
         for wanted in step.heard:
