@@ -29,7 +29,8 @@ def test_all_is_well(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--store", store, "--rebuild-search", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ok"] is True
-    assert found["checks"][0]["found"].startswith("made anew from ")
+    assert [check["name"] for check in found["checks"][:3]] == ["disk", "data directory", "search index"]
+    assert found["checks"][2]["found"].startswith("made anew from ")
 
 
 def test_what_is_broken_is_named_with_a_way_to_mend_it(store: str, capsys: pytest.CaptureFixture[str]) -> None:

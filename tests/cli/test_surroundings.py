@@ -3,12 +3,14 @@
 import codecs
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,10 +31,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return tmp_path
 
 
-def palaver(command: str, shell: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
-    """The command in a process of its own, with what the shell puts behind it."""
+def palaver(
+    command: str, shell: str = "", *, before: str = "", **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """The command in a process of its own, with what the shell does before and puts behind it."""
     return subprocess.run(
-        ["/bin/bash", "-o", "pipefail", "-c", f"{sys.executable} -m palaver {command} {shell}"],
+        ["/bin/bash", "-o", "pipefail", "-c", f"{before}{sys.executable} -m palaver {command} {shell}"],
         capture_output=True,
         text=True,
         check=False,
@@ -125,11 +129,51 @@ def test_a_store_that_may_only_be_read_can_be_looked_at(
             printed = capsys.readouterr()
             assert printed.err == ""
             assert "train" in printed.out or command == "stats"
-        assert main(["doctor"]) == 0
-        capsys.readouterr()
+        assert main(["doctor"]) == 1
+        assert "may only be read" in capsys.readouterr().out
         assert main(["sessions", "rename", "Holiday", "x"]) == 1
     assert "readonly" in capsys.readouterr().err
     assert {path.name for path in frozen.iterdir()} <= {"palaver.db", "palaver.db.search"}
+
+
+def test_where_nothing_can_be_written_no_gateway_is_started(tmp_path: Path) -> None:
+    """Neither by `chat` nor by `up`, in the same words, and with the exit code that no restart will help."""
+    config = tmp_path / "config.yaml"
+    config.touch()
+    place = {"PALAVER_HOME": str(config / "home"), "PALAVER_CONFIG": str(config)}
+    done = [palaver(command, **place) for command in ("chat -m hi", "up")]
+    assert [each.returncode for each in done] == [2, 2]
+    assert done[0].stderr == done[1].stderr
+    assert len(done[0].stderr.splitlines()) == 1
+
+
+FULL = "ulimit -f 8; trap '' XFSZ; "
+
+
+@pytest.mark.parametrize("command", ["chat -m hi", "up", "grants add telegram:7", f"sessions import {ARCHIVE}"])
+def test_a_store_that_cannot_be_written_now_is_the_same_failure_for_every_command(tmp_path: Path, command: str) -> None:
+    config = tmp_path / "config.yaml"
+    config.touch()
+    done = palaver(command, before=FULL, PALAVER_HOME=str(tmp_path / "home"), PALAVER_CONFIG=str(config))
+    assert done.returncode == 75
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("home")
+def test_a_store_that_cannot_be_opened_is_something_to_mend() -> None:
+    done = palaver("doctor", before=FULL)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert [line[:20] for line in done.stdout.splitlines() if line.startswith("wrong")] == ["wrong database: the "]
+
+
+@pytest.mark.usefixtures("home")
+def test_a_full_disk_is_told_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(_: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=0)
+
+    monkeypatch.setattr(shutil, "disk_usage", full)
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().out.startswith("wrong disk: 0 MB free")
 
 
 def test_what_a_gateway_is_writing_can_be_looked_at(frozen: Path, capsys: pytest.CaptureFixture[str]) -> None:

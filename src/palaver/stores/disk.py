@@ -24,9 +24,10 @@ def may_write(path: Path) -> bool:
 
 
 def has_no_room(path: Path) -> bool:
-    """Neither for a byte more nor, where that is counted, for another file."""
-    found = os.statvfs(nearest(path))
-    return not found.f_bavail or bool(found.f_files and not found.f_favail)
+    """It may be written, but there is no room for a byte more or, where that is counted, for another file."""
+    folder = nearest(path.parent)
+    found = os.statvfs(folder)
+    return may_write(folder) and (not found.f_bavail or bool(found.f_files and not found.f_favail))
 
 
 def nearest(path: Path) -> Path:
