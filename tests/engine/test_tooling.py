@@ -28,7 +28,7 @@ from palaver.stores.invariants import violations
 from palaver.stores.shelf import DiskShelf
 from palaver.stores.store import Store
 from tests.engine.agents import Scripted
-from tests.engine.gateway import OPERATOR, Bench, running
+from tests.engine.gateway import OPERATOR, Bench, running, until
 from tests.engine.places import between
 
 SHARED = Layers(default=Scope(group=GroupScope.SHARED))
@@ -385,3 +385,22 @@ async def test_people_are_told_what_the_agent_may_do_for_them(tmp_path: Path) ->
     async with running(tmp_path / "r.db") as here:
         alice = here.world.person("alice")
         await said_in(here, alice, "/tools", "The agent can only talk to you here.")
+
+
+async def test_what_was_sent_for_somebody_goes_with_them_wherever_it_went(store_url: str) -> None:
+    async with between(store_url, toolsets=all_tools, grants=OWNERS, sweep_every=timedelta(milliseconds=50)) as two:
+        alice, bob = two.fake.person("alice"), two.other.person("bob")
+        chat, other = two.fake.dm(alice), two.other.group("Home", bob)
+        await chat.say(alice, use("send_message", to=f"other:{other.id}", text="xylographer"))
+        await chat.hears("May I use send_message?")
+        await chat.say(alice, "/approve")
+        await other.hears("xylographer")
+        await two.here.settled()
+        await chat.say(alice, "/forget --yes")
+        await chat.hears("Everything of yours")
+
+        async def is_gone() -> bool:
+            bodies = await two.here.rows("SELECT body FROM outbox")
+            return not any(b"xylographer" in bytes(body) for (body,) in bodies)
+
+        await until(is_gone, within=10)
