@@ -39,7 +39,7 @@ def rules(dialogue: Dialogue) -> dict[str, object]:
     }
 
 
-_TOGETHER = {"dms", "groups", "answers", "wake"}
+_TOGETHER = {"dms", "groups", "answers", "wake", "streams"}
 _RULES: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "busy": ("busy", lambda value: Layers(default=BusyMode(value))),
     "resets": ("resets", lambda value: Layers(default=ResetPolicy(mode=ResetMode(value)))),

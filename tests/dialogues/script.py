@@ -95,7 +95,7 @@ class Dialogue:
             len(self.people) == 1
             and all(step.place.name is None for step in self.steps)
             and all(step.replies is None for step in self.steps if isinstance(step, Says))
-            and not any(re.search("edits|deletes|restarts", what) for what in happened)
+            and not any(re.search("edits|deletes|restarts|news for", what) for what in happened)
         )
 
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from palaver.domain.platform import Platform
-from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.domain.source import Source
+from palaver.platforms.kit.adapter import FAKE, FakeAdapter
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.messages import Message
 from palaver.platforms.kit.messages import Person as Somebody
@@ -52,6 +53,11 @@ class Platforms:
 
     def heard(self, place: Place) -> Sequence[str]:
         return [message.text for message in self._chat(place).shown]
+
+    def source_of(self, person: str) -> Source:
+        """Their direct chat."""
+        chat = self._chat(Place(person=person))
+        return Source(platform=FAKE.name, account=BOT, chat_kind=chat.kind, chat_id=chat.id, user_id=person)
 
     def places(self) -> Sequence[Place]:
         return list(self._chats)

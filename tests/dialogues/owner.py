@@ -1,0 +1,78 @@
+"""What happens beside a dialogue: the owner at the command line, and output that nobody asked for."""
+
+import re
+from dataclasses import dataclass, field, replace
+
+from palaver.domain.access import AccessRole
+from palaver.domain.errors import LockedOut
+from palaver.domain.session import Principal
+from palaver.domain.source import Source
+from palaver.domain.turn import outbound_to
+from palaver.engine import words
+from palaver.engine.replies import Replies
+from palaver.ports.archives import Form
+from palaver.ports.clock import Clock
+from palaver.stores import pairing, removal
+from palaver.stores.archive.bringing import Fate, import_sessions
+from palaver.stores.archive.collecting import collect_some
+from palaver.stores.archive.writing import write_archive
+from tests.engine.gateway import Bench
+
+__all__ = ["Owner"]
+
+OPERATOR = Principal.operator()
+_APPROVE = re.compile(r"palaver pair approve (?P<code>\S+)(?: (?P<not>is wrong|is not looked at))?")
+_SESSIONS = re.compile(r"palaver sessions (?P<what>export|delete|import) (?P<title>\w+)")
+
+
+@dataclass
+class Owner:
+    clock: Clock
+    _files: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
+    """What was exported, under the title of the session."""
+    _told: int = 0
+
+    async def does(self, here: Bench, what: str) -> bool:
+        """Whether it is something that the owner does."""
+        if approve := _APPROVE.fullmatch(what):
+            assert await self._let_in(here, approve["code"]) == (approve["not"] or "")
+        elif sessions := _SESSIONS.fullmatch(what):
+            await self._keep(here, sessions["what"], sessions["title"])
+        else:
+            return False
+        return True
+
+    async def tell(self, here: Bench, source: Source, text: str) -> None:
+        """Output to a chat that its conversation knows of."""
+        key = await here.engine.key_of(source)
+        self._told += 1
+        news = replace(outbound_to(source, text), mirror=key.text)
+        await here.store.transact(here.store.outbox.owe(news, f"news:{self._told}", self.clock.now()))
+
+    async def _let_in(self, here: Bench, code: str) -> str:
+        """What was wrong with the code."""
+        replies = Replies({})
+        answer = pairing.approve(
+            code,
+            AccessRole.MEMBER,
+            self.clock.now(),
+            by="operator",
+            answer=lambda source: replies.to(source, words.PAIRED),
+        )
+        try:
+            return "" if await here.store.transact(answer) else "is wrong"
+        except LockedOut:
+            return "is not looked at"
+
+    async def _keep(self, here: Bench, what: str, title: str) -> None:
+        if what == "import":
+            lines = b"".join(self._files[title]).splitlines(keepends=True)
+            fates = [each.fate async for each in import_sessions(here.store.database, lines)]
+            assert fates == [Fate.IMPORTED]
+            return
+        session = await here.store.read(here.store.sessions.find(title, OPERATOR))
+        if what == "delete":
+            await here.store.transact(removal.delete(session.id, OPERATOR, self.clock.now()))
+        else:
+            records = collect_some(here.store.database, [session.id], OPERATOR)
+            self._files[title] = [piece async for piece in write_archive(records, Form.JSONL, hidden=True)]
