@@ -40,6 +40,7 @@ MEASURES: Mapping[str, Measure] = {
     "engine.workers": workers.workers,
     # What providers' libraries take of memory and time is no part of the other figures.
     "agent.overhead": lambda _: import_module("bench.agent").overhead(),
+    "web.push": lambda workshop: import_module("bench.web").push(workshop),
     "pg.turn": _on(engines.postgres, turns.turn),
     "pg.turns_64": _on(engines.postgres, turns.turns_64),
     "pg.load_200": _on(engines.postgres, reads.load_200),

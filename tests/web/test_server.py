@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -11,6 +12,7 @@ from playwright.async_api import Page
 from palaver.config.model import Config
 from palaver.gateway import Gateway, terminal_socket
 from palaver.observing.metered import metered
+from palaver.ports.clock import SystemClock
 from tests.cli.processes import Place
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened, free_port, opened
@@ -22,6 +24,15 @@ async def test_anybody_may_ask_whether_it_is_alive_and_ready_and_learns_nothing_
         async with asyncio.timeout(10):
             while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110 - a probe asks again
                 await asyncio.sleep(0.02)
+
+
+async def test_an_account_that_nobody_wants_any_more_keeps_nobody_waiting(window: Opened) -> None:
+    long_ago = SystemClock().now() - timedelta(days=100)
+    hold = window.store.accounts.hold("telegram", "gone", "w0", long_ago, timedelta(seconds=30))
+    await window.store.transact(hold)
+    async with httpx.AsyncClient(base_url=window.url) as client, asyncio.timeout(10):
+        while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110 - a probe asks again
+            await asyncio.sleep(0.02)
 
 
 async def test_files_have_names_that_change_with_them_and_are_kept_for_ever(client: httpx.AsyncClient) -> None:

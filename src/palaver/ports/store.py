@@ -21,6 +21,7 @@ from palaver.domain.turn import Outbound, Received, Turn
 from palaver.ports.work import Work
 
 __all__ = [
+    "ACCOUNTS",
     "INBOX",
     "JOURNAL",
     "OUTBOX",
@@ -48,6 +49,7 @@ __all__ = [
 T = TypeVar("T")
 
 # What one may listen to.
+ACCOUNTS = "accounts"
 INBOX = "inbox"
 JOURNAL = "journal"
 OUTBOX = "outbox"

@@ -6,7 +6,8 @@ from palaver.domain.errors import StaleFence
 from palaver.domain.ids import decode_id, encode_id
 from palaver.domain.text import one_line
 from palaver.ports.places import GATEWAY, AccountHealth
-from palaver.ports.work import Lock, Row, Steps, work
+from palaver.ports.store import ACCOUNTS
+from palaver.ports.work import Lock, Notify, Row, Steps, work
 from palaver.stores.records import from_json, instant, json_text, micros
 
 __all__ = ["calm", "connected", "count_start", "down", "health", "hold", "keep_position", "position", "release"]
@@ -68,6 +69,7 @@ def connected(platform: str, account: str | None, fence: int, now: datetime) -> 
         "UPDATE accounts SET connected_since = ? WHERE platform = ? AND account = ? AND fence = ?",
         (micros(now), platform, encode_id(account or ""), fence),
     )
+    yield Notify(ACCOUNTS)
 
 
 @work
@@ -78,6 +80,7 @@ def down(platform: str, account: str | None, fence: int, now: datetime, error: s
         " WHERE platform = ? AND account = ? AND fence = ?",
         (one_line(error, _LONGEST_ERROR), micros(now), platform, encode_id(account or ""), fence),
     )
+    yield Notify(ACCOUNTS)
 
 
 @work

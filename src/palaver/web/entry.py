@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from palaver.domain.errors import StoreError
 from palaver.domain.text import one_line
+from palaver.domain.turn import account_text
 from palaver.ports.window import Right
 from palaver.web.access.doors import LOGIN_FOR
 from palaver.web.access.guard import cookie_name
@@ -55,12 +56,13 @@ class _Entry:
         self._attempts = Attempts()
 
     async def ready(self, _: Request) -> Response:
-        """Whether the store answers and every account is served; nothing about either."""
+        """Whether the store answers and every account is served, here or elsewhere; nothing more about either."""
         try:
             accounts = await self._desk.store.read(self._desk.store.accounts.health(self._desk.clock.now()))
         except StoreError:
             return PlainTextResponse("the store does not answer\n", status_code=503)
-        if any(account.worker is None for account in accounts):
+        served = {account_text(each.platform, each.account) for each in accounts if each.worker is not None}
+        if not self._desk.engine.health.keys() <= served:
             return PlainTextResponse("an account is not served\n", status_code=503)
         return PlainTextResponse("ok\n")
 

@@ -8,16 +8,16 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from secrets import token_hex
 
 from palaver.domain.errors import StoreError
 from palaver.ports.hooks import Growth, Happening
 from palaver.ports.repositories import Store
-from palaver.ports.store import INBOX, JOURNAL, OUTBOX, PEOPLE, TURNS
-from palaver.ports.window import WINDOW, News
+from palaver.ports.store import ACCOUNTS, INBOX, OUTBOX, PEOPLE, TURNS
+from palaver.ports.window import WINDOW
 from palaver.ports.work import Notify, Steps, work
-from palaver.web.access.visitor import OWNER, Visitor, principal_of
+from palaver.web.access.visitor import OWNER, Visitor
+from palaver.web.feeds import Event, Feed, Reader, entries_of, placed
 
 __all__ = ["CHAT", "HEARTBEAT", "TOPICS", "Event", "Hub"]
 
@@ -27,145 +27,21 @@ CHAT = "chat"
 TOPICS = ("sessions", "turns", "inbox", "outbox", "people", "platforms", CHAT)
 """What a hint can be about."""
 _HINTS: Mapping[str, tuple[str, ...]] = {
+    ACCOUNTS: ("platforms",),
     INBOX: ("inbox",),
     OUTBOX: ("outbox",),
     TURNS: ("turns",),
     PEOPLE: ("people",),
     WINDOW: TOPICS,
 }
-_QUEUE = 256
-_MOST_TURNS = 1000
-_PAGE = 100
-"""Less than a reader holds, so that whoever keeps up is not let go for a burst."""
 _MOST_PAGES = 50
 _BUNCH = 0.05
 """Seconds in which hints become one."""
 _DRAFTS = 0.1
 """Seconds between two states of a growing answer."""
-_LOOK_AGAIN = 0.02
+_OTHERS = 0.5
+"""Seconds between two words to other gateways."""
 _POSITION = re.compile(r"([0-9]{1,19}\.[0-9]{1,18})/([0-9a-f]{8}\.[0-9]{1,18})", re.ASCII)
-_NET = 5.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Event:
-    name: str
-    body: Mapping[str, object] = field(default_factory=dict[str, object])
-    journal: str | None = None
-    """Its position, where it has one in the journal."""
-    id: str | None = None
-    """Whoever says this when they come back is told what came after it."""
-    merges: str | None = None
-    """It takes the place of one of this name that was not told yet: of what grows only the last state counts."""
-
-
-@dataclass(eq=False, slots=True)
-class _Reader:
-    """One open stream: what it has not been told yet, and nothing without end."""
-
-    since: str
-    waiting: list[Event] = field(default_factory=list[Event])
-    woken: asyncio.Event = field(default_factory=asyncio.Event)
-    is_over: bool = False
-
-    def push(self, event: Event) -> None:
-        """A reader that is too slow is let go; it comes back, and is told the rest from where it was."""
-        if event.merges is not None and self.waiting and self.waiting[-1].merges == event.merges:
-            self.waiting[-1] = event
-        elif len(self.waiting) >= _QUEUE:
-            self.is_over = True
-        else:
-            self.waiting.append(event)
-        self.woken.set()
-
-    def end(self) -> None:
-        self.is_over = True
-        self.woken.set()
-
-    async def take(self) -> list[Event] | None:
-        """What waits, as soon as there is something; None where the stream is over."""
-        await self.woken.wait()
-        self.woken.clear()
-        taken, self.waiting = self.waiting, []
-        return None if self.is_over else taken
-
-
-@dataclass(eq=False)
-class _Feed:
-    """Everything that one principal may know: read once, however many streams they have."""
-
-    store: Store
-    visitor: Visitor
-    position: str
-    readers: set[_Reader] = field(default_factory=set[_Reader])
-    sees: dict[int, bool] = field(default_factory=dict[int, bool])
-    """Whether the conversation of a turn may be seen."""
-
-    async def run(self) -> None:
-        with self.store.listen(JOURNAL) as woken:
-            while True:
-                woken.clear()
-                before = self.position
-                with suppress(StoreError):
-                    news = await self.news(before)
-                    self.tell(news)
-                    if news.is_all:
-                        await _within(woken, _NET)
-                        continue
-                if self.position == before:
-                    await asyncio.sleep(_LOOK_AGAIN)
-
-    def tell(self, news: News) -> None:
-        for event in _entries(news):
-            self.push(event)
-        self.position = news.position
-
-    def push(self, event: Event) -> None:
-        for reader in self.readers:
-            reader.push(event)
-
-    async def news(self, position: str) -> News:
-        return await self.store.read(_news(self.store, self.visitor, position))
-
-    async def push_growth(self, growth: Growth) -> None:
-        """To whoever may read the conversation, looked up once for each turn."""
-        if growth.turn not in self.sees:
-            self.sees[growth.turn] = await self._may_see(growth.session)
-        while len(self.sees) > _MOST_TURNS:
-            self.sees.pop(next(iter(self.sees)))
-        if self.sees[growth.turn]:
-            body = {"session": growth.session, "turn": growth.turn, "text": growth.text}
-            self.push(Event(name="draft", body=body, merges=f"draft {growth.turn}"))
-
-    async def _may_see(self, session: str) -> bool:
-        try:
-            await self.store.read(_seen(self.store, self.visitor, session))
-        except StoreError:
-            return False
-        return True
-
-
-@work
-def _seen(store: Store, visitor: Visitor, session: str) -> Steps[None]:
-    principal = yield from principal_of(visitor, store)
-    yield from store.sessions.get_visible(session, principal)
-
-
-@work
-def _news(store: Store, visitor: Visitor, position: str) -> Steps[News]:
-    principal = yield from principal_of(visitor, store)
-    return (yield from store.changes.after(position, principal, _PAGE))
-
-
-def _entries(news: News) -> list[Event]:
-    return [
-        Event(
-            name="entries",
-            body={"session": each.session, "kind": each.kind, "first": each.first, "last": each.last},
-            journal=each.position,
-        )
-        for each in news.changes
-    ]
 
 
 class Hub:
@@ -175,7 +51,7 @@ class Hub:
         self._store = store
         self._alone = alone
         """No other gateway has readers to be told."""
-        self._feeds: dict[str | None, _Feed] = {}
+        self._feeds: dict[str | None, Feed] = {}
         self._tasks: dict[str | None, asyncio.Task[None]] = {}
         self._boot = token_hex(4)
         self._count = 0
@@ -185,6 +61,7 @@ class Hub:
         self._news = asyncio.Event()
         self._growing: dict[int, Growth] = {}
         self._grown = asyncio.Event()
+        self._elsewhere = asyncio.Event()
         self._is_closed = False
 
     @property
@@ -202,8 +79,7 @@ class Hub:
         name = happening.kind.value
         topics = {"sessions", "turns"} if happening.turn or name.startswith("turn") else {"sessions"}
         self.hint(*topics, *(["outbox"] if happening.delivery is not None else []))
-        if not self._alone:
-            self._pending.add(WINDOW)
+        self._elsewhere.set()
 
     def hint(self, *topics: str) -> None:
         """Something about these topics is worth another look."""
@@ -231,6 +107,8 @@ class Hub:
                     group.create_task(self._listen(topic, event), name=f"hints {topic}")
                 group.create_task(self._tell_hints(), name="hints")
                 group.create_task(self._tell_growth(), name="growth")
+                if not self._alone:
+                    group.create_task(self._tell_others(), name="others")
 
     async def _listen(self, topic: str, event: asyncio.Event) -> None:
         while True:
@@ -249,15 +127,21 @@ class Hub:
                     await feed.push_growth(growth)
             await asyncio.sleep(_DRAFTS)
 
+    async def _tell_others(self) -> None:
+        """Now and then, that something happened here: browsers at other gateways look again."""
+        while True:
+            await self._elsewhere.wait()
+            self._elsewhere.clear()
+            with suppress(StoreError):
+                await self._store.transact(_look_again())
+            await asyncio.sleep(_OTHERS)
+
     async def _tell_hints(self) -> None:
         while True:
             await self._news.wait()
             await asyncio.sleep(_BUNCH)
             self._news.clear()
             pending, self._pending = self._pending, set()
-            if WINDOW in pending:
-                with suppress(StoreError):
-                    await self._store.transact(_tell_others())
             self._tell_topics([topic for topic in TOPICS if topic in pending])
 
     def _tell_topics(self, topics: list[str]) -> None:
@@ -290,22 +174,20 @@ class Hub:
         with self._reading(visitor, await self._now()) as (feed, reader):
             said = _POSITION.fullmatch(position or "")
             at, hints = said.groups() if said else (reader.since, self._hints)
-            yield Event(name="ready" if said or position is None else "reset", id=f"{at}/{hints}")
+            yield placed(Event(name="ready" if said or position is None else "reset"), f"{at}/{hints}")
             for missed in self._missed(visitor, hints):
-                yield missed
+                yield placed(missed, f"{at}/{self._hints}")
             async for event in self._replayed(feed, reader, at):
                 at = event.journal or at
-                yield self._placed(event, at)
+                yield placed(event, f"{at}/{self._hints}")
             while (taken := await _taken(reader)) is not None:
                 for event in taken:
                     if event.journal is None or _order(event.journal) > _order(at):
                         at = event.journal or at
-                        yield self._placed(event, at)
+                        # Whoever was ahead of the feed stays where they were.
+                        yield event if (event.id or "").startswith(f"{at}/") else placed(event, f"{at}/{self._hints}")
                 if not taken:
                     yield None
-
-    def _placed(self, event: Event, at: str) -> Event:
-        return replace(event, id=f"{at}/{self._hints}")
 
     def _missed(self, visitor: Visitor, hints: str) -> list[Event]:
         boot, _, count = hints.partition(".")
@@ -314,13 +196,13 @@ class Hub:
         topics = missed if visitor.is_owner else [CHAT] if CHAT in missed else []
         return [Event(name="changed", body={"topics": topics})] if topics else []
 
-    async def _replayed(self, feed: _Feed, reader: _Reader, at: str) -> AsyncIterator[Event]:
+    async def _replayed(self, feed: Feed, reader: Reader, at: str) -> AsyncIterator[Event]:
         """What stands between where they were and where their feed was when they came."""
         for _ in range(_MOST_PAGES):
             if _order(at) >= _order(reader.since):
                 return
             news = await feed.news(at)
-            for event in _entries(news):
+            for event in entries_of(news):
                 yield event
             if news.position == at:
                 return
@@ -331,13 +213,13 @@ class Hub:
         return await self._store.read(self._store.changes.newest())
 
     @contextmanager
-    def _reading(self, visitor: Visitor, now: str) -> Generator[tuple[_Feed, _Reader]]:
+    def _reading(self, visitor: Visitor, now: str) -> Generator[tuple[Feed, Reader]]:
         whose = visitor.key.identity
         if whose not in self._feeds:
-            self._feeds[whose] = _Feed(self._store, visitor, now)
+            self._feeds[whose] = Feed(self._store, visitor, now, lambda: self._hints)
             self._tasks[whose] = asyncio.create_task(self._feeds[whose].run(), name="feed")
         feed = self._feeds[whose]
-        reader = _Reader(feed.position, is_over=self._is_closed)
+        reader = Reader(feed.position, is_over=self._is_closed)
         feed.readers.add(reader)
         try:
             yield feed, reader
@@ -347,7 +229,7 @@ class Hub:
                 self._tasks.pop(whose).cancel()
 
 
-async def _taken(reader: _Reader) -> list[Event] | None:
+async def _taken(reader: Reader) -> list[Event] | None:
     """Nothing after a while, so that the stream can say that it is there."""
     if reader.is_over:
         return None
@@ -358,14 +240,8 @@ async def _taken(reader: _Reader) -> list[Event] | None:
         return []
 
 
-async def _within(event: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
-
-
 @work
-def _tell_others() -> Steps[None]:
+def _look_again() -> Steps[None]:
     yield Notify(WINDOW)
 
 

@@ -1,6 +1,5 @@
 """Streams: events as a browser's EventSource reads them, over one request that does not end."""
 
-import json
 from collections.abc import AsyncIterator
 
 from starlette.requests import Request
@@ -8,19 +7,11 @@ from starlette.responses import StreamingResponse
 
 from palaver.web.access.doors import Doors
 from palaver.web.access.visitor import Visitor
-from palaver.web.events import Event, Hub
+from palaver.web.events import Hub
 
-__all__ = ["encoded", "stream"]
+__all__ = ["stream"]
 
 _BEAT = b":\n\n"
-
-
-def encoded(event: Event) -> bytes:
-    """ASCII only, on one line: no text of anybody's can look like another event."""
-    lines = [f"event: {event.name}", f"data: {json.dumps(dict(event.body))}"]
-    if event.id is not None:
-        lines.insert(0, f"id: {event.id}")
-    return "\n".join([*lines, "", ""]).encode()
 
 
 def stream(request: Request, visitor: Visitor, hub: Hub, doors: Doors) -> StreamingResponse:
@@ -34,7 +25,7 @@ async def _lines(visitor: Visitor, hub: Hub, doors: Doors, position: str | None)
     """A key that was taken back closes what it has opened."""
     async for event in hub.events(visitor, position):
         if event is not None:
-            yield encoded(event)
+            yield event.wire
         elif await doors.still_stands(visitor):
             yield _BEAT
         else:

@@ -46,6 +46,7 @@
         const [address, ids] = stale.entries().next().value;
         stale.delete(address);
         await refresh(address, [...ids]);
+        await new Promise((done) => setTimeout(done, 100));
       }
     } catch { /* the stream says when the gateway is back */ } finally { fetching = false; }
   }

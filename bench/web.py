@@ -1,0 +1,146 @@
+"""The window: how soon what was committed is in a browser, alone and with a thousand streams open."""
+
+import asyncio
+import resource
+import socket
+import statistics
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bench.measure import Bare, Figure, at_most, resident, set_aside
+from bench.workshop import Workshop
+from palaver.domain.key import derive_key
+from palaver.domain.scope import Scope
+from palaver.domain.source import Source
+from palaver.domain.transcript import Entry, Role
+from palaver.engine.options import Options
+from palaver.ports.clock import SystemClock
+from palaver.stores.opening import open_store
+from palaver.stores.store import Store
+from palaver.web.access.doors import Doors, make_token
+from palaver.web.events import Hub
+from palaver.web.stream import stream
+
+__all__ = ["push"]
+
+_ROUNDS = 200
+_STREAMS = 1000
+_CROWDED_ROUNDS = 20
+_SOURCE = Source(platform="web", chat_id="owner", user_id="owner")
+_PATIENCE = 300.0
+
+
+def push(workshop: Workshop) -> Iterator[Figure]:
+    alone, crowded, bare, each = asyncio.run(_measured(workshop.folder / "window.db"))
+    yield Figure(
+        name="web.push",
+        value=_p95(alone),
+        bare=Bare(name="the commit alone", value=statistics.median(bare)),
+        limit=at_most(0.2, goal=0.02),
+        note=f"p95 of {_ROUNDS}, from before the commit until the event is read over HTTP",
+    )
+    yield Figure(
+        name="web.push_1000",
+        value=_p95(crowded),
+        bare=Bare(name="the commit alone", value=statistics.median(bare)),
+        limit=at_most(0.5, goal=0.2),
+        note=f"until the last of {_STREAMS} streams has read it; {each / 1000:.0f} kB for both ends of a stream",
+    )
+
+
+def _p95(times: list[float]) -> float:
+    return statistics.quantiles(times, n=20)[-1]
+
+
+class _Stream:
+    """One open EventSource, as little of it as can be."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def open(cls, port: int, token: str) -> "_Stream":
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        lines = ("GET /events HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Authorization: Bearer {token}", "", "")
+        writer.write("\r\n".join(lines).encode())
+        await reader.readuntil(b"event: ready")
+        return cls(reader, writer)
+
+    async def hears(self) -> float:
+        """When the next entry is read."""
+        await self._reader.readuntil(b"event: entries")
+        return time.perf_counter()
+
+
+async def _measured(file: Path) -> tuple[list[float], list[float], list[float], float]:
+    with suppress(ValueError):  # as many files as there may be
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2 * _STREAMS + 500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    now = SystemClock().now
+    async with _window(file) as (store, port, token), asyncio.timeout(_PATIENCE):
+        key, rule = derive_key(_SOURCE, Scope()), Options().reset_rule(_SOURCE)
+        await store.transact(store.sessions.open_session(key, _SOURCE, now(), rule))
+
+        async def commit() -> float:
+            entry = Entry(seq=0, role=Role.USER, at=now(), text="Some words that somebody has said.")
+            start = time.perf_counter()
+            await store.transact(store.transcripts.add(key, entry))
+            return start
+
+        async def told(streams: list[_Stream]) -> float:
+            hearing = asyncio.gather(*(stream.hears() for stream in streams))
+            return -await commit() + max(await hearing)
+
+        bare = [-await commit() + time.perf_counter() for _ in range(_ROUNDS)]
+        one = await _Stream.open(port, token)
+        alone = [await told([one]) for _ in range(_ROUNDS)]
+        set_aside()
+        before = resident()
+        many = [one, *[await _Stream.open(port, token) for _ in range(_STREAMS - 1)]]
+        each = (resident() - before) / _STREAMS
+        crowded = [await told(many) for _ in range(_CROWDED_ROUNDS)]
+        for stream in many:
+            stream.writer.close()
+        return alone, crowded, bare, each
+
+
+@asynccontextmanager
+async def _window(file: Path) -> AsyncGenerator[tuple[Store, int, str]]:
+    """Streams of a store in which nobody is at work."""
+    async with await open_store(str(file), exclusive=True) as store:
+        hub, doors = Hub(store, alone=True), Doors(store=store, clock=SystemClock())
+        token, _ = await make_token(store, SystemClock().now(), name="bench")
+
+        async def events(request: Request) -> Response:
+            visitor = await doors.by_token(request.headers["authorization"].removeprefix("Bearer "))
+            assert visitor  # noqa: S101
+            return stream(request, visitor, hub, doors)
+
+        app = Starlette(routes=[Route("/events", events)])
+        port = _free_port()
+        server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
+        tasks = [asyncio.create_task(each) for each in (hub.serve(), server.serve())]
+        while not server.started:  # noqa: ASYNC110 - it says so by a flag
+            await asyncio.sleep(0.01)
+        try:
+            yield store, port, token
+        finally:
+            hub.close()
+            server.should_exit = True
+            await tasks[1]
+            tasks[0].cancel()
+            await asyncio.wait({tasks[0]})
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,161 @@
+"""Feeds: everything that one principal may know, read once, however many streams they have open."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from palaver.domain.errors import StoreError
+from palaver.ports.hooks import Growth
+from palaver.ports.repositories import Store
+from palaver.ports.store import JOURNAL
+from palaver.ports.window import News
+from palaver.ports.work import Steps, work
+from palaver.web.access.visitor import Visitor, principal_of
+
+__all__ = ["Event", "Feed", "Reader", "entries_of", "placed"]
+
+_QUEUE = 256
+_MOST_TURNS = 1000
+_PAGE = 100
+"""Less than a reader holds, so that whoever keeps up is not let go for a burst."""
+_LOOK_AGAIN = 0.02
+_NET = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    name: str
+    body: Mapping[str, object] = field(default_factory=dict[str, object])
+    journal: str | None = None
+    """Its position, where it has one in the journal."""
+    id: str | None = None
+    """Whoever says this when they come back is told what came after it."""
+    wire: bytes = b""
+    """As it is sent: made once, however many read it."""
+    merges: str | None = None
+    """It takes the place of one of this name that was not told yet: of what grows only the last state counts."""
+
+
+def placed(event: Event, id_: str) -> Event:
+    """ASCII only, on one line: no text of anybody's can look like another event."""
+    data = json.dumps(dict(event.body))
+    return replace(event, id=id_, wire=f"id: {id_}\nevent: {event.name}\ndata: {data}\n\n".encode())
+
+
+@dataclass(eq=False, slots=True)
+class Reader:
+    """One open stream: what it has not been told yet, and nothing without end."""
+
+    since: str
+    waiting: list[Event] = field(default_factory=list[Event])
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    is_over: bool = False
+
+    def push(self, event: Event) -> None:
+        """A reader that is too slow is let go; it comes back, and is told the rest from where it was."""
+        if event.merges is not None and self.waiting and self.waiting[-1].merges == event.merges:
+            self.waiting[-1] = event
+        elif len(self.waiting) >= _QUEUE:
+            self.is_over = True
+        else:
+            self.waiting.append(event)
+        self.woken.set()
+
+    def end(self) -> None:
+        self.is_over = True
+        self.woken.set()
+
+    async def take(self) -> list[Event] | None:
+        """What waits, as soon as there is something; None where the stream is over."""
+        await self.woken.wait()
+        self.woken.clear()
+        taken, self.waiting = self.waiting, []
+        return None if self.is_over else taken
+
+
+@dataclass(eq=False)
+class Feed:
+    """Everything that one principal may know: read once, however many streams they have."""
+
+    store: Store
+    visitor: Visitor
+    position: str
+    hints: Callable[[], str]
+    readers: set[Reader] = field(default_factory=set[Reader])
+    sees: dict[int, bool] = field(default_factory=dict[int, bool])
+    """Whether the conversation of a turn may be seen."""
+
+    async def run(self) -> None:
+        with self.store.listen(JOURNAL) as woken:
+            while True:
+                woken.clear()
+                before = self.position
+                with suppress(StoreError):
+                    news = await self.news(before)
+                    self.tell(news)
+                    if news.is_all:
+                        await _within(woken, _NET)
+                        continue
+                if self.position == before:
+                    await asyncio.sleep(_LOOK_AGAIN)
+
+    def tell(self, news: News) -> None:
+        for event in entries_of(news):
+            self.push(event)
+        self.position = news.position
+
+    def push(self, event: Event) -> None:
+        told = placed(event, f"{event.journal or self.position}/{self.hints()}")
+        for reader in self.readers:
+            reader.push(told)
+
+    async def news(self, position: str) -> News:
+        return await self.store.read(_news(self.store, self.visitor, position))
+
+    async def push_growth(self, growth: Growth) -> None:
+        """To whoever may read the conversation, looked up once for each turn."""
+        if growth.turn not in self.sees:
+            self.sees[growth.turn] = await self._may_see(growth.session)
+        while len(self.sees) > _MOST_TURNS:
+            self.sees.pop(next(iter(self.sees)))
+        if self.sees[growth.turn]:
+            body = {"session": growth.session, "turn": growth.turn, "text": growth.text}
+            self.push(Event(name="draft", body=body, merges=f"draft {growth.turn}"))
+
+    async def _may_see(self, session: str) -> bool:
+        try:
+            await self.store.read(_seen(self.store, self.visitor, session))
+        except StoreError:
+            return False
+        return True
+
+
+@work
+def _seen(store: Store, visitor: Visitor, session: str) -> Steps[None]:
+    principal = yield from principal_of(visitor, store)
+    yield from store.sessions.get_visible(session, principal)
+
+
+@work
+def _news(store: Store, visitor: Visitor, position: str) -> Steps[News]:
+    principal = yield from principal_of(visitor, store)
+    return (yield from store.changes.after(position, principal, _PAGE))
+
+
+def entries_of(news: News) -> list[Event]:
+    return [
+        Event(
+            name="entries",
+            body={"session": each.session, "kind": each.kind, "first": each.first, "last": each.last},
+            journal=each.position,
+        )
+        for each in news.changes
+    ]
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
