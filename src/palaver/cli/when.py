@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from palaver.commands.phrases import ago
 from palaver.domain.errors import BadArgument, MalformedTime
 from palaver.domain.wall import instant_text, parse_age, parse_past
 
@@ -41,24 +42,3 @@ def moment(option: str, text: str, example: str) -> datetime | None:
 
 def iso(instant: datetime | None) -> str | None:
     return None if instant is None else instant_text(instant)
-
-
-_STEPS = (
-    (timedelta(days=365), "year"),
-    (timedelta(days=30), "month"),
-    (timedelta(weeks=1), "week"),
-    (timedelta(days=1), "day"),
-    (timedelta(hours=1), "hour"),
-    (timedelta(minutes=1), "minute"),
-)
-
-
-def ago(instant: datetime, present: datetime) -> str:
-    """`3 hours ago`, `just now`, `in 2 days`."""
-    distance = abs(present - instant)
-    for unit, name in _STEPS:
-        count = distance // unit
-        if count:
-            words = f"{count} {name}{'s' if count > 1 else ''}"
-            return f"{words} ago" if instant < present else f"in {words}"
-    return "just now"
