@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,3 +112,25 @@ def test_everybody_a_platform_and_a_person_can_be_named(call: Call) -> None:
     assert call("grants", "add", "person:01abc")["person"] == "01abc"
     assert call("grants", "add", "matrix:@ann:example.org")["user_id"] == "@ann:example.org"
     assert call("grants", "add", "matrix:%40bea%3Aexample.org")["user_id"] == "@bea:example.org"
+
+
+@pytest.mark.parametrize(
+    ("command", "nothing"),
+    [
+        ("people list", "There is nobody."),
+        ("people receipts", "Nobody was forgotten."),
+        ("pair list", "Nobody waits to be let in."),
+        ("grants list", "No grant was added: those without a number are of the configuration."),
+        ("grants log", "Nothing was changed yet."),
+        ("usage", "Nothing was used in this time."),
+        ("sessions list", "There are no such sessions."),
+    ],
+)
+def test_where_there_is_no_store_each_command_says_what_it_has_none_of(
+    tmp_path: Path, command: str, nothing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "none.db"
+    assert main([*command.split(), "--store", str(file)]) == 0
+    made = f"There is no store yet: {file} is made by the first conversation or by an import."
+    assert capsys.readouterr().err == f"{nothing} {made}\n"
+    assert not file.exists()

@@ -45,7 +45,7 @@ def test_what_is_broken_is_named_with_a_way_to_mend_it(store: str, capsys: pytes
 
 def test_looking_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--store", str(tmp_path / "none.db")]) == 0
-    assert "No sessions yet" in capsys.readouterr().err
+    assert "There is no store yet" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -106,7 +106,7 @@ def test_looking_makes_no_store(args: list[str], home: Path, capsys: pytest.Capt
     code = main(["sessions", *args])
     printed = capsys.readouterr()
     assert code == (0 if args[0] in {"list", "search", "prune", "stats"} else 1)
-    assert "no sessions yet" in printed.err.lower()
+    assert "there is no store yet" in printed.err.lower()
     assert len(printed.err.splitlines()) == 1
     assert not home.exists()
 

@@ -83,7 +83,8 @@ def ask(
 ) -> T:
     """Open the store and do something with it. A file that is not there is not made by looking for it.
 
-    `absent` is the answer of a store that is not there; where one that is there gives it too, `nothing` is said.
+    `absent` is the answer of a store that is not there. Then, and where one that is there gives it too, `nothing` is
+    said: what it is that there is none of.
     """
     url = store_url(option)
     file = sqlite_path(url)
@@ -92,9 +93,10 @@ def ask(
         if nothing and found == absent:
             print_note(nothing)
         return found
+    why = f"there is no store yet: {file} is made by the first conversation or by an import"
     if absent is None:
-        raise StoreError(f"there are no sessions yet: {file} is made by the first conversation or by an import")
-    print_note(f"No sessions yet: {file} is made by the first conversation or by an import.")
+        raise StoreError(why)
+    print_note(f"{f'{nothing} ' if nothing else ''}{why[0].upper()}{why[1:]}.")
     return absent
 
 

@@ -40,7 +40,12 @@ Force = Annotated[bool, typer.Option("--force", help="Even if nobody but the ter
     "list", help=f"Every grant: of the table by its number, of the configuration without.\n\n{EXAMPLES['list']}"
 )
 def list_grants(*, store: StoreOption = None, json: Json = False) -> None:
-    table = ask(store, lambda opened: opened.read(grants.table(Table())), Table())
+    table = ask(
+        store,
+        lambda opened: opened.read(grants.table(Table())),
+        Table(),
+        nothing="No grant was added: those without a number are of the configuration.",
+    )
     fixed = load(Path(), os.environ).options().grants
     if json:
         numbered = [{"number": number, **grant.to_json()} for number, grant in table.grants.items()]

@@ -7,7 +7,7 @@ import typer
 
 from palaver.cli import when
 from palaver.cli.asking import OPERATOR, Json, Since, Until, ask
-from palaver.cli.output import print_json, print_note, print_rows
+from palaver.cli.output import print_json, print_rows
 from palaver.cli.place import StoreOption
 from palaver.cli.when import moment
 from palaver.domain.caps import Spent
@@ -37,17 +37,17 @@ def show_usage(
     first = moment("--since", since, EXAMPLES["usage"]) or when.now() - _USUAL
     last = moment("--until", until, EXAMPLES["usage"])
     table = usage.table(by, OPERATOR, since=first, until=last, zone=where)
-    found: dict[str | date, Spent] = ask(store, lambda opened: opened.read(table), {})
+    found: dict[str | date, Spent] = ask(
+        store, lambda opened: opened.read(table), {}, nothing="Nothing was used in this time."
+    )
     if json:
         print_json({by.value: [{by.value: str(name), **_fields(spent)} for name, spent in found.items()]})
         return
-    if not found:
-        print_note("Nothing was used in this time.")
-        return
-    print_rows(
-        (by.value, "turns", "tokens in", "tokens out", "cost"),
-        [(str(name) or _NOBODY[by], *_columns(spent)) for name, spent in found.items()],
-    )
+    if found:
+        print_rows(
+            (by.value, "turns", "tokens in", "tokens out", "cost"),
+            [(str(name) or _NOBODY[by], *_columns(spent)) for name, spent in found.items()],
+        )
 
 
 _NOBODY = {By.PERSON: "(nobody)", By.MODEL: "(not said)", By.DAY: ""}
