@@ -10,6 +10,23 @@ from palaver import __version__
 from palaver.cli.main import main
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path))
+    monkeypatch.delenv("PALAVER_STORE", raising=False)
+    return tmp_path
+
+
+def test_a_store_that_cannot_be_asked_keeps_nothing_from_being_explained(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "palaver.db").write_bytes(b"no database")
+    assert main(["explain", "key", "--platform", "telegram", "--chat", "7"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("agent:main:telegram:dm:7\n")
+    assert printed.err.startswith("Whether this place is attached to another conversation is not known: ")
+
+
 def explain(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
     assert main(["explain", *args, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
@@ -39,7 +56,8 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_key_json_has_key_parts_and_shared(capsys: pytest.CaptureFixture[str]) -> None:
     found = explain(capsys, "key", "--platform", "telegram", "--kind", "group", "--chat", "-100", "--user", "7")
-    assert found.keys() == {"key", "parts", "shared"}
+    assert found.keys() == {"key", "parts", "shared", "attached_to"}
+    assert found["attached_to"] is None
     assert found["key"] == "agent:main:telegram:group:-100:user:7"
     assert found["shared"] is False
     assert [part["name"] for part in found["parts"]] == ["profile", "platform", "kind", "chat", "user"]

@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
+from palaver.cli.asking import ask
 from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
+from palaver.cli.place import StoreOption, store_url
 from palaver.cli.reasons import explain_access
-from palaver.domain.errors import BadArgument, UnknownPlatform
-from palaver.domain.key import Explanation, Speaker, explain_key
+from palaver.domain.errors import BadArgument, StoreError, UnknownPlatform
+from palaver.domain.key import Explanation, SessionKey, Speaker, explain_key
 from palaver.domain.platform import Platform
 from palaver.domain.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
 from palaver.domain.schedule import parse_schedule, upcoming
@@ -20,6 +22,8 @@ from palaver.domain.source import DM, MAIN, USUAL_KINDS, Source
 from palaver.domain.target import All, Home, Local, Origin, Place, Target, parse_targets
 from palaver.domain.wall import instant_text, parse_instant, zone
 from palaver.platforms.catalog import PLATFORMS
+from palaver.stores.attaching import leads_to
+from palaver.stores.opening import sqlite_path
 
 __all__ = ["EXAMPLES", "app", "key", "reset", "schedule", "target"]
 
@@ -82,6 +86,7 @@ def key(
     dm_scope: Annotated[DmScope, typer.Option(help="Which direct chats are one conversation.")] = DmScope.PER_CHAT,
     group_scope: Annotated[GroupScope, typer.Option(help="Who shares a group.")] = GroupScope.PER_USER,
     thread_scope: Annotated[ThreadScope, typer.Option(help="Who shares a thread.")] = ThreadScope.SHARED,
+    store: StoreOption = None,
     json: Json = False,
 ) -> None:
     known = _platform(platform)
@@ -98,7 +103,8 @@ def key(
     )
     source = _routed(source) if profile is None else source
     scope = Scope(dm=dm_scope, group=group_scope, thread=thread_scope)
-    _print_key(explain_key(source, scope, Speaker(person or None, owner)), as_json=json)
+    explanation = explain_key(source, scope, Speaker(person or None, owner))
+    _print_key(explanation, _attached_to(explanation.key, store), as_json=json)
 
 
 def _routed(source: Source) -> Source:
@@ -108,14 +114,30 @@ def _routed(source: Source) -> Source:
     return replace(source, profile=choose_profile(source, load(Path.cwd(), os.environ).options().profiles))
 
 
-def _print_key(explanation: Explanation, *, as_json: bool) -> None:
+def _attached_to(place: SessionKey, store: str | None) -> SessionKey | None:
+    """The conversation elsewhere that a place leads to: the store knows it, where there is one."""
+    file = sqlite_path(store_url(store))
+    if file and not file.exists():
+        return None
+    try:
+        led = ask(store, lambda opened: opened.read(leads_to(place)))
+    except StoreError as error:
+        print_note(f"Whether this place is attached to another conversation is not known: {error}.")
+        return None
+    return None if led == place else led
+
+
+def _print_key(explanation: Explanation, attached_to: SessionKey | None, *, as_json: bool) -> None:
     found, sharing, parts = explanation
     if as_json:
-        print_json({"key": found.text, "parts": [part._asdict() for part in parts], "shared": found.shared})
+        fields = {"key": found.text, "parts": [part._asdict() for part in parts], "shared": found.shared}
+        print_json({**fields, "attached_to": attached_to and attached_to.text})
         return
     print_heading(found.text)
     print_rows(("part", "value", "rule"), [(part.name, part.value, part.rule) for part in parts])
     print_facts([("shared", f"{'yes' if found.shared else 'no'} ({sharing.value})")])
+    if attached_to:
+        print_facts([("goes to", f"{attached_to.text} (/attach was said in this place; /detach there ends it)")])
 
 
 app.command("access", help=f"Whether somebody is let in somewhere, and why.\n\n{EXAMPLES['access']}")(explain_access)
