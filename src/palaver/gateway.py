@@ -26,6 +26,7 @@ from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Inbound
 from palaver.engine.engine import Engine
 from palaver.engine.happenings import hook_named
+from palaver.platforms.api.adapter import ApiAdapter
 from palaver.platforms.others import known_platforms, make_adapter
 from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.terminal.history import forgets_typed
@@ -173,7 +174,7 @@ class Gateway:
         )
         engine = Engine(
             store=store,
-            adapters=[terminal, *([browsers] if self._tells_link else []), *adapters],
+            adapters=[terminal, *([browsers, ApiAdapter(shelf)] if self._tells_link else []), *adapters],
             agent=agents,
             commands=commands,
             options=self._config.options(),

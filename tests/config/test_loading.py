@@ -14,7 +14,7 @@ from palaver.config.agents import EchoChoice
 from palaver.config.loading import load
 from palaver.config.mistakes import MalformedConfig, Mistake
 from palaver.config.model import Config
-from palaver.config.people import TERMINAL_OWNER, WEB_OWNER
+from palaver.config.people import API_OWNER, TERMINAL_OWNER, WEB_OWNER
 from palaver.config.syntax import parse
 from palaver.domain.access import AccessRole, Effect, Grant
 from palaver.domain.busy import BusyMode
@@ -64,7 +64,7 @@ def place(tmp_path: Path) -> Place:
 def test_with_nothing_configured_the_options_are_the_engines_own(place: Place) -> None:
     config = place.load()
     caps = config.options().caps
-    assert config.options() == Options(grants=(TERMINAL_OWNER, WEB_OWNER), caps=caps)
+    assert config.options() == Options(grants=(TERMINAL_OWNER, WEB_OWNER, API_OWNER), caps=caps)
     assert not any(caps.of(role) for role in (None, *AccessRole))
     assert config.data_dir == Path(place.environ["PALAVER_HOME"])
     assert config.store == str(config.data_dir / "palaver.db")
@@ -187,6 +187,7 @@ def test_a_whole_configuration(place: Place) -> None:
     assert options.grants == (
         TERMINAL_OWNER,
         WEB_OWNER,
+        API_OWNER,
         Grant(platform="telegram", user_id="7", role=AccessRole.OWNER),
         Grant(platform="telegram", user_id="12:30", effect=Effect.BLOCK),
     )

@@ -14,7 +14,7 @@ from palaver.config.caps import CapsChoice
 from palaver.config.commands import CommandRoles
 from palaver.config.forms import Folder, Part, Port, Url, WakeWords, Zone
 from palaver.config.limits import LimitChoice
-from palaver.config.people import TERMINAL_OWNER, WEB_OWNER, GrantChoice, RouteChoice
+from palaver.config.people import API_OWNER, TERMINAL_OWNER, WEB_OWNER, GrantChoice, RouteChoice
 from palaver.config.tools import ToolNames, ToolsChoice
 from palaver.config.web import WebChoice
 from palaver.domain.attention import Answers, Attention
@@ -156,7 +156,7 @@ class Config(PlaceChoice):
             attention=self._layers("attention", lambda place: replace(self._attention(), **_chosen(place.attention))),
             pairing=self._layers("pairing", lambda place: place.pairing),
             profiles=tuple(rules),
-            grants=(TERMINAL_OWNER, WEB_OWNER, *(choice.grant() for choice in self.grants)),
+            grants=(TERMINAL_OWNER, WEB_OWNER, API_OWNER, *(choice.grant() for choice in self.grants)),
             command_roles=self.commands,
             caps=self.caps.rules(),
             acknowledges=self.acknowledges,

@@ -9,12 +9,14 @@ from palaver.domain.access import AccessRole, Basis, Effect, Grant
 from palaver.domain.errors import InvalidInput
 from palaver.domain.scope import ProfileRule
 
-__all__ = ["TERMINAL_OWNER", "WEB_OWNER", "GrantChoice", "RouteChoice"]
+__all__ = ["API_OWNER", "TERMINAL_OWNER", "WEB_OWNER", "GrantChoice", "RouteChoice"]
 
 TERMINAL_OWNER = Grant(platform="terminal", role=AccessRole.OWNER)
 """Whoever sits at the terminal owns the gateway."""
 WEB_OWNER = Grant(platform="web", user_id="owner", role=AccessRole.OWNER)
 """So does whoever was given a login link: only the window speaks in the name of this platform."""
+API_OWNER = Grant(platform="api", user_id="owner", role=AccessRole.OWNER)
+"""So does a program with a token of the owner's."""
 
 
 class RouteChoice(Part):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from palaver.domain.access import AccessRole
 from palaver.domain.attachment import Attachment
@@ -17,6 +18,7 @@ __all__ = [
     "BusyMode",
     "Delivery",
     "Inbound",
+    "Offered",
     "Outbound",
     "Received",
     "Revision",
@@ -50,6 +52,15 @@ class Revision:
     deleted: bool = False
 
 
+class Offered(NamedTuple):
+    """A tool that the sender of a message has, and uses for the agent when it is called."""
+
+    name: str
+    description: str = ""
+    parameters: str = "{}"
+    """The JSON schema of its arguments, as text."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inbound:
     """A message as the adapter parsed it. Its id is what makes a redelivery the same message."""
@@ -70,6 +81,8 @@ class Inbound:
     """As its sender wants it while a turn runs; None for as the chat does. Such a message is no command."""
     files: tuple[Attachment, ...] = ()
     """What came with it, to be fetched by the adapter."""
+    offers: tuple[Offered, ...] = ()
+    """What its sender does for the agent in the turn that answers it."""
     revision: Revision | None = None
     """It is no new message but changes the one of this id; then `at` is when it was changed."""
     earlier: tuple[str, ...] = ()

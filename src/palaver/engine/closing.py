@@ -65,7 +65,9 @@ class Closing:
 
     async def _park(self, running: Running, needed: ApprovalNeeded) -> None:
         turns, turn, now = self.on.store.turns, running.turn, self.on.clock.now()
-        question = self.reply(running, words.approval_question(needed.question))
+        # Whoever offered a tool sees the call itself, and answers it.
+        is_theirs = needed.call.name in running.offered
+        question = [] if is_theirs else self.reply(running, words.approval_question(needed.question))
         halt = turns.halt(turn, TurnState.PARKED, now, asked=needed.call.id, notices=question, usage=running.usage)
         await self.end(turn, halt, TurnState.PARKED)
         log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})

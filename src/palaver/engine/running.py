@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from asyncio import Future
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from palaver.domain.access import AccessRole
 from palaver.domain.source import Source
-from palaver.domain.turn import Received, Turn, Usage
+from palaver.domain.turn import Offered, Received, Turn, Usage
 from palaver.engine.answering import Answering
 from palaver.engine.drafts import Draft
 from palaver.engine.scene import Scene
@@ -95,6 +95,11 @@ class Running:
     def source(self) -> Source:
         """Where the answer goes: to whoever spoke last."""
         return self.messages[-1].inbound.source
+
+    @property
+    def offered(self) -> Mapping[str, Offered]:
+        """What whoever is answered does for the agent, by name."""
+        return {each.name: each for each in self.messages[-1].inbound.offers}
 
     @property
     def role(self) -> AccessRole:

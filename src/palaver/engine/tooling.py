@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +13,10 @@ from palaver.domain.attachment import NewFile
 from palaver.domain.errors import BadArgument, InvalidInput, NotFound, StoreError, StoreUnavailable
 from palaver.domain.source import Source
 from palaver.domain.target import All, Home, Local, Origin, Place, Target, parse_targets
+from palaver.domain.text import one_line
 from palaver.domain.tools import TOOL_NAME, Leave, arguments_of, question_for, result_text
 from palaver.domain.transcript import ToolCall
-from palaver.domain.turn import Outbound, Received, Turn
+from palaver.domain.turn import Offered, Outbound, Received, Turn
 from palaver.engine import words
 from palaver.engine.filing import Filing
 from palaver.engine.ground import Ground
@@ -31,6 +33,7 @@ log = logging.getLogger(__name__)
 
 _RESULT = 32_000
 """How much of what a tool puts out the agent is shown, in characters."""
+_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,9 @@ class Tooling:
         """What was allowed is allowed once: to the calls that are open."""
         found = await self.tools(running.role, running.source.platform)
         allowed = {name for name, is_allowed in approvals.items() if is_allowed}
-        return _Toolbox(on=self.on, running=running, found=found, allowed=allowed) if found else NO_TOOLS
+        if not found and not running.offered:
+            return NO_TOOLS
+        return _Toolbox(on=self.on, running=running, found=found, allowed=allowed, offered=running.offered)
 
     async def _asked(self, toolset: Toolset) -> Sequence[Tool]:
         try:
@@ -68,18 +73,27 @@ class Tooling:
             return ()
 
 
+def _as_tool(offered: Offered) -> Tool:
+    return Tool(name=offered.name, description=offered.description, parameters=json.loads(offered.parameters))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Toolbox:
     on: Ground
     running: Running
     found: Mapping[str, tuple[Tool, Toolset]]
     allowed: set[str]
+    offered: Mapping[str, Offered]
+    """Used by whoever is answered; where they call theirs as we call ours, theirs is meant."""
 
     @property
     def tools(self) -> Sequence[Tool]:
-        return [tool for tool, _ in self.found.values()]
+        ours = [tool for name, (tool, _) in self.found.items() if name not in self.offered]
+        return [*ours, *map(_as_tool, self.offered.values())]
 
     async def question(self, call: ToolCall) -> str | None:
+        if call.name in self.offered:
+            return f"{one_line(call.name, _NAME)} is used by whoever offered it."
         use = self._use(call)
         if use is None or self._leave(call) is not Leave.ASK:
             return None
@@ -109,6 +123,8 @@ class _Toolbox:
         return result_text(result, _RESULT)
 
     async def _used(self, call: ToolCall) -> str:
+        if call.name in self.offered:
+            raise ToolFailed("Whoever offered this tool has to use it, and has not.")
         if call.name not in self.found:
             raise ToolFailed(f"There is no tool called {call.name[:100]}. There are: {', '.join(self.found)}.")
         use = self._use(call)

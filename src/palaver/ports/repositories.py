@@ -14,6 +14,7 @@ from palaver.domain.session import Principal, Session
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn, Usage
 from palaver.ports.access import Grants, Pairing
+from palaver.ports.answers import Answers
 from palaver.ports.archives import Archives
 from palaver.ports.attaching import Attaching
 from palaver.ports.conversations import Endings, Moves, Sessions, Transcripts
@@ -280,6 +281,8 @@ class Store(Database, Protocol):
     def talks(self) -> Talks: ...
     @property
     def fates(self) -> Fates: ...
+    @property
+    def answers(self) -> Answers: ...
     @property
     def overview(self) -> Overview: ...
     @property

@@ -19,7 +19,7 @@ from palaver.domain.reset import Cause
 from palaver.domain.session import Counters, ModelOverride, Session
 from palaver.domain.source import Labels, Source
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import BusyMode, Delivery, Inbound, Outbound, Received, Revision, Turn
+from palaver.domain.turn import BusyMode, Delivery, Inbound, Offered, Outbound, Received, Revision, Turn
 from palaver.ports.work import Row
 
 __all__ = [
@@ -237,6 +237,7 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
     changed = {"revision": asdict(inbound.revision)} if inbound.revision else {}
     earlier = {"earlier": inbound.earlier} if inbound.earlier else {}
     files = {"files": [(file.name.stored(), *file[1:]) for file in inbound.files]} if inbound.files else {}
+    offers = {"offers": inbound.offers} if inbound.offers else {}
     return _json_bytes(
         {
             "source": inbound.source.to_json(),
@@ -252,6 +253,7 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
             **changed,
             **earlier,
             **files,
+            **offers,
         }
     )
 
@@ -272,6 +274,7 @@ class _Written(msgspec.Struct, frozen=True):
     revision: Revision | None = None
     earlier: tuple[str, ...] = ()
     files: tuple[Attachment, ...] = ()
+    offers: tuple[Offered, ...] = ()
 
     @property
     def inbound(self) -> Inbound:
@@ -288,6 +291,7 @@ class _Written(msgspec.Struct, frozen=True):
             revision=self.revision,
             earlier=self.earlier,
             files=self.files,
+            offers=self.offers,
         )
 
 

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from palaver.ports.access import Grants, Pairing
+from palaver.ports.answers import Answers
 from palaver.ports.archives import Archives
 from palaver.ports.attaching import Attaching
 from palaver.ports.conversations import Endings, Moves, Sessions, Transcripts
@@ -27,6 +28,7 @@ from palaver.ports.work import Work
 from palaver.stores import (
     accounts,
     aliases,
+    answers,
     attaching,
     changes,
     endings,
@@ -89,6 +91,7 @@ class Store:
     changes: Changes = changes
     talks: Talks = talks
     fates: Fates = fates
+    answers: Answers = answers
     overview: Overview = overview
 
     def __init__(self, database: Database, search: Search) -> None:

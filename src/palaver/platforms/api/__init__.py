@@ -1,0 +1,1 @@
+"""The HTTP API as a platform like any other."""
