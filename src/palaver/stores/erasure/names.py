@@ -28,6 +28,7 @@ WHO = (
     ("identities", "born"),
     ("people", "id"),
     ("grants", "person"),
+    ("web_keys", "identity"),
 )
 """Who they are to the gateway: stays with their access."""
 _ABOUT = (
@@ -93,6 +94,8 @@ def drop_grants(trace: Trace, now: datetime, *, by: str, force: bool = False) ->
     ]
     for number in theirs:
         yield from grants.remove(number, now, by=by, force=force)
+    names = tuple(sorted(trace.identities))
+    yield f"DELETE FROM web_keys WHERE identity IN ({marks(names)})", names
     return len(theirs)
 
 

@@ -22,6 +22,7 @@
   function swap(old, fresh) {
     if (!old || !fresh || old.isEqualNode(fresh)) return;
     const held = old.contains(document.activeElement) ? document.activeElement.id : "";
+    if ("keyed" in old.dataset) { merge(old, fresh); old.dispatchEvent(new CustomEvent("palaver:fresh", { bubbles: true })); return; }
     const atEnd = old.scrollHeight - old.scrollTop - old.clientHeight < 40;
     old.replaceWith(document.adoptNode(fresh));
     if (held) document.getElementById(held)?.focus();
@@ -29,9 +30,32 @@
     fresh.dispatchEvent(new CustomEvent("palaver:fresh", { bubbles: true }));
   }
 
+  // Of a list with data-keyed only what is different changes, so that focus, folds and places stay as they are.
+  function merge(old, fresh) {
+    const known = new Map([...old.children].filter((each) => each.id).map((each) => [each.id, each]));
+    let place = old.firstElementChild;
+    for (const each of [...fresh.children]) {
+      const before = each.id && known.get(each.id);
+      if (before) {
+        known.delete(each.id);
+        const folds = [...before.querySelectorAll("details")];
+        [...each.querySelectorAll("details")].forEach((fold, at) => { fold.open = folds[at]?.open ?? fold.open; });
+      }
+      const keeps = before && before.isEqualNode(each);
+      const held = before && !keeps && before.contains(document.activeElement) ? document.activeElement.id : "";
+      const shown = keeps ? before : document.adoptNode(each);
+      if (before && !keeps) { if (place === before) place = before.nextElementSibling; before.remove(); }
+      if (shown === place) place = place.nextElementSibling; else old.insertBefore(shown, place);
+      if (held) document.getElementById(held)?.focus();
+    }
+    while (place) { const next = place.nextElementSibling; place.remove(); place = next; }
+    for (const gone of known.values()) gone.remove();
+    for (const { name, value } of [...fresh.attributes]) old.setAttribute(name, value);
+  }
+
   function touch(topics) {
     for (const part of document.querySelectorAll("[data-live][id]")) {
-      if (!part.dataset.live.split(/\s+/).some((topic) => topics.includes(topic))) continue;
+      if (!part.dataset.live.split(/\s+/).some((topic) => topics.includes(topic) || topics.includes("*"))) continue;
       const address = part.dataset.src || location.href;
       if (!stale.has(address)) stale.set(address, new Set());
       stale.get(address).add(part.id);
@@ -68,6 +92,10 @@
     addEventListener("pagehide", () => source.close());
   }
 
+  function problemIn(said) {
+    try { return JSON.parse(said).error || said; } catch { return said; }
+  }
+
   // Forms: data-quiet sends without leaving the page
 
   document.addEventListener("submit", async (event) => {
@@ -84,10 +112,13 @@
         body: form.enctype === "multipart/form-data" ? body : new URLSearchParams(body),
       });
       const problem = form.querySelector("[data-problem]");
-      const words = answer.ok ? "" : (await answer.text()).slice(0, 500);
+      const said = await answer.text();
+      const words = answer.ok ? "" : problemIn(said).slice(0, 500);
       if (problem) problem.textContent = words; else if (words) say(words);
       if (answer.ok && form.dataset.quiet === "reset") form.reset();
-      form.dispatchEvent(new CustomEvent("palaver:done", { bubbles: true, detail: { ok: answer.ok } }));
+      form.dispatchEvent(new CustomEvent("palaver:done", { bubbles: true, detail: { ok: answer.ok, said: answer.ok ? said : words } }));
+      const elsewhere = answer.headers.get("x-goto");
+      if (answer.ok && elsewhere) location.assign(elsewhere); else if (answer.ok) touch(["*"]);
     } catch { say("Not connected; nothing was sent."); } finally { for (const button of buttons) button.disabled = false; }
   });
 
@@ -109,7 +140,7 @@
     const compose = document.getElementById("compose");
     const commands = document.getElementById("commands");
     const typing = document.getElementById("typing");
-    const toEnd = () => compose.scrollIntoView({ block: "end" });
+    const toEnd = () => scrollTo(0, document.documentElement.scrollHeight);
     let silence;
 
     document.addEventListener("palaver:chat", ({ detail }) => {
@@ -124,7 +155,7 @@
 
     function show({ id, text: words, mine, grows }) {
       const talk = document.getElementById("talk");
-      const atEnd = innerHeight + scrollY > document.body.scrollHeight - 200;
+      const atEnd = innerHeight + scrollY > document.documentElement.scrollHeight - 200;
       let line = [...talk.children].find((each) => each.dataset.id === id);
       if (!line) {
         for (const hint of talk.querySelectorAll("li.faint")) hint.remove();
@@ -205,10 +236,13 @@
   // A login link carries its code behind the #, which only this script sees
 
   const login = document.getElementById("login");
-  if (login && location.hash.length > 1) {
+  function enter() {
+    if (!login || location.hash.length < 2) return;
     login.elements.code.value = decodeURIComponent(location.hash.slice(1));
     history.replaceState(null, "", location.pathname + location.search);
     login.submit();
   }
+  addEventListener("hashchange", enter);
+  enter();
   if (document.body.dataset.events) listen(document.body.dataset.events);
 })();

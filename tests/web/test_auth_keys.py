@@ -1,0 +1,147 @@
+"""Keys of the window: made, used, ended, listed and taken back; kept as digests, and gone with their person."""
+
+import json
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from pydantic import ValidationError
+
+from palaver.cli.main import main
+from palaver.config.model import Config
+from palaver.config.web import WebChoice
+from palaver.domain.errors import InvalidInput
+from palaver.domain.session import Principal
+from palaver.ports.window import EVERY_RIGHT, START, KeyKind, Right
+from palaver.ports.work import Steps, work
+from palaver.stores import changes, keys
+from palaver.stores.store import Store
+from palaver.web.access.doors import IDLE_FOR, LINK_FOR, LOGIN_FOR, Doors, make_link, make_token
+from palaver.web.access.visitor import digest_of
+from tests.stores.world import NOON, World, dm
+from tests.web.conftest import opened
+
+
+class Clock:
+    moment = NOON
+
+    def now(self):  # noqa: ANN201 - a datetime
+        return self.moment
+
+
+async def test_a_link_becomes_a_login_once_and_both_end(store: Store) -> None:
+    clock = Clock()
+    doors = Doors(store=store, clock=clock)
+    code = (await make_link(store, "http://x", NOON, identity="web:alice")).partition("#")[2]
+    made = await doors.log_in(code, "a browser")
+    assert made
+    secret, visitor = made
+    assert (visitor.identity, visitor.user, visitor.key.rights) == ("web:alice", "alice", EVERY_RIGHT)
+    assert await doors.log_in(code, "another") is None
+    found = await doors.by_login(secret)
+    assert found
+    assert found.csrf == visitor.csrf
+    assert await doors.by_token(secret) is None, "a login is no token"
+    clock.moment = NOON + IDLE_FOR + timedelta(seconds=1)
+    assert await doors.by_login(secret) is None, "nobody has used it for a week"
+    late = (await make_link(store, "http://x", NOON)).partition("#")[2]
+    clock.moment = NOON + LINK_FOR
+    assert await doors.log_in(late, "late") is None
+
+
+async def test_a_login_that_is_used_lives_on_but_not_for_ever(store: Store) -> None:
+    clock = Clock()
+    doors = Doors(store=store, clock=clock)
+    made = await doors.log_in((await make_link(store, "http://x", NOON)).partition("#")[2], "a browser")
+    assert made
+    while clock.moment + timedelta(days=6) < NOON + LOGIN_FOR:
+        clock.moment += timedelta(days=6)
+        assert await doors.by_login(made[0])
+    clock.moment = NOON + LOGIN_FOR
+    assert await doors.by_login(made[0]) is None
+    assert not await doors.still_stands(made[1])
+
+
+@work
+def every_text() -> Steps[list[str]]:
+    rows = yield "SELECT digest, name, rights FROM web_keys", ()
+    return [text for row in rows for text in row]
+
+
+async def test_secrets_are_not_kept(store: Store) -> None:
+    token, _ = await make_token(store, NOON, name="backup", rights={Right.READ})
+    assert token.startswith("pal_")
+    assert await store.read(every_text()) == [digest_of(token), "backup", "read"]
+
+
+async def test_positions_give_what_came_after_them_and_only_what_may_be_seen(store: Store) -> None:
+    world = World(store)
+    await world.exchange("hello", source=dm("1"))
+    position = await store.read(changes.newest())
+    other = (await world.exchange("hello", source=dm("2"))).turn.session
+    everything = await store.read(changes.after(START, Principal.operator(), 100))
+    later = await store.read(changes.after(position, Principal.operator(), 100))
+    assert {each.session for each in later.changes} == {other}
+    assert everything.changes[-len(later.changes) :] == later.changes
+    nobody = await store.read(changes.after(START, Principal(identities=frozenset({"irc:x"})), 100))
+    assert (nobody.changes, nobody.position, nobody.is_all) == ((), everything.position, True)
+    first = await store.read(changes.after(START, Principal.operator(), 1))
+    assert (len(first.changes), first.is_all) == (1, False)
+    with pytest.raises(InvalidInput, match="A position cannot be"):
+        await store.read(changes.after("x", Principal.operator(), 1))
+
+
+async def test_what_opens_the_window_for_somebody_goes_with_them(store: Store) -> None:
+    world = World(store)
+    await world.exchange("hello", source=dm("7"))
+    await make_token(store, NOON, name="theirs", identity="telegram:7")
+    await make_token(store, NOON, name="mine")
+    await store.transact(store.erasures.ask_for("telegram:7", NOON, by="operator"))
+    left = await store.read(keys.all(KeyKind.TOKEN, NOON))
+    assert [key.name for key in left] == ["mine"]
+
+
+def test_an_address_that_others_reach_needs_to_say_how() -> None:
+    with pytest.raises(ValidationError, match="refused"):
+        WebChoice(host="0.0.0.0")  # noqa: S104 - that is the point
+    public = WebChoice(host="0.0.0.0", public_url="https://Palaver.example.org/")  # noqa: S104
+    assert public.url == "https://palaver.example.org"
+    assert WebChoice(host="::1", port=9).url == "http://[::1]:9"
+    for wrong in ("ftp://x", "https://u:p@x", "https://x/path", "x"):
+        with pytest.raises(ValidationError):
+            WebChoice(public_url=wrong)
+
+
+async def test_over_tls_the_cookie_is_bound_to_the_host(config: Config) -> None:
+    behind = WebChoice(public_url="https://palaver.example.org", trusted_proxies=frozenset({"127.0.0.1"}))
+    async with opened(config.model_copy(update={"web": behind})) as window:
+        here = f"http://127.0.0.1:{window.config.web.port}"
+        told = {"x-forwarded-proto": "https", "host": "palaver.example.org", "x-forwarded-for": "203.0.113.7"}
+        async with httpx.AsyncClient(base_url=here, headers=told) as client:
+            code = (await window.link()).partition("#")[2]
+            answer = await client.post("/login", data={"code": code}, headers={"origin": "https://palaver.example.org"})
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith("__Host-palaver-")
+    assert "Secure" in cookie
+    assert "Domain" not in cookie
+
+
+def test_links_and_tokens_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path))
+    assert main(["web", "link"]) == 0
+    assert re.fullmatch(r"http://127\.0\.0\.1:8787/login#[\w-]{43}\n", capsys.readouterr().out)
+    assert main(["web", "tokens", "create", "backup", "--scopes", "read,chat", "--as", "telegram:7", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["token"].startswith("pal_")
+    assert main(["web", "tokens", "list", "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["tokens"]
+    assert (listed["name"], listed["scopes"], listed["identity"]) == ("backup", ["chat", "read"], "telegram:7")
+    assert "token" not in listed
+    assert main(["web", "tokens", "create", "x", "--scopes", "all"]) == 2
+    assert "allowed: chat, manage, read" in capsys.readouterr().err
+    assert main(["web", "tokens", "revoke", str(listed["number"])]) == 0
+    assert main(["web", "tokens", "revoke", str(listed["number"])]) == 2
