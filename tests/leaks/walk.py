@@ -287,7 +287,7 @@ class Walk:
         probes = [
             *(f"/resume {name}{everything}", f"/resume {name}", f"/export {name}", f"/export html {name}"),
             *(f"/attach {name} --yes", f"/attach {name} --yes", f"/attach {name}"),
-            *(f"/search {handle}", f"/search {handle}", f"/sessions{everything}"),
+            *(f"/search {handle}", f"/search {handle} --role user --best", f"/sessions{everything}"),
         ]
         text = self.chance.choice(probes)
         self._tell(f"(session {number})")
