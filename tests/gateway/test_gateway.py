@@ -47,7 +47,7 @@ async def test_what_is_said_is_answered_and_told_again_to_whoever_comes(config: 
         async with alice.present() as paper:
             assert {"back", "help"} <= {command.name for command in paper.welcomes[0].commands}
             assert paper.welcomes[0].recap == ()
-            assert await alice.say("hello") is None
+            assert (await alice.say("hello")).refused is None
             assert paper.texts == ["You said: hello"]
     async with serving(config), person(config).present() as paper:
         recap = paper.welcomes[0].recap
@@ -100,10 +100,10 @@ async def test_options_change_while_the_gateway_runs(config: Config) -> None:
     async with serving(config) as gateway:
         alice = person(config)
         async with alice.present():
-            assert await alice.say("hello") is None
+            assert (await alice.say("hello")).refused is None
             block = GrantChoice(effect=Effect.BLOCK, platform="terminal")
             gateway.reload(config.model_copy(update={"grants": (block,)}))
-            assert await alice.say("hello") == "a grant blocks this sender"
+            assert (await alice.say("hello")).refused == "a grant blocks this sender"
 
 
 async def test_one_gateway_owns_a_file(tmp_path: Path) -> None:

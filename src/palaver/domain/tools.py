@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import cast
 
 from palaver.domain.access import AccessRole
@@ -58,7 +58,7 @@ class ToolRules:
         has_role = _fits(name, self.roles.get(role, frozenset()))
         if not has_role or not _fits(name, self.platforms.get(platform, EVERYTHING)):
             return Leave.NEVER
-        fitting = sorted((len(pattern), pattern) for pattern in self.allowed if fnmatchcase(name, pattern))
+        fitting = sorted((len(pattern), pattern) for pattern in self.allowed if _matches(name, pattern))
         if name in self.allowed:
             return self.allowed[name]
         if fitting:
@@ -67,7 +67,13 @@ class ToolRules:
 
 
 def _fits(name: str, patterns: frozenset[str]) -> bool:
-    return patterns >= EVERYTHING or any(fnmatchcase(name, pattern) for pattern in patterns)
+    return patterns >= EVERYTHING or any(_matches(name, pattern) for pattern in patterns)
+
+
+@lru_cache(1024)
+def _matches(name: str, pattern: str) -> bool:
+    """A star stands for any letters, and nothing else has a meaning."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None
 
 
 def arguments_of(call: ToolCall) -> Mapping[str, object] | None:
