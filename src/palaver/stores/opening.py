@@ -19,6 +19,7 @@ from palaver.stores.schema import POSTGRES, SQLITE, Migration, known_migrations,
 from palaver.stores.search import open_search
 from palaver.stores.sqlite import SqliteDatabase, connect
 from palaver.stores.store import Store
+from palaver.stores.tenancy import nobody_serves
 
 __all__ = ["back_up", "check_url", "open_store", "sqlite_path"]
 
@@ -29,12 +30,13 @@ _POSTGRES_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() A
 async def open_store(url: str, *, exclusive: bool = False) -> Store:
     """`sqlite:///path`, a bare path, or `postgresql://…`; made if it does not exist, migrated if it is older.
 
-    A gateway opens it exclusively: a SQLite file belongs to one gateway. Commands read and write beside it.
+    A gateway opens it exclusively: a SQLite file belongs to one gateway, and of PostgreSQL nobody changes the schema
+    under it. Commands read and write beside it.
     """
     check_url(url)
     path = sqlite_path(url)
     if path is None:
-        return await _open_postgres(url)
+        return await _open_postgres(url, serves=exclusive)
     return await _open_sqlite(path.resolve(), exclusive=exclusive)
 
 
@@ -95,7 +97,7 @@ def _refuse_foreign_file(path: Path) -> None:
         raise StoreError(f"{path} is a database of another program: choose another file")
 
 
-async def _open_postgres(url: str) -> Store:
+async def _open_postgres(url: str, *, serves: bool) -> Store:
     try:
         from palaver.stores.postgres import PostgresDatabase  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
@@ -107,7 +109,14 @@ async def _open_postgres(url: str) -> Store:
         ) from error
     database = PostgresDatabase(url)
     await database.open()
-    return await _ready(database, _POSTGRES_TABLE, POSTGRES)
+    store = await _ready(database, _POSTGRES_TABLE, POSTGRES)
+    if serves:
+        try:
+            await database.serve(known_migrations()[-1].number)
+        except BaseException:
+            await store.close()
+            raise
+    return store
 
 
 async def _ready(
@@ -130,7 +139,7 @@ async def _migrate(
     while missing := await database.transact(waiting):
         try:
             with ownership.keep_free() if ownership else nullcontext():
-                await _run(missing, database, words, waiting)
+                await _run(missing, database, words, waiting, None if ownership else nobody_serves())
         except StoreInUse as used:
             # A gateway that is just starting brings it up to date itself.
             if time.monotonic() > end:
@@ -142,7 +151,11 @@ _PATIENCE = 5.0
 
 
 async def _run(
-    missing: Sequence[Migration], database: Database, words: Mapping[str, str], waiting: Work[list[Migration]]
+    missing: Sequence[Migration],
+    database: Database,
+    words: Mapping[str, str],
+    waiting: Work[list[Migration]],
+    alone: Work[None] | None,
 ) -> None:
     """What another process has done meanwhile is not done twice, and a new store is whole or not there."""
     is_new = missing[0].number == 1
@@ -150,8 +163,8 @@ async def _run(
         back_up(database.path, missing[0].number - 1)
     for step in [missing] if is_new else [[migration] for migration in missing]:
         try:
-            await database.transact(migrate_step(step, words, waiting))
-        except (NewerSchema, StoreUnavailable):
+            await database.transact(migrate_step(step, words, waiting, alone))
+        except (NewerSchema, StoreInUse, StoreUnavailable):
             raise
         except StoreError as error:
             raise StoreError(f"migration {step[0].name} failed, nothing was changed: {error}") from error

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from palaver.domain.errors import StoreError, StoreUnavailable
+from palaver.domain.errors import NewerSchema, StoreError, StoreUnavailable
 from palaver.ports.work import Lock, Notify, Row, Statement, Steps, Work
+from palaver.stores.tenancy import HOLD, tenant
 from palaver.stores.values import storable
 from palaver.stores.wakeups import Wakeups
 
@@ -31,6 +32,7 @@ _TRIES = 8
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _VACUUM = 3600.0
+_PATIENCE = 60.0
 # Given up by the server in favour of others: nothing happened, try again.
 _YIELDED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.IdleInTransactionSessionTimeoutError)
 LIMITS = {"idle_in_transaction_session_timeout": "5s", "transaction_timeout": "60s"}
@@ -106,6 +108,10 @@ class PostgresDatabase:
         self._idle = asyncio.Event()
         self._idle.set()
         self._listener: asyncio.Task[None] | None = None
+        self._serves: int | None = None
+        """The schema that is worked with, if nobody may change it meanwhile."""
+        self._held = asyncio.Event()
+        self._newer: NewerSchema | None = None
 
     async def open(self) -> None:
         try:
@@ -120,6 +126,19 @@ class PostgresDatabase:
         except (*_LOST, asyncpg.PostgresError) as error:
             raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
         self._listener = asyncio.create_task(self._listen(), name="palaver-listener")
+
+    async def serve(self, version: int) -> None:
+        """From now on nobody changes the schema under us. Raises NewerSchema where somebody was faster."""
+        self._serves = version
+        await self._stop_listening()
+        self._listener = asyncio.create_task(self._listen(), name="palaver-listener")
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._held.wait()
+        except TimeoutError as error:
+            raise StoreUnavailable("PostgreSQL does not answer, or its schema is changed just now") from error
+        if self._newer:
+            raise self._newer
 
     async def transact(self, work: Work[T]) -> T:
         return await self._run_work(work, read_only=False)
@@ -145,17 +164,22 @@ class PostgresDatabase:
         if self._closed:
             return
         self._closed = True
-        if self._listener:
-            self._listener.cancel()
-            await asyncio.gather(self._listener, return_exceptions=True)
+        await self._stop_listening()
         await self._idle.wait()
         if self._pool:
             await self._pool.close()
+
+    async def _stop_listening(self) -> None:
+        if self._listener:
+            self._listener.cancel()
+            await asyncio.gather(self._listener, return_exceptions=True)
 
     async def _run_work(self, work: Work[T], *, read_only: bool) -> T:
         """Closing waits for what has begun and refuses what comes later."""
         if self._closed:
             raise StoreError("the store is closed")
+        if self._newer:
+            raise self._newer
         self._busy += 1
         self._idle.clear()
         try:
@@ -203,7 +227,8 @@ class PostgresDatabase:
                 await asyncio.sleep(_FIRST_PAUSE * 4)
 
     async def _listen_until_cut(self) -> None:
-        connection: Connection = await _asyncpg.connect(self._url, timeout=10)
+        settings = {} if self._serves is None else {"application_name": tenant(self._serves)}
+        connection: Connection = await _asyncpg.connect(self._url, timeout=10, server_settings=settings)
         cut = asyncio.Event()
 
         def on_cut(_: Connection) -> None:
@@ -214,6 +239,8 @@ class PostgresDatabase:
 
         connection.add_termination_listener(on_cut)
         try:
+            if self._serves is not None:
+                await self._hold(connection, self._serves)
             await connection.add_listener(CHANNEL, on_notify)
             self._wakeups.wake_all()
             while not cut.is_set():
@@ -223,6 +250,13 @@ class PostgresDatabase:
                     await connection.execute("SELECT 1", timeout=5)
         finally:
             connection.terminate()
+
+    async def _hold(self, connection: Connection, version: int) -> None:
+        """While the connection was cut, somebody may have changed the schema: then nothing more is done here."""
+        await connection.execute(HOLD)
+        found = int(await connection.fetchval("SELECT value FROM meta WHERE name = 'schema'") or 0)
+        self._newer = NewerSchema(found, version) if found > version else None
+        self._held.set()
 
 
 def _why(error: Exception) -> str:

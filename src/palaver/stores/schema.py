@@ -68,11 +68,19 @@ def pending(migrations: Iterable[Migration], version_table: str) -> Steps[list[M
 
 @work
 def migrate_step(
-    migrations: Sequence[Migration], words: Mapping[str, str], waiting: Work[list[Migration]]
+    migrations: Sequence[Migration],
+    words: Mapping[str, str],
+    waiting: Work[list[Migration]],
+    alone: Work[None] | None = None,
 ) -> Steps[None]:
-    """Migrations and their mark, together or not at all; nothing if somebody else was faster."""
+    """Migrations and their mark, together or not at all; nothing if somebody else was faster.
+
+    `alone` raises where somebody works with the schema as it is.
+    """
     yield Lock("schema")
     missing = yield from waiting
+    if missing and alone:
+        yield from alone
     for migration in migrations:
         if migration not in missing:
             continue
