@@ -37,7 +37,7 @@ from palaver.ports.adapter import Adapter
 from palaver.ports.agent import Agents
 from palaver.ports.clock import SystemClock
 from palaver.ports.health import Check
-from palaver.ports.hooks import Happening, Hook
+from palaver.ports.hooks import Growth, Happening, Hook
 from palaver.ports.meter import Exposing, Meter, NoMeter
 from palaver.ports.tools import Toolset
 from palaver.ports.work import Steps, work
@@ -50,6 +50,7 @@ from palaver.web.access.doors import Doors
 from palaver.web.address import Address
 from palaver.web.desk import Desk
 from palaver.web.events import CHAT, Event, Hub
+from palaver.web.waiting import WaitingRoom
 
 __all__ = ["COLLECT_AFTER", "Gateway", "terminal_socket"]
 
@@ -163,7 +164,7 @@ class Gateway:
             await engine.receive(inbound, trust)
 
         desk, hub, web = _Desk(store, commands, key_of), Hub(store, alone=alone), self._config.web
-        shelf = DiskShelf(self._config.data_dir / "files")
+        shelf, waiting = DiskShelf(self._config.data_dir / "files"), WaitingRoom(store)
         browsers = WebAdapter(clock, tell=partial(_push, hub), shelf=shelf, receive=receive)
         terminal = TerminalAdapter(
             terminal_socket(self._config),
@@ -185,7 +186,7 @@ class Gateway:
             meter=self._meter,
             shelf=shelf,
             toolsets=toolsets,
-            watch=hub.grow if self._tells_link else None,
+            watch=partial(_grow, hub, waiting) if self._tells_link else None,
         )
         return Desk(
             store=store,
@@ -196,11 +197,17 @@ class Gateway:
             doors=Doors(store=store, clock=clock),
             hub=hub,
             talking=browsers,
+            waiting=waiting,
             platforms=known_platforms(),
             examine=partial(_examined, store, self._config.store),
             shelf=shelf,
             metrics=self._meter.exposed if isinstance(self._meter, Exposing) else None,
         )
+
+
+def _grow(hub: Hub, waiting: WaitingRoom, growth: Growth) -> None:
+    hub.grow(growth)
+    waiting.grow(growth)
 
 
 def _push(hub: Hub, shown: Shown) -> None:

@@ -36,6 +36,7 @@ A page is a module `web/pages/<name>.py`, a part of the API a module `web/api/<n
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
@@ -48,22 +49,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palaver.domain.errors import (
-    InvalidInput,
-    NotAllowed,
-    NotFound,
-    PalaverError,
-    SessionBusy,
-    StoreUnavailable,
-)
+from palaver.domain.errors import PalaverError, StoreError
 from palaver.web import api, assets, entry, pages
 from palaver.web.access.guard import Guard, visitor_if_any
 from palaver.web.desk import Desk
 from palaver.web.pages.base import POSITION, Link, navigation, render
+from palaver.web.problems import API, OPENAI, problem, status_of
 
 __all__ = ["make_app"]
 
-_STATUS = {InvalidInput: 400, NotAllowed: 403, NotFound: 404, SessionBusy: 409, StoreUnavailable: 503}
 _TITLES = {400: "That cannot be", 403: "Not allowed", 404: "Nothing here", 409: "Not now", 503: "Not now"}
 
 
@@ -87,7 +81,8 @@ class _Marked:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if "text/html" in Headers(scope=scope).get("accept", "") and visitor_if_any(Request(scope)):
-            scope.setdefault("state", {})[POSITION] = await self._desk.hub.position()
+            with suppress(StoreError):  # whoever reads next says so
+                scope.setdefault("state", {})[POSITION] = await self._desk.hub.position()
         await self._app(scope, receive, send)
 
 
@@ -100,14 +95,12 @@ def _modules(package: ModuleType) -> Iterator[Any]:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else _status(error)
+    if request.url.path.startswith((API, OPENAI)):
+        return problem(request.url.path, error)
+    status = status_of(error)
     words = str(error.detail) if isinstance(error, HTTPException) else str(error)
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"error": words}, status_code=status)
     title = _TITLES.get(status, "That went wrong")
     visitor = visitor_if_any(request)
     return render(request, "problem.html", visitor, status=status, title=title, problem=words)
-
-
-def _status(error: Exception) -> int:
-    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)

@@ -18,6 +18,7 @@ from palaver.web.access.visitor import Visitor, principal_of
 from palaver.web.address import Address
 from palaver.web.events import Hub
 from palaver.web.talking import Talking
+from palaver.web.waiting import WaitingRoom
 
 __all__ = ["Desk"]
 
@@ -34,6 +35,7 @@ class Desk:
     doors: Doors
     hub: Hub
     talking: Talking
+    waiting: WaitingRoom
     platforms: Mapping[str, Platform]
     """Every platform there is, whether it is used or not."""
     examine: Callable[[], Awaitable[Sequence[Check]]]

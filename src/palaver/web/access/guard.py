@@ -8,12 +8,14 @@ from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from palaver.domain.errors import StoreError
 from palaver.web.access.doors import Doors
 from palaver.web.access.visitor import Visitor
 from palaver.web.address import Address
+from palaver.web.problems import refusal
 
 __all__ = ["CSRF_FIELD", "CSRF_HEADER", "Guard", "cookie_name", "visitor_if_any", "visitor_of"]
 
@@ -63,7 +65,10 @@ class Guard:
         if scope["type"] != "http":
             raise NotImplementedError(scope["type"])
         headers = Headers(scope=scope)
-        answer = self._refused(scope, headers) or await self._unknown(scope, headers)
+        try:
+            answer = self._refused(scope, headers) or await self._unknown(scope, headers)
+        except StoreError:
+            answer = refusal(scope["path"], 503, "The store does not answer: try again later.")
         if answer is None:
             receive, answer = await self._forged(scope, headers, receive)
         await (answer or self.app)(scope, receive, _with_headers(send))
@@ -72,14 +77,13 @@ class Guard:
         """What a browser would not send by itself, or only for somebody else's page."""
         host = headers.get("host", "")
         if not self.address.answers_to(host):
-            return PlainTextResponse(
-                f"This gateway does not answer to this name; allowed: {self.address.url}\n", status_code=421
-            )
+            words = f"This gateway does not answer to this name; allowed: {self.address.url}"
+            return refusal(scope["path"], 421, words)
         if scope["method"] in _SAFE:
             return None
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
         if site not in {"same-origin", "none"} or (origin is not None and not self.address.is_own(origin, host)):
-            return PlainTextResponse("Only pages of this gateway may ask for this.\n", status_code=403)
+            return refusal(scope["path"], 403, "Only pages of this gateway may ask for this.")
         return None
 
     async def _unknown(self, scope: Scope, headers: Headers) -> Response | None:
@@ -111,7 +115,7 @@ class Guard:
             receive = _again(body, receive)
         if shown is not None and hmac.compare_digest(shown.encode(), visitor.csrf.encode()):
             return receive, None
-        return receive, PlainTextResponse("The form is too old: load the page again.\n", status_code=403)
+        return receive, refusal(scope["path"], 403, "The form is too old: load the page again.")
 
 
 def _turned_away(scope: Scope, headers: Headers) -> Response:
@@ -119,11 +123,8 @@ def _turned_away(scope: Scope, headers: Headers) -> Response:
         query = scope["query_string"].decode("latin-1")
         wanted = quote(scope["path"] + (f"?{query}" if query else ""), safe="")
         return RedirectResponse(f"/login?next={wanted}", status_code=303)
-    return PlainTextResponse(
-        "This needs a login, or a token; for example: Authorization: Bearer pal_…\n",
-        status_code=401,
-        headers={"www-authenticate": "Bearer"},
-    )
+    words = "This needs a login, or a token; for example: Authorization: Bearer pal_…"
+    return refusal(scope["path"], 401, words, headers={"www-authenticate": "Bearer"})
 
 
 def _cookies(headers: Headers) -> Mapping[str, str]:

@@ -1,0 +1,80 @@
+"""Problems: what goes wrong, in the form that whoever asked reads it."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from palaver.domain.errors import (
+    InvalidInput,
+    LastOwner,
+    LockedOut,
+    NotAllowed,
+    NotFound,
+    NothingToCompact,
+    PalaverError,
+    SessionBusy,
+    StoreUnavailable,
+)
+from palaver.ports.files import TooLarge
+
+__all__ = ["API", "OPENAI", "problem", "refusal", "status_of"]
+
+API = "/api/"
+OPENAI = "/v1/"
+_STATUS: Mapping[type[PalaverError], int] = {
+    InvalidInput: 400,
+    NotAllowed: 403,
+    NotFound: 404,
+    SessionBusy: 409,
+    LastOwner: 409,
+    NothingToCompact: 409,
+    TooLarge: 413,
+    LockedOut: 429,
+    StoreUnavailable: 503,
+}
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+_UNTOLD = "Something went wrong here; the log of the gateway says what."
+_SERVERS = 500
+
+
+def status_of(error: Exception) -> int:
+    if isinstance(error, HTTPException):
+        return error.status_code
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), _SERVERS)
+
+
+def problem(path: str, error: Exception) -> Response:
+    """An error that is meant for whoever asked: with what was found, what is allowed, an example."""
+    status = status_of(error)
+    if isinstance(error, HTTPException):
+        return refusal(path, status, str(error.detail), headers=error.headers)
+    facts = {}
+    if isinstance(error, InvalidInput):
+        facts = {"found": error.found[:200], "allowed": error.allowed, "example": error.example}
+    return refusal(path, status, _UNTOLD if status == _SERVERS else str(error), facts=facts)
+
+
+def refusal(
+    path: str,
+    status: int,
+    words: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    facts: Mapping[str, str] | None = None,
+) -> Response:
+    if path.startswith(OPENAI):
+        kind = _KINDS.get(status, "invalid_request_error" if status < _SERVERS else "server_error")
+        body: dict[str, object] = {"error": {"message": words, "type": kind, "param": None, "code": None}}
+        return JSONResponse(body, status_code=status, headers=headers)
+    if path.startswith(API):
+        title = HTTPStatus(status).phrase
+        body = {"type": "about:blank", "title": title, "status": status, "detail": words, **(facts or {})}
+        return JSONResponse(body, status_code=status, headers=headers, media_type="application/problem+json")
+    return PlainTextResponse(f"{words}\n", status_code=status, headers=headers)
