@@ -3,9 +3,10 @@
 import httpx
 import pytest
 
+from palaver.domain.errors import StoreUnavailable
 from palaver.ports.clock import SystemClock
 from palaver.ports.window import Right
-from palaver.web.access.doors import make_token
+from palaver.web.access.doors import Doors, make_token
 from palaver.web.access.limits import Attempts
 from palaver.web.address import Address
 from tests.web.conftest import Opened
@@ -88,6 +89,22 @@ async def test_wrong_codes_are_not_looked_at_for_ever(window: Opened) -> None:
         answer = await client.post("/login", data={"code": (await window.link()).partition("#")[2]})
         assert answer.status_code == 429
         assert 0 < int(answer.headers["retry-after"]) <= 60
+
+
+async def test_nobody_can_fill_the_memory_from_outside(window: Opened) -> None:
+    async with httpx.AsyncClient(base_url=window.url) as client:
+        assert (await client.post("/login", data={"code": "x" * 20_000})).status_code == 413
+
+
+async def test_a_store_that_does_not_answer_is_said(
+    window: Opened, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_doors: Doors, _secret: str) -> None:
+        raise StoreUnavailable("the disk is away")
+
+    monkeypatch.setattr(Doors, "by_login", fails)
+    answer = await client.get(f"{window.url}/")
+    assert (answer.status_code, "try again" in answer.text, "disk" in answer.text) == (503, True, False)
 
 
 def test_failures_are_forgotten_after_a_while_and_count_for_all_together() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 
 import httpx
@@ -91,7 +92,17 @@ async def test_a_file_that_is_too_large_is_refused_and_nothing_is_said(config: C
             "/chat/main", data={"text": "look", "id": "1"}, files=[("files", ("x", b"0" * 2000))]
         )
         assert (answer.status_code, "1 kB" in answer.text) == (413, True)
+        much = await client.post("/chat/main", data={"text": "look"}, files=[("files", ("x", b"0" * 3_000_000))])
+        assert much.status_code == 413, "refused before it is read"
         assert lines((await client.get("/chat")).text) == []
+
+
+async def test_what_does_not_say_how_long_it_is_is_not_read(client: httpx.AsyncClient) -> None:
+    async def endless() -> AsyncGenerator[bytes]:
+        yield b"x"
+
+    kind = {"content-type": "multipart/form-data; boundary=x"}
+    assert (await client.post("/chat/main", content=endless(), headers=kind)).status_code == 411
 
 
 async def test_talking_in_a_browser(window: Opened, tab: Page) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import math
-from urllib.parse import urlsplit
+from collections.abc import Mapping
+from urllib.parse import parse_qs, urlsplit
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -25,6 +27,7 @@ __all__ = ["routes"]
 
 _LONGEST_NAME = 100
 _LONGEST_CODE = 200
+_LONGEST_FORM = 10_000
 _WRONG = "This code is wrong, was used before, or has ended. `palaver web link` makes a new one."
 
 
@@ -70,8 +73,8 @@ class _Entry:
         return render(request, "login.html", None, next=_place(request.query_params.get("next")), problem="")
 
     async def log_in(self, request: Request) -> Response:
-        form = await request.form()
-        code, wanted = str(form.get("code", "")), _place(str(form.get("next", "")))
+        form = await _fields(request)
+        code, wanted = form.get("code", [""])[0], _place(form.get("next", [""])[0])
         address, now = request.client.host if request.client else "", asyncio.get_running_loop().time()
         if wait := self._attempts.wait(address, now):
             after = {"retry-after": str(math.ceil(wait))}
@@ -103,6 +106,16 @@ class _Entry:
                 "Metrics need prometheus-client: pip install 'palaver[metrics]'\n", status_code=404
             )
         return Response(self._desk.metrics(), media_type="text/plain; version=0.0.4")
+
+
+async def _fields(request: Request) -> Mapping[str, list[str]]:
+    """Of a form that anybody may send: so not much of it is read."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _LONGEST_FORM:
+            raise HTTPException(413, "This is more than a code.")
+    return parse_qs(body.decode(errors="replace"))
 
 
 def _place(wanted: str | None) -> str:

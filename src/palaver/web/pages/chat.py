@@ -34,6 +34,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)
 _LINES = 50
 _CHATS = 100
 _PIECE = 1 << 16
+_LONGEST_REST = 2_000_000
 
 environment.filters["size"] = size_text
 
@@ -90,6 +91,7 @@ class _Chat:
 
     async def say(self, request: Request, visitor: Visitor) -> Response:
         source, name = self._source(request, visitor), _name(request)
+        self._refuse_too_much(request)
         async with request.form(max_files=self._desk.engine.options.files_per_message) as form:
             text, message = str(form.get("text", "")), str(form.get("id", "")) or secrets.token_hex(12)
             files = [await self._kept(each) for each in _uploads(form)]
@@ -99,6 +101,14 @@ class _Chat:
         if "text/html" in request.headers.get("accept", "") and "x-csrf-token" not in request.headers:
             return RedirectResponse(f"/chat/{name}", status_code=303)
         return PlainTextResponse("")
+
+    def _refuse_too_much(self, request: Request) -> None:
+        """Before any of it is written to a disk."""
+        options, length = self._desk.engine.options, request.headers.get("content-length", "")
+        if not length.isdigit():
+            raise HTTPException(411, "A message has to say how long it is.")
+        if int(length) > options.file_size * options.files_per_message + _LONGEST_REST:
+            raise HTTPException(413, f"A file is larger than {size_text(options.file_size)}.")
 
     async def _kept(self, upload: UploadFile) -> Attachment:
         async def pieces() -> AsyncIterator[bytes]:
