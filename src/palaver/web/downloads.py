@@ -10,9 +10,9 @@ from palaver.domain.errors import NotFound
 from palaver.domain.text import one_line
 from palaver.ports.files import Shelf
 
-__all__ = ["download"]
+__all__ = ["PICTURES", "download"]
 
-_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _LONGEST_NAME = 200
 
 
@@ -25,7 +25,7 @@ def download(file: Attachment, shelf: Shelf | None) -> Response:
 
 
 def _answer(place: Path, file: Attachment) -> Response:
-    is_picture = file.media_type in _PICTURES
+    is_picture = file.media_type in PICTURES
     return FileResponse(
         place,
         media_type=file.media_type if is_picture else UNKNOWN_TYPE,

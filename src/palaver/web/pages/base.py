@@ -13,10 +13,13 @@ from palaver.ports.window import Right
 from palaver.web.access.visitor import Visitor
 from palaver.web.assets import asset
 
-__all__ = ["POSITION", "Link", "environment", "navigation", "render"]
+__all__ = ["POSITION", "THEME", "Link", "environment", "navigation", "render"]
 
 POSITION = "position"
 """Where in the state of a request stands how things were before it read anything."""
+THEME = "palaver-theme"
+"""The cookie in which the script keeps whether somebody wants it light or dark."""
+_THEMES = ("light", "dark")
 _TEMPLATES = Path(__file__).parent.parent / "templates"
 
 
@@ -29,6 +32,8 @@ class Link:
     place: int
     """The smaller, the further in front."""
     needs: Right = Right.READ
+    for_owner: bool = False
+    """Others than the owner have nothing to see there."""
 
 
 navigation: list[Link] = []
@@ -66,11 +71,17 @@ def render(
         visitor=visitor,
         links=_links(visitor),
         here=request.url.path,
+        theme=theme if (theme := request.cookies.get(THEME)) in _THEMES else "",
         position=getattr(request.state, POSITION, ""),
         **facts,
     )
-    return HTMLResponse(text, status_code=status, headers=dict(headers or {}))
+    # Half a surrogate cannot be sent.
+    return HTMLResponse(text.encode(errors="replace"), status_code=status, headers=dict(headers or {}))
 
 
 def _links(visitor: Visitor | None) -> Sequence[Link]:
-    return [] if visitor is None else [link for link in navigation if visitor.may(link.needs)]
+    return [] if visitor is None else [link for link in navigation if _has_a_point(link, visitor)]
+
+
+def _has_a_point(link: Link, visitor: Visitor) -> bool:
+    return visitor.may(link.needs) and (visitor.is_owner or not link.for_owner)

@@ -1,0 +1,112 @@
+"""Explain: which conversation a message belongs to, whether a conversation starts fresh, and why."""
+
+from dataclasses import replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from palaver.domain.errors import BadArgument, InvalidInput, NotFound, UnknownPlatform
+from palaver.domain.key import Explanation, Speaker, explain_key
+from palaver.domain.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
+from palaver.domain.scope import Scope, choose_profile
+from palaver.domain.source import DM, MAIN, USUAL_KINDS, Source
+from palaver.domain.wall import parse_instant, zone
+from palaver.web.access.visitor import Visitor
+from palaver.web.desk import Desk
+from palaver.web.pages.base import Link
+from palaver.web.pages.parts import asked, show
+from palaver.web.routing import page
+
+__all__ = ["LINK", "routes"]
+
+LINK = Link(title="Explain", path="/explain", place=80)
+_IDS = ("chat", "thread", "user", "user_alt", "server", "account", "person")
+_KEY = ("platform", "kind", *_IDS, "profile", "owner")
+_RESET = ("session", "policy", "idle_minutes", "at_hour", "zone", "last_active", "now")
+_LONGEST = 500
+
+
+def routes(desk: Desk) -> list[Route]:
+    async def explain(request: Request, visitor: Visitor) -> Response:
+        fields = {name: asked(request, name)[:_LONGEST] for name in (*_KEY, *_RESET)}
+        facts: dict[str, object] = {"key": None, "scope": None, "reset": None, "problem": "", "rule": None}
+        try:
+            if fields["platform"]:
+                facts["key"], facts["scope"] = _explained(desk, fields)
+            elif fields["session"] or fields["last_active"]:
+                facts["reset"], facts["rule"] = await _decided(desk, visitor, fields)
+        except (InvalidInput, NotFound) as error:
+            facts["problem"] = str(error)
+        return show(
+            desk,
+            request,
+            "explain.html",
+            visitor,
+            **facts,
+            asked=fields,
+            platforms=sorted(desk.platforms),
+            kinds=[(kind, kind) for kind in USUAL_KINDS],
+            policies=[(mode.value, mode.value) for mode in ResetMode],
+        )
+
+    return [page("/explain", explain)]
+
+
+def _explained(desk: Desk, fields: dict[str, str]) -> tuple[Explanation, Scope]:
+    """By the rules as they are configured now."""
+    platform, kind = fields["platform"].lower(), fields["kind"] or DM
+    if platform not in desk.platforms:
+        known = ", ".join(sorted(desk.platforms))
+        raise UnknownPlatform("Unknown platform", found=platform, allowed=known, example="telegram")
+    if kind != DM and not fields["chat"]:
+        raise BadArgument(f"A {kind} has a chat id, it cannot be", found="", allowed="any text", example="-100")
+    source = Source(
+        platform=platform,
+        chat_kind=kind,
+        chat_id=fields["chat"],
+        thread_id=fields["thread"],
+        user_id=fields["user"],
+        user_id_alt=fields["user_alt"],
+        scope_id=fields["server"],
+        account=fields["account"],
+        profile=fields["profile"] or MAIN,
+    )
+    options = desk.engine.options
+    source = replace(source, profile=choose_profile(source, options.profiles))
+    scope = options.scopes.find(source).value
+    return explain_key(source, scope, Speaker(fields["person"] or None, bool(fields["owner"]))), scope
+
+
+async def _decided(
+    desk: Desk, visitor: Visitor, fields: dict[str, str]
+) -> tuple[ResetDecision, tuple[ResetPolicy, ZoneInfo, datetime]]:
+    """Of a session by the rules that hold for it; else by what was entered."""
+    present = parse_instant(fields["now"]) if fields["now"] else desk.clock.now()
+    if fields["session"]:
+        session = await desk.read(visitor, lambda principal: desk.store.sessions.find(fields["session"], principal))
+        rule = desk.engine.options.reset_rule(session.origin)
+        policy, there, spoken = rule.policy, rule.zone, session.last_human
+    else:
+        policy = ResetPolicy(
+            mode=_mode(fields["policy"]),
+            idle_minutes=_number(fields["idle_minutes"], 1440),
+            at_hour=_number(fields["at_hour"], 4),
+        )
+        there, spoken = zone(fields["zone"] or "UTC"), parse_instant(fields["last_active"])
+    return decide_reset(policy, Activity(last_human=spoken), present, there), (policy, there, spoken)
+
+
+def _mode(text: str) -> ResetMode:
+    known = {mode.value: mode for mode in ResetMode}
+    if text and text not in known:
+        raise BadArgument("A policy cannot be", found=text, allowed=", ".join(known), example="daily")
+    return known.get(text, ResetMode.NEVER)
+
+
+def _number(text: str, usual: int) -> int:
+    if text and not (text.isdecimal() and len(text) < 9):  # noqa: PLR2004 - no number of ours is that long
+        raise BadArgument("This is no number:", found=text, allowed="digits", example=str(usual))
+    return int(text) if text else usual

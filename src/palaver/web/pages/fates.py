@@ -1,0 +1,96 @@
+"""Messages in and out, and what became of each."""
+
+import re
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from palaver.commands.timeline import steps_of, title_of
+from palaver.domain.errors import InvalidInput, NotFound
+from palaver.domain.lifecycle import InboxState, OutboxState
+from palaver.domain.session import Principal
+from palaver.ports.fates import NAMES, Arrival, Fate, Sending
+from palaver.ports.work import Steps, work
+from palaver.web.access.visitor import Visitor
+from palaver.web.desk import Desk
+from palaver.web.pages.base import Link
+from palaver.web.pages.parts import asked, done, keep_query, show
+from palaver.web.routing import deed, page
+
+__all__ = ["LINK", "routes"]
+
+LINK = Link(title="Messages", path="/messages", place=40)
+_PAGE = 50
+_SHOWN = {
+    "": ((), ()),
+    "open": ((InboxState.WAITING, InboxState.IN_TURN), (OutboxState.DUE, OutboxState.CLAIMED)),
+    "problems": ((InboxState.FAILED, InboxState.REFUSED), (OutboxState.DEAD, OutboxState.UNCLEAR)),
+}
+_CHOICES = [("", "everything"), ("open", "what is not settled"), ("problems", "what went wrong")]
+_SETTLED = {"delivered": OutboxState.DELIVERED, "again": OutboxState.DUE}
+
+
+def routes(desk: Desk) -> list[Route]:
+    async def messages(request: Request, visitor: Visitor) -> Response:
+        wanted, before = asked(request, "show"), asked(request, "before")
+        states = _SHOWN.get(wanted, _SHOWN[""])
+        last = int(before) if before.isdecimal() and len(before) < _LONGEST else None
+
+        @work
+        def looked(principal: Principal) -> Steps[tuple[list[Arrival], list[Sending]]]:
+            came = yield from desk.store.overview.arrivals(principal, states=states[0], before=last, limit=_PAGE)
+            went = yield from desk.store.overview.sendings(principal, states=states[1], limit=_PAGE)
+            return came, went
+
+        came, went = await desk.read(visitor, looked)
+        return show(
+            desk,
+            request,
+            "messages.html",
+            visitor,
+            came=came,
+            went=[] if last else went,
+            is_newest=last is None,
+            older=keep_query(request, before=came[-1].number) if len(came) == _PAGE else None,
+            wanted=wanted,
+            choices=_CHOICES,
+            names=NAMES,
+        )
+
+    async def fate(request: Request, visitor: Visitor) -> Response:
+        name, now = asked(request, "name")[:500], desk.clock.now()
+        found, problem = await _told(desk, visitor, name) if name else ([], "")
+        stories = [(title_of(fate), steps_of(fate, now), _unclear(fate)) for fate in found]
+        return show(desk, request, "fate.html", visitor, name=name, stories=stories, problem=problem, names=NAMES)
+
+    async def settle(request: Request, visitor: Visitor) -> Response:
+        """What only a person can know: whether a send arrived."""
+        how, number = str((await request.form()).get("how", "")), request.path_params["number"]
+        if not _NUMBER.fullmatch(number):
+            raise NotFound("send", number)
+        if how not in _SETTLED or not visitor.is_owner:
+            raise HTTPException(403, "The owner settles a send, as delivered or again.")
+        resolve = desk.store.outbox.resolve(int(number), _SETTLED[how], desk.clock.now())
+        if not await desk.store.transact(resolve):
+            raise NotFound("unclear send", f"out:{number}")
+        return done(request, "Settled.", f"/fate?name=out:{number}")
+
+    return [page("/messages", messages), page("/fate", fate), deed("/sends/{number}/settle", settle)]
+
+
+async def _told(desk: Desk, visitor: Visitor, name: str) -> tuple[list[Fate], str]:
+    """What became of it, or why that cannot be told."""
+    try:
+        return await desk.read(visitor, lambda principal: desk.store.fates.fates(name, principal)), ""
+    except (NotFound, InvalidInput) as error:
+        return [], str(error)
+
+
+_LONGEST = 18
+_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+
+
+def _unclear(fate: Fate) -> list[int]:
+    return [each.delivery.number for each in fate.sendings if each.delivery.state is OutboxState.UNCLEAR]

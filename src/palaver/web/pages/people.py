@@ -1,0 +1,160 @@
+"""People: who talks here, who asks to be let in, and who may do what."""
+
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from palaver.domain.access import AccessRole, Basis, Effect, Grant
+from palaver.domain.codes import parse_code
+from palaver.domain.errors import BadArgument, NotFound
+from palaver.domain.session import Principal
+from palaver.domain.text import one_line
+from palaver.domain.whom import WHOM, place_words, whom, whom_words
+from palaver.engine import words
+from palaver.engine.replies import Replies
+from palaver.ports.access import Change, Stranger, Table
+from palaver.ports.people import Person
+from palaver.ports.work import Steps, work
+from palaver.web.access.visitor import Visitor
+from palaver.web.desk import Desk
+from palaver.web.pages.base import Link
+from palaver.web.pages.parts import asked, done, keep_query, show
+from palaver.web.routing import deed, page
+
+__all__ = ["LINK", "routes"]
+
+LINK = Link(title="People", path="/people", place=60, for_owner=True)
+_PAGE, _CHANGES = 50, 20
+_ROLES = [(role.text, role.text) for role in AccessRole]
+
+
+def routes(desk: Desk) -> list[Route]:
+    people = _People(desk)
+    return [
+        page("/people", people.show),
+        deed("/people/approve", people.approve),
+        deed("/people/deny", people.deny),
+        deed("/people/grants", people.grant),
+        deed("/people/grants/{number:int}/remove", people.remove),
+    ]
+
+
+class _People:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._store = desk.store
+
+    async def show(self, request: Request, visitor: Visitor) -> Response:
+        _refuse_others(visitor)
+        now, after = self._desk.clock.now(), asked(request, "after")[:200]
+
+        @work
+        def looked(principal: Principal) -> Steps[tuple[list[Person], list[Stranger], Table, list[Change]]]:
+            everybody = yield from self._store.people.everybody(principal, after=after, limit=_PAGE)
+            strangers = yield from self._store.pairing.pending(now)
+            table = yield from self._store.grants.table(Table())
+            return everybody, strangers, table, (yield from self._store.grants.changes(_CHANGES))
+
+        everybody, strangers, table, changes = await self._desk.read(visitor, looked)
+        fixed = self._desk.engine.options.grants
+        return show(
+            self._desk,
+            request,
+            "people.html",
+            visitor,
+            people=everybody,
+            more=keep_query(request, after=everybody[-1].id) if len(everybody) == _PAGE else None,
+            strangers=strangers,
+            grants=[
+                *((number, _told(each)) for number, each in table.grants.items()),
+                *((0, _told(each)) for each in fixed),
+            ],
+            changes=list(reversed(changes)),
+            roles=_ROLES,
+            whom=WHOM,
+        )
+
+    async def approve(self, request: Request, visitor: Visitor) -> Response:
+        """A code shows that whoever waits is the one that the owner means."""
+        _refuse_others(visitor)
+        form, replies = await request.form(), Replies({})
+        code, role = parse_code(_text(form, "code")), AccessRole.named(_text(form, "role") or AccessRole.MEMBER.text)
+        stranger = await self._desk.act(
+            visitor,
+            lambda principal: self._store.pairing.approve(
+                code,
+                role,
+                self._desk.clock.now(),
+                by=principal.name,
+                answer=lambda source: replies.to(source, words.PAIRED),
+            ),
+        )
+        if stranger is None:
+            raise BadArgument(
+                "Nobody waits to be let in with the code",
+                found=_text(form, "code"),
+                allowed="what a stranger was given in the last hour",
+                example="K7QM3XPR",
+            )
+        return self._done(request, f"{stranger.identity} is let in as {role.text}.")
+
+    async def deny(self, request: Request, visitor: Visitor) -> Response:
+        _refuse_others(visitor)
+        form = await request.form()
+        who, blocks = _text(form, "identity"), bool(form.get("block"))
+        stranger = await self._desk.act(
+            visitor,
+            lambda principal: self._store.pairing.deny(who, self._desk.clock.now(), by=principal.name, blocks=blocks),
+        )
+        if stranger is None:
+            raise NotFound("stranger", who)
+        return self._done(request, f"{stranger.identity} is turned away{' for good' if blocks else ''}.")
+
+    async def grant(self, request: Request, visitor: Visitor) -> Response:
+        _refuse_others(visitor)
+        form = await request.form()
+        grant = Grant(
+            effect=Effect.BLOCK if form.get("block") else Effect.ALLOW,
+            role=AccessRole.named(_text(form, "role") or AccessRole.MEMBER.text),
+            basis=Basis.IDENTITY,
+            chat_id=_text(form, "chat") or None,
+            scope_id=_text(form, "server") or None,
+            account=_text(form, "account") or None,
+            **whom(_text(form, "who"), self._desk.platforms),
+        )
+        number = await self._desk.act(
+            visitor, lambda principal: self._store.grants.add(grant, self._desk.clock.now(), by=principal.name)
+        )
+        return self._done(request, f"Grant {number}: {_told(grant)}.")
+
+    async def remove(self, request: Request, visitor: Visitor) -> Response:
+        _refuse_others(visitor)
+        number = min(request.path_params["number"], _LARGEST)
+        grant = await self._desk.act(
+            visitor, lambda principal: self._store.grants.remove(number, self._desk.clock.now(), by=principal.name)
+        )
+        if grant is None:
+            raise NotFound("grant", str(number))
+        return self._done(request, f"Grant {number} is taken back: {_told(grant)}.")
+
+    def _done(self, request: Request, said: str) -> Response:
+        return done(request, one_line(said, 500), "/people")
+
+
+_LARGEST = (1 << 62) - 1
+
+
+def _text(form: FormData, name: str) -> str:
+    return str(form.get(name, "")).strip()
+
+
+def _told(grant: Grant) -> str:
+    role = f", as {grant.role.text}" if grant.effect is Effect.ALLOW else ""
+    return f"{whom_words(grant)}, {place_words(grant)}{role}"
+
+
+def _refuse_others(visitor: Visitor) -> None:
+    if not visitor.is_owner:
+        raise HTTPException(403, "This is for the owner of the gateway.")

@@ -1,0 +1,170 @@
+"""A transcript: what was said in one conversation, from its end, as it grows; and what can be done about it."""
+
+import re
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from palaver.commands.phrases import name_of
+from palaver.domain.errors import NotFound
+from palaver.domain.session import Principal, Session
+from palaver.domain.text import one_line
+from palaver.domain.transcript import Entry
+from palaver.ports.archives import Form
+from palaver.ports.fates import Flight
+from palaver.ports.work import Steps, work
+from palaver.web.access.visitor import Visitor
+from palaver.web.desk import Desk
+from palaver.web.downloads import PICTURES, download
+from palaver.web.pages.parts import LONGEST_TEXT, asked, done, legible, order, show
+from palaver.web.routing import deed, page
+
+__all__ = ["routes"]
+
+_PAGE = 50
+_AHEAD = 15
+"""How many entries are shown behind one that was jumped to."""
+_ORDERS = frozenset({"undo", "redo", "back", "branch", "stop", "approve", "deny"})
+_FORMS = {
+    "md": (Form.MARKDOWN, "text/markdown"),
+    "html": (Form.HTML, "text/html"),
+    "jsonl": (Form.JSONL, "application/x-ndjson"),
+}
+_LONGEST_SEQ = 1 << 24
+
+
+def routes(desk: Desk) -> list[Route]:
+    transcript = _Transcript(desk)
+    return [
+        page("/sessions/{id}", transcript.show),
+        page("/sessions/{id}/entries/{seq:int}", transcript.entry),
+        page("/sessions/{id}/export", transcript.export),
+        deed("/sessions/{id}/order", transcript.order),
+        deed("/sessions/{id}/rename", transcript.rename),
+        page("/files/{name}", transcript.file),
+    ]
+
+
+class _Transcript:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._store = desk.store
+
+    async def show(self, request: Request, visitor: Visitor) -> Response:
+        audit = visitor.is_owner and bool(asked(request, "audit"))
+        place = _place(request)
+        session, entries, flights = await self._desk.read(
+            visitor, lambda principal: self._looked(request.path_params["id"], principal, place, audit=audit)
+        )
+        is_newest = not place
+        return show(
+            self._desk,
+            request,
+            "transcript.html",
+            visitor,
+            session=session,
+            entries=entries,
+            flights=flights,
+            audit=audit,
+            is_newest=is_newest,
+            earlier=entries[0].seq if len(entries) >= _PAGE or (entries and "after" in place) else None,
+            later=entries[-1].seq
+            if entries and ("before" in place or ("after" in place and len(entries) >= _PAGE))
+            else None,
+            pictures=PICTURES,
+            longest=LONGEST_TEXT,
+        )
+
+    @work
+    def _looked(
+        self, name: str, principal: Principal, place: dict[str, int], *, audit: bool
+    ) -> Steps[tuple[Session, list[Entry], list[Flight]]]:
+        session = yield from self._store.sessions.get_visible(name, principal)
+        entries = yield from self._store.transcripts.passage(name, principal, **place, limit=_PAGE, hidden=audit)
+        flights = yield from self._store.overview.flights(principal, 1, session.id)
+        return session, entries, flights
+
+    async def entry(self, request: Request, visitor: Visitor) -> Response:
+        """One entry as plain text, whole."""
+        name, seq = request.path_params["id"], request.path_params["seq"]
+        found = await self._desk.read(
+            visitor,
+            lambda principal: self._store.transcripts.passage(
+                name, principal, after=min(seq, _LONGEST_SEQ) - 1, before=min(seq, _LONGEST_SEQ) + 1, limit=1
+            ),
+        )
+        if not found:
+            raise NotFound("entry", str(seq))
+        return PlainTextResponse(legible(found[0].text))
+
+    async def export(self, request: Request, visitor: Visitor) -> Response:
+        name, wanted = request.path_params["id"], asked(request, "format") or "md"
+        if wanted not in _FORMS:
+            raise HTTPException(400, f"A conversation is exported as one of {', '.join(_FORMS)}.")
+        form, kind = _FORMS[wanted]
+        session = await self._desk.read(visitor, lambda principal: self._store.sessions.get_visible(name, principal))
+        content = await self._desk.read(
+            visitor, lambda principal: self._store.archives.written(session.id, form, principal)
+        )
+        called = re.sub(r"[^\w-]+", "-", name_of(session)).strip("-")[:60] or session.id
+        headers = {
+            "content-disposition": f"attachment; filename*=UTF-8''{quote(called)}.{wanted}",
+            "content-security-policy": "sandbox; default-src 'none'",
+        }
+        return Response(content, media_type=kind, headers=headers)
+
+    async def order(self, request: Request, visitor: Visitor) -> Response:
+        """The same commands as in the chat."""
+        form = await request.form()
+        name, _, rest = str(form.get("text", "")).removeprefix("/").partition(" ")
+        if name not in _ORDERS or rest:
+            raise HTTPException(400, f"Here one can order {', '.join(sorted(_ORDERS))}.")
+        session, text = request.path_params["id"], f"/{name}"
+        if name == "branch":
+            text = " ".join(filter(None, (text, one_line(str(form.get("title", "")), 200), _back(form.get("at")))))
+        said = await order(self._desk, visitor, session, text)
+        back = await self._leads_to(visitor, session) if name in {"back", "branch"} else session
+        return done(request, said, f"/sessions/{back}", moved=back != session)
+
+    async def _leads_to(self, visitor: Visitor, session: str) -> str:
+        """The session in which the conversation goes on."""
+
+        @work
+        def found(principal: Principal) -> Steps[str]:
+            left = yield from self._store.sessions.get_visible(session, principal)
+            status = yield from self._store.steering.status(left.key, principal)
+            return status.session.id if status.session else session
+
+        return await self._desk.read(visitor, found)
+
+    async def rename(self, request: Request, visitor: Visitor) -> Response:
+        title, session = str((await request.form()).get("title", "")), request.path_params["id"]
+        renamed = await self._desk.act(
+            visitor, lambda principal: self._store.sessions.rename(session, title, principal)
+        )
+        self._desk.hub.hint("sessions")
+        return done(
+            request, f"This conversation is called “{one_line(renamed.title or '', 100)}” now.", f"/sessions/{session}"
+        )
+
+    async def file(self, request: Request, visitor: Visitor) -> Response:
+        name = request.path_params["name"]
+        found = await self._desk.read(visitor, lambda principal: self._store.files.find(name, principal))
+        return download(found, self._desk.shelf)
+
+
+def _place(request: Request) -> dict[str, int]:
+    """Which passage is wanted: before an entry, after one, or around one; nothing for the newest."""
+    given = {name: int(text) for name in ("before", "after", "at") if (text := asked(request, name)).isdecimal()}
+    given = {name: min(seq, _LONGEST_SEQ) for name, seq in given.items()}
+    if "at" in given:
+        return {"before": given["at"] + _AHEAD}
+    return {"before": given["before"]} if "before" in given else given
+
+
+def _back(at: object) -> str:
+    count = str(at or "")
+    return f"--at {count}" if count.isdecimal() and int(count) else ""

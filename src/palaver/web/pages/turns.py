@@ -1,0 +1,27 @@
+"""Turns in flight: what is being worked on, what waits for somebody's permission, and how to stop it."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from palaver.domain.lifecycle import TurnState
+from palaver.web.access.visitor import Visitor
+from palaver.web.desk import Desk
+from palaver.web.pages.base import Link
+from palaver.web.pages.parts import show
+from palaver.web.routing import page
+
+__all__ = ["LINK", "routes"]
+
+LINK = Link(title="Turns", path="/turns", place=30)
+_MOST = 200
+
+
+def routes(desk: Desk) -> list[Route]:
+    async def turns(request: Request, visitor: Visitor) -> Response:
+        flights = await desk.read(visitor, lambda principal: desk.store.overview.flights(principal, _MOST))
+        asks = [flight for flight in flights if flight.turn.state is TurnState.PARKED]
+        others = [flight for flight in flights if flight.turn.state is not TurnState.PARKED]
+        return show(desk, request, "turns.html", visitor, asks=asks, flights=others, most=_MOST)
+
+    return [page("/turns", turns)]

@@ -1,0 +1,81 @@
+// The pages of the dashboard: what was said to a button, keys in lists, light or dark, and answers that grow.
+"use strict";
+(() => {
+  const told = document.getElementById("told");
+  const keys = document.getElementById("keys");
+  let silence;
+
+  // What came of a button
+
+  function tell(words) {
+    if (!told) return;
+    told.textContent = words;
+    clearTimeout(silence);
+    silence = setTimeout(() => { told.textContent = ""; }, 8000);
+  }
+  document.addEventListener("palaver:done", ({ target, detail }) => {
+    if (detail.said && !target.querySelector?.("[data-problem]")) tell(detail.said);
+    if (detail.ok) target.closest?.("details")?.removeAttribute("open");
+  });
+
+  // Light or dark: as the system says, until somebody chooses
+
+  const theme = document.getElementById("theme");
+  function turn() {
+    const root = document.documentElement;
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    document.cookie = `palaver-theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=lax`;
+  }
+  if (theme) { theme.hidden = false; theme.addEventListener("click", turn); }
+
+  // Keys
+
+  const stops = () => [...document.querySelectorAll("[data-stop]")];
+  function step(by) {
+    const list = stops();
+    if (!list.length) return false;
+    const at = list.indexOf(document.activeElement);
+    const next = at < 0 ? (by > 0 ? 0 : list.length - 1) : Math.min(Math.max(at + by, 0), list.length - 1);
+    list[next].focus();
+    list[next].scrollIntoView({ block: "nearest" });
+    return true;
+  }
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) || event.target.isContentEditable || keys?.open) return;
+    const onStop = event.target.matches?.("[data-stop]");
+    const by = { j: 1, k: -1, ...(onStop ? { ArrowDown: 1, ArrowUp: -1 } : {}) }[event.key];
+    if (by && step(by)) event.preventDefault();
+    else if (event.key === "?" && keys) { keys.showModal(); event.preventDefault(); }
+    else if (event.key === "t" && theme) turn();
+    else if (event.key === "/" && !document.querySelector("input[type=search]")) { event.preventDefault(); location.assign("/search"); }
+  });
+
+  // Answers that grow, and the end of a transcript kept in sight
+
+  const entries = document.getElementById("entries");
+  if (entries && "follow" in entries.dataset) {
+    const isAtEnd = () => innerHeight + scrollY > document.documentElement.scrollHeight - 120;
+    const toEnd = () => scrollTo(0, document.documentElement.scrollHeight);
+    let follows = true;
+    addEventListener("scroll", () => { follows = isAtEnd(); }, { passive: true });
+    if (!location.hash) toEnd();
+    document.addEventListener("palaver:fresh", () => { if (follows) toEnd(); });
+    document.addEventListener("palaver:draft", ({ detail }) => {
+      if (detail.session !== entries.dataset.session || !detail.text) return;
+      const last = [...entries.querySelectorAll(".entry.assistant:not(.growing)")].pop();
+      if (last?.dataset.turn === String(detail.turn) && last.querySelector(".plain")?.textContent.startsWith(detail.text)) return;
+      let draft = document.getElementById("draft");
+      if (!draft) {
+        draft = document.createElement("li");
+        draft.id = "draft";
+        draft.className = "entry assistant growing";
+        draft.innerHTML = "<header><strong>Agent</strong> <span>is writing</span></header><div class=\"plain\"></div>";
+        entries.append(draft);
+      }
+      draft.querySelector(".plain").textContent = detail.text;
+      if (follows) toEnd();
+    });
+  }
+})();

@@ -1,0 +1,292 @@
+"""Every page of the dashboard: what it shows, to whom, and what its buttons do."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+
+import httpx
+import pytest
+
+from palaver.domain.key import derive_key
+from palaver.domain.label import Label
+from palaver.domain.scope import Scope
+from palaver.domain.session import Principal
+from palaver.domain.source import Labels, Source
+from palaver.domain.turn import Inbound
+from palaver.gateway import terminal_socket
+from palaver.ports.clock import SystemClock
+from palaver.ports.window import Right
+from palaver.web.access.doors import make_token
+from tests.platforms.terminal.people import Person
+from tests.web.conftest import Opened
+
+PAGES = (
+    "/",
+    "/sessions",
+    "/search?q=hello",
+    "/turns",
+    "/messages",
+    "/fate?name=in:1",
+    "/platforms",
+    "/people",
+    "/usage",
+    "/usage?by=person&metric=cost&days=7",
+    "/explain",
+    "/doctor",
+)
+OPERATOR = Principal.operator()
+
+
+async def say(window: Opened, text: str, name: str = "main") -> str:
+    """From the terminal; gives what was answered."""
+    person = Person(terminal_socket(window.config), name)
+    async with person.present() as paper:
+        await person.say(text)
+        return paper.texts[-1]
+
+
+async def session_of(window: Opened) -> str:
+    (preview,) = await window.store.read(window.store.lists.previews(OPERATOR, 1))
+    return preview.session.id
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(10):
+        while not await holds():  # noqa: ASYNC110 - nobody would set an event
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_every_page_is_there_with_nothing_in_it_yet(client: httpx.AsyncClient, path: str) -> None:
+    answer = await client.get(path)
+    assert answer.status_code == 200, answer.text
+    assert "<h1>" in answer.text
+
+
+async def test_a_session_is_listed_found_by_filters_and_paged_by_key(window: Opened, client: httpx.AsyncClient) -> None:
+    await say(window, "hello there")
+    session = await session_of(window)
+    assert f"/sessions/{session}" in (await client.get("/sessions")).text
+    for query in ("platform=terminal", "state=open", "title=echo", "person=terminal:nobody", "state=ended"):
+        found = f"/sessions/{session}" in (await client.get(f"/sessions?{query}")).text
+        assert found is (query in {"platform=terminal", "state=open"})
+    assert (await client.get("/sessions?after=nonsense")).status_code == 400
+
+
+async def test_a_transcript_is_shown_renamed_undone_branched_and_exported(
+    window: Opened, client: httpx.AsyncClient
+) -> None:
+    for text in ("one", "!tool two"):
+        await say(window, text)
+    session = await session_of(window)
+    page = (await client.get(f"/sessions/{session}")).text
+    assert "You said: one" in page
+    assert "<details><summary>Uses" in page
+    renamed = await client.post(f"/sessions/{session}/rename", data={"title": "Plans"})
+    assert (renamed.status_code, renamed.text) == (200, "This conversation is called “Plans” now.")
+    undone = await client.post(f"/sessions/{session}/order", data={"text": "/undo"})
+    assert "Taken back" in undone.text
+    assert "!tool two" not in (await client.get(f"/sessions/{session}")).text
+    audit = (await client.get(f"/sessions/{session}?audit=1")).text
+    assert "!tool two" in audit
+    assert "out of sight by operation" in audit
+    await client.post(f"/sessions/{session}/order", data={"text": "/redo"})
+    branched = await client.post(f"/sessions/{session}/order", data={"text": "/branch", "title": "Idea", "at": "1"})
+    child = branched.headers["x-goto"]
+    assert child != f"/sessions/{session}"
+    shown = (await client.get(child)).text
+    assert "Idea" in shown
+    assert "!tool two" not in shown
+    exported = await client.get(f"/sessions/{session}/export?format=html")
+    assert exported.headers["content-disposition"] == "attachment; filename*=UTF-8''Plans.html"
+    assert "sandbox" in exported.headers["content-security-policy"]
+    assert (await client.get(f"/sessions/{session}/export?format=exe")).status_code == 400
+    refused = await client.post(f"/sessions/{session}/order", data={"text": "/forget me --yes"})
+    assert refused.status_code == 400
+
+
+async def test_without_the_script_a_button_leads_back_to_the_page(window: Opened, client: httpx.AsyncClient) -> None:
+    await say(window, "one")
+    session = await session_of(window)
+    csrf = client.headers.pop("x-csrf-token")
+    answer = await client.post(f"/sessions/{session}/rename", data={"title": "Plans", "csrf": csrf})
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/sessions/{session}")
+    assert (await client.post(f"/sessions/{session}/rename", data={"title": "No"})).status_code == 403
+
+
+async def test_a_long_transcript_is_paged_from_its_end_and_jumped_into(
+    window: Opened, client: httpx.AsyncClient
+) -> None:
+    person = Person(terminal_socket(window.config), "main")
+    async with person.present():
+        for number in range(30):
+            await person.say(f"message {number}")
+    session = await session_of(window)
+
+    async def seqs(query: str = "") -> list[int]:
+        page = (await client.get(f"/sessions/{session}{query}")).text
+        return [int(seq) for seq in re.findall(r'id="e(\d+)"', page)]
+
+    newest = await seqs()
+    assert len(newest) == 50
+    earlier = await seqs(f"?before={newest[0]}")
+    assert earlier == list(range(1, newest[0]))
+    assert await seqs(f"?after={newest[9]}") == newest[10:]
+    assert 5 in await seqs("?at=5")
+
+
+async def test_search_marks_what_was_found_and_leads_to_it(window: Opened, client: httpx.AsyncClient) -> None:
+    await say(window, "the train to <b>Berlin</b>")
+    page = (await client.get("/search?q=berlin")).text
+    assert page.count("<mark>Berlin</mark>") == 2
+    assert "<b>" not in page
+    assert f"/sessions/{await session_of(window)}?at=" in page
+    assert "Nothing like this" in (await client.get("/search?q=zebra")).text
+    assert "needs at least one word" in (await client.get('/search?q="&order=best&role=tool&days=7')).text
+
+
+async def test_what_waits_for_permission_is_allowed_and_what_runs_is_stopped(
+    window: Opened, client: httpx.AsyncClient
+) -> None:
+    await say(window, "!approve it")
+    session = await session_of(window)
+    assert "Waiting for permission" in (page := (await client.get("/turns")).text)
+    assert f"/sessions/{session}/order" in page
+    allowed = await client.post(f"/sessions/{session}/order", data={"text": "/approve"})
+    assert allowed.text == "Allowed."
+
+    async def is_over() -> bool:
+        return "You said: it" in (await client.get(f"/sessions/{session}")).text
+
+    await until(is_over)
+    hangs = asyncio.create_task(say(window, "!hang"))
+
+    async def is_running() -> bool:
+        return 'value="/stop"' in (await client.get("/turns")).text
+
+    await until(is_running)
+    stopped = await client.post(f"/sessions/{session}/order", data={"text": "/stop"})
+    assert stopped.text == "Stopping."
+
+    async def is_done() -> bool:
+        return "Nothing is being worked on." in (await client.get("/turns")).text
+
+    await until(is_done)
+    hangs.cancel()
+
+
+async def test_messages_have_fates(window: Opened, client: httpx.AsyncClient) -> None:
+    await say(window, "hello")
+    page = (await client.get("/messages")).text
+    assert "in:1" in page
+    assert "You said: hello" in page
+    fate = (await client.get("/fate?name=in:1")).text
+    assert "received from terminal" in fate
+    assert "delivered" in fate
+    assert "there is no message" in (await client.get("/fate?name=in:99")).text
+    assert (await client.post("/sends/-x/settle", data={"how": "again"})).status_code == 404
+    assert (await client.post("/sends/1024/settle", data={"how": "again"})).status_code == 404
+
+
+async def test_grants_are_given_taken_back_and_audited(client: httpx.AsyncClient) -> None:
+    added = await client.post("/people/grants", data={"who": "telegram:7", "role": "admin"})
+    assert added.text == "Grant 1: user 7, telegram, as admin."
+    page = (await client.get("/people")).text
+    assert "user 7, telegram, as admin" in page
+    assert "<strong>granted</strong>" in page
+    wrong = await client.post("/people/grants", data={"who": "nowhere:7"}, headers={"accept": "*/*"})
+    assert wrong.status_code == 400
+    assert "Unknown platform" in wrong.json()["error"]
+    taken = await client.post("/people/grants/1/remove")
+    assert "taken back" in taken.text
+    assert (await client.post("/people/grants/1/remove")).status_code == 404
+
+
+async def test_a_stranger_is_let_in_by_code_and_turned_away_by_name(window: Opened, client: httpx.AsyncClient) -> None:
+    store, now = window.store, SystemClock().now()
+    for user, code in (("7", "K7QM3XPR"), ("8", "K7QM3XPS")):
+        source = Source(platform="telegram", chat_id=user, user_id=user, message_id=f"m{user}")
+        labels = Labels(user=Label("<i>Eve</i>\u202e"))
+        inbound = Inbound(source=source, text="hi", at=now, labels=labels)
+        key = derive_key(source, Scope())
+        await store.transact(store.pairing.ask(inbound, key, now, code=code, answer=list))
+    page = (await client.get("/people")).text
+    assert "telegram:7" in page
+    assert "<i>" not in page
+    let_in = await client.post("/people/approve", data={"code": "k7qm 3xpr", "role": "guest"})
+    assert let_in.text == "telegram:7 is let in as guest."
+    denied = await client.post("/people/deny", data={"identity": "telegram:8", "block": "1"})
+    assert denied.text == "telegram:8 is turned away for good."
+    assert (await client.post("/people/approve", data={"code": "ZZZZZZZZ"})).status_code == 400
+
+
+async def test_usage_is_drawn_and_said(window: Opened, client: httpx.AsyncClient) -> None:
+    await say(window, "hello")
+    for by in ("day", "person", "model"):
+        for metric in ("tokens", "turns", "cost"):
+            page = (await client.get(f"/usage?by={by}&metric={metric}")).text
+            assert "<svg" in page
+            assert '<th scope="row">All</th><td>1</td>' in page
+
+
+async def test_a_key_and_a_reset_are_explained(window: Opened, client: httpx.AsyncClient) -> None:
+    page = (await client.get("/explain?platform=telegram&kind=group&chat=-100&user=7")).text
+    assert "agent:main:telegram:group:-100:user:7" in page
+    assert "Unknown platform" in (await client.get("/explain?platform=nope")).text
+    assert "has a chat id" in (await client.get("/explain?platform=telegram&kind=group")).text
+    query = {
+        "last_active": "2026-03-28T12:00:00+00:00",
+        "policy": "daily",
+        "now": "2026-03-29T12:00:00+00:00",
+        "zone": "Europe/Berlin",
+    }
+    assert "Starts fresh: daily" in (await client.get("/explain", params=query)).text
+    assert "cannot be" in (await client.get("/explain", params={**query, "policy": "x"})).text
+    await say(window, "hello")
+    assert "Goes on." in (await client.get("/explain", params={"session": await session_of(window)})).text
+
+
+async def test_the_doctor_and_the_platforms_say_what_they_found(client: httpx.AsyncClient) -> None:
+    assert "terminal" in (await client.get("/platforms")).text
+    assert "All is well." in (await client.get("/doctor")).text
+
+
+async def test_somebody_else_sees_their_own_conversations_and_no_page_of_the_owners(window: Opened) -> None:
+    await say(window, "the secret of main")
+    session = await session_of(window)
+    async with window.visit("telegram:7") as client:
+        for path in ("/platforms", "/people", "/doctor"):
+            assert (await client.get(path)).status_code == 403
+        for path in ("/sessions", "/search?q=secret", "/turns", "/messages", "/usage", "/"):
+            page = await client.get(path)
+            assert page.status_code == 200
+            assert "the secret of" not in page.text
+            assert session not in page.text
+        for path in ("", "/export", "/entries/1", "?audit=1"):
+            assert (await client.get(f"/sessions/{session}{path}")).status_code == 404
+        assert "no message" in (await client.get("/fate?name=in:1")).text
+        for path, data in (
+            (f"/sessions/{session}/order", {"text": "/undo"}),
+            (f"/sessions/{session}/rename", {"title": "mine"}),
+        ):
+            assert (await client.post(path, data=data)).status_code == 404
+        for path in ("/people/grants", "/people/approve", "/people/deny", "/people/grants/1/remove"):
+            assert (await client.post(path, data={"who": "telegram:7"})).status_code == 403
+
+
+async def test_a_key_that_may_only_read_changes_nothing(window: Opened) -> None:
+    await say(window, "hello")
+    session = await session_of(window)
+    token, _ = await make_token(window.store, SystemClock().now(), name="reads", rights={Right.READ})
+    async with httpx.AsyncClient(base_url=window.url, headers={"authorization": f"Bearer {token}"}) as client:
+        assert 'value="/undo"' not in (await client.get(f"/sessions/{session}")).text
+        for path in (
+            f"/sessions/{session}/order",
+            f"/sessions/{session}/rename",
+            "/people/grants",
+            "/people/approve",
+            "/people/deny",
+            "/people/grants/1/remove",
+            "/sends/1024/settle",
+        ):
+            assert (await client.post(path, data={"text": "/undo"})).status_code == 403
