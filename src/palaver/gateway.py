@@ -163,7 +163,7 @@ class Gateway:
         async def receive(inbound: Inbound, trust: Trust) -> None:
             await engine.receive(inbound, trust)
 
-        desk, hub, web = _Desk(store, commands, key_of), Hub(store, alone=alone), self._config.web
+        desk, hub = _Desk(store, commands, key_of), Hub(store, alone=alone)
         shelf, waiting = DiskShelf(self._config.data_dir / "files"), WaitingRoom(store)
         browsers = WebAdapter(clock, tell=partial(_push, hub), shelf=shelf, receive=receive)
         terminal = TerminalAdapter(
@@ -188,6 +188,23 @@ class Gateway:
             toolsets=toolsets,
             watch=partial(_grow, hub, waiting) if self._tells_link else None,
         )
+        return self._desk(
+            store=store, engine=engine, commands=commands, hub=hub, browsers=browsers, waiting=waiting, shelf=shelf
+        )
+
+    def _desk(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        commands: Registry,
+        hub: Hub,
+        browsers: WebAdapter,
+        waiting: WaitingRoom,
+        shelf: DiskShelf,
+    ) -> Desk:
+        """What pages and the API work with."""
+        web, clock = self._config.web, SystemClock()
         return Desk(
             store=store,
             engine=engine,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 __all__ = ["Bar", "Plot", "columns", "rows"]
 
-WIDTH = 720
+_WIDTH = 720
 _HEIGHT, _FOOT, _TOP = 200, 18, 14
 _ROW, _NAMES, _FIGURES = 24, 200, 90
 _LABELS = 8
@@ -35,7 +35,7 @@ class Plot:
 def columns(values: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]) -> Plot:
     """One column for each value, its parts on top of each other."""
     most = max((sum(parts) for _, parts in values), default=0) or 1
-    step, room = WIDTH / max(len(values), 1), _HEIGHT - _FOOT - _TOP
+    step, room = _WIDTH / max(len(values), 1), _HEIGHT - _FOOT - _TOP
     bars: list[Bar] = []
     for place, (label, parts) in enumerate(values):
         foot = float(_HEIGHT - _FOOT)
@@ -54,13 +54,13 @@ def columns(values: Sequence[tuple[str, Sequence[float]]], names: Sequence[str])
     ]
     top = (4.0, _TOP - 3.0, "start", f"{most:,.6g}")
     rules = (float(_TOP), float(_HEIGHT - _FOOT))
-    return Plot(width=WIDTH, height=_HEIGHT, bars=tuple(bars), labels=(top, *below), rules=rules)
+    return Plot(width=_WIDTH, height=_HEIGHT, bars=tuple(bars), labels=(top, *below), rules=rules)
 
 
 def rows(values: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]) -> Plot:
     """One row for each value, its parts one after the other, its name in front and its sum behind."""
     most = max((sum(parts) for _, parts in values), default=0) or 1
-    room = WIDTH - _NAMES - _FIGURES
+    room = _WIDTH - _NAMES - _FIGURES
     bars: list[Bar] = []
     labels: list[tuple[float, float, str, str]] = []
     for place, (label, parts) in enumerate(values):
@@ -73,4 +73,4 @@ def rows(values: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]) ->
                 bars.append(Bar(x=x, y=y, width=width, height=_ROW - 8.0, kind="ab"[number % 2], title=title))
             x += width
         labels.append((x + 6.0, y + 12, "start", f"{sum(parts):,.6g}"))
-    return Plot(width=WIDTH, height=max(len(values), 1) * _ROW + 4, bars=tuple(bars), labels=tuple(labels))
+    return Plot(width=_WIDTH, height=max(len(values), 1) * _ROW + 4, bars=tuple(bars), labels=tuple(labels))
