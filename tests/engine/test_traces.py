@@ -15,13 +15,14 @@ def _broken() -> Steps[None]:
     yield "SELECT 1 FROM nowhere WHERE name = ?", ("the words of somebody",)
 
 
-async def test_a_refusal_of_the_store_is_told_with_its_cause(store_url: str) -> None:
+@pytest.mark.parametrize("writes", [False, True])
+async def test_a_refusal_of_the_store_is_told_with_its_cause(store_url: str, *, writes: bool) -> None:
     async with await open_store(store_url) as store:
         with pytest.raises(StoreError) as refused:
-            await store.read(_broken())
+            await (store.transact if writes else store.read)(_broken())
     told = trace(refused.value)
     assert told.startswith("StoreError at ")
-    assert ", from OperationalError SQLITE_ERROR at " in told or ", from UndefinedTableError 42P01 at " in told
+    assert ", from OperationalError SQLITE_ERROR" in told or ", from UndefinedTableError 42P01 at " in told
     assert "somebody" not in told
 
 

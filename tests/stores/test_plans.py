@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from palaver.domain.revision import RevisionPolicy
+from palaver.domain.session import Principal
 from palaver.domain.turn import Inbound, Outbound, Revision
 from palaver.ports.store import OperationKind
 from palaver.ports.work import Steps, Work, work
@@ -23,7 +24,7 @@ from palaver.stores import (
     usage,
 )
 from palaver.stores.opening import open_store
-from tests.stores.world import LEASE, NOON, World, dm, key_of
+from tests.stores.world import LEASE, NOON, OPERATOR, World, dm, key_of
 
 NOTICE = Outbound(platform="telegram", account="b", chat_id="7", text="hello")
 CHANGED = Inbound(source=dm(message_id="m1"), text="hello!", at=NOON, revision=Revision(version="2"))
@@ -47,6 +48,7 @@ ASKED = {
     "reclaim": turns.reclaim("w1", NOON, LEASE),
     "reclaim sends": outbox.reclaim_sends("w1", NOON, safe=lambda _: True),
     "charge": usage.charge(1),
+    "by title": sessions.find("Plans", Principal.speaking(dm("8"))),
 }
 SHORT = (
     "lines_in_order",
@@ -80,7 +82,8 @@ async def test_no_table_is_read_as_a_whole(tmp_path: Path, name: str) -> None:
     async with await open_store(str(tmp_path / "p.db")) as store:
         world = World(store)
         await world.say("hello")
-        await world.exchange("hello", source=dm("8"))
+        begun = await world.exchange("hello", source=dm("8"))
+        await store.transact(sessions.rename(begun.turn.session, "Plans", OPERATOR))
         await store.transact(outbox.owe(NOTICE, "notice", NOON))
         steps = await store.transact(plans(ASKED[name]))
         assert steps

@@ -88,7 +88,9 @@ def drive(db: sqlite3.Connection, steps: Steps[T], notified: set[str]) -> T:
 
 
 def _refusal(problem: str, error: sqlite3.Error) -> StoreError:
-    return (StoreUnavailable if may_pass(error) else StoreError)(f"{problem}: {error}")
+    refusal = (StoreUnavailable if may_pass(error) else StoreError)(f"{problem}: {error}")
+    refusal.__cause__ = error  # it is handed over, not raised here
+    return refusal
 
 
 class _Job(Generic[T]):
