@@ -40,7 +40,7 @@ class Reply:
     entries: tuple[Entry, ...] = ()
     """What the turn has written that nothing hides, in order."""
     notices: tuple[str, ...] = ()
-    """What was said in return beside the transcript: the answer to a command, or what a turn asks leave for."""
+    """What was said in return beside the transcript: the answer to a command, what a turn asks, why it failed."""
 
     @property
     def is_parked(self) -> bool:

@@ -17,6 +17,7 @@ from palaver.stores.inbox import dedup_name, inbox_row
 from palaver.stores.records import (
     DELIVERY_COLUMNS,
     INBOX_COLUMNS,
+    REPLIES,
     SESSION_COLUMNS,
     TURN_COLUMNS,
     delivery_of,
@@ -93,7 +94,7 @@ def reply(number: int, principal: Principal) -> Steps[Reply]:
         ended=None if ended is None else instant(ended),
         usage=Usage(model=model, input_tokens=tokens_in, output_tokens=tokens_out, cost_micros=cost),
         entries=(yield from _entries(turn)),
-        notices=(yield from _asked(turn)),
+        notices=(yield from _told(turn)),
     )
 
 
@@ -105,10 +106,17 @@ def _entries(turn: Turn) -> Steps[tuple[Entry, ...]]:
     return tuple(entries_of(body for (body,) in bodies))
 
 
-def _asked(turn: Turn) -> Steps[tuple[str, ...]]:
-    if turn.state is not TurnState.PARKED:
+def _told(turn: Turn) -> Steps[tuple[str, ...]]:
+    """What a turn asks, or said instead of an answer."""
+    if turn.state is TurnState.PARKED:
+        return (yield from _notices(f"halt:{turn.number}:{turn.fence}"))
+    if turn.state is not TurnState.FAILED:
         return ()
-    return (yield from _notices(f"halt:{turn.number}:{turn.fence}"))
+    rows = yield (
+        f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id >= ? AND id < ? ORDER BY id",
+        (turn.number * REPLIES, (turn.number + 1) * REPLIES),
+    )
+    return tuple(delivery_of(row).outbound.text for row in rows)
 
 
 def _notices(name: str) -> Steps[tuple[str, ...]]:

@@ -5,23 +5,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from palaver.domain.attachment import Attachment
-from palaver.domain.ids import encode_id
-from palaver.domain.source import Source
 from palaver.domain.turn import Outbound
 from palaver.platforms.catalog import PLATFORMS
 from palaver.ports.adapter import Inlet, Limits, SendRefused
 from palaver.ports.files import Shelf
 
-__all__ = ["LONGEST_TEXT", "ApiAdapter", "place"]
+__all__ = ["LONGEST_TEXT", "ApiAdapter"]
 
 LONGEST_TEXT = 200_000
 _PIECE = 1 << 16
-
-
-def place(user: str, conversation: str, message: str | None = None) -> Source:
-    """Every conversation is somebody's, so that two who call theirs alike do not meet in it: `alice/plans`."""
-    chat = f"{encode_id(user)}/{encode_id(conversation)}"
-    return Source(platform=PLATFORMS["api"].name, chat_id=chat, user_id=user, message_id=message)
 
 
 class ApiAdapter:

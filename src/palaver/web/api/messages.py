@@ -1,0 +1,207 @@
+"""The API: messages are sent, waited for, and their fate is told."""
+
+import re
+import secrets
+from typing import Annotated
+
+from msgspec import Meta
+
+from palaver.domain.attachment import UNKNOWN_TYPE
+from palaver.domain.errors import BadArgument, NotFound
+from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
+from palaver.domain.source import Source
+from palaver.ports.fates import Fate
+from palaver.ports.window import Right
+from palaver.web.api.shapes import MessageShape, Moment, UsageShape, message_shape, usage_shape
+from palaver.web.api.table import Ask, Endpoint, Shape, body_of
+from palaver.web.speaking import Said, Speaking, conversation_for
+
+__all__ = [
+    "ENDPOINTS",
+    "KEY_HEADER",
+    "ArrivalShape",
+    "FateShape",
+    "FatesShape",
+    "NewFileShape",
+    "SendShape",
+    "SendingShape",
+    "key_of",
+]
+
+KEY_HEADER = "Idempotency-Key"
+_KEY = re.compile(r"[!-~]{1,100}")
+_NUMBER = re.compile(r"in:([0-9]{1,18})", re.ASCII)
+_Wait = Annotated[float, Meta(ge=0, le=600)]
+_LONGEST_TEXT = 200_000
+
+
+def key_of(ask_headers: str | None) -> str | None:
+    """Under which a message is the same when it is sent again."""
+    if ask_headers is not None and not _KEY.fullmatch(ask_headers):
+        allowed = "1 to 100 visible ASCII characters"
+        raise BadArgument(f"{KEY_HEADER} cannot be", found=ask_headers, allowed=allowed, example="order-4711")
+    return ask_headers
+
+
+class NewFileShape(Shape, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    content: bytes
+    """In base64."""
+    media_type: str = UNKNOWN_TYPE
+
+
+class SendShape(Shape, frozen=True, kw_only=True):
+    text: Annotated[str, Meta(max_length=_LONGEST_TEXT)] = ""
+    session: str | None = None
+    """The id of a session to say it in; else it is said in a conversation of your own."""
+    conversation: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
+    """The name of a conversation of your own; without it a new one begins."""
+    files: tuple[NewFileShape, ...] = ()
+    wait: _Wait = 0.0
+    """For how many seconds to wait for the answer."""
+
+
+async def _send(ask: Ask) -> object:
+    body, key = ask.body, key_of(ask.request.headers.get(KEY_HEADER))
+    if not body.text.strip() and not body.files:
+        raise BadArgument("There is nothing to say in", found=body.text, allowed="a text or files", example="hello")
+    speaking = Speaking(ask.desk, ask.visitor)
+    source = await _source(ask, speaking, key)
+    files = [await speaking.keep(file.name, file.media_type, file.content) for file in body.files]
+    received = await speaking.say(source, Said(text=body.text, files=tuple(files)))
+    told = message_shape(await speaking.reply(received.number, body.wait))
+    is_open = told.state in {InboxState.WAITING, InboxState.IN_TURN} and told.waits_for is None
+    return body_of(told, 202 if is_open else 200)
+
+
+async def _source(ask: Ask, speaking: Speaking, key: str | None) -> Source:
+    body, message = ask.body, key or secrets.token_hex(12)
+    if body.session is None:
+        return speaking.at(body.conversation or conversation_for(key), message)
+    if body.conversation is not None:
+        raise BadArgument(
+            "A message is said in one place, not in", found="two", allowed="session or conversation", example="session"
+        )
+    session = await ask.desk.read(ask.visitor, lambda who: ask.desk.store.sessions.get_visible(body.session, who))
+    return await speaking.in_session(session, message)
+
+
+class _MessageQuery(Shape, frozen=True, kw_only=True):
+    wait: _Wait = 0.0
+
+
+async def _message(ask: Ask) -> MessageShape:
+    found = _NUMBER.fullmatch(ask.path["id"])
+    if found is None:
+        raise NotFound("message", ask.path["id"])
+    return message_shape(await Speaking(ask.desk, ask.visitor).reply(int(found[1]), ask.query.wait))
+
+
+class ArrivalShape(Shape, frozen=True, kw_only=True):
+    id: str
+    state: InboxState
+    received: Moment
+    reason: str | None
+    text: str | None
+
+
+class SendingShape(Shape, frozen=True, kw_only=True):
+    id: str
+    why: str
+    state: OutboxState
+    to: str
+    text: str
+    attempts: int
+    receipt: str | None
+    error: str | None
+
+
+class FateShape(Shape, frozen=True, kw_only=True):
+    """A turn with all it answers and owes; or what never came to a turn."""
+
+    turn: str | None
+    turn_state: TurnState | None
+    session: str | None
+    arrivals: list[ArrivalShape]
+    sendings: list[SendingShape]
+    used: UsageShape
+
+
+class FatesShape(Shape, frozen=True, kw_only=True):
+    fates: list[FateShape]
+
+
+class _FateQuery(Shape, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(min_length=1, max_length=500)]
+    """in:42, turn:7, out:7168, a message id of a platform, or a session."""
+
+
+async def _fate(ask: Ask) -> FatesShape:
+    store, name = ask.desk.store, ask.query.name
+    found = await ask.desk.read(ask.visitor, lambda principal: store.fates.fates(name, principal))
+    return FatesShape(fates=[_fate_shape(fate, is_owner=ask.visitor.is_owner) for fate in found])
+
+
+def _fate_shape(fate: Fate, *, is_owner: bool) -> FateShape:
+    """What an adapter says when it fails may quote: it is the owner's."""
+    run = fate.run
+    return FateShape(
+        turn=run and f"turn:{run.turn.number}",
+        turn_state=run and run.turn.state,
+        session=run and run.turn.session,
+        arrivals=[
+            ArrivalShape(
+                id=f"in:{each.number}",
+                state=each.state,
+                received=each.received,
+                reason=each.reason if is_owner or each.state is InboxState.REFUSED else None,
+                text=each.inbound and each.inbound.text,
+            )
+            for each in fate.arrivals
+        ],
+        sendings=[
+            SendingShape(
+                id=f"out:{each.delivery.number}",
+                why=each.why,
+                state=each.delivery.state,
+                to=f"{each.delivery.outbound.platform}:{each.delivery.outbound.chat_id}",
+                text=each.delivery.outbound.text,
+                attempts=each.delivery.attempts,
+                receipt=each.delivery.receipt,
+                error=each.delivery.error if is_owner else None,
+            )
+            for each in fate.sendings
+        ],
+        used=usage_shape(run.usage) if run else UsageShape(),
+    )
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="POST",
+        path="/messages",
+        does=_send,
+        takes=SendShape,
+        example={"text": "hello", "conversation": "plans", "wait": 30},
+        gives=MessageShape,
+        needs=Right.CHAT,
+        headers={KEY_HEADER: "Sent again with the same key it is the same message, and is answered once."},
+        summary="Say something: 200 with what came of it, or 202 where that is still to come",
+    ),
+    Endpoint(
+        method="GET",
+        path="/messages/{id}",
+        does=_message,
+        asks=_MessageQuery,
+        gives=MessageShape,
+        summary="What came of a message of yours so far",
+    ),
+    Endpoint(
+        method="GET",
+        path="/fates",
+        does=_fate,
+        asks=_FateQuery,
+        gives=FatesShape,
+        summary="What became of any message, in or out",
+    ),
+)

@@ -1,0 +1,134 @@
+"""The API: who you are here, what is connected, what was used, and what happens."""
+
+from datetime import UTC, date, timedelta
+
+from palaver.domain.caps import Spent
+from palaver.ports.usage import By
+from palaver.ports.window import Right
+from palaver.web.api.shapes import Moment, UsageShape
+from palaver.web.api.table import Ask, Endpoint, Shape
+from palaver.web.stream import stream
+
+__all__ = ["ENDPOINTS", "AccountShape", "AccountsShape", "MeShape", "UsedShape", "UsesShape"]
+
+_LATELY = timedelta(days=30)
+
+
+class MeShape(Shape, frozen=True, kw_only=True):
+    identity: str | None
+    """On whose behalf you read; null for the owner, who sees everything."""
+    scopes: list[Right]
+    expires: Moment | None
+
+
+async def _me(ask: Ask) -> MeShape:
+    key = ask.visitor.key
+    return MeShape(identity=key.identity, scopes=sorted(key.rights), expires=key.expires)
+
+
+class AccountShape(Shape, frozen=True, kw_only=True):
+    name: str
+    state: str
+    connected_since: Moment | None
+    last_error: str | None
+    failed_at: Moment | None
+
+
+class AccountsShape(Shape, frozen=True, kw_only=True):
+    accounts: list[AccountShape]
+
+
+async def _platforms(ask: Ask) -> AccountsShape:
+    found = await ask.desk.store.read(ask.desk.store.accounts.health(ask.desk.clock.now()))
+    return AccountsShape(
+        accounts=[
+            AccountShape(
+                name=each.name,
+                state=each.state,
+                connected_since=each.connected_since,
+                last_error=each.last_error,
+                failed_at=each.failed_at,
+            )
+            for each in found
+        ]
+    )
+
+
+class _UsageQuery(Shape, frozen=True, kw_only=True):
+    by: By = By.DAY
+    since: Moment | None = None
+    """By default thirty days ago."""
+    until: Moment | None = None
+
+
+class UsedShape(Shape, frozen=True, kw_only=True):
+    of: str
+    """A day, a person or a model."""
+    used: UsageShape
+
+
+class UsesShape(Shape, frozen=True, kw_only=True):
+    by: By
+    usage: list[UsedShape]
+
+
+async def _usage(ask: Ask) -> UsesShape:
+    query, uses = ask.query, ask.desk.store.uses
+    since = query.since or ask.desk.clock.now() - _LATELY
+    found = await ask.desk.read(
+        ask.visitor, lambda who: uses.table(query.by, who, since=since, until=query.until, zone=UTC)
+    )
+    return UsesShape(by=query.by, usage=[UsedShape(of=_name(of), used=_shape(spent)) for of, spent in found.items()])
+
+
+def _name(of: str | date) -> str:
+    return of.isoformat() if isinstance(of, date) else of
+
+
+def _shape(spent: Spent) -> UsageShape:
+    return UsageShape(
+        turns=spent.turns,
+        input_tokens=spent.input_tokens,
+        output_tokens=spent.output_tokens,
+        cost_micros=spent.cost_micros,
+    )
+
+
+class _EventsQuery(Shape, frozen=True, kw_only=True):
+    after: str | None = None
+    """The id of the last event that you know, as the header Last-Event-ID."""
+
+
+async def _events(ask: Ask) -> object:
+    return stream(ask.request, ask.visitor, ask.desk.hub, ask.desk.doors)
+
+
+ENDPOINTS = (
+    Endpoint(method="GET", path="/me", does=_me, gives=MeShape, summary="Who you are here"),
+    Endpoint(
+        method="GET",
+        path="/platforms",
+        does=_platforms,
+        gives=AccountsShape,
+        for_owner=True,
+        summary="Which accounts are connected, since when, and what went wrong last",
+    ),
+    Endpoint(
+        method="GET",
+        path="/usage",
+        does=_usage,
+        asks=_UsageQuery,
+        gives=UsesShape,
+        summary="What was used, by day, person or model; of others only for the owner",
+    ),
+    Endpoint(
+        method="GET",
+        path="/events",
+        does=_events,
+        asks=_EventsQuery,
+        gives=None,
+        media_type="text/event-stream",
+        headers={"Last-Event-ID": "Where you were cut off: nothing is left out."},
+        summary="What happens to what you may see, as it happens",
+    ),
+)

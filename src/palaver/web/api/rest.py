@@ -1,0 +1,30 @@
+"""The API under /api/v1: everything that is in its table, and the document that describes it."""
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from palaver import __version__
+from palaver.web.access.visitor import Visitor
+from palaver.web.api import messages, overview, people, sessions, turns
+from palaver.web.api.openapi import document
+from palaver.web.api.table import PREFIX, route_of
+from palaver.web.desk import Desk
+from palaver.web.routing import page
+
+__all__ = ["ENDPOINTS", "routes"]
+
+ENDPOINTS = (
+    *sessions.ENDPOINTS,
+    *messages.ENDPOINTS,
+    *turns.ENDPOINTS,
+    *people.ENDPOINTS,
+    *overview.ENDPOINTS,
+)
+
+
+def routes(desk: Desk) -> list[Route]:
+    async def described(_: Request, __: Visitor) -> Response:
+        return JSONResponse(document(ENDPOINTS, __version__, desk.address.url))
+
+    return [page(f"{PREFIX}/openapi.json", described), *(route_of(endpoint, desk) for endpoint in ENDPOINTS)]

@@ -1,0 +1,156 @@
+"""The table of the API: what answers where, what it takes and gives; served and described from the same lines."""
+
+import difflib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from palaver.domain.errors import BadArgument, PalaverError
+from palaver.domain.text import one_line
+from palaver.ports.window import Right
+from palaver.web.access.guard import visitor_of
+from palaver.web.access.visitor import Visitor
+from palaver.web.desk import Desk
+from palaver.web.problems import problem
+
+__all__ = ["PREFIX", "Ask", "Endpoint", "Shape", "body_of", "read_body", "route_of"]
+
+PREFIX = "/api/v1"
+_JSON = "application/json"
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_LONGEST = 300
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is taken or given as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ask:
+    """One request, read and checked."""
+
+    desk: Desk
+    visitor: Visitor
+    request: Request
+    path: Mapping[str, Any]
+    query: Any
+    """An instance of what the endpoint asks; the same holds for `body` and what it takes."""
+    body: Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Endpoint:
+    method: str
+    path: str
+    """Below `/api/v1`; parts in braces are text, or whole numbers with `:int`."""
+    does: Callable[[Ask], Awaitable[object]]
+    """Gives what is told, as `gives` says, or a whole response."""
+    gives: Any
+    """A type; None for what is no JSON, or nothing at all."""
+    summary: str
+    needs: Right = Right.READ
+    for_owner: bool = False
+    """It is about the gateway, and not about anybody's own conversations."""
+    asks: type[Shape] | None = None
+    takes: type[Shape] | None = None
+    example: Mapping[str, object] = field(default_factory=dict[str, object])
+    """A body that is taken."""
+    status: int = 200
+    media_type: str = _JSON
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Headers that count, and what they mean."""
+
+
+def route_of(endpoint: Endpoint, desk: Desk) -> Route:
+    async def answer(request: Request) -> Response:
+        try:
+            told = await endpoint.does(await _asked(endpoint, desk, request))
+        except (PalaverError, HTTPException) as error:
+            return problem(request.url.path, error)
+        if isinstance(told, Response):
+            return told
+        return body_of(told, endpoint.status)
+
+    return Route(PREFIX + endpoint.path, answer, methods=[endpoint.method])
+
+
+def body_of(told: object, status: int) -> Response:
+    return Response(msgspec.json.encode(told), status_code=status, media_type=_JSON)
+
+
+async def _asked(endpoint: Endpoint, desk: Desk, request: Request) -> Ask:
+    visitor = visitor_of(request)
+    if not visitor.may(endpoint.needs):
+        raise HTTPException(403, f"This needs a key with the scope {endpoint.needs.value}.")
+    if endpoint.for_owner and not visitor.is_owner:
+        raise HTTPException(403, "This is the owner's: it takes a token that was made without --as.")
+    return Ask(
+        desk=desk,
+        visitor=visitor,
+        request=request,
+        path=request.path_params,
+        query=_query(endpoint, request),
+        body=await _body(endpoint, desk, request),
+    )
+
+
+def _query(endpoint: Endpoint, request: Request) -> Shape | None:
+    given = request.query_params
+    twice = [name for name in given if len(given.getlist(name)) > 1]
+    if twice:
+        raise BadArgument("A parameter is given twice:", found=twice[0], allowed="each once", example="?limit=20")
+    return _converted(endpoint.asks or Shape, dict(given), "?limit=20")
+
+
+async def _body(endpoint: Endpoint, desk: Desk, request: Request) -> Shape | None:
+    if endpoint.takes is None:
+        return None
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != _JSON:
+        raise HTTPException(415, f"A body is {_JSON} here; add the header Content-Type: {_JSON}.")
+    content = await read_body(request, desk)
+    return _decoded(content, endpoint.takes, msgspec.json.encode(endpoint.example).decode())
+
+
+async def read_body(request: Request, desk: Desk) -> bytes:
+    """As much as a message with its files may take, and no more."""
+    options = desk.engine.options
+    limit = 1_000_000 + options.files_per_message * options.file_size * 4 // 3
+    content = bytearray()
+    async for piece in request.stream():
+        content += piece
+        if len(content) > limit:
+            raise HTTPException(413, f"The body is larger than {limit} bytes.")
+    return bytes(content)
+
+
+def _decoded(content: bytes, shape: type[Shape], example: str) -> Shape:
+    try:
+        return msgspec.json.decode(content, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _wrong(shape, error, example) from error
+
+
+def _converted(shape: type[Shape], given: Mapping[str, str], example: str) -> Shape:
+    try:
+        return msgspec.convert(given, shape, strict=False)
+    except msgspec.ValidationError as error:
+        raise _wrong(shape, error, example) from error
+
+
+def _wrong(shape: type[Shape], error: Exception, example: str) -> BadArgument:
+    """What is wrong with it; a field that does not exist may have been meant for one that does."""
+    said, fields = str(error), shape.__struct_fields__
+    allowed = ", ".join(fields) or "nothing"
+    if found := _UNKNOWN.match(said):
+        close = difflib.get_close_matches(found[1][:_LONGEST], fields, n=1)
+        meant = f"{close[0]}, perhaps; there are: {allowed}" if close else allowed
+        return BadArgument("There is no field", found=found[1][:_LONGEST], allowed=meant, example=example)
+    return BadArgument("This is not right:", found=one_line(said, _LONGEST), allowed=allowed, example=example)

@@ -1,0 +1,147 @@
+"""The API: turns in flight, and what they wait for."""
+
+from palaver.domain.errors import NotFound
+from palaver.domain.lifecycle import TurnState
+from palaver.ports.fates import Flight
+from palaver.ports.window import Right
+from palaver.ports.work import Steps, work
+from palaver.web.access.visitor import principal_of
+from palaver.web.api.shapes import CallShape, Limit, Moment
+from palaver.web.api.table import Ask, Endpoint, Shape
+
+__all__ = ["ENDPOINTS", "DecisionShape", "DoneShape", "FlightShape", "FlightsShape"]
+
+_MOST = 500
+
+
+class FlightShape(Shape, frozen=True, kw_only=True):
+    id: str
+    session: str
+    title: str | None
+    state: TurnState
+    started: Moment
+    attempt: int
+    stop: str | None
+    """Who asked it to stop, and when."""
+    asks: CallShape | None
+    """What it waits for leave for."""
+    waiting: int
+    """How many messages wait behind it."""
+
+
+class FlightsShape(Shape, frozen=True, kw_only=True):
+    turns: list[FlightShape]
+
+
+class _TurnsQuery(Shape, frozen=True, kw_only=True):
+    session: str | None = None
+    limit: Limit = 100
+
+
+class DecisionShape(Shape, frozen=True, kw_only=True):
+    allow: bool
+
+
+class DoneShape(Shape, frozen=True, kw_only=True):
+    done: bool
+    """False where there was nothing to do any more."""
+
+
+def _shape(flight: Flight) -> FlightShape:
+    turn, asked = flight.turn, flight.asked
+    return FlightShape(
+        id=f"turn:{turn.number}",
+        session=turn.session,
+        title=flight.session.title,
+        state=turn.state,
+        started=turn.started,
+        attempt=turn.attempt,
+        stop=flight.stop,
+        asks=CallShape(id=asked.id, name=asked.name, arguments=asked.arguments) if asked else None,
+        waiting=flight.waiting,
+    )
+
+
+async def _flights(ask: Ask, limit: int, session: str | None = None) -> list[Flight]:
+    overview = ask.desk.store.overview
+    return await ask.desk.read(ask.visitor, lambda principal: overview.flights(principal, limit, session))
+
+
+async def _list(ask: Ask) -> FlightsShape:
+    return FlightsShape(turns=[_shape(each) for each in await _flights(ask, ask.query.limit, ask.query.session)])
+
+
+async def _approvals(ask: Ask) -> FlightsShape:
+    parked = [each for each in await _flights(ask, _MOST) if each.turn.state is TurnState.PARKED]
+    return FlightsShape(turns=[_shape(each) for each in parked[: ask.query.limit]])
+
+
+def _named(flights: list[Flight], name: str) -> Flight:
+    for flight in flights:
+        if f"turn:{flight.turn.number}" == name:
+            return flight
+    raise NotFound("turn in flight", name)
+
+
+async def _stop(ask: Ask) -> DoneShape:
+    store, now = ask.desk.store, ask.desk.clock.now()
+
+    @work
+    def stop() -> Steps[bool]:
+        principal = yield from principal_of(ask.visitor, store)
+        flight = _named((yield from store.overview.flights(principal, _MOST)), ask.path["id"])
+        if flight.turn.state is TurnState.PARKED:
+            return (yield from store.steering.decide(flight.turn.key, now, principal, allowed=False))
+        return (yield from store.steering.request_stop(flight.turn.key, now, by=principal.name))
+
+    return DoneShape(done=await store.transact(stop()))
+
+
+async def _decide(ask: Ask) -> DoneShape:
+    store, now = ask.desk.store, ask.desk.clock.now()
+
+    @work
+    def decide() -> Steps[bool]:
+        principal = yield from principal_of(ask.visitor, store)
+        flight = _named((yield from store.overview.flights(principal, _MOST)), ask.path["id"])
+        return (yield from store.steering.decide(flight.turn.key, now, principal, allowed=ask.body.allow))
+
+    return DoneShape(done=await store.transact(decide()))
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/turns",
+        does=_list,
+        asks=_TurnsQuery,
+        gives=FlightsShape,
+        summary="Turns that have not ended, the oldest first",
+    ),
+    Endpoint(
+        method="POST",
+        path="/turns/{id}/stop",
+        does=_stop,
+        gives=DoneShape,
+        needs=Right.MANAGE,
+        summary="Stop a turn; what it asked is denied",
+    ),
+    Endpoint(
+        method="GET",
+        path="/approvals",
+        does=_approvals,
+        asks=_TurnsQuery,
+        gives=FlightsShape,
+        summary="Turns that wait until a person allows something",
+    ),
+    Endpoint(
+        method="POST",
+        path="/approvals/{id}",
+        does=_decide,
+        takes=DecisionShape,
+        example={"allow": True},
+        gives=DoneShape,
+        needs=Right.MANAGE,
+        summary="Allow or deny what a turn asks",
+    ),
+)

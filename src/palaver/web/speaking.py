@@ -1,0 +1,130 @@
+"""Speaking: what a program says comes in like every other message, once, and what came of it."""
+
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+
+from starlette.exceptions import HTTPException
+
+from palaver.domain.attachment import Attachment
+from palaver.domain.errors import StoreUnavailable
+from palaver.domain.ids import decode_id, encode_id
+from palaver.domain.key import SessionKey
+from palaver.domain.lifecycle import InboxState
+from palaver.domain.session import Session
+from palaver.domain.source import Source, Trust
+from palaver.domain.turn import Inbound, Offered, Received, outbound_to
+from palaver.engine import words
+from palaver.ports.answers import Reply
+from palaver.ports.work import Steps, work
+from palaver.web.access.visitor import OWNER, Visitor, principal_of
+from palaver.web.desk import Desk
+
+__all__ = ["Said", "Speaking", "conversation_for"]
+
+_PLATFORM = "api"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """What a program says, and with what."""
+
+    text: str
+    files: tuple[Attachment, ...] = ()
+    offers: tuple[Offered, ...] = ()
+
+
+def conversation_for(key: str | None) -> str:
+    """The name of a conversation that nobody named: said again under the same key, it is the same one."""
+    return hashlib.sha256(key.encode()).hexdigest()[:20] if key else secrets.token_hex(10)
+
+
+@dataclass(frozen=True, slots=True)
+class Speaking:
+    """Somebody with a token, who talks."""
+
+    desk: Desk
+    visitor: Visitor
+
+    @property
+    def user(self) -> str:
+        """As whom they speak here. Raises where they are at home elsewhere: nobody knows them here."""
+        identity = self.visitor.key.identity
+        if identity is None:
+            return OWNER
+        platform, _, name = identity.partition(":")
+        if platform != _PLATFORM:
+            raise HTTPException(
+                403,
+                f"This key reads for {identity}, who has no voice here; allowed: a token of the owner's, or one made"
+                " with --as api:NAME; for example: palaver web tokens create robot --as api:robot",
+            )
+        return decode_id(name)
+
+    def at(self, conversation: str, message: str | None = None) -> Source:
+        """Every conversation is somebody's: two who call theirs alike do not meet in it. `alice/plans`."""
+        user = self.user
+        chat = f"{encode_id(user)}/{encode_id(conversation)}"
+        return Source(platform=_PLATFORM, chat_id=chat, user_id=user, message_id=message)
+
+    async def in_session(self, session: Session, message: str | None) -> Source:
+        """Where to speak so that it is heard in a session: its own place, or one that is attached to it."""
+        if session.ended is not None:
+            raise HTTPException(409, f"The session {session.id} has ended: begin another, or /resume {session.id}.")
+        if (session.origin.platform, session.origin.user_id) == (_PLATFORM, self.user):
+            return replace(session.origin, message_id=message)
+        source = self.at(f"session-{session.id}", message)
+        place = await self.desk.engine.place_of(source)
+        await self.desk.store.transact(_attach(self, session, place, source))
+        return source
+
+    async def say(self, source: Source, said: Said) -> Received:
+        """Safe when it returns. What was said before under this id is given as it was; other words are refused."""
+        found = await self.earlier([source])
+        if found is not None and not said.text.endswith(found.inbound.text):  # `/queue words` is kept as the words
+            raise HTTPException(409, "This Idempotency-Key was used for other words; take another one.")
+        if found is None:
+            now = self.desk.clock.now()
+            inbound = Inbound(source=source, text=said.text, at=now, files=said.files, offers=said.offers)
+            await self.desk.engine.receive(inbound, Trust())
+            found = await self.earlier([source])
+        if found is None:
+            raise StoreUnavailable("The message was not taken: try again.")
+        if found.state is InboxState.REFUSED:
+            raise HTTPException(403, f"This was refused: {found.reason}.")
+        return found
+
+    async def earlier(self, sources: Sequence[Source]) -> Received | None:
+        """What was said under one of these ids."""
+        answers = self.desk.store.answers
+        return await self.desk.read(self.visitor, lambda principal: answers.said(sources, principal))
+
+    async def reply(self, number: int, seconds: float = 0.0) -> Reply:
+        """What came of a message, as soon as something did."""
+        answers = self.desk.store.answers
+        found = await self.desk.read(self.visitor, lambda principal: answers.reply(number, principal))
+        if seconds:
+            with self.desk.waiting.waiting(number) as waiter:
+                await waiter.until_settled(seconds)
+            found = await self.desk.read(self.visitor, lambda principal: answers.reply(number, principal))
+        return found
+
+    async def keep(self, name: str, media_type: str, content: bytes) -> Attachment:
+        """A file that comes with a message: it is safe before the message is."""
+        return await self.desk.talking.keep(name, media_type, _pieces(content), self.desk.engine.options.file_size)
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+@work
+def _attach(speaking: Speaking, session: Session, place: SessionKey, source: Source) -> Steps[None]:
+    store, now = speaking.desk.store, speaking.desk.clock.now()
+    principal = yield from principal_of(speaking.visitor, store)
+    if (yield from store.attaching.leads_to(place)) == session.key:
+        return
+    held = yield from store.attaching.attachable(session.id, place, principal)
+    farewell = outbound_to(source, words.PARTED)
+    yield from store.attaching.attach(place, held, now, by=principal.name, farewell=farewell)

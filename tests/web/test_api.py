@@ -1,0 +1,274 @@
+"""The API: read, said, waited for, stopped, managed; with what a token may see and do, and no more."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from palaver.config.agents import EchoChoice
+from palaver.config.caps import CapsChoice
+from palaver.config.model import Config, GrantChoice
+from palaver.gateway import terminal_socket
+from palaver.ports.clock import SystemClock
+from palaver.ports.window import EVERY_RIGHT, Right
+from palaver.web.access.doors import make_token
+from tests.platforms.terminal.people import Person
+from tests.web.conftest import Opened, opened
+
+PEOPLE = tuple(GrantChoice(platform="api", user_id=name) for name in ("alice", "bob"))
+
+
+async def token(window: Opened, identity: str | None = None, *rights: Right) -> str:
+    made, _ = await make_token(
+        window.store, SystemClock().now(), name="test", identity=identity, rights=rights or EVERY_RIGHT
+    )
+    return made
+
+
+@asynccontextmanager
+async def program(window: Opened, identity: str | None = None, *rights: Right) -> AsyncGenerator[httpx.AsyncClient]:
+    headers = {"authorization": f"Bearer {await token(window, identity, *rights)}"}
+    async with httpx.AsyncClient(base_url=f"{window.url}/api/v1", headers=headers, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return Config(data_dir=tmp_path, store=str(tmp_path / "palaver.db"), grants=PEOPLE)
+
+
+@pytest.fixture
+async def owner(window: Opened) -> AsyncIterator[httpx.AsyncClient]:
+    async with program(window) as client:
+        yield client
+
+
+async def say(client: httpx.AsyncClient, text: str, **more: Any) -> dict[str, Any]:
+    answer = await client.post("/messages", json={"text": text, "wait": 20, **more})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_said_answered_and_found_again(owner: httpx.AsyncClient) -> None:
+    told = await say(owner, "hello", conversation="plans")
+    assert (told["state"], told["answer"], told["waits_for"]) == ("done", "You said: hello", None)
+    assert told["used"]["turns"] == 1
+    again = await say(owner, "and again", conversation="plans")
+    assert again["session"] == told["session"]
+    other = await say(owner, "elsewhere")
+    assert other["session"] != told["session"]
+    session = (await owner.get(f"/sessions/{told['session']}")).json()
+    assert (session["platform"], session["state"], session["entries"]) == ("api", "open", 5)
+    entries = (await owner.get(f"/sessions/{told['session']}/entries", params={"after": 1, "limit": 2})).json()
+    assert [entry["text"] for entry in entries["entries"]] == ["hello", "You said: hello"]
+    assert (await owner.get(f"/messages/{told['id']}")).json() == told
+    hits = (await owner.get("/search", params={"q": "elsewhere", "role": "user"})).json()["hits"]
+    assert [hit["session"]["id"] for hit in hits] == [other["session"]]
+    fate = (await owner.get("/fates", params={"name": told["id"]})).json()["fates"]
+    assert [sending["text"] for sending in fate[0]["sendings"]] == ["You said: hello"]
+
+
+async def test_sessions_page_by_page_and_filtered(owner: httpx.AsyncClient) -> None:
+    sessions = [(await say(owner, f"number {number}"))["session"] for number in range(3)]
+    first = (await owner.get("/sessions", params={"limit": 2})).json()
+    rest = (await owner.get("/sessions", params={"limit": 2, "after": first["after"]})).json()
+    found = [each["id"] for each in first["sessions"] + rest["sessions"]]
+    assert found == sessions[::-1]
+    assert (rest["after"], first["sessions"][0]["last_said"]) == (None, "number 2")
+    assert (await owner.get("/sessions", params={"platform": "telegram"})).json()["sessions"] == []
+    renamed = await owner.patch(f"/sessions/{sessions[0]}", json={"title": "Plans <b>"})
+    assert renamed.json()["title"] == "Plans <b>"
+    assert len((await owner.get("/sessions", params={"title": "plans"})).json()["sessions"]) == 1
+
+
+async def test_the_same_key_is_the_same_message(owner: httpx.AsyncClient) -> None:
+    key = {"idempotency-key": "order-1"}
+    body = {"text": "once", "wait": 20}
+    first, second = await asyncio.gather(*(owner.post("/messages", json=body, headers=key) for _ in range(2)))
+    assert first.json() == second.json()
+    assert first.json()["answer"] == "You said: once"
+    other = await owner.post("/messages", json={"text": "twice"}, headers=key)
+    assert (other.status_code, other.json()["title"]) == (409, "Conflict")
+    entries = (await owner.get(f"/sessions/{first.json()['session']}/entries")).json()["entries"]
+    assert [entry["text"] for entry in entries if entry["role"] == "user"] == ["once"]
+    wrong = await owner.post("/messages", json=body, headers={"idempotency-key": "x" * 101})
+    assert wrong.status_code == 400
+
+
+async def test_who_does_not_wait_asks_later(config: Config) -> None:
+    async with opened(config) as window, program(window) as owner:
+        sent = await owner.post("/messages", json={"text": "!slow 1 hello"})
+        assert (sent.status_code, sent.json()["answer"]) == (202, None)
+        answered = (await owner.get(f"/messages/{sent.json()['id']}", params={"wait": 20})).json()
+        assert (answered["state"], answered["answer"]) == ("done", "You said: hello")
+
+
+async def test_commands_approvals_and_stops(owner: httpx.AsyncClient) -> None:
+    told = await say(owner, "!approve this", conversation="a")
+    assert (told["waits_for"], told["answer"]) == ("approval", None)
+    assert "/approve allows it" in told["notices"][0]
+    (waiting,) = (await owner.get("/approvals")).json()["turns"]
+    assert (waiting["id"], waiting["asks"]["name"]) == (told["turn"], "echo")
+    assert (await owner.post(f"/approvals/{waiting['id']}", json={"allow": True})).json() == {"done": True}
+    assert (await owner.get(f"/messages/{told['id']}?wait=20")).json()["answer"] == "You said: this"
+    assert (await owner.post(f"/approvals/{waiting['id']}", json={"allow": True})).status_code == 404
+    assert "api:owner" in (await say(owner, "/whoami", conversation="a"))["notices"][0]
+    undone = await owner.post(f"/sessions/{told['session']}/commands", json={"command": "/undo"})
+    assert undone.status_code == 200, undone.text
+    left = (await owner.get(f"/sessions/{told['session']}/entries")).json()["entries"]
+    assert [entry["role"] for entry in left] == ["note"]
+    hangs = (await owner.post("/messages", json={"text": "!hang", "conversation": "b"})).json()
+    async with asyncio.timeout(15):
+        while not (flying := (await owner.get("/turns")).json()["turns"]):  # noqa: ASYNC110 - as programs do
+            await asyncio.sleep(0.02)
+    assert (await owner.post(f"/turns/{flying[0]['id']}/stop")).json() == {"done": True}
+    assert (await owner.get(f"/messages/{hangs['id']}?wait=20")).json()["state"] == "done"
+    failed = await say(owner, "!fail now", conversation="c")
+    assert (failed["state"], failed["answer"]) == ("failed", None)
+    assert failed["notices"]
+    assert "asked to fail" not in json.dumps(failed), "what the agent says about itself stays in the log"
+
+
+async def test_files_come_with_messages_and_are_fetched_again(owner: httpx.AsyncClient) -> None:
+    content = base64.b64encode(b"<script>").decode()
+    file = {"name": "../x.html", "content": content, "media_type": "text/html"}
+    told = await say(owner, "look", files=[file])
+    entries = (await owner.get(f"/sessions/{told['session']}/entries")).json()["entries"]
+    (kept,) = next(entry["files"] for entry in entries if entry["files"])
+    fetched = await owner.get(f"/files/{kept['id']}")
+    assert fetched.content == b"<script>"
+    assert fetched.headers["content-type"] == "application/octet-stream"
+    assert fetched.headers["content-security-policy"].startswith("sandbox")
+
+
+async def test_a_conversation_elsewhere_is_gone_on_with_from_here(window: Opened, owner: httpx.AsyncClient) -> None:
+    alice = Person(terminal_socket(window.config), "main")
+    async with alice.present():
+        await alice.say("from the terminal")
+        (session,) = (await owner.get("/sessions")).json()["sessions"]
+        told = await say(owner, "from the API", session=session["id"])
+        assert told["session"] == session["id"]
+        again = await say(owner, "once more", session=session["id"])
+        assert again["session"] == session["id"]
+    entries = (await owner.get(f"/sessions/{session['id']}/entries")).json()["entries"]
+    said = [entry["text"] for entry in entries if entry["role"] == "user"]
+    assert said == ["from the terminal", "from the API", "once more"]
+    assert (await owner.post("/messages", json={"text": "x", "session": "no such"})).status_code == 404
+
+
+async def test_people_grants_and_pairing_are_the_owners(window: Opened, owner: httpx.AsyncClient) -> None:
+    made = await owner.post("/grants", json={"to": "telegram:7", "role": "admin"})
+    assert (made.status_code, made.json()["grant"]["role"]) == (201, "admin")
+    assert made.json() in (await owner.get("/grants")).json()["grants"]
+    gone = await owner.delete(f"/grants/{made.json()['number']}")
+    assert gone.json() == made.json()
+    assert (await owner.delete(f"/grants/{made.json()['number']}")).status_code == 404
+    assert (await owner.get("/pairing")).json() == {"strangers": []}
+    assert (await owner.post("/pairing/approve", json={"code": "AAAAAAAA"})).status_code == 400
+    await say(owner, "hello")
+    (person,) = (await owner.get("/people")).json()["people"]
+    assert [each["identity"] for each in person["identities"]] == ["api:owner"]
+    assert (await owner.get("/people/api:owner")).json() == person
+    async with program(window, "api:alice") as alice:
+        for path in ("/people", "/people/api:owner", "/grants", "/pairing", "/platforms"):
+            assert (await alice.get(path)).status_code == 403, path
+        assert (await alice.post("/grants", json={"to": "api:alice", "role": "owner"})).status_code == 403
+
+
+async def test_scopes_are_kept(window: Opened) -> None:
+    async with program(window, None, Right.READ) as reader, program(window, None, Right.CHAT) as talker:
+        assert (await reader.get("/me")).json() == {"identity": None, "scopes": ["read"], "expires": None}
+        refused = await reader.post("/messages", json={"text": "hello"})
+        assert (refused.status_code, refused.headers["content-type"]) == (403, "application/problem+json")
+        assert refused.json()["detail"] == "This needs a key with the scope chat."
+        told = await say(talker, "hello")
+        assert (await talker.get("/sessions")).status_code == 403
+        assert (await reader.patch(f"/sessions/{told['session']}", json={"title": "x"})).status_code == 403
+    async with httpx.AsyncClient(base_url=f"{window.url}/api/v1") as nobody:
+        unknown = await nobody.get("/sessions", headers={"authorization": "Bearer pal_wrong"})
+        assert (unknown.status_code, unknown.headers["content-type"]) == (401, "application/problem+json")
+    async with program(window, "telegram:7") as elsewhere, program(window, "api:mallory") as stranger:
+        assert (await elsewhere.get("/sessions")).json()["sessions"] == []
+        mute = await elsewhere.post("/messages", json={"text": "hello"})
+        assert (mute.status_code, "--as api:NAME" in mute.json()["detail"]) == (403, True)
+        refused = await stranger.post("/messages", json={"text": "hello"})
+        assert (refused.status_code, "no grant" in refused.json()["detail"]) == (403, True)
+
+
+async def test_what_is_wrong_is_said_with_what_would_be_right(owner: httpx.AsyncClient) -> None:
+    wrong = await owner.post("/messages", json={"text": "hello", "conversaton": "plans"})
+    told = wrong.json()
+    assert (wrong.status_code, told["found"], told["allowed"].partition(",")[0]) == (400, "conversaton", "conversation")
+    assert json.loads(told["example"])["conversation"] == "plans"
+    assert (await owner.get("/sessions", params={"limit": 501})).status_code == 400
+    assert (await owner.get("/sessions", params={"limt": 5})).json()["allowed"].startswith("limit, perhaps")
+    assert (await owner.get("/sessions?limit=1&limit=2")).status_code == 400
+    assert (await owner.get("/sessions", params={"after": "nonsense"})).status_code == 400
+    assert (await owner.post("/messages", content=b"text=hello")).status_code == 415
+    for body in (b"{", b'{"text": 7}', b'"\\ud800"', b"\xff", b"[" * 100_000):
+        answer = await owner.post("/messages", content=body, headers={"content-type": "application/json"})
+        assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
+    nowhere = await owner.get("/nowhere")
+    assert (nowhere.status_code, nowhere.json()["title"]) == (404, "Not Found")
+    assert (await owner.get("/sessions/%00")).status_code == 404
+
+
+async def test_a_body_without_end_is_cut_off(config: Config) -> None:
+    small = config.model_copy(
+        update={"limits": config.limits.model_copy(update={"file_size": 1000, "files_per_message": 1})}
+    )
+    async with opened(small) as window, program(window) as owner:
+        body = b'{"text": "' + b"x" * 1_100_000
+        answer = await owner.post("/messages", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 413
+        large = {"name": "x", "content": base64.b64encode(b"0" * 2000).decode()}
+        assert (await owner.post("/messages", json={"text": "x", "files": [large]})).status_code == 413
+
+
+async def test_what_was_used_is_told_for_each(window: Opened, owner: httpx.AsyncClient) -> None:
+    async with program(window, "api:alice") as alice:
+        await say(alice, "hello")
+        await say(owner, "hello")
+        (mine,) = (await alice.get("/usage", params={"by": "person"})).json()["usage"]
+        assert mine["used"]["turns"] == 1
+        assert len((await owner.get("/usage", params={"by": "person"})).json()["usage"]) == 2
+        assert (await owner.get("/usage")).json()["usage"][0]["used"]["turns"] == 2
+
+
+async def test_events_go_on_where_they_were_cut_off(owner: httpx.AsyncClient) -> None:
+    async def until(name: str, **headers: str) -> str:
+        async with owner.stream("GET", "/events", headers=headers) as stream:
+            last = ""
+            async for line in stream.aiter_lines():
+                last = line.removeprefix("id: ") if line.startswith("id: ") else last
+                if line == f"event: {name}":
+                    return last
+        raise AssertionError("the stream ended")
+
+    async with asyncio.timeout(20):
+        begun = await until("ready")
+        await say(owner, "while nobody looked")
+        seen = await until("entries", **{"last-event-id": begun})
+        assert seen != begun
+
+
+async def test_caps_are_told_by_the_turn(config: Config) -> None:
+    caps = CapsChoice.model_validate({"session": {"tokens": 1}})
+    async with opened(config.model_copy(update={"caps": caps})) as window, program(window) as owner:
+        await say(owner, "hello there", conversation="a")
+        told = await say(owner, "more", conversation="a")
+        assert (told["state"], told["answer"]) == ("failed", None)
+        assert "That is all of" in told["notices"][0]
+
+
+async def test_answers_that_grow_are_waited_for_to_the_end(config: Config) -> None:
+    slowly = EchoChoice(streams=True, delay=timedelta(milliseconds=20))
+    async with opened(config.model_copy(update={"agent": slowly})) as window, program(window) as owner:
+        assert (await say(owner, "one two three"))["answer"] == "You said: one two three"
