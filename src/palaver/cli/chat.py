@@ -103,7 +103,8 @@ def _left(error: PalaverError, code: int) -> typer.Exit:
 async def _talk(config: Config, name: str, attach: str | None, message: str | None, *, opens: bool) -> None:
     task = asyncio.current_task()
     for ending in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(ending, lambda: task and task.cancel())
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # as `nohup` has it
+            asyncio.get_running_loop().add_signal_handler(ending, lambda: task and task.cancel())
     is_live = message is None and sys.stdin.isatty() and sys.stdout.isatty()
     async with Host(config) as host:
         if is_live:
@@ -146,7 +147,14 @@ async def _live(host: Host, config: Config, name: str, attach: str | None, *, op
 
 
 def _client(host: Host, name: str, screen: Screen, *, alone: bool = False) -> Client:
-    return Client(host.dial, name, screen, getpass.getuser(), alone=alone)
+    return Client(host.dial, name, screen, _user(), alone=alone)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""  # a number without a name, as containers have it
 
 
 async def _say(client: Client, screen: LiveScreen, attach: str | None) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Self, cast
 
 from palaver.config.model import Config
-from palaver.domain.errors import PalaverError, StoreInUse, StoreUnavailable
+from palaver.domain.errors import PalaverError, StoreInUse
 from palaver.gateway import Gateway, terminal_socket
 from palaver.observing.logs import HumanFormat
+from palaver.platforms.terminal.client import GatewayFails
 from palaver.platforms.terminal.socket import Streams, dial
 
 __all__ = ["GatewayBroke", "Host"]
@@ -48,7 +49,7 @@ class _Log(RotatingFileHandler):
 
 
 class _Outages(logging.Handler):
-    """Tells of a store that has not answered the gateway of this process for a while."""
+    """Tells of a store that has not answered the gateway of this process for a while, or a socket it could not make."""
 
     def __init__(self, lasting: "asyncio.Future[str]") -> None:
         super().__init__(logging.WARNING)
@@ -56,7 +57,8 @@ class _Outages(logging.Handler):
         self._first = self._last = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
-        if getattr(record, "action", None) != "store.unavailable":
+        action, account = getattr(record, "action", ""), getattr(record, "account", "")
+        if action != "store.unavailable" and (action, account.partition(":")[0]) != ("account.down", "terminal"):
             return
         if record.created - self._last > _PATIENCE:
             self._first = record.created
@@ -106,8 +108,8 @@ class Host:
         self._log.close()
 
     async def outage(self) -> None:
-        """Raises StoreUnavailable once the store has not answered a gateway of its own for a while."""
-        raise StoreUnavailable(await self._lasting)
+        """Raises GatewayFails once a gateway of its own has got nowhere for a while."""
+        raise GatewayFails(await self._lasting, passes=True)
 
     async def dial(self) -> Streams:
         """Raises what keeps a gateway from starting."""

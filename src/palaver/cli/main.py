@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ import typer.main
 from palaver import __version__
 from palaver.cli.exits import FAILED, TEMPORARY, WRONG
 from palaver.cli.lazy import Later
-from palaver.cli.output import complain
+from palaver.cli.output import complain, write_nowhere
 from palaver.cli.tour import tour
 from palaver.domain.errors import BadArgument, InvalidInput, PalaverError, StoreInUse, StoreUnavailable
 
@@ -63,6 +64,8 @@ def take_tour() -> None:
 
 def run() -> None:
     """The process around a command: whatever becomes of its output, there is no traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     _fill_gaps()
     sys.stdin = sys.stdin or _gap(_STANDARD_INPUT, "r")
     sys.stdout, sys.stderr = _patient(sys.stdout, _STANDARD_OUTPUT), _patient(sys.stderr, _STANDARD_ERROR)
@@ -73,8 +76,7 @@ def run() -> None:
         code = FAILED
         if not isinstance(error, BrokenPipeError):
             complain(_refused(error), as_json=False)
-        # What could not be written is tried once more at the end: into nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        write_nowhere()
     _leave(code)
 
 
@@ -123,7 +125,7 @@ def _patient(stream: TextIO | None, number: int) -> TextIO:
 
 
 def main(args: Sequence[str]) -> int:
-    """Run one command. Wrong input gives exit code 2, whatever else went wrong 1, each with one sentence."""
+    """Run one command. Wrong input gives exit code 2, what may pass 75, whatever else is wrong 1; one sentence each."""
     as_json = "--json" in args
     try:
         return _command()(list(args) or ["--help"], standalone_mode=False, prog_name="palaver") or 0

@@ -1,6 +1,7 @@
 """What commands print: text for people, JSON for machines, one sentence for mistakes."""
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ __all__ = [
     "print_rows",
     "print_text",
     "print_verdict",
+    "write_nowhere",
 ]
 
 # Everything that could play tricks on a terminal, or that cannot be written at all, is written as its number.
@@ -135,6 +137,11 @@ def complain(sentence: str, *, as_json: bool) -> None:
     Console(stderr=True, highlight=False).print(Text(f"palaver: {sentence}"), soft_wrap=True)
     if as_json:
         print_json({"error": sentence})
+
+
+def write_nowhere() -> None:
+    """What could not be written is tried once more at the end, and whatever else there is to say."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_table(table: Table) -> None:

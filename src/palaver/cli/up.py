@@ -12,7 +12,7 @@ import typer
 from palaver.agents.others import agent_options
 from palaver.cli.exits import FAILED, INTERNAL, WRONG
 from palaver.cli.loop import run
-from palaver.cli.output import complain
+from palaver.cli.output import complain, write_nowhere
 from palaver.cli.place import StoreOption
 from palaver.config.loading import load
 from palaver.config.model import Config
@@ -57,7 +57,11 @@ def up(*, store: StoreOption = None) -> None:
 
 def _tell_link(sentence: str) -> None:
     """On standard output: a log is kept, and this opens the gateway to whoever reads it first."""
-    print(sentence, flush=True)
+    try:
+        print(sentence, flush=True)
+    except OSError:
+        write_nowhere()
+        log.warning("the link could not be printed: palaver web link makes another", extra={"action": "window.untold"})
 
 
 def configuration(store: str | None) -> Config:

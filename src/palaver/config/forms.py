@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
+from palaver.config.places import expanded
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import InvalidInput
 from palaver.domain.text import one_line
@@ -180,7 +181,7 @@ def _store(text: str) -> str:
 def _folder(text: str) -> Path:
     if not text.strip():
         raise ValueError(text)
-    return Path(text).expanduser()
+    return expanded(text)
 
 
 Duration = Annotated[timedelta, _text(_duration), PlainSerializer(duration_text), _A_TIME]

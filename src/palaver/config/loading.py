@@ -13,7 +13,7 @@ from palaver.config.checking import misplaced, misshapen, unknown_names
 from palaver.config.mistakes import MalformedConfig, Mistake
 from palaver.config.model import Config
 from palaver.config.nodes import Node, Spot, merged
-from palaver.config.places import DATABASE, configuration_files, data_directory, is_there
+from palaver.config.places import DATABASE, configuration_files, data_directory, expanded, is_there
 from palaver.config.reading import read
 from palaver.domain.platform import Platform
 
@@ -111,7 +111,7 @@ def _with_a_store(said: Node) -> Node:
     folder, store = said.at(("data_dir",)), said.at(("store",))
     if folder is None or store is None or not isinstance(folder.value, str) or str(store.spot) != "default":
         return said
-    return merged(said, _section(store=(str(Path(folder.value).expanduser() / DATABASE), "")))
+    return merged(said, _section(store=(str(expanded(folder.value) / DATABASE), "")))
 
 
 def _with_whole_paths(node: Node, folder: Path) -> Node:
@@ -135,7 +135,7 @@ def _with_whole_profiles(node: Node, folder: Path) -> Node:
 
 
 def _whole_path(text: str, folder: Path) -> str:
-    return str((folder / Path(text).expanduser()).absolute()) if text else text
+    return str((folder / expanded(text)).absolute()) if text else text
 
 
 def _whole_url(text: str, folder: Path) -> str:

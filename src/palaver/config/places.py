@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["DATABASE", "Files", "configuration_files", "data_directory", "is_there"]
+from palaver.domain.errors import BadArgument
+
+__all__ = ["DATABASE", "Files", "configuration_files", "data_directory", "expanded", "is_there"]
 
 DATABASE = "palaver.db"
 _FILE = "palaver.yaml"
@@ -21,9 +23,22 @@ class Files(NamedTuple):
 
 def configuration_files(cwd: Path, environment: Mapping[str, str] = os.environ) -> Files:
     named = environment.get("PALAVER_CONFIG")
-    folder = Path(environment.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "palaver"
-    user = cwd / Path(named).expanduser() if named else folder / _FILE
+    folder = environment.get("XDG_CONFIG_HOME") or "~/.config"
+    user = cwd / expanded(named) if named else expanded(folder) / "palaver" / _FILE
     return Files(user=user, project=cwd / _FILE, is_named=bool(named))
+
+
+def expanded(text: str) -> Path:
+    """With the home directory in the place of `~`; raises BadArgument where there is none."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise BadArgument(
+            "Nobody knows the home directory in the path",
+            found=text,
+            allowed="a path without ~, in PALAVER_HOME and PALAVER_CONFIG or the configuration; or HOME, set",
+            example="PALAVER_HOME=/var/lib/palaver PALAVER_CONFIG=/etc/palaver.yaml",
+        ) from error
 
 
 def is_there(file: Path) -> bool:
@@ -40,9 +55,9 @@ def is_there(file: Path) -> bool:
 def data_directory(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
     """PALAVER_HOME, else where this kind of machine keeps the data of its users."""
     if environment.get("PALAVER_HOME"):
-        return Path(environment["PALAVER_HOME"]).expanduser()
+        return expanded(environment["PALAVER_HOME"])
     if platform == "darwin":
-        return Path("~/Library/Application Support/palaver").expanduser()
+        return expanded("~/Library/Application Support/palaver")
     if platform == "win32":
-        return Path(environment.get("APPDATA") or Path("~/AppData/Roaming").expanduser()) / "palaver"
-    return Path(environment.get("XDG_DATA_HOME") or Path("~/.local/share").expanduser()) / "palaver"
+        return Path(environment.get("APPDATA") or expanded("~/AppData/Roaming")) / "palaver"
+    return Path(environment.get("XDG_DATA_HOME") or expanded("~/.local/share")) / "palaver"

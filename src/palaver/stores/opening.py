@@ -55,7 +55,10 @@ def check_url(url: str) -> None:
 def sqlite_path(url: str) -> Path | None:
     """After `sqlite:///` comes the path; a fourth slash begins an absolute one. None where there is no path."""
     text = unquote(url[len("sqlite:///") :]) if url.lower().startswith("sqlite:///") else url
-    return Path(text).expanduser() if text.strip() and "://" not in text else None
+    try:
+        return Path(text).expanduser() if text.strip() and "://" not in text else None
+    except RuntimeError:
+        return None  # nobody knows whose home directory is meant
 
 
 async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:

@@ -99,7 +99,7 @@ class Client:
         if len(text) > LONGEST_TEXT:
             raise BadArgument(
                 "A message cannot be that long:",
-                found=f"{len(text)} characters",
+                found=f"more than {LONGEST_TEXT} characters",
                 allowed=f"at most {LONGEST_TEXT}",
                 example="several shorter messages",
             )

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TextIO
@@ -10,7 +10,7 @@ from typing import TextIO
 from palaver.domain.errors import BadArgument
 from palaver.platforms.terminal.client import Client
 from palaver.platforms.terminal.printable import printable
-from palaver.platforms.terminal.wire import Welcome
+from palaver.platforms.terminal.wire import LONGEST_TEXT, Welcome
 
 __all__ = ["PipeScreen", "lines", "say_all", "say_one"]
 
@@ -61,22 +61,32 @@ async def say_one(client: Client, message: str, complaints: TextIO) -> bool:
 
 
 async def lines() -> AsyncGenerator[str]:
-    """The lines of standard input, read in a thread that does not keep the process alive."""
-    loop, waiting = asyncio.get_running_loop(), asyncio.Queue[str | None](maxsize=16)
+    """The lines of standard input, read in a thread that does not keep the process alive. Raises OSError."""
+    loop, waiting = asyncio.get_running_loop(), asyncio.Queue[str | OSError | None](maxsize=16)
 
-    def put(line: str | None) -> None:
+    def put(line: str | OSError | None) -> None:
         asyncio.run_coroutine_threadsafe(waiting.put(line), loop).result()
 
     def read() -> None:
-        # Whoever listened may be gone by now.
-        with (
-            suppress(CancelledError, RuntimeError),
-            open(_STANDARD_INPUT, encoding="utf-8", errors="replace", closefd=False) as stream,
-        ):
-            for line in stream:
-                put(line.rstrip("\n"))
-            put(None)
+        with suppress(CancelledError, RuntimeError):  # Whoever listened may be gone by now.
+            try:
+                with open(_STANDARD_INPUT, encoding="utf-8", errors="replace", closefd=False) as stream:
+                    for line in _lines_of(stream):
+                        put(line)
+                put(None)
+            except OSError as error:
+                put(error)
 
     threading.Thread(target=read, daemon=True).start()
     while (line := await waiting.get()) is not None:
+        if isinstance(line, OSError):
+            raise line
         yield line
+
+
+def _lines_of(stream: TextIO) -> Iterator[str]:
+    """Of a line that is too long, only as much as shows it: it may never end."""
+    while line := stream.readline(LONGEST_TEXT + 1):
+        yield line.rstrip("\n")
+        while line and not line.endswith("\n"):
+            line = stream.readline(LONGEST_TEXT)

@@ -49,6 +49,8 @@ def take(path: Path) -> socket.socket:
         unfinished.replace(path)
     except OSError as error:
         listener.close()
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
         raise PlatformDown(f"{path} cannot be served: {error}") from error
     return listener
 
