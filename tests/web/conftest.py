@@ -28,7 +28,7 @@ from tests.stores.conftest import postgres_server, store, store_url
 __all__ = ["Opened", "free_port", "opened", "postgres_server", "store", "store_url"]
 
 CHROMIUM = Path("/usr/bin/chromium")
-_ARGS = (
+ARGS = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -121,7 +121,7 @@ async def browser() -> AsyncIterator[Browser]:
     if not CHROMIUM.exists():  # noqa: ASYNC240 - it is quick
         pytest.fail(f"{CHROMIUM} is missing: install it, for example with `apt-get install chromium`")
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=_ARGS)
+        browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(browser.close)
             yield browser

@@ -14,9 +14,11 @@
     silence = setTimeout(() => { told.textContent = ""; }, 8000);
   }
   document.addEventListener("palaver:done", ({ target, detail }) => {
-    if (detail.said && !target.querySelector?.("[data-problem]")) tell(detail.said);
+    if (detail.said && (target === document || detail.ok || !target.querySelector("[data-problem]"))) tell(detail.said);
     if (detail.ok) target.closest?.("details")?.removeAttribute("open");
   });
+
+  document.querySelector(".bar [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
   // Light or dark: as the system says, until somebody chooses
 

@@ -116,7 +116,8 @@
       const words = answer.ok ? "" : problemIn(said).slice(0, 500);
       if (problem) problem.textContent = words; else if (words) say(words);
       if (answer.ok && form.dataset.quiet === "reset") form.reset();
-      form.dispatchEvent(new CustomEvent("palaver:done", { bubbles: true, detail: { ok: answer.ok, said: answer.ok ? said : words } }));
+      // A live part may have taken the form away meanwhile.
+      (form.isConnected ? form : document).dispatchEvent(new CustomEvent("palaver:done", { bubbles: true, detail: { ok: answer.ok, said: answer.ok ? said : words } }));
       const elsewhere = answer.headers.get("x-goto");
       if (answer.ok && elsewhere) location.assign(elsewhere); else if (answer.ok) touch(["*"]);
     } catch { say("Not connected; nothing was sent."); } finally { for (const button of buttons) button.disabled = false; }

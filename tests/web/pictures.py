@@ -1,0 +1,72 @@
+"""Pictures of the dashboard for the documentation: `python -m tests.web.pictures` writes docs/pictures/."""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from playwright.async_api import Browser, Page, async_playwright
+
+from palaver.config.model import Config
+from palaver.config.web import WebChoice
+from palaver.ports.clock import SystemClock
+from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
+from tests.web.stage import furnish
+
+FOLDER = Path(__file__).parents[2] / "docs/pictures"
+_SIZES = {"desktop": (1120, 760), "phone": (390, 780)}
+_PAGES = {
+    "sessions": "/sessions",
+    "transcript": "Lisbon by train",
+    "search": "/search?q=train",
+    "turns": "/turns",
+    "messages": "/messages",
+    "people": "/people",
+    "usage": "/usage?days=30",
+    "platforms": "/platforms",
+    "explain": "/explain?platform=telegram&kind=group&chat=-100&user=7",
+}
+_ALSO = {"transcript": ("desktop", "dark"), "sessions": ("phone", "dark")}
+"""Every page is taken on the desktop in light colours; these also otherwise."""
+
+
+async def take(folder: Path, names: Sequence[str] = (), *, everything: bool = False) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        url = f"{home}/palaver.db"
+        await furnish(url, SystemClock().now())
+        config = Config(data_dir=Path(home), store=url, web=WebChoice())
+        async with opened(config) as window, async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
+            for size, (width, height) in _SIZES.items():
+                for theme in ("light", "dark"):
+                    page = await _tab(browser, window, width, height, theme)
+                    for name, path in _PAGES.items():
+                        usual = (size, theme) == ("desktop", "light") or (size, theme) == _ALSO.get(name)
+                        if (everything or usual or name in {"sessions", "transcript"}) and (not names or name in names):
+                            await _picture(page, window, path, folder / f"{name}-{size}-{theme}.png")
+                    await page.context.close()
+            await browser.close()
+
+
+async def _tab(browser: Browser, window: Opened, width: int, height: int, theme: str) -> Page:
+    context = await browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if theme == "dark" else "light"
+    )
+    page = await context.new_page()
+    await page.goto(await window.link())
+    await page.wait_for_url(f"{window.url}/")
+    return page
+
+
+async def _picture(page: Page, window: Opened, path: str, file: Path) -> None:
+    if not path.startswith("/"):
+        await page.goto(f"{window.url}/sessions")
+        path = await page.get_by_role("link", name=path).get_attribute("href") or ""
+    await page.goto(f"{window.url}{path}")
+    await page.screenshot(path=file)
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    asyncio.run(take(FOLDER, sys.argv[1:]))

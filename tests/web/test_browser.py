@@ -1,0 +1,291 @@
+"""The dashboard in a real browser: what is pushed, pressed and typed there, on any screen, and that nothing runs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright, expect
+
+from palaver.config.model import Config
+from palaver.config.web import WebChoice
+from palaver.gateway import terminal_socket
+from palaver.ports.clock import SystemClock
+from tests.platforms.terminal.people import Person
+from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
+from tests.web.stage import HOSTILE, OPERATOR, Stage, dm, furnish
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PAGES = (
+    "/",
+    "/chat",
+    "/sessions",
+    "/search?q=train",
+    "/turns",
+    "/messages",
+    "/fate?name=in:1",
+    "/platforms",
+    "/people",
+    "/usage",
+    "/explain?platform=telegram&chat=7",
+    "/doctor",
+)
+TINY, LARGE = ViewportSize(width=360, height=700), ViewportSize(width=1200, height=800)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(home: Path) -> AsyncIterator[Opened]:
+    """One gateway with something going on, for every test here."""
+    url = str(home / "palaver.db")
+    await furnish(url, SystemClock().now())
+    async with opened(Config(data_dir=home, store=url, web=WebChoice())) as window:
+        yield window
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    if not CHROMIUM.exists():
+        pytest.fail(f"{CHROMIUM} is missing: install it, for example with `apt-get install chromium`")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def owner(shared: Opened, chromium: Browser) -> AsyncIterator[BrowserContext]:
+    """A browser in which the owner has logged in by a link, once."""
+    context = await chromium.new_context(viewport=LARGE)
+    page = await context.new_page()
+    await page.goto(f"{shared.url}/sessions")
+    await expect(page).to_have_url(f"{shared.url}/login?next=%2Fsessions")
+    await page.goto(await shared.link())
+    await page.wait_for_url(f"{shared.url}/")
+    await page.close()
+    yield context
+    await context.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def tab(owner: BrowserContext) -> AsyncIterator[Page]:
+    """Whatever the page complains about fails the test."""
+    complaints: list[str] = []
+    page = await owner.new_page()
+    page.set_default_timeout(10_000)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    await page.set_viewport_size(LARGE)
+    yield page
+    await page.close()
+    assert not complaints
+
+
+async def say(window: Opened, text: str, name: str) -> None:
+    person = Person(terminal_socket(window.config), name)
+    async with person.present():
+        await person.say(text)
+
+
+async def named(window: Opened, title: str) -> str:
+    return (await window.store.read(window.store.sessions.find(title, OPERATOR))).id
+
+
+async def problems(page: Page) -> list[str]:
+    """What axe finds that keeps people out."""
+    axe: Any = Axe()  # it has no types of its own
+    found = (await axe.run(page, options={"resultTypes": ["violations"]})).response["violations"]
+    grave = [each for each in found if each["impact"] in {"serious", "critical"}]
+    return [f"{each['id']} {node['html'][:160]}" for each in grave for node in each["nodes"]]
+
+
+async def test_a_conversation_elsewhere_appears_in_the_list_and_in_the_transcript(shared: Opened, tab: Page) -> None:
+    await tab.goto(f"{shared.url}/sessions")
+    await say(shared, "the first words", "live")
+    row = tab.locator("#sessions li").filter(has_text="the first words")
+    await row.wait_for()
+    await tab.evaluate("document.querySelector('#sessions').dataset.same = 'yes'")
+    await row.get_by_role("link").click()
+    await tab.get_by_text("You said: the first words").wait_for()
+    await say(shared, "and more", "live")
+    await tab.get_by_text("You said: and more").wait_for()
+    assert await tab.locator("#entries > li").filter(has_text="and more").count() == 2
+
+
+async def test_an_answer_that_grows_is_seen_growing_once(shared: Opened, tab: Page) -> None:
+    await say(shared, "begin", "grow")
+    await tab.goto(f"{shared.url}/sessions")
+    await tab.locator("#sessions li").filter(has_text="begin").get_by_role("link").click()
+    session = tab.url.rpartition("/")[2]
+    draft = {"session": session, "turn": 999, "text": "half of <b>it</b>"}
+    await tab.get_by_text("You said: begin").wait_for()
+    await tab.evaluate("(detail) => document.dispatchEvent(new CustomEvent('palaver:draft', { detail }))", draft)
+    await expect(tab.locator("#draft .plain")).to_have_text("half of <b>it</b>")
+    await say(shared, "go on", "grow")
+    await tab.get_by_text("You said: go on").wait_for()
+    await expect(tab.locator("#draft")).to_have_count(0)
+
+
+async def test_what_runs_is_stopped_and_what_was_said_undone(shared: Opened, tab: Page) -> None:
+    await say(shared, "keep this", "stop")
+    hangs = asyncio.create_task(say(shared, "!hang", "stop"))
+    await tab.goto(f"{shared.url}/turns")
+    await tab.locator("#flights").get_by_role("button", name="Stop").click()
+    await expect(tab.locator("#told")).to_have_text("Stopping.")
+    await tab.get_by_text("Nothing is being worked on.").wait_for()
+    hangs.cancel()
+    with suppress(asyncio.CancelledError):
+        await hangs
+    await tab.goto(f"{shared.url}/sessions")
+    await tab.locator("#sessions li").filter(has_text="!hang").get_by_role("link").click()
+    await tab.get_by_role("button", name="Undo").click()
+    await expect(tab.locator("#told")).to_contain_text("Taken back")
+    await expect(tab.locator("#entries").get_by_text("!hang")).to_have_count(0)
+    await tab.get_by_role("button", name="Redo").click()
+    await expect(tab.locator("#entries").get_by_text("!hang")).to_have_count(1)
+
+
+async def test_a_branch_and_a_title_are_made_on_the_page(shared: Opened, tab: Page) -> None:
+    await say(shared, "where from", "branch")
+    await tab.goto(f"{shared.url}/sessions")
+    await tab.locator("#sessions li").filter(has_text="where from").get_by_role("link").click()
+    await tab.get_by_text("You said: where from").wait_for()
+    before = tab.url
+    await tab.locator("summary", has_text="Rename").click()
+    await tab.locator("#title").fill("Old <i>tree</i>")
+    await tab.get_by_role("button", name="Rename").click()
+    await expect(tab.get_by_role("heading", level=1)).to_contain_text("Old <i>tree</i>")
+    await tab.locator("summary", has_text="Branch").click()
+    await tab.locator("#branch-title").fill("New tree")
+    await tab.get_by_role("button", name="Branch").click()
+    await expect(tab.get_by_role("heading", level=1)).to_contain_text("New tree")
+    assert tab.url != before
+
+
+async def test_a_search_is_typed_and_leads_to_what_was_found(shared: Opened, tab: Page) -> None:
+    await tab.goto(f"{shared.url}/sessions")
+    await tab.keyboard.press("Escape")
+    await tab.goto(f"{shared.url}/search")
+    await tab.keyboard.press("/")
+    await tab.keyboard.type("hendaye")
+    await tab.keyboard.press("Enter")
+    await expect(tab.locator("mark").first).to_have_text("Hendaye")
+    await tab.locator(".hit a").first.click()
+    await expect(tab.get_by_role("heading", level=1)).to_contain_text("Lisbon by train")
+    assert await tab.locator(".entry:target").count() == 1
+
+
+async def test_what_waits_for_permission_is_allowed(shared: Opened, tab: Page) -> None:
+    await say(shared, "!approve it", "asks")
+    await tab.goto(f"{shared.url}/turns")
+    row = tab.locator("#asks li").filter(has=tab.locator("[id^=order-approve]")).last
+    await row.get_by_role("button", name="Allow").click()
+    await expect(tab.locator("#told")).to_have_text("Allowed.")
+    await tab.goto(f"{shared.url}/sessions")
+    await tab.locator("#sessions li").filter(has_text="!approve it").get_by_role("link").click()
+    await tab.get_by_text("You said: it").wait_for()
+
+
+async def test_the_keyboard_alone_is_enough(shared: Opened, tab: Page) -> None:
+    await tab.goto(f"{shared.url}/sessions")
+    await tab.keyboard.press("Tab")
+    await expect(tab.get_by_role("link", name="Skip to the content")).to_be_focused()
+    await tab.keyboard.press("Enter")
+    await expect(tab.locator("main")).to_be_focused()
+    await tab.keyboard.press("j")
+    stops = tab.locator("[data-stop]")
+    await expect(stops.nth(0)).to_be_focused()
+    await tab.keyboard.press("ArrowDown")
+    await expect(stops.nth(1)).to_be_focused()
+    await tab.keyboard.press("k")
+    held = await stops.nth(0).get_attribute("id")
+    # A list that changes under the eye keeps the place.
+    await say(shared, "an interruption", "keys")
+    await tab.locator("#sessions li").filter(has_text="an interruption").wait_for()
+    assert await tab.evaluate("document.activeElement.id") == held
+    await tab.keyboard.press("?")
+    await expect(tab.get_by_role("dialog")).to_be_visible()
+    await tab.keyboard.press("Escape")
+    await tab.keyboard.press("Enter")
+    await tab.wait_for_url("**/sessions/*")
+
+
+async def test_light_and_dark_follow_the_system_until_somebody_chooses(shared: Opened, chromium: Browser) -> None:
+    context = await chromium.new_context(color_scheme="dark")
+    page = await context.new_page()
+    await page.goto(await shared.link())
+    await page.wait_for_url(f"{shared.url}/")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    dark = await page.evaluate(paper)
+    await page.get_by_role("button", name="Light or dark").click()
+    light = await page.evaluate(paper)
+    assert light != dark
+    await page.goto(f"{shared.url}/usage")
+    assert await page.evaluate(paper) == light
+    await context.close()
+
+
+async def test_no_page_has_a_serious_problem_of_access_or_is_wider_than_a_phone(shared: Opened, tab: Page) -> None:
+    transcript = f"/sessions/{await named(shared, 'Lisbon by train')}"
+    looks = [(path, place % 2 == 0) for place, path in enumerate((*PAGES, f"{transcript}?audit=1"))]
+    found: list[str] = []
+    for path, light in (*looks, (transcript, True), (transcript, False)):
+        await tab.emulate_media(color_scheme="light" if light else "dark")
+        await tab.set_viewport_size(LARGE if light else TINY)
+        await tab.goto(f"{shared.url}{path}")
+        found += [f"{path}: {problem}" for problem in await problems(tab)]
+        await tab.set_viewport_size(TINY)
+        if await tab.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            found.append(f"{path}: wider than the screen")
+    assert not found
+
+
+_LOOK = """() => [
+    typeof window.ran,
+    document.querySelectorAll("#planted").length,
+    document.querySelectorAll("main").length,
+    document.documentElement.scrollWidth <= innerWidth,
+    document.querySelectorAll("main img").length,
+]"""
+
+
+async def test_nothing_that_anybody_has_said_runs_or_breaks_a_page(shared: Opened, tab: Page) -> None:
+    stage = Stage(shared.store, SystemClock().now())
+    sessions: list[str] = []
+    for number, text in enumerate(HOSTILE):
+        place = dm(f"evil{number}")
+        session = await stage.exchange(place, text, text, name=text[:300])
+        with suppress(Exception):
+            await shared.store.transact(shared.store.sessions.rename(session, text[:100], OPERATOR))
+        sessions.append(session)
+    paths = [
+        "/",
+        "/sessions",
+        "/search?q=bold&role=any",
+        "/search?q=%3Cscript%3Ewindow.ran%3D1%3C/script%3E",
+        "/messages",
+        "/people",
+        "/usage?by=person",
+        "/fate?name=%3Cimg%20src%3Dx%20onerror%3Dwindow.ran%3D1%3E",
+        "/explain?platform=telegram&chat=%3Cscript%3Ewindow.ran%3D1%3C/script%3E",
+        *(f"/sessions/{session}" for session in sessions),
+    ]
+    await tab.set_viewport_size(TINY)
+    for path in paths:
+        answer = await tab.goto(f"{shared.url}{path}")
+        assert answer
+        assert answer.status == 200, path
+        told = await tab.evaluate(_LOOK)
+        assert told == ["undefined", 0, 1, True, 0], path
+        assert "\u202e" not in await tab.inner_text("main"), path
+    whole = await tab.request.get(f"{shared.url}/sessions/{sessions[-1]}/entries/1")
+    assert (len(await whole.text()), whole.headers["content-type"]) == (1_000_000, "text/plain; charset=utf-8")
