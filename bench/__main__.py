@@ -41,6 +41,7 @@ MEASURES: Mapping[str, Measure] = {
     # What providers' libraries take of memory and time is no part of the other figures.
     "agent.overhead": lambda _: import_module("bench.agent").overhead(),
     "web.push": lambda workshop: import_module("bench.web").push(workshop),
+    "web.page_100k": lambda workshop: import_module("bench.pages").page_100k(workshop),
     "pg.turn": _on(engines.postgres, turns.turn),
     "pg.turns_64": _on(engines.postgres, turns.turns_64),
     "pg.load_200": _on(engines.postgres, reads.load_200),

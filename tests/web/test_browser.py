@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright, expect
 
+from palaver.config.agents import EchoChoice
 from palaver.config.model import Config
 from palaver.config.web import WebChoice
 from palaver.gateway import terminal_socket
@@ -48,7 +50,8 @@ async def shared(home: Path) -> AsyncIterator[Opened]:
     """One gateway with something going on, for every test here."""
     url = str(home / "palaver.db")
     await furnish(url, SystemClock().now())
-    async with opened(Config(data_dir=home, store=url, web=WebChoice())) as window:
+    agent = EchoChoice(streams=True, delay=timedelta(milliseconds=25))
+    async with opened(Config(data_dir=home, store=url, web=WebChoice(), agent=agent)) as window:
         yield window
 
 
@@ -121,17 +124,17 @@ async def test_a_conversation_elsewhere_appears_in_the_list_and_in_the_transcrip
     assert await tab.locator("#entries > li").filter(has_text="and more").count() == 2
 
 
-async def test_an_answer_that_grows_is_seen_growing_once(shared: Opened, tab: Page) -> None:
+async def test_an_answer_is_seen_growing_and_is_there_once(shared: Opened, tab: Page) -> None:
     await say(shared, "begin", "grow")
     await tab.goto(f"{shared.url}/sessions")
     await tab.locator("#sessions li").filter(has_text="begin").get_by_role("link").click()
-    session = tab.url.rpartition("/")[2]
-    draft = {"session": session, "turn": 999, "text": "half of <b>it</b>"}
     await tab.get_by_text("You said: begin").wait_for()
-    await tab.evaluate("(detail) => document.dispatchEvent(new CustomEvent('palaver:draft', { detail }))", draft)
-    await expect(tab.locator("#draft .plain")).to_have_text("half of <b>it</b>")
-    await say(shared, "go on", "grow")
-    await tab.get_by_text("You said: go on").wait_for()
+    words = " ".join(f"word-{number} <b>&" for number in range(20))
+    saying = asyncio.create_task(say(shared, words, "grow"))
+    await tab.locator("#draft").get_by_text("You said: word-0 <b>&").wait_for()
+    await saying
+    answer = tab.locator("#entries .assistant").filter(has_text="word-19")
+    await expect(answer).to_have_count(1)
     await expect(tab.locator("#draft")).to_have_count(0)
 
 
