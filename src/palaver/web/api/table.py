@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -140,7 +141,13 @@ def _decoded(content: bytes, shape: type[Shape], example: str) -> Shape:
 
 def _converted(shape: type[Shape], given: Mapping[str, str], example: str) -> Shape:
     try:
-        return msgspec.convert(given, shape, strict=False)
+        found = msgspec.convert(given, shape, strict=False)
+    except msgspec.ValidationError as error:
+        raise _wrong(shape, error, example) from error
+    # Read once more as they are written: the word null is never nothing, and a number is no time.
+    texts = {name: text for name, text in given.items() if isinstance(getattr(found, name), datetime | None)}
+    try:
+        return msgspec.convert({**msgspec.structs.asdict(found), **texts}, shape)
     except msgspec.ValidationError as error:
         raise _wrong(shape, error, example) from error
 
