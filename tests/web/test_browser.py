@@ -210,10 +210,15 @@ async def test_the_keyboard_alone_is_enough(shared: Opened, tab: Page) -> None:
     await tab.keyboard.press("ArrowDown")
     await expect(stops.nth(1)).to_be_focused()
     await tab.keyboard.press("k")
-    held = await stops.nth(0).get_attribute("id")
-    # A list that changes under the eye keeps the place.
+    await tab.keyboard.press("j")
+    # A list that changes under the eye keeps the place, also where that place moves.
+    held = await stops.nth(1).get_attribute("id")
     await say(shared, "an interruption", "keys")
     await tab.locator("#sessions li").filter(has_text="an interruption").wait_for()
+    assert await tab.evaluate("document.activeElement.id") == held
+    await shared.store.transact(shared.store.sessions.rename(str(held)[2:], "Held", OPERATOR))
+    await say(shared, "another one", "keys")
+    await tab.locator("#sessions li").filter(has_text="Held").wait_for()
     assert await tab.evaluate("document.activeElement.id") == held
     await tab.keyboard.press("?")
     await expect(tab.get_by_role("dialog")).to_be_visible()

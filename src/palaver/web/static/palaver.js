@@ -32,6 +32,7 @@
 
   // Of a list with data-keyed only what is different changes, so that focus, folds and places stay as they are.
   function merge(old, fresh) {
+    const held = old.contains(document.activeElement) ? document.activeElement.id : "";
     const known = new Map([...old.children].filter((each) => each.id).map((each) => [each.id, each]));
     let place = old.firstElementChild;
     for (const each of [...fresh.children]) {
@@ -42,15 +43,14 @@
         [...each.querySelectorAll("details")].forEach((fold, at) => { fold.open = folds[at]?.open ?? fold.open; });
       }
       const keeps = before && before.isEqualNode(each);
-      const held = before && !keeps && before.contains(document.activeElement) ? document.activeElement.id : "";
       const shown = keeps ? before : document.adoptNode(each);
       if (before && !keeps) { if (place === before) place = before.nextElementSibling; before.remove(); }
       if (shown === place) place = place.nextElementSibling; else old.insertBefore(shown, place);
-      if (held) document.getElementById(held)?.focus();
     }
     while (place) { const next = place.nextElementSibling; place.remove(); place = next; }
     for (const gone of known.values()) gone.remove();
     for (const { name, value } of [...fresh.attributes]) old.setAttribute(name, value);
+    if (held && document.activeElement?.id !== held) document.getElementById(held)?.focus({ preventScroll: true });
   }
 
   function touch(topics) {
@@ -60,8 +60,9 @@
       if (!stale.has(address)) stale.set(address, new Set());
       stale.get(address).add(part.id);
     }
-    if (!fetching) catchUp();
+    if (!fetching && !document.hidden) catchUp();
   }
+  document.addEventListener("visibilitychange", () => { if (!fetching && !document.hidden) catchUp(); });
 
   async function catchUp() {
     fetching = true;
@@ -70,6 +71,9 @@
         const [address, ids] = stale.entries().next().value;
         stale.delete(address);
         await refresh(address, [...ids]);
+        // However much happens, a page is fetched a few times in a second, and not while nobody sees it.
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        if (document.hidden) break;
         await new Promise((done) => setTimeout(done, 100));
       }
     } catch { /* the stream says when the gateway is back */ } finally { fetching = false; }
