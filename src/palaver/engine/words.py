@@ -43,6 +43,7 @@ __all__ = [
     "handing_off",
     "handoff_note",
     "handoff_opening",
+    "measure_of",
     "not_compacted",
     "not_handed_off",
     "pairing_code",
@@ -166,7 +167,16 @@ def cap_notice(reached: Reached, zone: ZoneInfo) -> str:
 
 def cap_error(reached: Reached) -> str:
     """For the record of the turn."""
-    return f"over the cap of {reached.measure}: {_amount(reached)} used"
+    return f"{_CAPPED}{reached.measure}: {_amount(reached)} used"
+
+
+def measure_of(error: str) -> Measure | None:
+    """Of the cap that a turn was over; None for one that failed for another reason."""
+    found = error.removeprefix(_CAPPED).partition(":")[0]
+    return Measure(found) if error.startswith(_CAPPED) else None
+
+
+_CAPPED = "over the cap of "
 
 
 def _amount(reached: Reached) -> str:

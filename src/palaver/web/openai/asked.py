@@ -1,0 +1,235 @@
+"""What a client of OpenAI's asks: read, checked, and put as somebody who says something after what was said before."""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from palaver.domain.errors import BadArgument
+from palaver.domain.text import one_line
+from palaver.domain.tools import TOOL_NAME
+from palaver.domain.turn import Offered
+
+__all__ = ["MODEL", "Asked", "Read", "Sent", "Utterance", "read", "request_of"]
+
+MODEL = "palaver"
+_URL = re.compile(r"data:([\w.+/-]*)(?:;[\w=.-]+)*;base64,(.*)", re.DOTALL | re.ASCII)
+_LONGEST = 300
+_MOST_TOOLS = 128
+
+
+class _Function(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] | None = None
+
+
+class _Tool(msgspec.Struct, frozen=True, kw_only=True):
+    type: str
+    function: _Function | None = None
+
+
+class _Called(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+
+
+class _Url(msgspec.Struct, frozen=True, kw_only=True):
+    url: str
+
+
+class _Inline(msgspec.Struct, frozen=True, kw_only=True):
+    file_data: str = ""
+    filename: str = "file"
+
+
+class _Audio(msgspec.Struct, frozen=True, kw_only=True):
+    data: str
+    format: str = "wav"
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    type: str
+    text: str = ""
+    refusal: str = ""
+    image_url: _Url | None = None
+    input_audio: _Audio | None = None
+    file: _Inline | None = None
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[_Part] | None = None
+    tool_calls: list[_Called] | None = None
+    tool_call_id: str | None = None
+
+
+class _StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
+    include_usage: bool = False
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What counts of a request. Clients send much more, which is for models, and without effect here."""
+
+    model: str
+    messages: list[_Message]
+    stream: bool = False
+    stream_options: _StreamOptions | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: Any = None
+    response_format: dict[str, Any] | None = None
+    n: int | None = None
+    user: str | None = None
+    metadata: dict[str, str] | None = None
+
+    @property
+    def wants_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A file in a message."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """What somebody has said at once."""
+
+    by_user: bool
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Read:
+    """A request as what was said before, and what is said now: words and files, or results of tools."""
+
+    system: str = ""
+    before: tuple[Utterance, ...] = ()
+    text: str = ""
+    files: tuple[Sent, ...] = ()
+    results: Mapping[str, str] = field(default_factory=dict[str, str])
+    called: frozenset[str] = frozenset()
+    """The calls that the agent made last, as the client has heard of them."""
+    offers: tuple[Offered, ...] = ()
+
+
+def request_of(content: bytes) -> Asked:
+    try:
+        return msgspec.json.decode(content, type=Asked)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _refused("This request is not right:", one_line(str(error), _LONGEST)) from error
+
+
+def _refused(problem: str, found: str, allowed: str = "a model and messages", example: str = "") -> BadArgument:
+    usual = '{"model": "palaver", "messages": [{"role": "user", "content": "hello"}]}'
+    return BadArgument(problem, found=found, allowed=allowed, example=example or usual)
+
+
+def read(asked: Asked) -> Read:
+    """Raises InvalidInput for what cannot be done here, rather than doing something else."""
+    _check(asked)
+    system = "\n\n".join(_words(each) for each in asked.messages if each.role in {"system", "developer"})
+    said = [each for each in asked.messages if each.role not in {"system", "developer"}]
+    end = next((place for place in reversed(range(len(said))) if said[place].role == "assistant"), -1) + 1
+    before, now = said[:end], said[end:]
+    results = {each.tool_call_id or "": _words(each) for each in now if each.role == "tool"}
+    if not now or (results and any(each.role == "user" for each in now)):
+        allowed = "after the words of the assistant either words of yours, or results of its calls"
+        raise _refused("There is nothing to answer, or too much, in", f"{len(now)} messages", allowed)
+    last = before[-1].tool_calls if before else None
+    return Read(
+        system=system,
+        before=tuple(_utterances(before)),
+        text="\n\n".join(_words(each) for each in now if each.role == "user"),
+        files=tuple(file for each in now if each.role == "user" for file in _files(each)),
+        results=results,
+        called=frozenset(call.id for call in last or ()),
+        offers=() if asked.tool_choice == "none" else _offers(asked.tools or ()),
+    )
+
+
+def _check(asked: Asked) -> None:
+    kind = (asked.response_format or {}).get("type", "text")
+    wrong = (
+        ("n cannot be", str(asked.n), "1", asked.n in {None, 1}),
+        ("tool_choice cannot be", str(asked.tool_choice), "auto, none", asked.tool_choice in {None, "auto", "none"}),
+        ("response_format cannot be", str(kind), "text", kind == "text"),
+    )
+    for problem, found, allowed, is_right in wrong:
+        if not is_right:
+            raise _refused(problem, one_line(found, _LONGEST), allowed, allowed.partition(",")[0])
+
+
+def _offers(tools: Sequence[_Tool]) -> tuple[Offered, ...]:
+    if len(tools) > _MOST_TOOLS:
+        raise _refused("There are too many tools:", str(len(tools)), f"at most {_MOST_TOOLS}", "fewer")
+    return tuple(map(_offer, tools))
+
+
+def _offer(tool: _Tool) -> Offered:
+    if tool.type != "function" or tool.function is None or not TOOL_NAME.fullmatch(tool.function.name):
+        found = tool.function.name if tool.function else tool.type
+        raise _refused("A tool cannot be", one_line(found, _LONGEST), "a function with a simple name", "get_weather")
+    function = tool.function
+    return Offered(function.name, function.description, json.dumps(function.parameters or {"type": "object"}))
+
+
+def _utterances(messages: Sequence[_Message]) -> list[Utterance]:
+    """Who spoke in turn; what tools gave is left out, since transcripts have it."""
+    found: list[Utterance] = []
+    for message in messages:
+        text = "" if message.role == "tool" else _words(message)
+        by_user = message.role == "user"
+        if not text.strip():
+            continue
+        if found and found[-1].by_user is by_user:
+            text = f"{found.pop().text}\n\n{text}"
+        found.append(Utterance(by_user, text))
+    return found
+
+
+def _words(message: _Message) -> str:
+    content = message.content
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n\n".join(text for part in content if (text := part.text or part.refusal))
+
+
+def _files(message: _Message) -> list[Sent]:
+    parts = message.content if isinstance(message.content, list) else ()
+    return [_file(part) for part in parts if part.type != "text"]
+
+
+def _file(part: _Part) -> Sent:
+    if part.image_url:
+        return _from_url(part.image_url.url, "image")
+    if part.file:
+        return _from_url(part.file.file_data, part.file.filename)
+    if part.input_audio:
+        form = part.input_audio.format
+        return _decoded(part.input_audio.data, f"audio.{form}", f"audio/{form}")
+    raise _refused("A part of a message cannot be", one_line(part.type, _LONGEST), "text, image_url, input_audio, file")
+
+
+def _from_url(url: str, name: str) -> Sent:
+    """What stands in the message itself: nothing is fetched from anywhere."""
+    found = _URL.fullmatch(url)
+    if found is None:
+        raise _refused("A file cannot be at", one_line(url, 80), "data: and base64", "data:image/png;base64,iVBORw0…")
+    return _decoded(found[2], name, found[1] or "application/octet-stream")
+
+
+def _decoded(text: str, name: str, media_type: str) -> Sent:
+    try:
+        return Sent(name, media_type, base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError) as error:
+        raise _refused("This is no base64:", one_line(text, 80), "base64", "aGVsbG8=") from error

@@ -1,0 +1,68 @@
+"""Matching: which conversation a client goes on with that sends all of it again each time."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from palaver.domain.transcript import Entry, Role
+from palaver.web.openai.asked import Utterance
+
+__all__ = ["Standing", "folded", "name_of", "opening", "standing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a conversation stands to what a client says was said: it ends there, or has gone on since."""
+
+    seq: int
+    """The last entry of what was said."""
+    is_end: bool
+
+
+def name_of(system: str, first: str) -> str:
+    """What all conversations that begin so are called."""
+    return "auto-" + hashlib.sha256(f"{len(system)}:{system}{first}".encode("utf-8", "replace")).hexdigest()[:24]
+
+
+def opening(system: str, text: str) -> str:
+    """The first message of a conversation: the instructions of a client are words of whoever sends them."""
+    return f"{system}\n\n{text}" if system.strip() else text
+
+
+def folded(system: str, before: Sequence[Utterance], text: str) -> str:
+    """The first message of a conversation that began elsewhere: what was said before is told in it."""
+    if not before:
+        return opening(system, text)
+    told = "\n\n".join(f"{'I' if each.by_user else 'You'} said: {each.text}" for each in before)
+    return opening(system, f"So far:\n\n{told}\n\nNow: {text}")
+
+
+def standing(system: str, before: Sequence[Utterance], entries: Sequence[Entry]) -> Standing | None:
+    """None where something else was said than the client says."""
+    spoken = _spoken(entries)
+    for start in (place for place, each in enumerate(before) if each.by_user):
+        # Where it began elsewhere, its first message stands for everything up to there.
+        first = folded(system, before[:start], before[start].text)
+        rest = [first, *(each.text for each in before[start + 1 :])]
+        if [text for text, _ in spoken[: len(rest)]] == rest:
+            return Standing(spoken[len(rest) - 1][1], len(spoken) == len(rest))
+    return None
+
+
+def _spoken(entries: Sequence[Entry]) -> list[tuple[str, int]]:
+    """What was said in turn, and where each ends: also what a summary now stands for, but not what was taken back."""
+    covers = [entry.covers for entry in entries if entry.covers and entry.hidden_by is None]
+    shown = [
+        entry
+        for entry in entries
+        if entry.role in {Role.USER, Role.ASSISTANT}
+        and entry.text.strip()
+        and (entry.hidden_by is None or any(first <= entry.seq <= last for first, last in covers))
+    ]
+    found: list[tuple[str, int]] = []
+    role = None
+    for entry in shown:
+        text = f"{found.pop()[0]}\n\n{entry.text}" if entry.role is role else entry.text
+        found.append((text, entry.seq))
+        role = entry.role
+    return found

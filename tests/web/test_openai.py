@@ -1,0 +1,273 @@
+"""Chat completions: a real client of OpenAI's works unchanged, bound to conversations or not, with tools of its own."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import openai
+import pytest
+from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
+
+from palaver.config.agents import EchoChoice
+from palaver.config.caps import CapsChoice
+from palaver.config.model import Config
+from palaver.domain.session import Principal
+from tests.web.conftest import Opened, opened
+from tests.web.test_api import PEOPLE, token
+
+WEATHER: ChatCompletionToolParam = {
+    "type": "function",
+    "function": {"name": "weather", "description": "How it is", "parameters": {"type": "object", "properties": {}}},
+}
+CLOCK: ChatCompletionToolParam = {"type": "function", "function": {"name": "clock"}}
+Messages = list[ChatCompletionMessageParam]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return Config(data_dir=tmp_path, store=str(tmp_path / "palaver.db"), grants=PEOPLE)
+
+
+async def client(window: Opened, identity: str | None = None, **more: Any) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{window.url}/v1", api_key=await token(window, identity), **more)
+
+
+@pytest.fixture
+async def ai(window: Opened) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with await client(window) as ai:
+        yield ai
+
+
+def user(text: str) -> ChatCompletionMessageParam:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> ChatCompletionMessageParam:
+    return {"role": "assistant", "content": text}
+
+
+async def ask(ai: openai.AsyncOpenAI, messages: Messages, **more: Any) -> tuple[str, str]:
+    """What was answered, and in which session."""
+    create = cast("Any", ai.chat.completions.with_raw_response.create)
+    raw = await create(model="palaver", messages=messages, **more)
+    return raw.parse().choices[0].message.content or "", raw.headers.get("x-palaver-session", "")
+
+
+async def said(window: Opened, session: str) -> list[str]:
+    entries = await window.store.read(window.store.transcripts.load_visible(session, Principal.operator()))
+    return [entry.text for entry in entries if entry.role in {"user", "assistant"}]
+
+
+async def test_a_client_that_sends_everything_again_goes_on_with_its_conversation(
+    window: Opened, ai: openai.AsyncOpenAI
+) -> None:
+    messages: Messages = [{"role": "system", "content": "Be brief."}, user("one")]
+    answer, session = await ask(ai, messages)
+    assert answer == "You said: Be brief.\n\none"
+    messages += [assistant(answer), user("two")]
+    answer, same = await ask(ai, messages)
+    assert (answer, same) == ("You said: two", session)
+    messages += [assistant(answer), user("three")]
+    assert await ask(ai, messages) == ("You said: three", session)
+    assert await said(window, session) == [
+        *("Be brief.\n\none", "You said: Be brief.\n\none"),
+        *("two", "You said: two"),
+        *("three", "You said: three"),
+    ]
+
+
+async def test_another_history_is_another_conversation(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    first, session = await ask(ai, [user("one")])
+    assert (await ask(ai, [user("one")]))[1] != session, "who begins anew begins anew"
+    second, _ = await ask(ai, [user("one"), assistant(first), user("two")])
+    changed: Messages = [user("one"), assistant(first), user("two, but otherwise")]
+    _, branch = await ask(ai, changed)
+    assert await said(window, branch) == ["one", first, "two, but otherwise", "You said: two, but otherwise"]
+    foreign: Messages = [user("one"), assistant("said elsewhere"), user("go on")]
+    answer, fresh = await ask(ai, foreign)
+    assert fresh not in {session, branch}
+    begun = (await said(window, fresh))[0]
+    assert begun == "So far:\n\nI said: one\n\nYou said: said elsewhere\n\nNow: go on"
+    foreign += [assistant(answer), user("and on")]
+    assert await ask(ai, foreign) == ("You said: and on", fresh), "from then on it is known"
+    assert second == "You said: two"
+
+
+async def test_many_who_begin_alike_are_not_mixed_up(ai: openai.AsyncOpenAI) -> None:
+    found = await asyncio.gather(*(ask(ai, [user("same")]) for _ in range(40)))
+    assert len({session for _, session in found}) == 40
+
+
+async def test_bound_by_name_or_by_session(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    _, session = await ask(ai, [user("one")], user="alice's laptop")
+    assert await ask(ai, [user("two")], user="alice's laptop") == ("You said: two", session)
+    assert (await ask(ai, [user("three")], extra_headers={"X-Palaver-Session": session}))[1] == session
+    assert (await ask(ai, [user("four")], metadata={"session": session}))[1] == session
+    assert (await said(window, session))[::2] == ["one", "two", "three", "four"]
+    with pytest.raises(openai.NotFoundError, match="no session"):
+        await ask(ai, [user("x")], metadata={"session": "no such session"})
+
+
+async def test_answers_stream_as_they_grow(config: Config) -> None:
+    slowly = EchoChoice(streams=True, delay=timedelta(milliseconds=30))
+    async with opened(config.model_copy(update={"agent": slowly})) as window, await client(window) as ai:
+        stream = await ai.chat.completions.create(
+            model="palaver", messages=[user("a b c d")], stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+        pieces = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+        assert "".join(pieces) == "You said: a b c d"
+        assert len([piece for piece in pieces if piece]) > 2
+        assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+        usage = chunks[-1].usage
+        assert usage
+        assert usage.completion_tokens > 0
+
+
+async def test_a_client_in_threads_works_too(window: Opened) -> None:
+    def talk(key: str) -> list[str]:
+        with openai.OpenAI(base_url=f"{window.url}/v1", api_key=key) as ai:
+            whole = ai.chat.completions.create(model=ai.models.list().data[0].id, messages=[user("hello")])
+            grown = ai.chat.completions.create(model="palaver", messages=[user("again")], stream=True)
+            return [
+                whole.choices[0].message.content or "",
+                "".join(chunk.choices[0].delta.content or "" for chunk in grown),
+            ]
+
+    assert await asyncio.to_thread(talk, await token(window)) == ["You said: hello", "You said: again"]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_the_client_uses_its_own_tools(window: Opened, ai: openai.AsyncOpenAI, *, streams: bool) -> None:
+    messages: Messages = [user('!use weather {"where": "here"}')]
+    call, name, arguments = await _called(ai, messages, streams=streams)
+    assert (name, json.loads(arguments)) == ("weather", {"where": "here"})
+    messages.append(
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": call, "type": "function", "function": {"name": name, "arguments": arguments}}],
+        }
+    )
+    messages.append({"role": "tool", "tool_call_id": call, "content": "rain"})
+    answer, session = await ask(ai, messages, tools=[WEATHER, CLOCK])
+    assert answer == "weather: rain"
+    assert await ask(ai, messages, tools=[WEATHER, CLOCK]) == (answer, session), "given again, nothing is done again"
+    messages += [assistant(answer), user("thanks")]
+    assert await ask(ai, messages) == ("You said: thanks", session)
+    assert len(await window.store.read(window.store.fates.fates(session, Principal.operator()))) == 2
+
+
+async def _called(ai: openai.AsyncOpenAI, messages: Messages, *, streams: bool) -> tuple[str, str, str]:
+    tools = [WEATHER, CLOCK]
+    if not streams:
+        whole = await ai.chat.completions.create(model="palaver", messages=messages, tools=tools)
+        assert whole.choices[0].finish_reason == "tool_calls"
+        call = cast("Any", (whole.choices[0].message.tool_calls or [])[0])
+        return call.id, call.function.name, call.function.arguments
+    stream = await ai.chat.completions.create(model="palaver", messages=messages, tools=tools, stream=True)
+    chunks = [chunk.choices[0] async for chunk in stream]
+    assert chunks[-1].finish_reason == "tool_calls"
+    (piece,) = [call for chunk in chunks for call in chunk.delta.tool_calls or []]
+    assert piece.function
+    return piece.id or "", piece.function.name or "", piece.function.arguments or ""
+
+
+async def test_calls_that_are_left_alone_keep_nobody_waiting(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    messages: Messages = [user("!use weather {}")]
+    await _called(ai, messages, streams=False)
+    other = [*messages, assistant(""), user("never mind")]
+    answer, session = await ask(ai, other)
+    assert answer == "You said: never mind"
+    assert (await said(window, session))[0] == "!use weather {}"
+    with pytest.raises(openai.BadRequestError, match="Nothing waits"):
+        await ask(ai, [*messages, assistant(""), {"role": "tool", "tool_call_id": "forged", "content": "x"}])
+
+
+async def test_a_retry_is_answered_once(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    first, _ = await ask(ai, [user("one")])
+    key = {"Idempotency-Key": "k1"}
+    history: Messages = [user("one"), assistant(first), user("two")]
+    found = [await ask(ai, history, extra_headers=key) for _ in range(3)]
+    assert len(set(found)) == 1
+    assert (await said(window, found[0][1]))[::2] == ["one", "two"]
+    begun = await asyncio.gather(*(ask(ai, [user("x")], extra_headers={"Idempotency-Key": "k2"}) for _ in range(2)))
+    assert begun[0] == begun[1]
+
+
+async def test_who_goes_away_finds_the_answer_later(window: Opened) -> None:
+    async with await client(window, timeout=0.3, max_retries=0) as hasty:
+        with pytest.raises(openai.APITimeoutError):
+            await ask(hasty, [user("!slow 1 hello")], extra_headers={"Idempotency-Key": "k"})
+    async with await client(window) as ai:
+        answer, session = await ask(ai, [user("!slow 1 hello")], extra_headers={"Idempotency-Key": "k"})
+        assert answer == "You said: hello"
+        assert len(await said(window, session)) == 2
+
+
+async def test_commands_and_questions_are_answered_in_words(ai: openai.AsyncOpenAI) -> None:
+    assert "api:owner" in (await ask(ai, [user("/whoami")]))[0]
+    answer, _ = await ask(ai, [user("!approve this")], user="me")
+    assert "/approve allows it" in answer
+    with pytest.raises(openai.ConflictError, match="/approve"):
+        await ask(ai, [user("meanwhile")], user="me")
+    await ask(ai, [user("/approve")], user="me")
+
+
+async def test_files_come_inside_messages(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    picture = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
+    parts: Any = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": picture}}]
+    _, session = await ask(ai, [{"role": "user", "content": parts}])
+    entries = await window.store.read(window.store.transcripts.load_visible(session, Principal.operator()))
+    assert [file.media_type for entry in entries for file in entry.files] == ["image/png"]
+    parts[1]["image_url"]["url"] = "http://127.0.0.1/secret"
+    with pytest.raises(openai.BadRequestError, match="data:"):
+        await ask(ai, [{"role": "user", "content": parts}])
+
+
+async def test_what_goes_wrong_is_told_as_openai_does(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.InternalServerError) as failed:
+        await ask(ai, [user("!fail now")])
+    assert "asked to fail" not in failed.value.message
+    with pytest.raises(openai.InternalServerError):
+        await ai.chat.completions.create(model="palaver", messages=[user("!fail now")], stream=True)
+    with pytest.raises(openai.NotFoundError):
+        await ai.chat.completions.create(model="gpt-4o", messages=[user("hello")])
+    with pytest.raises(openai.NotFoundError):
+        await ai.models.retrieve("gpt-4o")
+    wrong: list[dict[str, Any]] = [{"n": 2}, {"tool_choice": "required"}, {"response_format": {"type": "json_object"}}]
+    for more in wrong:
+        with pytest.raises(openai.BadRequestError):
+            await ask(ai, [user("hello")], **more)
+    for messages in ([], [assistant("hello")], [user(" ")]):
+        with pytest.raises(openai.BadRequestError):
+            await ask(ai, messages)
+    with pytest.raises(openai.AuthenticationError, match="token"):
+        await ask(ai.with_options(api_key="pal_wrong"), [user("hello")])
+    async with await client(window, "telegram:7") as mute:
+        with pytest.raises(openai.PermissionDeniedError, match="--as api:NAME"):
+            await ask(mute, [user("hello")])
+    assert (await window.store.read(window.store.inbox.depth())) == 0
+
+
+async def test_caps_say_when_there_is_room_again(config: Config) -> None:
+    caps = CapsChoice.model_validate({"person_day": {"tokens": 1}})
+    async with opened(config.model_copy(update={"caps": caps})) as window, await client(window) as ai:
+        await ask(ai, [user("hello there")])
+        for more in ({}, {"stream": True}):
+            with pytest.raises(openai.RateLimitError, match="That is all of") as capped:
+                await ai.chat.completions.create(model="palaver", messages=[user("more")], **cast("Any", more))
+            assert 0 < int(capped.value.response.headers["retry-after"]) <= 86_400
+
+
+async def test_a_request_that_is_none_is_refused(window: Opened) -> None:
+    headers = {"authorization": f"Bearer {await token(window)}"}
+    async with httpx.AsyncClient(base_url=window.url, headers=headers) as web:
+        for body in (b"", b"{", b'{"model": 7}', b"\xff", b'{"model":"palaver","messages":[{"role":"\\ud800"}]}'):
+            answer = await web.post("/v1/chat/completions", content=body)
+            assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+        assert (await web.get("/v1/nowhere")).json()["error"]["type"] == "not_found_error"
