@@ -12,11 +12,12 @@ from palaver.domain.source import GROUP, Labels, Source
 from palaver.domain.transcript import Entry, Role, ToolCall
 from palaver.domain.turn import Inbound, Outbound, Turn, Usage
 from palaver.engine.options import Options
-from palaver.ports.store import Begun
+from palaver.ports.store import Begun, Held
+from palaver.ports.work import Steps, work
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
 
-__all__ = ["HOSTILE", "OPERATOR", "Stage", "furnish"]
+__all__ = ["HOSTILE", "OPERATOR", "Stage", "dm", "entry", "furnish", "team"]
 
 OPERATOR = Principal.operator()
 HOSTILE = (
@@ -45,18 +46,21 @@ class Stage:
     def later(self, **span: float) -> None:
         self.now += timedelta(**span)
 
-    async def say(self, source: Source, text: str, name: str = "") -> int | None:
+    async def begin(self, source: Source, text: str, name: str = "") -> Turn:
+        """Somebody says something and a turn begins, in one step: a gateway that runs does not take it first."""
         self._messages += 1
         spoken = Source(**{**source.to_json(), "message_id": f"m{self._messages}"})
-        labels = Labels(user=Label(name) if name else None)
-        inbound = Inbound(source=spoken, text=text, at=self.now, labels=labels)
-        return await self.store.transact(self.store.inbox.accept(inbound, derive_key(spoken, Scope()), self.now))
+        inbound = Inbound(source=spoken, text=text, at=self.now, labels=Labels(user=Label(name) if name else None))
+        key = derive_key(spoken, Scope())
 
-    async def begin(self, source: Source) -> Turn:
-        begin = self.store.turns.begin(derive_key(source, Scope()), "w1", self.now, _LEASE, Options().reset_rule)
-        begun = await self.store.transact(begin)
-        assert isinstance(begun, Begun)
-        return begun.turn
+        @work
+        def begun() -> Steps[Begun | Held | None]:
+            yield from self.store.inbox.accept(inbound, key, self.now)
+            return (yield from self.store.turns.begin(key, "w1", self.now, _LEASE, Options().reset_rule))
+
+        found = await self.store.transact(begun())
+        assert isinstance(found, Begun)
+        return found.turn
 
     async def answer(self, turn: Turn, source: Source, *entries: Entry, tokens: int = 400) -> None:
         said = next((entry.text for entry in reversed(entries) if entry.role is Role.ASSISTANT), "")
@@ -66,8 +70,7 @@ class Stage:
 
     async def exchange(self, source: Source, text: str, *answers: str, name: str = "", tokens: int = 400) -> str:
         """A message and what the agent wrote; gives the session."""
-        await self.say(source, text, name)
-        turn = await self.begin(source)
+        turn = await self.begin(source, text, name)
         self.later(seconds=4)
         await self.answer(turn, source, *(entry(each, self.now) for each in answers), tokens=tokens)
         return turn.session
@@ -115,8 +118,7 @@ async def _holiday(stage: Stage) -> None:
     )
     await stage.store.transact(stage.store.sessions.rename(session, "Lisbon by train", OPERATOR))
     stage.later(minutes=2)
-    await stage.say(ann, "What would the tickets cost for two?", "Ann")
-    turn = await stage.begin(ann)
+    turn = await stage.begin(ann, "What would the tickets cost for two?", "Ann")
     stage.later(seconds=5)
     call = ToolCall("c1", "search_fares", '{"from": "Berlin", "to": "Lisboa", "people": 2, "month": "2026-05"}')
     found = "Berlin–Paris 2 × 79.00\nParis–Hendaye 2 × 45.00\nHendaye–Lisboa 2 × 69.00"
@@ -146,8 +148,7 @@ async def _release(stage: Stage) -> None:
 
 async def _payment(stage: Stage) -> None:
     dora = dm("dora", "matrix")
-    await stage.say(dora, "Pay the hosting invoice, please.", "Dora")
-    turn = await stage.begin(dora)
+    turn = await stage.begin(dora, "Pay the hosting invoice, please.", "Dora")
     await stage.store.transact(stage.store.sessions.rename(turn.session, "Hosting invoice", OPERATOR))
     call = ToolCall("c9", "pay_invoice", '{"to": "Example Hosting", "amount": "24.00 EUR"}')
     asks = entry("This invoice is due tomorrow.", stage.now, calls=(call,))

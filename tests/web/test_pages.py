@@ -2,11 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import pytest
 
+from palaver.domain.attachment import Attachment
 from palaver.domain.key import derive_key
 from palaver.domain.label import Label
 from palaver.domain.scope import Scope
@@ -16,9 +17,11 @@ from palaver.domain.turn import Inbound
 from palaver.gateway import terminal_socket
 from palaver.ports.clock import SystemClock
 from palaver.ports.window import Right
+from palaver.stores.shelf import DiskShelf
 from palaver.web.access.doors import make_token
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened
+from tests.web.stage import Stage, dm, entry
 
 PAGES = (
     "/",
@@ -272,6 +275,56 @@ async def test_somebody_else_sees_their_own_conversations_and_no_page_of_the_own
             assert (await client.post(path, data=data)).status_code == 404
         for path in ("/people/grants", "/people/approve", "/people/deny", "/people/grants/1/remove"):
             assert (await client.post(path, data={"who": "telegram:7"})).status_code == 403
+
+
+async def test_somebody_acts_in_their_own_conversations(window: Opened) -> None:
+    stage = Stage(window.store, SystemClock().now())
+    for text in ("one", "two"):
+        session = await stage.exchange(dm("7"), text, text.upper())
+    async with window.visit("telegram:7") as client:
+        assert session in (await client.get("/sessions")).text
+        undone = await client.post(f"/sessions/{session}/order", data={"text": "/undo"})
+        assert "Taken back" in undone.text
+        assert "TWO" not in (page := (await client.get(f"/sessions/{session}?audit=1")).text)
+        assert "ONE" in page
+        branched = await client.post(f"/sessions/{session}/order", data={"text": "/branch", "title": "Mine"})
+        assert "ONE" in (await client.get(branched.headers["x-goto"])).text
+        assert "turn 1 in agent:main:telegram:dm:7" in (await client.get("/fate?name=turn:1")).text
+    async with window.visit("telegram:8") as client:
+        assert (await client.get(branched.headers["x-goto"])).status_code == 404
+
+
+async def test_pictures_are_shown_and_other_files_saved_for_those_who_may_see_them(window: Opened) -> None:
+    stage, shelf = Stage(window.store, SystemClock().now()), DiskShelf(window.config.data_dir / "files")
+    files = [
+        Attachment(name=Label(name), media_type=kind, size=size, sha256=sha)
+        for name, kind, content in (
+            ("cat\u202egnp.png", "image/png", b"\x89PNG\r\n\x1a\n..."),
+            ("../<b>.html", "text/html", b"<script>alert(1)</script>"),
+            ("drawing.svg", "image/svg+xml", b"<svg onload='alert(1)'/>"),
+        )
+        for sha, size, _ in [await shelf.keep(once(content), 1000)]
+    ]
+    turn = await stage.begin(dm("7"), "look")
+    await stage.answer(turn, dm("7"), entry("here", stage.now, files=tuple(files)))
+    async with window.visit("telegram:7") as client:
+        page = (await client.get(f"/sessions/{turn.session}")).text
+        assert page.count("<img ") == 1
+        assert "<b>" not in page
+        answers = [await client.get(f"/files/{file.id}") for file in files]
+    assert [answer.headers["content-type"] for answer in answers] == ["image/png", *["application/octet-stream"] * 2]
+    assert [answer.headers["content-disposition"].partition(";")[0] for answer in answers] == [
+        "inline",
+        "attachment",
+        "attachment",
+    ]
+    assert all("sandbox" in answer.headers["content-security-policy"] for answer in answers)
+    async with window.visit("telegram:8") as client:
+        assert (await client.get(f"/files/{files[0].id}")).status_code == 404
+
+
+async def once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 async def test_a_key_that_may_only_read_changes_nothing(window: Opened) -> None:
