@@ -72,6 +72,7 @@ async def owner(shared: Opened, chromium: Browser) -> AsyncIterator[BrowserConte
     page = await context.new_page()
     await page.goto(f"{shared.url}/sessions")
     await expect(page).to_have_url(f"{shared.url}/login?next=%2Fsessions")
+    assert not await problems(page)
     await page.goto(await shared.link())
     await page.wait_for_url(f"{shared.url}/")
     await page.close()

@@ -28,7 +28,8 @@ A page is a module `web/pages/<name>.py`, a part of the API a module `web/api/<n
   goes through `| shown`. A form carries `<input type="hidden" name="csrf" value="{{ visitor.csrf }}">`; with
   `data-quiet` the script sends it without leaving the page, with `data-ask="Really?"` it asks before.
 - push: `<section id="list" data-live="sessions">` is fetched again and replaced whenever its topic changes: one of
-  `palaver.web.events.TOPICS`, or `session:<id>` for the entries of one session. After a change that no entry, turn or
+  `palaver.web.events.TOPICS`, or `session:<id>` for the entries of one session. With `data-keyed` only
+  those of its children that differ change, each known by its id. After a change that no entry, turn or
   send comes of, say `desk.hub.hint("people")`. A growing answer arrives as the event `palaver:draft` on `document`
   with `detail` {session, turn, text}. No inline script, no inline style: the policy forbids both.
 - fail: raise what the domain raises. NotFound is 404, InvalidInput 400, NotAllowed 403, SessionBusy 409, an outage 503:

@@ -51,7 +51,7 @@
     if (by && step(by)) event.preventDefault();
     else if (event.key === "?" && keys) { keys.showModal(); event.preventDefault(); }
     else if (event.key === "t" && theme) turn();
-    else if (event.key === "/" && !document.querySelector("input[type=search]")) { event.preventDefault(); location.assign("/search"); }
+    else if (event.key === "/" && !document.querySelector("input[type=search], [data-chat]")) { event.preventDefault(); location.assign("/search"); }
   });
 
   // Answers that grow, and the end of a transcript kept in sight
