@@ -15,7 +15,7 @@ from palaver.stores.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of,
 __all__ = ["line", "talk"]
 
 _SAID = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-_SENT = f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE account = 'web:' AND state = 'delivered'"
+_SENT = f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE substr(account, 1, 5) = 'web:' AND state = 'delivered'"
 _NAME = re.compile(r"(in|out)-(-?[0-9]{1,18})", re.ASCII)
 _END = 1 << 62
 

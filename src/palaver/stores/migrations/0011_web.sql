@@ -14,4 +14,5 @@ CREATE TABLE web_keys (
 
 -- The web chat keeps no messages of its own: what was said there and what was sent there is the chat.
 CREATE INDEX inbox_of_web ON inbox (coalesce(place, key), no) WHERE substr(dedup, 1, 5) = 'web::';
-CREATE INDEX outbox_of_web ON outbox (chat, created, id) WHERE account = 'web:' AND state = 'delivered';
+-- Not account = 'web:': SQLite would then plan every statement that says account = ? anew whenever it is used.
+CREATE INDEX outbox_of_web ON outbox (chat, created, id) WHERE substr(account, 1, 5) = 'web:' AND state = 'delivered';
