@@ -1,6 +1,8 @@
 """The disk that a database lies on: full, closed to us, or in the way."""
 
+import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +12,8 @@ from palaver.domain.errors import StoreError, StoreUnavailable
 from palaver.stores.disk import has_no_room
 from palaver.stores.health import check_place
 from palaver.stores.opening import open_store
+
+_LOOKED_AT = "palaver.stores.sqlite._identity", "palaver.stores.sqlite.SqliteDatabase._has_long_log"
 
 
 def _full(_: Path) -> SimpleNamespace:
@@ -38,3 +42,23 @@ def test_a_place_that_does_not_exist_yet_is_judged_by_what_there_is_of_it(tmp_pa
     (tmp_path / "file").touch()
     _, place = check_place(tmp_path / "file" / "new" / "palaver.db")
     assert (place.ok, place.found) == (False, f"{tmp_path / 'file'} is no folder")
+
+
+@pytest.mark.parametrize("looked_at", _LOOKED_AT)
+async def test_a_disk_that_gives_no_answer_for_a_while_is_an_outage_that_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: str
+) -> None:
+    def sick(_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("palaver.stores.sqlite._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("palaver.stores.sqlite._CHECKPOINT_EVERY", 1)
+    store = await open_store(str(tmp_path / "palaver.db"))
+    try:
+        with monkeypatch.context() as meanwhile, suppress(StoreUnavailable):
+            meanwhile.setattr(looked_at, sick)
+            for _ in range(2):
+                await asyncio.wait_for(store.transact(store.outbox.depth()), 10)
+        assert await asyncio.wait_for(store.transact(store.outbox.depth()), 10) == 0
+    finally:
+        await store.close()

@@ -93,6 +93,12 @@ def _refusal(problem: str, error: sqlite3.Error) -> StoreError:
     return refusal
 
 
+def _unreachable(error: Exception) -> StoreUnavailable:
+    refusal = StoreUnavailable(f"the database cannot be reached: {error}")
+    refusal.__cause__ = error  # it is handed over, not raised here
+    return refusal
+
+
 class _Job(Generic[T]):
     """Work on its way through the writer thread and back to the loop that asked for it."""
 
@@ -101,7 +107,7 @@ class _Job(Generic[T]):
     def __init__(self, work: Work[T], future: "asyncio.Future[T]") -> None:
         self.work = work
         self.future = future
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.result: T | None = None
 
     def run(self, db: sqlite3.Connection, notified: set[str]) -> bool:
@@ -113,7 +119,7 @@ class _Job(Generic[T]):
             self.result = drive(db, iter(self.work), notified)
         except sqlite3.Error as error:
             self.error = _refusal("the database refused", error)
-        except Exception as error:  # noqa: BLE001 - whatever it is belongs to the caller, not to this thread
+        except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the caller, not to this thread
             self.error = error
         return self.error is None and not self.future.cancelled()
 
@@ -225,6 +231,8 @@ class SqliteDatabase:
                     db.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise _refusal("the database cannot be read", error) from error
+        except OSError as error:
+            raise _unreachable(error) from error
 
     def _reader(self) -> sqlite3.Connection:
         if not hasattr(self._local, "db"):
@@ -265,6 +273,8 @@ class SqliteDatabase:
             self._give_up(batch, _refusal("the database could not commit", error))
         except StoreUnavailable as error:
             self._give_up(batch, error)
+        except Exception as error:  # noqa: BLE001 - whoever waits for this thread would wait for ever if it ended
+            self._give_up(batch, _unreachable(error))
         return notified
 
     def _start_over(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
@@ -296,9 +306,10 @@ class SqliteDatabase:
         self._look_again = now + _LOOK_EVERY
 
     def _give_up(self, batch: Sequence[_Job[object]], error: StoreError) -> None:
-        self._roll_back()
         for job in batch:
             job.error = job.error or error
+        with suppress(sqlite3.Error):  # what stays open is refused, and rolled back, before anything is committed
+            self._roll_back()
 
     def _roll_back(self) -> None:
         if self._db.in_transaction:
@@ -319,8 +330,10 @@ class SqliteDatabase:
 
     def _checkpoint_when_due(self) -> None:
         self._batches += 1
-        if self._batches % _CHECKPOINT_EVERY == 0 and self._has_long_log():
-            self._checkpoints.submit(self._checkpoint)
+        if self._batches % _CHECKPOINT_EVERY == 0:
+            with suppress(OSError, RuntimeError):  # no look at the log, no thread to spare: next time
+                if self._has_long_log():
+                    self._checkpoints.submit(self._checkpoint)
 
     def _has_long_log(self) -> bool:
         wal = self.path.with_name(self.path.name + "-wal")
