@@ -35,6 +35,7 @@ _GROUPS = {
     "fate": Later("fate", "palaver.cli.fate", "What became of a message, in or out."),
     "file": Later("file", "palaver.cli.files", "A file that came with a message or went out with an answer."),
     "web": Later("web", "palaver.cli.web", "Login links and tokens for the window."),
+    "mcp": Later("mcp", "palaver.cli.mcp", "Conversations as tools for another agent, over standard input and output."),
     "doctor": Later("doctor", "palaver.cli.doctor", "Is everything well, and if not, how to mend it."),
     "config": Later("config", "palaver.cli.config", "Check and show the configuration."),
     "setup": Later("setup", "palaver.cli.setup", "Choose who answers, and write the configuration."),

@@ -17,7 +17,7 @@ from palaver.ports.window import EVERY_RIGHT, Key, KeyKind, Right
 from palaver.stores import keys
 from palaver.web.access.doors import make_link, make_token
 
-__all__ = ["EXAMPLES", "app", "create_token", "link", "list_tokens", "revoke_token", "tokens"]
+__all__ = ["EXAMPLES", "app", "create_token", "link", "list_tokens", "revoke_token", "rights_named", "tokens"]
 
 EXAMPLES = {
     "link": "palaver web link",
@@ -91,7 +91,7 @@ def create_token(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    rights, called = _rights(scopes), one_line(name, _LONGEST_NAME)
+    rights, called = rights_named(scopes), one_line(name, _LONGEST_NAME)
     now = when.now()
     expires = now + timedelta(days=days) if days else None
     token, key = ask(
@@ -122,7 +122,7 @@ def revoke_token(
     print_line(f"{gone.kind.value.capitalize()} {gone.number} ({gone.name}) is good no more.")
 
 
-def _rights(scopes: str) -> frozenset[Right]:
+def rights_named(scopes: str) -> frozenset[Right]:
     named = {part.strip() for part in scopes.replace(",", " ").split()}
     try:
         rights = frozenset(map(Right, named))

@@ -21,7 +21,7 @@ from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
 from palaver.web.problems import problem
 
-__all__ = ["PREFIX", "Ask", "Endpoint", "Shape", "body_of", "read_body", "route_of"]
+__all__ = ["PREFIX", "Ask", "Endpoint", "Shape", "body_of", "checked", "converted", "read_body", "route_of"]
 
 PREFIX = "/api/v1"
 _JSON = "application/json"
@@ -86,12 +86,17 @@ def body_of(told: object, status: int) -> Response:
     return Response(msgspec.json.encode(told), status_code=status, media_type=_JSON)
 
 
-async def _asked(endpoint: Endpoint, desk: Desk, request: Request) -> Ask:
-    visitor = visitor_of(request)
+def checked(endpoint: Endpoint, visitor: Visitor) -> None:
+    """Raises where the visitor may not do this."""
     if not visitor.may(endpoint.needs):
         raise HTTPException(403, f"This needs a key with the scope {endpoint.needs.value}.")
     if endpoint.for_owner and not visitor.is_owner:
         raise HTTPException(403, "This is the owner's: it takes a token that was made without --as.")
+
+
+async def _asked(endpoint: Endpoint, desk: Desk, request: Request) -> Ask:
+    visitor = visitor_of(request)
+    checked(endpoint, visitor)
     return Ask(
         desk=desk,
         visitor=visitor,
@@ -107,7 +112,7 @@ def _query(endpoint: Endpoint, request: Request) -> Shape | None:
     twice = [name for name in given if len(given.getlist(name)) > 1]
     if twice:
         raise BadArgument("A parameter is given twice:", found=twice[0], allowed="each once", example="?limit=20")
-    return _converted(endpoint.asks or Shape, dict(given), "?limit=20")
+    return _from_text(endpoint.asks or Shape, dict(given), "?limit=20")
 
 
 async def _body(endpoint: Endpoint, desk: Desk, request: Request) -> Shape | None:
@@ -139,15 +144,19 @@ def _decoded(content: bytes, shape: type[Shape], example: str) -> Shape:
         raise _wrong(shape, error, example) from error
 
 
-def _converted(shape: type[Shape], given: Mapping[str, str], example: str) -> Shape:
+def _from_text(shape: type[Shape], given: Mapping[str, str], example: str) -> Shape:
     try:
         found = msgspec.convert(given, shape, strict=False)
     except msgspec.ValidationError as error:
         raise _wrong(shape, error, example) from error
     # Read once more as they are written: the word null is never nothing, and a number is no time.
     texts = {name: text for name, text in given.items() if isinstance(getattr(found, name), datetime | None)}
+    return converted(shape, {**msgspec.structs.asdict(found), **texts}, example)
+
+
+def converted(shape: type[Shape], given: Mapping[str, Any], example: str) -> Shape:
     try:
-        return msgspec.convert({**msgspec.structs.asdict(found), **texts}, shape)
+        return msgspec.convert(given, shape)
     except msgspec.ValidationError as error:
         raise _wrong(shape, error, example) from error
 

@@ -1,0 +1,89 @@
+"""`palaver mcp`: the MCP server over standard input and output, for agents that start it themselves."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from palaver.cli import when
+from palaver.cli.asking import ask
+from palaver.cli.place import StoreOption
+from palaver.cli.up import configuration
+from palaver.cli.web import rights_named
+from palaver.domain.errors import BadArgument
+from palaver.stores import keys
+from palaver.stores.store import Store
+from palaver.web.access.doors import make_token
+from palaver.web.mcp.remote import Remote
+
+__all__ = ["EXAMPLES", "app", "serve"]
+
+EXAMPLES = {"mcp": "palaver mcp --scopes read"}
+_TOKEN = "PALAVER_TOKEN"  # noqa: S105 - the name of a variable
+_GOOD_FOR = timedelta(days=30)
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(
+    help="Serve conversations to another agent over standard input and output, by the gateway that runs.\n\n"
+    f"{EXAMPLES['mcp']}"
+)
+def serve(
+    *,
+    scopes: Annotated[str, typer.Option(help="What it may do: read, chat.")] = "read,chat",
+    identity: Annotated[
+        str | None,
+        typer.Option("--as", metavar="IDENTITY", help="Sees only what they may: api:robot.", show_default=False),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help=f"A gateway elsewhere; its token stands in {_TOKEN}.", show_default=False),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    stdio, make_server = _library()
+    if url is not None:
+        asyncio.run(_serve(stdio, make_server, Remote(url=url.rstrip("/"), token=os.environ.get(_TOKEN, ""))))
+        return
+    rights, now = rights_named(scopes), when.now()
+    token, key = ask(
+        store,
+        lambda opened: make_token(
+            opened, now, name="palaver mcp", rights=rights, identity=identity, expires=now + _GOOD_FOR
+        ),
+        make=True,
+    )
+    try:
+        asyncio.run(_serve(stdio, make_server, Remote(url=configuration(store).web.url, token=token)))
+    finally:
+        _revoke(store, key.number)
+
+
+def _revoke(store: str | None, number: int) -> None:
+    async def revoke(opened: Store) -> None:
+        await opened.transact(keys.revoke(number))
+
+    ask(store, revoke)
+
+
+def _library() -> Sequence[Any]:
+    try:
+        return import_module("mcp.server.stdio").stdio_server, import_module("palaver.web.mcp.server").make_server
+    except ModuleNotFoundError as missing:
+        raise BadArgument(
+            "This needs a package that is not installed:",
+            found=missing.name or str(missing),
+            allowed="what palaver's extras mcp and web bring",
+            example="pip install 'palaver[mcp,web]'",
+        ) from missing
+
+
+async def _serve(stdio: Any, make_server: Any, remote: Remote) -> None:  # noqa: ANN401 - of an extra
+    server = make_server(remote)
+    async with stdio() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
