@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby, takewhile
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, NoReturn
 
 from palaver.domain.attachment import described
@@ -33,7 +33,6 @@ __all__ = [
     "open_calls",
     "render",
     "repair",
-    "speakers",
     "view",
     "visible",
 ]
@@ -45,6 +44,7 @@ _NO_OUTPUT = "(no output)"
 _USER, _ASSISTANT, _TOOL = Role.USER, Role.ASSISTANT, Role.TOOL
 _ROLE = attrgetter("role")
 _POSITION = attrgetter("position")
+_SEQ = itemgetter(Entry._fields.index("seq"))
 _BEGINNING = note_mark("the conversation begins with something you said")
 
 
@@ -121,12 +121,9 @@ def _used(step: Sequence[Entry]) -> list[bool]:
 
 def visible(entries: Iterable[Entry]) -> list[Entry]:
     """What is not hidden, each summary in the place of what it covers."""
-    return sorted((entry for entry in entries if entry.hidden_by is None), key=_POSITION)
-
-
-def speakers(entries: Iterable[Entry]) -> set[str]:
-    """Who has said something to the agent, by their ids."""
-    return {entry.sender.id for entry in entries if entry.role is _USER and entry.sender and entry.sender.id}
+    shown = [entry for entry in entries if entry.hidden_by is None]
+    has_summary = any([entry.covers for entry in shown])
+    return sorted(shown, key=_POSITION if has_summary else _SEQ)
 
 
 def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_ids: bool) -> list[Message]:

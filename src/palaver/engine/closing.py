@@ -151,16 +151,17 @@ class Closing:
         return self._entry(Role.NOTE, text)
 
     def tell(self, kind: Kind, turn: Turn, *, reason: str | None = None, session: str | None = None) -> None:
-        self.on.happenings.tell(
-            Happening(
-                kind=kind,
-                at=self.on.clock.now(),
-                key=turn.key.text,
-                session=session or turn.session,
-                turn=turn.number,
-                reason=reason,
+        if self.on.happenings.has_hooks:
+            self.on.happenings.tell(
+                Happening(
+                    kind=kind,
+                    at=self.on.clock.now(),
+                    key=turn.key.text,
+                    session=session or turn.session,
+                    turn=turn.number,
+                    reason=reason,
+                )
             )
-        )
 
     def capped(self, turn: Turn) -> None:
         log.info("turn over a cap", extra={"action": "turn.capped", "turn": turn.number, "key": turn.key.text})
