@@ -45,6 +45,7 @@ _USER, _ASSISTANT, _TOOL = Role.USER, Role.ASSISTANT, Role.TOOL
 _ROLE = attrgetter("role")
 _POSITION = attrgetter("position")
 _SEQ = itemgetter(Entry._fields.index("seq"))
+_COVERS = itemgetter(Entry._fields.index("covers"))
 _BEGINNING = note_mark("the conversation begins with something you said")
 
 
@@ -122,7 +123,7 @@ def _used(step: Sequence[Entry]) -> list[bool]:
 def visible(entries: Iterable[Entry]) -> list[Entry]:
     """What is not hidden, each summary in the place of what it covers."""
     shown = [entry for entry in entries if entry.hidden_by is None]
-    has_summary = any([entry.covers for entry in shown])
+    has_summary = any(map(_COVERS, shown))
     return sorted(shown, key=_POSITION if has_summary else _SEQ)
 
 
