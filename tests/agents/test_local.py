@@ -58,6 +58,22 @@ async def test_a_file_that_is_no_model_ends_in_a_failure(tmp_path: Path) -> None
     assert only == Failure(kind=FailureKind.FATAL, detail="the model could not be loaded: RuntimeError")
 
 
+async def test_nothing_of_the_folder_in_which_the_gateway_was_started_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From where the gateway itself imports, the process does too, though it runs elsewhere."""
+    (tmp_path / "lib").mkdir()
+    for name in ("xllamacpp", "json", "lib/sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(f"print({name!r}, file=open({str(tmp_path / 'ran')!r}, 'a'))")
+    (tmp_path / "not.gguf").write_bytes(b"GGUF")
+    monkeypatch.chdir(tmp_path)
+    agent = local_agent(small(file=str(tmp_path / "not.gguf")), {**os.environ, "PYTHONPATH": "lib:"})
+    (only,) = [event async for event in agent.answer(request("hi"))]
+    await agent.close()
+    assert only == Failure(kind=FailureKind.FATAL, detail="the model could not be loaded: RuntimeError")
+    assert (tmp_path / "ran").read_text() == "lib/sitecustomize\n"
+
+
 def test_how_much_a_model_takes_is_in_its_file(tmp_path: Path) -> None:
     assert context_length(shipped_model()) == 8192
     for content in (b"", b"GGUF", b"GGUF" + b"\xff" * 100, b"GGUF" + struct.pack("<IQQ", 3, 0, 0)):

@@ -68,6 +68,18 @@ async def test_a_program_is_kept_ends_when_it_is_replaced_and_with_the_gateway(m
     assert not me.children()
 
 
+async def test_a_program_runs_in_the_data_directory_where_nothing_else_is_said(tmp_path: Path) -> None:
+    """The folder in which the gateway was started may be a stranger's, with an agent.py of theirs in it."""
+    text = program("whoever").replace(" folder: .,", "")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/agent.py").write_text(CODE.replace("os.environ['WORD']", "os.getcwd()"))
+    agency = Agency()
+    (last,) = await events(agency.agents(configured(f"data_dir: data\n{text}")).usual, asked("hi"))
+    await agency.close()
+    assert isinstance(last, Final)
+    assert last.text.startswith(str(tmp_path / "data"))
+
+
 async def test_where_one_cannot_be_had_nothing_changes() -> None:
     agency = Agency()
     usual = agency.agents(configured("agent: {name: echo}")).usual

@@ -1,5 +1,5 @@
 // A complete agent for Palaver in JavaScript: says back what it heard, word by word, and knows where to look things up.
-// agent: {name: program, command: [node, docs/examples/agents/parrot.js]}
+// agent: {name: program, command: [node, parrot.js], folder: ~/agents}
 const lines = require("node:readline").createInterface({ input: process.stdin });
 const turns = new Map();
 

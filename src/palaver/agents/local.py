@@ -1,5 +1,6 @@
 """The local model: needs no account and no network, and runs in a process beside the gateway."""
 
+import os
 import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, files
@@ -37,7 +38,7 @@ def shipped_model() -> Path:
         found = []
     for path in map(Path, map(str, found)):
         if path.is_file():
-            return path
+            return path.absolute()
     raise BadArgument(
         "The agent called local has no model:",
         found=f"{_WEIGHTS} is not installed",
@@ -61,5 +62,13 @@ def local_agent(model: LocalModel, environ: Mapping[str, str]) -> ForeignAgent:
             allowed="a model file in GGUF that you may read",
             example="file: ~/models/model.gguf",
         )
-    told = {**harmless(environ), OPTIONS: msgspec.json.encode(model).decode()}
-    return ForeignAgent(Program(command=[sys.executable, "-m", "palaver.agents.llama"], environ=told))
+    told = {**harmless(environ), **_import_path(environ), OPTIONS: msgspec.json.encode(model).decode()}
+    # Neither Python nor llama.cpp, which looks for libraries there, may find what lies where the gateway was started.
+    command = [sys.executable, "-P", "-m", "palaver.agents.llama"]
+    return ForeignAgent(Program(command=command, environ=told, folder=Path(sys.prefix)))
+
+
+def _import_path(environ: Mapping[str, str]) -> dict[str, str]:
+    """From where the gateway itself imports, as a checkout that is not installed needs; wherever it runs."""
+    places = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
+    return {"PYTHONPATH": path} if (path := os.pathsep.join(str(Path(place).absolute()) for place in places)) else {}

@@ -7,11 +7,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from palaver.agents.tools import mcp
 from palaver.agents.tools.mcp import Server, Servers
+from palaver.agents.tools.offering import Offering
 from palaver.agents.tools.reaching import Program, Remote
 from palaver.domain.access import AccessRole, Grant
 from palaver.ports.tools import ToolFailed
@@ -53,6 +55,15 @@ async def test_a_server_of_the_official_library_over_its_pipes(monkeypatch: pyte
         names = [tool.name for tool in await server.tools()]
         assert names == ["good__add", "good__environment", "good__learn", "good__new_one_"]
         assert await server.use("good__new_one_", {}) == "learned"
+
+
+async def test_a_program_that_is_a_server_runs_where_it_is_told_to(tmp_path: Path) -> None:
+    (tmp_path / "here.py").write_text((HERE / "bad_server.py").read_text())
+    servers = Offering({"bad": {"command": sys.executable, "args": ("here.py",)}}, tmp_path)
+    none: Any = None
+    (*_, toolset) = servers.toolsets(none)
+    assert len(await toolset.tools()) == 8
+    await servers.close()
 
 
 async def test_a_server_of_the_official_library_over_http() -> None:

@@ -47,7 +47,7 @@ Reached = AbstractAsyncContextManager[Any]
 def _reached(place: Program | Remote, silent: TextIO) -> Reached:
     if isinstance(place, Remote):
         return _over_http(place)
-    server = StdioServerParameters(command=place.command, args=list(place.args), env=dict(place.env))
+    server = StdioServerParameters(command=place.command, args=list(place.args), env=dict(place.env), cwd=place.folder)
     return stdio_client(server, errlog=silent)
 
 
