@@ -19,7 +19,7 @@ from palaver.ports.work import Steps, work
 from palaver.stores import changes, keys
 from palaver.stores.store import Store
 from palaver.web.access.doors import IDLE_FOR, LINK_FOR, LOGIN_FOR, Doors, make_link, make_token
-from palaver.web.access.visitor import digest_of
+from palaver.web.access.visitor import Visitor, digest_of
 from tests.stores.world import NOON, World, dm
 from tests.web.conftest import opened
 
@@ -62,6 +62,17 @@ async def test_a_login_that_is_used_lives_on_but_not_for_ever(store: Store) -> N
     clock.moment = NOON + LOGIN_FOR
     assert await doors.by_login(made[0]) is None
     assert not await doors.still_stands(made[1])
+
+
+@pytest.mark.parametrize("nobody", ["", "telegram:", ":7", "7"])
+async def test_a_key_for_nobody_is_no_key_of_the_owners(store: Store, nobody: str) -> None:
+    with pytest.raises(InvalidInput, match="A key cannot be for"):
+        await make_link(store, "http://x", NOON, identity=nobody)
+    with pytest.raises(InvalidInput, match="A key cannot be for"):
+        await make_token(store, NOON, name="x", identity=nobody)
+    made = await store.transact(store.keys.add(digest_of("old"), KeyKind.TOKEN, NOON, identity=nobody))
+    visitor = Visitor(key=made)
+    assert (visitor.identity, visitor.is_owner) == (nobody, False)
 
 
 @work
@@ -114,15 +125,18 @@ def test_an_address_that_others_reach_needs_to_say_how() -> None:
             WebChoice(public_url=wrong)
 
 
-async def test_over_tls_the_cookie_is_bound_to_the_host(config: Config) -> None:
-    behind = WebChoice(public_url="https://palaver.example.org", trusted_proxies=frozenset({"127.0.0.1"}))
+@pytest.mark.parametrize("proxies", [frozenset({"127.0.0.1"}), frozenset[str]()])
+async def test_over_tls_the_cookie_is_bound_to_the_host(config: Config, proxies: frozenset[str]) -> None:
+    behind = WebChoice(public_url="https://palaver.example.org", trusted_proxies=proxies)
     async with opened(config.model_copy(update={"web": behind})) as window:
         here = f"http://127.0.0.1:{window.config.web.port}"
         told = {"x-forwarded-proto": "https", "host": "palaver.example.org", "x-forwarded-for": "203.0.113.7"}
         async with httpx.AsyncClient(base_url=here, headers=told) as client:
             code = (await window.link()).partition("#")[2]
             answer = await client.post("/login", data={"code": code}, headers={"origin": "https://palaver.example.org"})
-    cookie = answer.headers["set-cookie"]
+            cookie = answer.headers["set-cookie"]
+            shown = await client.get("/", headers={"cookie": cookie.partition(";")[0]})
+    assert shown.status_code == 200
     assert cookie.startswith("__Host-palaver-")
     assert "Secure" in cookie
     assert "Domain" not in cookie
@@ -141,6 +155,10 @@ def test_links_and_tokens_on_the_command_line(
     (listed,) = json.loads(capsys.readouterr().out)["tokens"]
     assert (listed["name"], listed["scopes"], listed["identity"]) == ("backup", ["chat", "read"], "telegram:7")
     assert "token" not in listed
+    for nobody in ("", "telegram:", ":7", "7", "nowhere:7"):
+        for command in (["link"], ["tokens", "create", "x"]):
+            assert main(["web", *command, "--as", nobody]) == 2, "an empty name would be the owner's"
+    capsys.readouterr()
     assert main(["web", "tokens", "create", "x", "--scopes", "all"]) == 2
     assert "allowed: chat, manage, read" in capsys.readouterr().err
     assert main(["web", "tokens", "revoke", str(listed["number"])]) == 0

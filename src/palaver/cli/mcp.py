@@ -13,7 +13,7 @@ from palaver.cli import when
 from palaver.cli.asking import ask
 from palaver.cli.place import StoreOption
 from palaver.cli.up import configuration
-from palaver.cli.web import rights_named
+from palaver.cli.web import Identity, rights_named
 from palaver.domain.errors import BadArgument
 from palaver.stores import keys
 from palaver.stores.store import Store
@@ -36,10 +36,7 @@ app = typer.Typer(rich_markup_mode=None)
 def serve(
     *,
     scopes: Annotated[str, typer.Option(help="What it may do: read, chat.")] = "read,chat",
-    identity: Annotated[
-        str | None,
-        typer.Option("--as", metavar="IDENTITY", help="Sees only what they may: api:robot.", show_default=False),
-    ] = None,
+    identity: Identity = None,
     url: Annotated[
         str | None,
         typer.Option(help=f"A gateway elsewhere; its token stands in {_TOKEN}.", show_default=False),

@@ -13,11 +13,23 @@ from palaver.cli.up import configuration
 from palaver.cli.when import ago, iso
 from palaver.domain.errors import BadArgument
 from palaver.domain.text import one_line
+from palaver.domain.whom import identity_text
+from palaver.platforms.others import known_platforms
 from palaver.ports.window import EVERY_RIGHT, Key, KeyKind, Right
 from palaver.stores import keys
 from palaver.web.access.doors import make_link, make_token
 
-__all__ = ["EXAMPLES", "app", "create_token", "link", "list_tokens", "revoke_token", "rights_named", "tokens"]
+__all__ = [
+    "EXAMPLES",
+    "Identity",
+    "app",
+    "create_token",
+    "link",
+    "list_tokens",
+    "revoke_token",
+    "rights_named",
+    "tokens",
+]
 
 EXAMPLES = {
     "link": "palaver web link",
@@ -31,9 +43,20 @@ app = typer.Typer(help="Login links and tokens for the window.", rich_markup_mod
 tokens = typer.Typer(help="Tokens for programs, and browsers that are logged in.", rich_markup_mode=None)
 app.add_typer(tokens, name="tokens")
 
+
+def _known_identity(text: str | None) -> str | None:
+    return text if text is None else identity_text(text, known_platforms())
+
+
 Identity = Annotated[
     str | None,
-    typer.Option("--as", metavar="IDENTITY", help="Sees only what they may: telegram:7.", show_default=False),
+    typer.Option(
+        "--as",
+        metavar="IDENTITY",
+        help="Sees only what they may: telegram:7.",
+        callback=_known_identity,
+        show_default=False,
+    ),
 ]
 
 

@@ -4,9 +4,9 @@ from collections.abc import Collection
 
 from palaver.domain.access import Basis, Effect, Grant
 from palaver.domain.errors import BadArgument, UnknownPlatform
-from palaver.domain.ids import decode_id
+from palaver.domain.ids import decode_id, encode_id
 
-__all__ = ["EVERYBODY", "WHOM", "identity_parts", "place_words", "whom", "whom_words"]
+__all__ = ["EVERYBODY", "WHOM", "identity_parts", "identity_text", "place_words", "whom", "whom_words"]
 
 EVERYBODY = "everybody"
 WHOM = f"telegram:7, a whole platform, person:ID, or {EVERYBODY}"
@@ -32,6 +32,12 @@ def identity_parts(text: str, known: Collection[str]) -> tuple[str, str]:
     if not user:
         raise BadArgument("Nobody is called", found=text, allowed=WHOM, example="telegram:7")
     return _platform(platform, known), decode_id(user)
+
+
+def identity_text(text: str, known: Collection[str]) -> str:
+    """The same identity as it is kept."""
+    platform, user = identity_parts(text, known)
+    return f"{platform}:{encode_id(user)}"
 
 
 def _platform(name: str, known: Collection[str]) -> str:

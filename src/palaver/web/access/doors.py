@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from palaver.domain.errors import BadArgument
 from palaver.ports.clock import Clock
 from palaver.ports.repositories import Store
 from palaver.ports.window import EVERY_RIGHT, Key, KeyKind, Right
@@ -24,6 +25,7 @@ _TOUCH_AFTER = timedelta(minutes=5)
 
 async def make_link(store: Store, url: str, now: datetime, *, identity: str | None = None) -> str:
     """A link that logs one browser in, once. The code stands behind the #, which browsers keep to themselves."""
+    _refuse_nobody(identity)
     code = secrets.token_urlsafe(_BYTES)
     await store.transact(store.keys.add(digest_of(code), KeyKind.LINK, now, identity=identity, expires=now + LINK_FOR))
     return f"{url}/login#{code}"
@@ -39,11 +41,18 @@ async def make_token(
     expires: datetime | None = None,
 ) -> tuple[str, Key]:
     """A token for a program, and the key it is; nobody can be shown the token again."""
+    _refuse_nobody(identity)
     token = TOKEN_MARK + secrets.token_urlsafe(_BYTES)
     add = store.keys.add(
         digest_of(token), KeyKind.TOKEN, now, name=name, rights=rights, identity=identity, expires=expires
     )
     return token, await store.transact(add)
+
+
+def _refuse_nobody(identity: str | None) -> None:
+    """A key is the owner's where nobody is named, and never because a name was empty."""
+    if identity is not None and not all(identity.partition(":")):
+        raise BadArgument("A key cannot be for", found=identity, allowed="a platform and an id", example="telegram:7")
 
 
 def csrf_of(secret: str) -> str:

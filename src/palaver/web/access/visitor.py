@@ -24,7 +24,7 @@ class Visitor:
     @property
     def identity(self) -> str:
         """Under which they speak."""
-        return self.key.identity or f"web:{OWNER}"
+        return f"web:{OWNER}" if self.key.identity is None else self.key.identity
 
     @property
     def user(self) -> str | None:
