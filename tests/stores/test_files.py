@@ -92,6 +92,17 @@ async def test_only_those_who_may_read_the_conversation_find_its_files(world: Wo
         await world.store.read(files.find_in(other.turn, SHA[:16]))
 
 
+async def test_a_file_that_was_taken_back_is_found_by_who_sees_everything_alone(world: World) -> None:
+    await sent(world, HERE)
+    begun = await world.begin()
+    assert begun
+    await world.store.transact(turns.settle(begun.turn, [answer()], [], world.now))
+    await world.store.transact(transcript.undo(key_of(dm()), 1, world.now, principal=ANN))
+    with pytest.raises(NotFound):
+        await world.store.read(files.find(SHA[:16], ANN))
+    assert await world.store.read(files.find(SHA[:16], OPERATOR)) == HERE
+
+
 async def test_a_copy_keeps_a_file_that_the_original_does_not_need_any_more(world: World) -> None:
     await sent(world, HERE)
     begun = await world.begin()

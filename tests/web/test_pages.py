@@ -258,7 +258,7 @@ async def test_somebody_else_sees_their_own_conversations_and_no_page_of_the_own
     await say(window, "the secret of main")
     session = await session_of(window)
     async with window.visit("telegram:7") as client:
-        for path in ("/platforms", "/people", "/doctor"):
+        for path in ("/platforms", "/people", "/doctor", "/explain"):
             assert (await client.get(path)).status_code == 403
         for path in ("/sessions", "/search?q=secret", "/turns", "/messages", "/usage", "/"):
             page = await client.get(path)

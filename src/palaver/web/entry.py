@@ -45,7 +45,7 @@ def routes(desk: Desk) -> list[Route]:
         Route("/login", entry.log_in, methods=["POST"]),
         deed("/logout", entry.log_out, needs=Right.READ),
         page("/events", events),
-        page("/metrics", entry.metrics),
+        page("/metrics", entry.metrics, for_owner=True),
     ]
 
 

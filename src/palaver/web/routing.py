@@ -11,14 +11,14 @@ from palaver.ports.window import Right
 from palaver.web.access.guard import visitor_of
 from palaver.web.access.visitor import Visitor
 
-__all__ = ["Does", "deed", "door", "page"]
+__all__ = ["Does", "check", "deed", "door", "page"]
 
 Does = Callable[[Request, Visitor], Awaitable[Response]]
 
 
-def page(path: str, does: Does, *, needs: Right = Right.READ) -> Route:
+def page(path: str, does: Does, *, needs: Right = Right.READ, for_owner: bool = False) -> Route:
     """Something to look at."""
-    return door(path, does, methods=("GET",), needs=needs)
+    return door(path, does, methods=("GET",), needs=needs, for_owner=for_owner)
 
 
 def deed(path: str, does: Does, *, needs: Right = Right.MANAGE) -> Route:
@@ -26,11 +26,20 @@ def deed(path: str, does: Does, *, needs: Right = Right.MANAGE) -> Route:
     return door(path, does, methods=("POST",), needs=needs)
 
 
-def door(path: str, does: Does, *, methods: Sequence[str], needs: Right) -> Route:
+def door(path: str, does: Does, *, methods: Sequence[str], needs: Right, for_owner: bool = False) -> Route:
+    """`for_owner`: it is about the gateway, and not about anybody's own conversations."""
+
     async def answer(request: Request) -> Response:
         visitor = visitor_of(request)
-        if not visitor.may(needs):
-            raise HTTPException(403, f"This needs a key with the scope {needs.value}.")
+        check(visitor, needs, for_owner=for_owner)
         return await does(request, visitor)
 
     return Route(path, answer, methods=list(methods))
+
+
+def check(visitor: Visitor, needs: Right, *, for_owner: bool = False) -> None:
+    """Raises where somebody may not do this with their key."""
+    if not visitor.may(needs):
+        raise HTTPException(403, f"This needs a key with the scope {needs.value}.")
+    if for_owner and not visitor.is_owner:
+        raise HTTPException(403, "This is the owner's: it takes a key that was made without --as.")

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from msgspec import Meta
+from starlette.exceptions import HTTPException
 
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import BadArgument
@@ -111,7 +112,7 @@ class _EntriesQuery(Shape, frozen=True, kw_only=True):
     after: _Seq | None = None
     """The first entries after this seq."""
     hidden: bool = False
-    """Also what was undone or summarised."""
+    """Also what was undone or summarised: for the owner."""
     limit: Limit = 100
 
 
@@ -123,6 +124,8 @@ async def _entries(ask: Ask) -> EntriesShape:
     query, transcripts = ask.query, ask.desk.store.transcripts
     if query.before is not None and query.after is not None:
         raise BadArgument("Entries are given in one direction, not in", found="two", allowed="one", example="?after=7")
+    if query.hidden and not ask.visitor.is_owner:
+        raise HTTPException(403, "What was hidden is the owner's to see.")
     found = await ask.desk.read(
         ask.visitor,
         lambda principal: transcripts.passage(

@@ -20,6 +20,7 @@ from palaver.web.access.guard import visitor_of
 from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
 from palaver.web.problems import problem
+from palaver.web.routing import check
 
 __all__ = ["PREFIX", "Ask", "Endpoint", "Shape", "body_of", "checked", "converted", "read_body", "route_of"]
 
@@ -88,10 +89,7 @@ def body_of(told: object, status: int) -> Response:
 
 def checked(endpoint: Endpoint, visitor: Visitor) -> None:
     """Raises where the visitor may not do this."""
-    if not visitor.may(endpoint.needs):
-        raise HTTPException(403, f"This needs a key with the scope {endpoint.needs.value}.")
-    if endpoint.for_owner and not visitor.is_owner:
-        raise HTTPException(403, "This is the owner's: it takes a token that was made without --as.")
+    check(visitor, endpoint.needs, for_owner=endpoint.for_owner)
 
 
 async def _asked(endpoint: Endpoint, desk: Desk, request: Request) -> Ask:

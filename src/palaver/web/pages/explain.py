@@ -22,7 +22,7 @@ from palaver.web.routing import page
 
 __all__ = ["LINK", "routes"]
 
-LINK = Link(title="Explain", path="/explain", place=80)
+LINK = Link(title="Explain", path="/explain", place=80, for_owner=True)
 _IDS = ("chat", "thread", "user", "user_alt", "server", "account", "person")
 _KEY = ("platform", "kind", *_IDS, "profile", "owner")
 _RESET = ("session", "policy", "idle_minutes", "at_hour", "zone", "last_active", "now")
@@ -52,7 +52,7 @@ def routes(desk: Desk) -> list[Route]:
             policies=[(mode.value, mode.value) for mode in ResetMode],
         )
 
-    return [page("/explain", explain)]
+    return [page("/explain", explain, for_owner=True)]
 
 
 def _explained(desk: Desk, fields: dict[str, str]) -> tuple[Explanation, Scope]:
