@@ -261,14 +261,19 @@ async def test_a_conversation_that_others_were_let_into_does_not_open_the_earlie
         alice, bob = two.fake.person("alice"), two.fake.person("bob")
         hers, group = two.fake.dm(alice), two.fake.group("Dev", alice, bob)
         await two.ask(hers, alice, "a canary")
-        await two.ask(hers, alice, "a finch")
+        await two.ask(hers, alice, "a finch sings loudly")
         await two.ask(hers, alice, "/new Plans")
         await two.ask(hers, alice, "hello")
         await two.ask(group, alice, "/attach Plans --yes")
-        assert "a canary" in await two.ask(hers, alice, use("search", query="canary"))
-        assert await two.ask(group, alice, use("search", query="finch")) == "search: Nothing was found."
+        for chat in (hers, group):
+            assert await two.ask(chat, alice, use("search", query="a canary")) == "search: Nothing was found."
         await two.ask(group, bob, "me too")
+        await two.ask(hers, alice, "/compress")
         assert await two.ask(hers, alice, use("search", query="a finch")) == "search: Nothing was found."
+        await two.ask(group, alice, "/detach")
+        assert await two.ask(hers, alice, use("search", query="sings")) == "search: Nothing was found."
+        await two.ask(hers, alice, "/new")
+        assert "a finch" in await two.ask(hers, alice, use("search", query="loudly"))
 
 
 # Sends

@@ -172,10 +172,12 @@ class Oracle:
                 self.opened[side] |= self.facts.visible.get(session, frozenset()) & words
 
     def _open(self, opening: Opening, facts: Facts) -> Iterable[str]:
-        """Only what is one's own may be opened to others, but by an admin."""
+        """Only what is one's own, or was told to oneself alone, may be opened to others, but by an admin."""
         words = facts.visible.get(opening.session, frozenset())
         who = self.town.who(opening.by)
-        strange = {word for word in words if self.speaker[word] not in self.circle(opening.by)}
+        circle = self.circle(opening.by)
+        told = {word for (each, _), answered in self.answered.items() if each in circle for word in answered}
+        strange = {word for word in words - told if self.speaker[word] not in circle}
         if strange and not who.is_admin and not self._direct(_place_of(opening.to)):
             yield f"{who.person.name} opened to {opening.to} what others said: {sorted(strange)}"
         key = facts.keys.get(opening.session)

@@ -110,6 +110,25 @@ async def test_the_owner_goes_on_when_a_link_is_gone_of_somebody_who_said_nothin
         assert "to myself" in await two.ask(one, alice, "what is there?")
 
 
+async def test_nobody_is_named_alone_where_another_took_part_whose_words_are_summarised(store_url: str) -> None:
+    agent = gossip()
+    async with between(store_url, scopes=SHARED, agent=agent) as two:
+        alice, bob = two.fake.person("alice"), two.fake.person("bob")
+        chat, group = two.fake.dm(alice), two.fake.group("Dev", alice, bob)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(chat, alice, "hello")
+        alone = agent.requests[-1].section
+        await two.ask(group, alice, "/attach Plans --yes")
+        await two.ask(chat, alice, "before anybody else")
+        let_in = agent.requests[-1].section
+        await two.ask(group, bob, "me too")
+        await two.ask(chat, alice, "/compress")
+        await two.ask(group, alice, "/detach")
+        await two.ask(chat, alice, "between us")
+        assert agent.requests[-1].section == let_in != alone
+        assert "alice" in agent.requests[-1].messages[-1].text
+
+
 async def test_what_is_said_in_private_does_not_go_to_the_group_on_the_way_back(store_url: str) -> None:
     async with between(store_url, agent=gossip()) as two:
         alice = two.fake.person("alice")

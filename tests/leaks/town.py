@@ -1,5 +1,6 @@
 """A town for leak tests: people on two platforms, where they meet, and an agent that keeps nothing to itself."""
 
+import json
 import random
 import re
 from collections.abc import AsyncGenerator, Iterable
@@ -16,16 +17,18 @@ from palaver.domain.revision import RevisionPolicy
 from palaver.domain.scope import DmScope, GroupScope, ProfileRule, Scope, ThreadScope
 from palaver.domain.session import ModelOverride
 from palaver.domain.source import DM
+from palaver.domain.transcript import ToolCall
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.messages import Person
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import Adapter
-from palaver.ports.agent import Event, Final, Gist, Passage, Request
+from palaver.ports.agent import Event, Final, Gist, Passage, Request, ToolCalled, ToolReturned
 
 __all__ = ["SECRET", "Gossip", "Place", "Somebody", "Spot", "Town", "secrets_in"]
 
 SECRET = re.compile(r"u\d+u")
+_SEARCH = re.compile(r"!use search (\w+)")
 OTHER = Platform(name="other", title="The other platform", has_threads=True)
 WORK = "work"
 
@@ -43,12 +46,18 @@ class Shown(NamedTuple):
 
 @dataclass
 class Gossip:
-    """Tells everything it is shown: in answers, in summaries, in titles."""
+    """Tells everything it is shown, or finds where it is told to look: in answers, in summaries, in titles."""
 
     shown: list[Shown] = field(default_factory=list[Shown])
 
     async def answer(self, request: Request) -> AsyncGenerator[Event]:
         words = secrets_in(request.section, *(message.text for message in request.messages))
+        if asked := _SEARCH.search(request.messages[-1].text if request.messages else ""):
+            call = ToolCall(f"c{request.turn}", "search", json.dumps({"query": asked[1]}))
+            yield ToolCalled(calls=(call,))
+            found = await request.toolbox.use(call)
+            yield ToolReturned(call=call.id, text=found)
+            words |= secrets_in(found)
         self.shown.append(Shown(request.turn, words))
         yield Final(text=f"I know {' '.join(sorted(words)) or 'nothing'}.")
 

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from palaver.agents.tools.search import Searching
 from palaver.domain.session import identity_of
 from palaver.platforms.kit.messages import Message
 from palaver.stores.invariants import violations
@@ -62,6 +63,7 @@ class Walk:
             agent=self.town.agent,
             clock=self.clock,
             shelf=DiskShelf(self.files),
+            toolsets=lambda store: (Searching(store),),
             **options,  # pyright: ignore[reportArgumentType]
         )
         self.here = await self._stack.enter_async_context(gateway)
@@ -288,6 +290,7 @@ class Walk:
             *(f"/resume {name}{everything}", f"/resume {name}", f"/export {name}", f"/export html {name}"),
             *(f"/attach {name} --yes", f"/attach {name} --yes", f"/attach {name}"),
             *(f"/search {handle}", f"/search {handle} --role user --best", f"/sessions{everything}"),
+            *(f"!use search {handle}", "!use search note"),
         ]
         text = self.chance.choice(probes)
         self._tell(f"(session {number})")

@@ -12,7 +12,7 @@ from palaver.domain.session import Session
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Received, Turn
-from palaver.domain.view import Message, left_open, open_calls, render, speakers, view, visible
+from palaver.domain.view import Message, left_open, open_calls, render, view, visible
 from palaver.ports.agent import Passage, Request, nothing_meanwhile
 from palaver.ports.repositories import Store
 from palaver.ports.store import Begun, Held
@@ -32,7 +32,7 @@ class Scene:
     goes_on: bool = False
     """A person was asked and has answered: what was called and not used yet may still be used."""
     shared: bool = False
-    """Several people may speak in the conversation, or where its last message came from, or several have spoken."""
+    """Several people may speak in the conversation, where it is at home or attached, or several take part in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +133,6 @@ def _scene(store: Store, turn: Turn, last: Received, session: Session) -> Steps[
     entries = yield from store.transcripts.load(turn)
     homes = yield from store.places.homes(turn.key.profile)
     shared = turn.key.shared or (last.place or turn.key).shared
-    if not shared and len(speakers(entries)) > 1:
-        shared = yield from store.attaching.several_take_part(session)
+    if not shared:
+        shared = yield from store.attaching.is_shared(session)
     return Scene(entries=entries, homes=homes, session=session, last=last, shared=shared)

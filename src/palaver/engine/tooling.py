@@ -164,13 +164,12 @@ class _Toolbox:
 
     def _use(self, call: ToolCall) -> Use | None:
         arguments = arguments_of(call)
-        if arguments is None or self.running.shown is None:
+        if arguments is None:
             return None
         occasion = Occasion(
             turn=self.running.turn,
             last=self.running.messages[-1],
             role=self.running.role,
-            shared=self.running.shown.shared,
             errands=_Errands(on=self.on, turn=self.running.turn, origin=self.running.source),
         )
         return Use(call=call, arguments=arguments, occasion=occasion)

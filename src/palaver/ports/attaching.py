@@ -30,6 +30,14 @@ class Attaching(Protocol):
         """Whether it is the conversation of more than one person, however many accounts they have."""
         ...
 
+    def is_shared(self, session: Session) -> Work[bool]:
+        """Whether several take part in it, or may: in its own place, or in one that is attached to it."""
+        ...
+
+    def attached_to(self, key: SessionKey) -> Work[list[SessionKey]]:
+        """The places that lead to a conversation besides its own."""
+        ...
+
     def attach(self, place: SessionKey, session: Session, now: datetime, *, by: str, farewell: Outbound) -> Work[None]:
         """From now on what is said in the place is said to that conversation; what waits there goes along.
 

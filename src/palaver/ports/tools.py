@@ -84,8 +84,6 @@ class Occasion:
     """What it answers."""
     role: AccessRole
     """As what everybody it answers was let in: the least of them."""
-    shared: bool
-    """More people than one take part in the conversation."""
     errands: Errands
 
     @property

@@ -15,7 +15,18 @@ from palaver.stores.inbox import carry
 from palaver.stores.records import micros
 from palaver.stores.visibility import find, hold
 
-__all__ = ["attach", "attachable", "detach", "has_others", "leads_to", "operation_of", "part", "several_take_part"]
+__all__ = [
+    "attach",
+    "attachable",
+    "attached_to",
+    "detach",
+    "has_others",
+    "is_shared",
+    "leads_to",
+    "operation_of",
+    "part",
+    "several_take_part",
+]
 
 
 @work
@@ -62,12 +73,33 @@ def has_others(session: Session, principal: Principal) -> Steps[bool]:
 @work
 def several_take_part(session: Session) -> Steps[bool]:
     """People, not accounts: identities that are linked are one."""
-    rows = yield (
-        "SELECT count(DISTINCT coalesce(i.person, p.identity)) FROM participants p"
-        " LEFT JOIN identities i ON i.identity = p.identity WHERE p.session_no = ? AND p.left_at IS NULL",
-        (session.number,),
-    )
+    rows = yield f"SELECT {_PEOPLE}", (session.number,)
     return rows[0][0] > 1
+
+
+_PEOPLE = (
+    "count(DISTINCT coalesce(i.person, p.identity)) FROM participants p"
+    " LEFT JOIN identities i ON i.identity = p.identity WHERE p.session_no = ? AND p.left_at IS NULL"
+)
+
+
+@work
+def is_shared(session: Session) -> Steps[bool]:
+    """Also while nobody has come through the door that is open to them, and when what they said is hidden."""
+    rows = yield (
+        f"SELECT NULL, {_PEOPLE} UNION ALL SELECT place, 0 FROM attached WHERE key = ?",
+        (session.number, session.key.text),
+    )
+    return session.key.shared or any(
+        people > 1 or (place is not None and SessionKey.parse(place).shared) for place, people in rows
+    )
+
+
+@work
+def attached_to(key: SessionKey) -> Steps[list[SessionKey]]:
+    """The places from which a conversation is spoken to besides its own."""
+    rows = yield "SELECT place FROM attached WHERE key = ?", (key.text,)
+    return [SessionKey.parse(place) for (place,) in rows]
 
 
 @work

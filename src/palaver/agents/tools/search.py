@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from palaver.domain.session import Principal
+from palaver.domain.source import DM
 from palaver.domain.text import one_line
 from palaver.ports.repositories import Store
 from palaver.ports.search import Hit, Order, SearchFilter
@@ -51,14 +52,14 @@ class Searching:
         return False
 
     async def use(self, use: Use) -> str:
-        audience = await self.store.read(_audience(self.store, use.occasion))
+        audience, only = await self.store.read(_audience(self.store, use.occasion))
         order = use.arguments.get("order") or Order.NEWEST
         if order not in set(Order):
             raise ToolFailed(f"The argument order has to be one of {', '.join(Order)}.")
         hits = await self.store.search.find(
             use.text("query"),
             audience,
-            filter=SearchFilter(since=_moment(use, "since"), until=_moment(use, "until")),
+            filter=SearchFilter(session=only, since=_moment(use, "since"), until=_moment(use, "until")),
             order=Order(order),
             limit=_limit(use) + _OWN,
         )
@@ -68,19 +69,20 @@ class Searching:
 
 
 @work
-def _audience(store: Store, occasion: Occasion) -> Steps[Principal]:
-    """On whose behalf it is read, so that nobody who hears the answer learns what is not theirs.
+def _audience(store: Store, occasion: Occasion) -> Steps[tuple[Principal, str | None]]:
+    """On whose behalf it is read, and the only session if there is one, so that nobody learns what is not theirs.
 
-    Whoever is alone with the agent sees all that is theirs. In a chat that others read, only what is of that chat; and
-    where several take part in the conversation, only what each of them took part in.
+    Whoever is alone with the agent sees all that is theirs; where several take part in the conversation, only what each
+    of them took part in. In a chat that others read, only what is of that chat; and where such a chat and this one have
+    the conversation in common, nothing else: whoever speaks up there reads it all.
     """
     speaker = yield from store.people.speaking(occasion.source)
-    here = occasion.last.place or occasion.turn.key
-    return replace(
-        speaker,
-        within=here if occasion.is_overheard else None,
-        among=occasion.turn.session if occasion.is_overheard or occasion.shared else None,
-    )
+    key, session = occasion.turn.key, occasion.turn.session
+    if occasion.is_overheard:
+        return replace(speaker, within=occasion.last.place or key, among=session), None
+    places = yield from store.attaching.attached_to(key)
+    is_private = all(place.kind == DM and not place.shared for place in (key, *places))
+    return replace(speaker, among=session), None if is_private else session
 
 
 def _moment(use: Use, name: str) -> datetime | None:
