@@ -21,7 +21,8 @@ from palaver.ports.work import Steps, work
 from palaver.stores import changes
 from palaver.stores.store import Store
 from palaver.stores.transcript import journal
-from palaver.web import events
+from palaver.web import events, stream
+from palaver.web.access.doors import make_token
 from palaver.web.access.visitor import Visitor
 from palaver.web.events import Event, Hub
 from tests.platforms.terminal.people import Person
@@ -148,6 +149,20 @@ async def test_a_login_that_is_taken_back_ends_its_streams(
         async with asyncio.timeout(10):
             with pytest.raises(EOFError):
                 await ear.entries(1)
+
+
+async def test_a_token_that_is_taken_back_ends_its_streams_also_where_much_goes_on(
+    window: Opened, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, key = await make_token(window.store, SystemClock().now(), name="x")
+    shown = {"authorization": f"Bearer {token}"}
+    async with httpx.AsyncClient(base_url=window.url, headers=shown) as program, listening(program) as ear:
+        await window.store.transact(window.store.keys.revoke(key.number))
+        monkeypatch.setattr(stream, "HEARTBEAT", 0)
+        await client.post("/chat/main", data={"text": "secret", "id": "1"})
+        async with asyncio.timeout(10):
+            with pytest.raises(EOFError):
+                await ear.next()
 
 
 async def test_an_event_at_one_gateway_reaches_browsers_at_another(tmp_path: Path, postgres_server: str) -> None:

@@ -1,13 +1,16 @@
 """Streams: events as a browser's EventSource reads them, over one request that does not end."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
+from palaver.domain.errors import StoreUnavailable
 from palaver.web.access.doors import Doors
 from palaver.web.access.visitor import Visitor
-from palaver.web.events import Hub
+from palaver.web.events import HEARTBEAT, Hub
 
 __all__ = ["stream"]
 
@@ -22,11 +25,13 @@ def stream(request: Request, visitor: Visitor, hub: Hub, doors: Doors) -> Stream
 
 
 async def _lines(visitor: Visitor, hub: Hub, doors: Doors, position: str | None) -> AsyncIterator[bytes]:
-    """A key that was taken back closes what it has opened."""
+    """A key that was taken back closes what it has opened, however much there is to tell."""
+    now = asyncio.get_running_loop().time
+    asked = now()
     async for event in hub.events(visitor, position):
-        if event is not None:
-            yield event.wire
-        elif await doors.still_stands(visitor):
-            yield _BEAT
-        else:
-            return
+        if event is None or now() - asked >= HEARTBEAT:
+            with suppress(StoreUnavailable):  # then it is asked at the next event
+                if not await doors.still_stands(visitor):
+                    return
+                asked = now()
+        yield _BEAT if event is None else event.wire
