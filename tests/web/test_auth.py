@@ -82,13 +82,57 @@ async def test_a_token_does_what_its_scopes_allow(window: Opened) -> None:
         assert (await client.get("/", headers={"authorization": f"Bearer {chats}"})).status_code == 401
 
 
-async def test_wrong_codes_are_not_looked_at_for_ever(window: Opened) -> None:
+async def test_who_guesses_is_told_to_wait_and_locks_nobody_out(window: Opened) -> None:
     async with httpx.AsyncClient(base_url=window.url) as client:
         for _ in range(5):
             assert (await client.post("/login", data={"code": "wrong"})).status_code == 401
-        answer = await client.post("/login", data={"code": (await window.link()).partition("#")[2]})
+        answer = await client.post("/login", data={"code": "wrong"})
         assert answer.status_code == 429
         assert 0 < int(answer.headers["retry-after"]) <= 60
+        right = await client.post("/login", data={"code": (await window.link()).partition("#")[2]})
+        assert right.status_code == 303
+
+
+@pytest.mark.parametrize("foreign", ["other[x]=1; {}", "a/b=1; {}", '"; {}', "{}; x=\xff", "=; ;; {}"])
+async def test_cookies_of_other_programs_lock_nobody_out(client: httpx.AsyncClient, foreign: str) -> None:
+    ((name, secret),) = client.cookies.items()
+    client.cookies.clear()
+    line = foreign.format(f"{name}={secret}").encode("latin-1")
+    assert (await client.get("/", headers=[(b"cookie", line)])).status_code == 200
+
+
+async def test_an_origin_that_is_none_is_refused(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/logout", headers={"origin": "http://["})
+    assert (answer.status_code, "content-security-policy" in answer.headers) == (403, True)
+
+
+async def test_whatever_breaks_is_answered_and_logged_without_its_words(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def breaks(_doors: Doors, _secret: str) -> None:
+        raise ValueError("words of somebody's")
+
+    monkeypatch.setattr(Doors, "by_login", breaks)
+    answer = await client.get("/")
+    assert (answer.status_code, "content-security-policy" in answer.headers) == (500, True)
+    assert [getattr(record, "action", "") for record in caplog.records if "broke" in record.getMessage()] == [
+        "window.broke"
+    ]
+    assert "somebody's" not in caplog.text + answer.text
+
+
+async def test_nothing_but_the_entry_is_open(window: Opened) -> None:
+    async with httpx.AsyncClient(base_url=window.url) as client:
+        for path in ("/login", "/health", "/static/x/y"):
+            assert (await client.get(path)).status_code != 401
+        for path in ("/loginx", "/health/", "/ready/x", "/login/x", "/static"):
+            assert (await client.get(path)).status_code == 401
+
+
+async def test_there_are_no_sockets_of_the_web_to_upgrade_to(client: httpx.AsyncClient) -> None:
+    upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    answer = await client.get("/", headers={**upgrade, "sec-websocket-key": "x3JJHMbDL1EzLkh9GBhXDw=="})
+    assert answer.status_code == 200
 
 
 async def test_nobody_can_fill_the_memory_from_outside(window: Opened) -> None:

@@ -26,7 +26,14 @@ class Address:
 
     def is_own(self, origin: str, host: str) -> bool:
         """Whether an Origin header names the page that was asked for under this Host."""
-        return origin == self.url or urlsplit(origin).netloc.lower() == host.lower()
+        try:
+            return origin == self.url or urlsplit(origin).netloc.lower() == host.lower()
+        except ValueError:
+            return False
+
+    def is_secure(self, scheme: str) -> bool:
+        """Whether browsers come by TLS: a proxy before us may not say so."""
+        return scheme == "https" or self.url.startswith("https:")
 
 
 def _name(host: str) -> str | None:

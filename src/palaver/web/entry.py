@@ -76,15 +76,12 @@ class _Entry:
         form = await _fields(request)
         code, wanted = form.get("code", [""])[0], _place(form.get("next", [""])[0])
         address, now = request.client.host if request.client else "", asyncio.get_running_loop().time()
-        if wait := self._attempts.wait(address, now):
-            after = {"retry-after": str(math.ceil(wait))}
-            problem = f"Too many codes were wrong: none is looked at for {math.ceil(wait)} seconds."
-            return render(request, "login.html", None, status=429, headers=after, next=wanted, problem=problem)
         browser = one_line(request.headers.get("user-agent", ""), _LONGEST_NAME)
         found = await self._desk.doors.log_in(code, browser) if len(code) <= _LONGEST_CODE else None
         if found is None:
+            wait = self._attempts.wait(address, now)
             self._attempts.failed(address, now)
-            return render(request, "login.html", None, status=401, next=wanted, problem=_WRONG)
+            return _wrong(request, wanted, math.ceil(wait))
         answer = RedirectResponse(wanted, status_code=303)
         self._set_cookie(request, answer, found[0], int(LOGIN_FOR.total_seconds()))
         return answer
@@ -96,7 +93,7 @@ class _Entry:
         return answer
 
     def _set_cookie(self, request: Request, answer: Response, secret: str, seconds: int) -> None:
-        is_secure = request.url.scheme == "https"
+        is_secure = self._desk.address.is_secure(request.url.scheme)
         name = cookie_name(is_secure=is_secure, port=self._desk.address.port)
         answer.set_cookie(name, secret, max_age=seconds, path="/", secure=is_secure, httponly=True, samesite="lax")
 
@@ -106,6 +103,14 @@ class _Entry:
                 "Metrics need prometheus-client: pip install 'palaver[metrics]'\n", status_code=404
             )
         return Response(self._desk.metrics(), media_type="text/plain; version=0.0.4")
+
+
+def _wrong(request: Request, wanted: str, wait: int) -> Response:
+    """A right code is let in however many were wrong: nobody guesses one, and nobody is locked out by who tries."""
+    if not wait:
+        return render(request, "login.html", None, status=401, next=wanted, problem=_WRONG)
+    problem, after = f"Too many codes were wrong: try again in {wait} seconds.", {"retry-after": str(wait)}
+    return render(request, "login.html", None, status=429, headers=after, next=wanted, problem=problem)
 
 
 async def _fields(request: Request) -> Mapping[str, list[str]]:

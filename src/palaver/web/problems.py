@@ -19,7 +19,7 @@ from palaver.domain.errors import (
 )
 from palaver.ports.files import TooLarge
 
-__all__ = ["API", "OPENAI", "problem", "refusal", "status_of"]
+__all__ = ["API", "OPENAI", "UNTOLD", "problem", "refusal", "status_of"]
 
 API = "/api/"
 OPENAI = "/v1/"
@@ -40,7 +40,7 @@ _KINDS = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
-_UNTOLD = "Something went wrong here; the log of the gateway says what."
+UNTOLD = "Something went wrong here; the log of the gateway says what."
 _SERVERS = 500
 
 
@@ -58,7 +58,7 @@ def problem(path: str, error: Exception) -> Response:
     facts = {}
     if isinstance(error, InvalidInput):
         facts = {"found": error.found[:200], "allowed": error.allowed, "example": error.example}
-    return refusal(path, status, _UNTOLD if status == _SERVERS else str(error), facts=facts)
+    return refusal(path, status, UNTOLD if status == _SERVERS else str(error), facts=facts)
 
 
 def refusal(

@@ -13,7 +13,7 @@ from palaver.ports.repositories import Store
 from palaver.ports.window import EVERY_RIGHT, Key, KeyKind, Right
 from palaver.web.access.visitor import Visitor, digest_of
 
-__all__ = ["IDLE_FOR", "LINK_FOR", "LOGIN_FOR", "TOKEN_MARK", "Doors", "csrf_of", "make_link", "make_token"]
+__all__ = ["IDLE_FOR", "LINK_FOR", "LOGIN_FOR", "TOKEN_MARK", "Doors", "csrf_of", "has_keys", "make_link", "make_token"]
 
 LINK_FOR = timedelta(hours=1)
 LOGIN_FOR = timedelta(days=30)
@@ -29,6 +29,11 @@ async def make_link(store: Store, url: str, now: datetime, *, identity: str | No
     code = secrets.token_urlsafe(_BYTES)
     await store.transact(store.keys.add(digest_of(code), KeyKind.LINK, now, identity=identity, expires=now + LINK_FOR))
     return f"{url}/login#{code}"
+
+
+async def has_keys(store: Store, now: datetime) -> bool:
+    """Whether somebody has come in before, or can."""
+    return any([await store.read(store.keys.all(kind, now)) for kind in KeyKind])
 
 
 async def make_token(
@@ -66,8 +71,10 @@ class Doors:
     clock: Clock
 
     async def log_in(self, code: str, name: str) -> tuple[str, Visitor] | None:
-        """The secret of a new login for a code that was not used yet."""
+        """The secret of a new login for a code that was not used yet. Whoever guesses makes nobody write."""
         secret, now = secrets.token_urlsafe(_BYTES), self.clock.now()
+        if await self.store.read(self.store.keys.find(digest_of(code), KeyKind.LINK, now)) is None:
+            return None
         exchange = self.store.keys.exchange(digest_of(code), digest_of(secret), now, name=name, expires=now + LOGIN_FOR)
         key = await self.store.transact(exchange)
         return None if key is None else (secret, Visitor(key=key, csrf=csrf_of(secret)))

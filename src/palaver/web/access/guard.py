@@ -1,29 +1,33 @@
 """The guard: what every request has to show before anything else sees it, and what every answer carries."""
 
 import hmac
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.cookies import SimpleCookie
 from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.domain.errors import StoreError
+from palaver.engine.traces import log_broken
 from palaver.web.access.doors import Doors
 from palaver.web.access.visitor import Visitor
 from palaver.web.address import Address
-from palaver.web.problems import refusal
+from palaver.web.problems import UNTOLD, refusal
 
 __all__ = ["CSRF_FIELD", "CSRF_HEADER", "Guard", "cookie_name", "visitor_if_any", "visitor_of"]
+
+log = logging.getLogger(__name__)
 
 CSRF_HEADER = "x-csrf-token"
 CSRF_FIELD = "csrf"
 _VISITOR = "palaver.visitor"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_OPEN = ("/login", "/health", "/ready", "/static/")
+_OPEN = frozenset({"/login", "/health", "/ready"})
+_FILES = "/static/"
 _FORM = "application/x-www-form-urlencoded"
 _LONGEST_FORM = 1_000_000
 _POLICY = (
@@ -64,6 +68,15 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise NotImplementedError(scope["type"])
+        answering = _Answering(send)
+        try:
+            await self._answer(scope, receive, answering.send)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is ours to say
+            log_broken(log, "a request broke", error, {"action": "window.broke"})
+            if not answering.has_begun:
+                await refusal(scope["path"], 500, UNTOLD)(scope, receive, answering.send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         try:
             answer = self._refused(scope, headers) or await self._unknown(scope, headers)
@@ -71,7 +84,7 @@ class Guard:
             answer = refusal(scope["path"], 503, "The store does not answer: try again later.")
         if answer is None:
             receive, answer = await self._forged(scope, headers, receive)
-        await (answer or self.app)(scope, receive, _with_headers(send))
+        await (answer or self.app)(scope, receive, send)
 
     def _refused(self, scope: Scope, headers: Headers) -> Response | None:
         """What a browser would not send by itself, or only for somebody else's page."""
@@ -87,7 +100,7 @@ class Guard:
         return None
 
     async def _unknown(self, scope: Scope, headers: Headers) -> Response | None:
-        if scope["path"].startswith(_OPEN):
+        if scope["path"] in _OPEN or scope["path"].startswith(_FILES):
             return None
         visitor = await self._visitor(scope, headers)
         if visitor is None:
@@ -100,7 +113,8 @@ class Guard:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if token:
             return await self.doors.by_token(token.strip()) if kind.lower() == "bearer" else None
-        secret = _cookies(headers).get(cookie_name(is_secure=scope["scheme"] == "https", port=self.address.port))
+        is_secure = self.address.is_secure(scope["scheme"])
+        secret = _cookies(headers).get(cookie_name(is_secure=is_secure, port=self.address.port))
         return await self.doors.by_login(secret) if secret else None
 
     async def _forged(self, scope: Scope, headers: Headers, receive: Receive) -> tuple[Receive, Response | None]:
@@ -128,10 +142,8 @@ def _turned_away(scope: Scope, headers: Headers) -> Response:
 
 
 def _cookies(headers: Headers) -> Mapping[str, str]:
-    jar = SimpleCookie()
-    for line in headers.getlist("cookie"):
-        jar.load(line)
-    return {name: morsel.value for name, morsel in jar.items()}
+    """Also beside what other programs on the same host have set."""
+    return cookie_parser("; ".join(headers.getlist("cookie")))
 
 
 async def _body(receive: Receive) -> bytes:
@@ -159,13 +171,18 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _with_headers(send: Send) -> Send:
-    async def sending(message: Message) -> None:
+class _Answering:
+    """One answer on its way out."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+
+    async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self.has_begun = True
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
             headers.setdefault("cache-control", "no-store")
-        await send(message)
-
-    return sending
+        await self._send(message)

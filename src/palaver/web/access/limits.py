@@ -19,7 +19,7 @@ class Attempts:
     _by_address: "OrderedDict[str, deque[float]]" = field(default_factory=OrderedDict)
 
     def wait(self, address: str, now: float) -> float:
-        """For how many seconds nobody is listened to at this address; 0 where they are."""
+        """For how many seconds whoever fails at this address is told to wait; 0 where they need not."""
         own = self._by_address.get(address, deque())
         return max(self._left(own, self.each, now), self._left(self._all, self.everybody, now))
 
