@@ -67,15 +67,21 @@ _FIXED = ("data_dir", "store", "hooks", "log", "metrics", "web")
 class Gateway:
     """`serve` until `end` is asked for: once for a quiet end, twice for one at once.
 
-    With `window` it has one, and says the sentence with the link that logs a browser in.
+    With `window` it has one, and says how to log in there: to `window` alone, or to a log if that `is_kept`.
     """
 
     def __init__(
-        self, config: Config, *, meter: Meter | None = None, window: Callable[[str], None] | None = None
+        self,
+        config: Config,
+        *,
+        meter: Meter | None = None,
+        window: Callable[[str], None] | None = None,
+        is_kept: bool = False,
     ) -> None:
         self._config = config
         self._meter = meter or NoMeter()
         self._tells_link = window
+        self._is_kept = is_kept
         self._agency = Agency()
         self._engine: Engine | None = None
         self._quietly = asyncio.Event()
@@ -142,7 +148,7 @@ class Gateway:
             )
             yield
             return
-        async with opened(desk, self._tells_link):
+        async with opened(desk, self._tells_link, is_kept=self._is_kept):
             yield
 
     def _assemble(

@@ -4,15 +4,20 @@ import asyncio
 import socket
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from playwright.async_api import Page
 
 from palaver.config.model import Config
+from palaver.domain.errors import StoreUnavailable
 from palaver.gateway import Gateway, terminal_socket
 from palaver.observing.metered import metered
 from palaver.ports.clock import SystemClock
+from palaver.web import server
+from palaver.web.access.doors import make_link
 from tests.cli.processes import Place
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened, free_port, opened
@@ -65,6 +70,55 @@ async def test_a_window_whose_port_is_taken_is_said_and_the_gateway_goes_on(
     told = [record for record in caplog.records if getattr(record, "action", "") == "window.waits"]
     assert len(told) == 1
     assert f"port {config.web.port} cannot be had" in told[0].getMessage()
+
+
+async def test_a_store_that_is_away_when_it_opens_costs_neither_the_window_nor_the_end(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = [StoreUnavailable("away"), StoreUnavailable("still away")]
+
+    async def tried(*args: Any) -> str:
+        if tries:
+            raise tries.pop()
+        return await make_link(*args)
+
+    monkeypatch.setattr(server, "make_link", tried)
+    async with opened(config) as window, window.visit() as client:
+        assert (await client.get("/")).status_code == 200
+    assert not tries
+
+
+async def test_a_window_that_breaks_opens_again(
+    config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = [RuntimeError("once")]
+    made = uvicorn.Config
+
+    def breaks(*args: Any, **more: Any) -> uvicorn.Config:
+        if left:
+            raise left.pop()
+        return made(*args, **more)
+
+    monkeypatch.setattr(uvicorn, "Config", breaks)
+    monkeypatch.setattr(server, "_TRY_AGAIN", 0.01)
+    async with opened(config) as window, window.visit() as client:
+        assert (await client.get("/")).status_code == 200
+    assert "window.broke" in [getattr(record, "action", "") for record in caplog.records]
+
+
+async def test_a_log_is_told_a_link_only_where_nobody_has_come_yet(tmp_path: Path) -> None:
+    config = Config(data_dir=tmp_path, store=str(tmp_path / "p.db"))
+    config = config.model_copy(update={"web": config.web.model_copy(update={"port": free_port()})})
+    told: list[str] = []
+    for count in (1, 2):
+        gateway = Gateway(config, window=told.append, is_kept=True)
+        serving = asyncio.create_task(gateway.serve())
+        async with asyncio.timeout(20):
+            while len(told) < count:  # noqa: ASYNC110 - it opens
+                await asyncio.sleep(0.01)
+        gateway.end()
+        assert await serving
+    assert [("/login#" in each, "palaver web link" in each) for each in told] == [(True, False), (False, True)]
 
 
 async def test_what_is_said_elsewhere_appears_without_being_asked_for(window: Opened, tab: Page) -> None:

@@ -42,7 +42,8 @@ def up(*, store: StoreOption = None) -> None:
     try:
         with metered(config.metrics.port, window=config.web.enabled) as meter:
             window = _tell_link if config.web.enabled else None
-            drained = run(_serve(Gateway(config, meter=meter, window=window), store))
+            gateway = Gateway(config, meter=meter, window=window, is_kept=not sys.stdout.isatty())
+            drained = run(_serve(gateway, store))
     except (InvalidInput, StoreInUse, StoreUnavailable):
         raise
     except StoreError as error:
@@ -56,7 +57,7 @@ def up(*, store: StoreOption = None) -> None:
 
 
 def _tell_link(sentence: str) -> None:
-    """On standard output: a log is kept, and this opens the gateway to whoever reads it first."""
+    """On standard output, which is a terminal or a log of its own: a link opens the gateway to who reads it first."""
     try:
         print(sentence, flush=True)
     except OSError:

@@ -3,13 +3,16 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvicorn
 
-from palaver.web.access.doors import make_link
+from palaver.engine.traces import log_broken, log_if_broken
+from palaver.engine.waiting import through_outages
+from palaver.web.access.doors import has_keys, make_link
 from palaver.web.address import Address
 from palaver.web.app import make_app
 from palaver.web.desk import Desk
@@ -22,7 +25,7 @@ __all__ = ["opened"]
 log = logging.getLogger(__name__)
 
 _TRY_AGAIN = 5.0
-"""Seconds until a port that was taken is tried again."""
+"""Seconds until a port that was taken, or whatever broke, is tried again."""
 _LAST_ANSWERS = 2
 """Seconds in which requests may end when the window closes."""
 
@@ -35,29 +38,58 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def opened(desk: Desk, tell: Callable[[str], None]) -> AsyncGenerator[None]:
-    """While this lasts the window is open, or waits for its port. Once it is open, a login link is told."""
-    app = make_app(desk)
-    hub = asyncio.create_task(desk.hub.serve(), name="hub")
-    serving = asyncio.create_task(_serve(app, desk, tell), name="window")
+async def opened(desk: Desk, tell: Callable[[str], None], *, is_kept: bool = False) -> AsyncGenerator[None]:
+    """While this lasts the window is open, or waits for its port. Once it is open, a login link is told.
+
+    Where what is told is kept, as logs are, no link is: but to a gateway that nobody has come to yet.
+    """
+    is_open = asyncio.Event()
+    tasks = [
+        asyncio.create_task(_unending(desk.hub.serve), name="hub"),
+        asyncio.create_task(_unending(partial(_serve, make_app(desk), desk, is_open)), name="window"),
+        asyncio.create_task(_tell_how(desk, tell, is_open, is_kept=is_kept), name="link"),
+    ]
+    tasks[-1].add_done_callback(partial(log_if_broken, log, "no link was made", {"action": "window.untold"}))
     try:
         yield
     finally:
         desk.hub.close()
-        for task in (serving, hub):
+        for task in tasks:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _serve(app: "ASGIApp", desk: Desk, tell: Callable[[str], None]) -> None:
-    """Without its window a gateway goes on: whoever writes to it elsewhere does not need it."""
+async def _unending(part: Callable[[], Awaitable[None]]) -> None:
+    """Without its window a gateway goes on, and a window that broke opens again."""
+    while True:
+        try:
+            await part()
+        except Exception as error:  # noqa: BLE001 - the gateway outlives whatever it is
+            log_broken(log, "the window begins anew", error, {"action": "window.broke"})
+        await asyncio.sleep(_TRY_AGAIN)
+
+
+async def _tell_how(desk: Desk, tell: Callable[[str], None], is_open: asyncio.Event, *, is_kept: bool) -> None:
+    await is_open.wait()
+    tell(await through_outages(lambda: _how(desk, is_kept=is_kept)))
+
+
+async def _how(desk: Desk, *, is_kept: bool) -> str:
+    """How to log in."""
+    url, now = desk.address.url, desk.clock.now()
+    if is_kept and await has_keys(desk.store, now):
+        return f"The window is open at {url}; `palaver web link` makes a link that logs a browser in."
+    link = await make_link(desk.store, url, now)
+    return f"Open {link} in a browser; the link is good once, for an hour."
+
+
+async def _serve(app: "ASGIApp", desk: Desk, is_open: asyncio.Event) -> None:
     address = desk.address
-    listener = await _bound(address)
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
+        ws="none",
         lifespan="off",
         server_header=False,
         proxy_headers=bool(address.trusted_proxies),
@@ -65,18 +97,15 @@ async def _serve(app: "ASGIApp", desk: Desk, tell: Callable[[str], None]) -> Non
         timeout_graceful_shutdown=_LAST_ANSWERS,
     )
     server = _Server(config)
+    listener = await _bound(address)
     running = asyncio.create_task(server.serve(sockets=[listener]))
     log.info("the window is open at %s", address.url, extra={"action": "window.open"})
+    is_open.set()
     try:
-        link = await make_link(desk.store, address.url, desk.clock.now())
-        tell(f"Open {link} in a browser; the link is good once, for an hour.")
         await asyncio.shield(running)
-    except asyncio.CancelledError:
-        desk.hub.close()
-        server.should_exit = True
-        await running
-        raise
     finally:
+        server.should_exit = True
+        await asyncio.wait({running})
         listener.close()
 
 
