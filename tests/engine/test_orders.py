@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from palaver.domain.access import AccessRole
-from palaver.domain.errors import NotAllowed, NotFound, UnknownCommand
+from palaver.domain.errors import BadArgument, NotAllowed, NotFound, UnknownCommand
 from palaver.domain.session import Principal
 from palaver.ports.hooks import Kind
 from tests.engine.gateway import OPERATOR, Bench, running
@@ -59,3 +59,32 @@ async def test_only_who_may_see_a_session_and_has_the_role_commands_there(tmp_pa
             await here.engine.order("approve", session, OPERATOR, OWNER)
         assert await here.engine.order("/approve", session, OPERATOR, OWNER) == "Allowed."
         await chat.hears("You said: it")
+
+
+async def test_each_retry_is_answered_and_gives_nobody_the_rights_of_whoever_orders_it(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one")
+        for times in (1, 2):
+            await here.settled()
+            current = (await sessions(here))[-1]
+            assert "Answering again" in await here.engine.order("/retry", current, OPERATOR, OWNER)
+            await here.settled()
+            said = await here.rows("SELECT turn_no FROM inbox WHERE dedup LIKE 'retry:%' AND turn_no > 0 ORDER BY no")
+            assert len({turn for (turn,) in said}) == times
+        (fate,) = await here.store.read(here.store.fates.fates(f"turn:{said[-1][0]}", OPERATOR))
+        assert [arrival.role for arrival in fate.arrivals] == [GUEST]
+
+
+@pytest.mark.parametrize("text", ["/queue later", "/steer left", "/link", "/compress", "/export", "/forget --yes"])
+async def test_what_only_somebody_in_the_chat_can_say_is_refused_in_words(tmp_path: Path, text: str) -> None:
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one")
+        await here.settled()
+        (session,) = await sessions(here)
+        with pytest.raises(BadArgument, match="Only in the chat itself"):
+            await here.engine.order(text, session, OPERATOR, OWNER)
+        assert await here.rows("SELECT 1 FROM offers") == []

@@ -22,6 +22,7 @@ _BRANCH = Command(
     ),
     example="/branch Another idea --at 2",
     args=(Arg(name="title", kind=ArgKind.REST), Arg(name="at", kind=ArgKind.COUNT)),
+    beside=True,
     group=_GROUP,
 )
 _TITLE = Command(
@@ -29,6 +30,7 @@ _TITLE = Command(
     help="say what this conversation is called, or call it something else",
     example="/title Holiday plans",
     args=(Arg(name="title", kind=ArgKind.REST),),
+    beside=True,
     group=_GROUP,
 )
 _NOTHING_OPEN = (

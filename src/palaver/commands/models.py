@@ -21,6 +21,7 @@ _MODEL = Command(
     help="say which model answers in this conversation, or choose one until /new",
     example="/model default",
     args=(Arg(name="name"),),
+    beside=True,
     group="answers",
 )
 _LONGEST = 100

@@ -18,12 +18,14 @@ _NEW = Command(
     example="/new Holiday plans",
     args=(Arg(name="title", kind=ArgKind.REST),),
     aliases=("reset",),
+    beside=True,
     group=_GROUP,
 )
 _BACK = Command(
     name="back",
     help="return to where you were before the last reset, switch, undo, branch or compaction",
     example="/back",
+    beside=True,
     group=_GROUP,
 )
 

@@ -23,6 +23,7 @@ _HELP = Command(
     args=(Arg(name="command"),),
     role=AccessRole.GUEST,
     urgent=True,
+    beside=True,
     group="gateway",
 )
 _LONGEST_ECHO = 200

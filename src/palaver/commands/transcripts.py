@@ -18,13 +18,15 @@ _UNDO = Command(
     help="take back your last message, or so many of them, with everything that followed",
     example="/undo 2",
     args=(Arg(name="messages", kind=ArgKind.NUMBER),),
+    beside=True,
     group=_GROUP,
 )
-_REDO = Command(name="redo", help="bring back what the last /undo took", example="/redo", group=_GROUP)
+_REDO = Command(name="redo", help="bring back what the last /undo took", example="/redo", beside=True, group=_GROUP)
 _RETRY = Command(
     name="retry",
     help="have your last message answered again; /back returns to the answer before",
     example="/retry",
+    beside=True,
     group=_GROUP,
 )
 _NOTHING_SAID = "Nothing was said here yet."

@@ -17,15 +17,32 @@ from palaver.ports.work import Steps, work
 __all__ = ["SAYINGS", "about_turns"]
 
 _GROUP = "answers"
-_STOP = Command(name="stop", help="stop the answer that is being worked on", example="/stop", urgent=True, group=_GROUP)
+_STOP = Command(
+    name="stop", help="stop the answer that is being worked on", example="/stop", urgent=True, beside=True, group=_GROUP
+)
 _STATUS = Command(
-    name="status", help="say what is going on in this conversation", example="/status", urgent=True, group=_GROUP
+    name="status",
+    help="say what is going on in this conversation",
+    example="/status",
+    urgent=True,
+    beside=True,
+    group=_GROUP,
 )
 _APPROVE = Command(
-    name="approve", help="allow what the agent asks permission for", example="/approve", urgent=True, group=_GROUP
+    name="approve",
+    help="allow what the agent asks permission for",
+    example="/approve",
+    urgent=True,
+    beside=True,
+    group=_GROUP,
 )
 _DENY = Command(
-    name="deny", help="do not allow what the agent asks permission for", example="/deny", urgent=True, group=_GROUP
+    name="deny",
+    help="do not allow what the agent asks permission for",
+    example="/deny",
+    urgent=True,
+    beside=True,
+    group=_GROUP,
 )
 _TEXT = Arg(name="text", kind=ArgKind.REST, required=True)
 SAYINGS = (

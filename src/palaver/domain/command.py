@@ -64,6 +64,8 @@ class Command:
     urgent: bool = False
     group: str = "more"
     """Under what it stands in lists."""
+    beside: bool = False
+    """It may be given from beside the chat: it is about the conversation, whoever gives it and wherever they are."""
     says: BusyMode | None = None
     """Nothing is done: its text is an ordinary message, of which it says what becomes of it while a turn runs."""
 

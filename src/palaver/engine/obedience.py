@@ -9,6 +9,7 @@ from functools import partial
 from palaver.domain.access import AccessRole
 from palaver.domain.command import Invocation
 from palaver.domain.errors import (
+    BadArgument,
     InvalidInput,
     LastOwner,
     LockedOut,
@@ -111,7 +112,7 @@ class Obedience:
 
     def invocation(self, inbound: Inbound) -> Invocation | None:
         """What a message invokes: only people command, only where they speak to the agent, and never by a change."""
-        if inbound.busy or inbound.cause is not Cause.HUMAN or inbound.observed or inbound.revision:
+        if inbound.busy or inbound.plain or inbound.cause is not Cause.HUMAN or inbound.observed or inbound.revision:
             return None
         return self.commands.parse(inbound.text)
 
@@ -170,6 +171,10 @@ class Obedience:
         invocation = self.commands.parse(text)
         if invocation is None:
             raise UnknownCommand("This is no command:", found=text, allowed="/help lists them", example="/undo")
+        if not invocation.command.beside:
+            name = f"/{invocation.command.name}"
+            allowed = "here, what is about the conversation itself, such as /undo, /retry, /branch, /model and /stop"
+            raise BadArgument("Only in the chat itself can be said", found=name, allowed=allowed, example="/undo")
         found, source = await self.on.store.read(_voice(self.on.store, session, principal))
         now, move = self.on.clock.now(), _Move()
         inbound = Inbound(source=source, text=text, at=now)

@@ -9,7 +9,7 @@ from palaver.domain.errors import NotFound
 from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason
-from palaver.domain.session import Principal, Session
+from palaver.domain.session import Principal, Session, identity_of
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Sender, spoken_to_agent, start_of_last_turns
 from palaver.domain.turn import Inbound, Received, account_text, outbound_to
@@ -324,15 +324,16 @@ def retry(command: Received, principal: Principal, now: datetime) -> Steps[list[
     if start is None:
         return []
     source, by = command.inbound.source, principal.name
-    yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1, deed="retry")
+    fresh = yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1, deed="retry")
     said = [entry for entry in entries if entry.seq >= start and spoken_to_agent(entry)]
     for place, entry in enumerate(said):
         message = yield from _said_again(entry, command)
         # What somebody else had said is not done with the rights of whoever asks for it.
-        role = command.role if message.source.participant == source.participant else AccessRole.GUEST
+        theirs = message.source.participant == source.participant and identity_of(source) in principal.identities
+        role = command.role if theirs else AccessRole.GUEST
         here = command.place or command.key
         again = message.source.message_id == entry.message_id
-        yield from accept(message, here, now, role=role, dedup=f"retry:{command.number}:{place}", again=again)
+        yield from accept(message, here, now, role=role, dedup=f"retry:{fresh.id}:{place}", again=again)
     return [entry.text for entry in said]
 
 
