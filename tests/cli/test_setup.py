@@ -1,6 +1,7 @@
 """`palaver setup`: three questions at a terminal, or options; the key is seen by nobody."""
 
 import asyncio
+import io
 import json
 import os
 import pty
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -169,6 +170,55 @@ def test_the_zone_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 # At a terminal
 
+
+@pytest.fixture
+def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Somebody types these lines, and those keys where nothing is shown."""
+
+    def types(lines: Sequence[str], keys: Sequence[str]) -> None:
+        monkeypatch.setattr(setup, "is_somebody_there", lambda: True)
+        monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        typed = iter(keys)
+
+        def getpass(*_: object) -> str:
+            return next(typed)
+
+        monkeypatch.setattr("getpass.getpass", getpass)
+
+    return types
+
+
+def test_what_was_typed_secretly_is_never_quoted(
+    own: Path, typing: Callable[..., None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMPTY_KEY_0123", "")
+    refused = ["AKIA_SECRETKEY_0123456789", "EMPTY_KEY_0123", "sk-sécret-0123456789", "sk-\x1b-0123456789"]
+    typing(["openai:small", "Europe/Berlin"], [*refused, KEY])
+    assert main(["setup", "--no-test"]) == 0
+    said = capsys.readouterr()
+    assert said.err.count("What was typed cannot be") == len(refused)
+    assert not any(key in said.out + said.err for key in (*refused, "0123", KEY))
+    assert (own.parent / "keys/openai").read_text() == f"{KEY}\n"
+
+
+def test_a_refused_configuration_leaves_the_key_that_was_there(own: Path, typing: Callable[..., None]) -> None:
+    key = own.parent / "keys/openai"
+    key.parent.mkdir(parents=True)
+    key.write_text("the old one\n")
+    Path("palaver.yaml").write_text("bussy: queue\n")
+    typing(["openai:small", "Europe/Berlin"], [KEY])
+    assert main(["setup", "--no-test"]) == 2
+    assert (own.exists(), key.read_text()) == (False, "the old one\n")
+
+
+def test_a_file_that_cannot_be_added_to_is_left_alone(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own.parent.mkdir()
+    own.write_text("busy: queue\n...\n")
+    assert main(["setup", "--agent", "echo", "--timezone", "Europe/Berlin"]) == 2
+    assert "cannot be added to" in capsys.readouterr().err
+    assert own.read_text() == "busy: queue\n...\n"
+
+
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -225,7 +275,7 @@ def test_three_questions_and_a_key_that_nobody_sees(own: Path, terminal: Termina
         terminal.types(f"openai:small {served.url}/v1\n")
         terminal.shows("The key for openai")
         terminal.types("NOT_SET\n")
-        terminal.shows("There is no environment variable 'NOT_SET'")
+        terminal.shows("What was typed cannot be")
         terminal.shows("The key for openai")
         time.sleep(0.2)  # like a person; before, the terminal may still show what is typed
         terminal.types(f"{KEY}\n")

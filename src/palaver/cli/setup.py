@@ -143,9 +143,16 @@ def _chosen(said: str) -> Plan:
 
 
 def _keyed(plan: Plan, said: str) -> Plan:
-    """A key, the name of a variable that holds one, or nothing for a server that wants none."""
-    if said in os.environ or _VARIABLE.fullmatch(said):
+    """A key, the name of a variable that holds one, or nothing for a server that wants none. It is never quoted."""
+    if os.environ.get(said):
         return _with_key(plan, said, "")
+    if said in os.environ or _VARIABLE.fullmatch(said) or not (said.isascii() and said.isprintable()):
+        raise BadArgument(
+            "What was typed cannot be",
+            found="a variable that is not set, nor a key with such characters",
+            allowed="a key, or a variable that is set; any other key in a file: --key-file",
+            example="OPENAI_API_KEY",
+        )
     if not said and not plan.base_url:
         raise BadArgument("A key cannot be", found="", allowed="a key, or a variable", example="OPENAI_API_KEY")
     return replace(plan, key=said, key_file=f"keys/{plan.provider}" if said else "")
@@ -227,9 +234,9 @@ def _write(file: Path, before: str, plan: Plan) -> None:
     if plan.timezone:
         said["timezone"] = [f"timezone: {quoted(plan.timezone)}"]
     after = with_fields(before, said)
+    _check(file, after)
     if plan.key and plan.key_file and not Path(plan.key_file).is_absolute():
         put(file.parent / plan.key_file, f"{plan.key}\n", private=True)
-    _check(file, after)
     put(file, after)
 
 

@@ -49,15 +49,22 @@ def field_names(text: str) -> set[str]:
 
 
 def _root(text: str) -> Any:  # noqa: ANN401 - the types are not ours
-    root = _COMPOSE(text, yaml.SafeLoader)
+    try:
+        root = _COMPOSE(text, yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise _unwritable("with an end before its end") from error
     if root is not None and (not isinstance(root, yaml.MappingNode) or root.flow_style):
-        raise BadArgument(
-            "The file cannot be added to, as it is written",
-            found="in braces",
-            allowed="a field in each line",
-            example="busy: queue",
-        )
+        raise _unwritable("in braces")
     return root
+
+
+def _unwritable(found: str) -> BadArgument:
+    return BadArgument(
+        "The file cannot be added to, as it is written",
+        found=found,
+        allowed="a field in each line",
+        example="busy: queue",
+    )
 
 
 def _indent(text: str) -> str:
