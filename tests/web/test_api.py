@@ -68,7 +68,8 @@ async def test_said_answered_and_found_again(owner: httpx.AsyncClient) -> None:
     assert (session["platform"], session["state"], session["entries"]) == ("api", "open", 5)
     entries = (await owner.get(f"/sessions/{told['session']}/entries", params={"after": 1, "limit": 2})).json()
     assert [entry["text"] for entry in entries["entries"]] == ["hello", "You said: hello"]
-    assert (await owner.get(f"/messages/{told['id']}")).json() == told
+    later = (await owner.get(f"/messages/{told['id']}")).json()
+    assert {**later, "used": None} == {**told, "used": None}, "but for what finding a title took"
     hits = (await owner.get("/search", params={"q": "elsewhere", "role": "user"})).json()["hits"]
     assert [hit["session"]["id"] for hit in hits] == [other["session"]]
     fate = (await owner.get("/fates", params={"name": told["id"]})).json()["fates"]
@@ -161,6 +162,15 @@ async def test_a_conversation_elsewhere_is_gone_on_with_from_here(window: Opened
     said = [entry["text"] for entry in entries if entry["role"] == "user"]
     assert said == ["from the terminal", "from the API", "once more"]
     assert (await owner.post("/messages", json={"text": "x", "session": "no such"})).status_code == 404
+
+
+async def test_a_session_is_spoken_in_wherever_it_has_gone(owner: httpx.AsyncClient) -> None:
+    session = (await say(owner, "here", conversation="a"))["session"]
+    await say(owner, f"/resume {session}", conversation="b")
+    assert (await say(owner, "there", session=session))["session"] == session
+    await say(owner, "/new", conversation="b")
+    ended = await owner.post("/messages", json={"text": "too late", "session": session})
+    assert (ended.status_code, "has ended" in ended.json()["detail"]) == (409, True)
 
 
 async def test_people_grants_and_pairing_are_the_owners(window: Opened, owner: httpx.AsyncClient) -> None:

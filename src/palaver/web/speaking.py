@@ -17,9 +17,11 @@ from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Offered, Received, outbound_to
 from palaver.engine import words
 from palaver.ports.answers import Reply
+from palaver.ports.window import Right
 from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import OWNER, Visitor, principal_of
 from palaver.web.desk import Desk
+from palaver.web.routing import check
 
 __all__ = ["Said", "Speaking", "conversation_for"]
 
@@ -33,6 +35,8 @@ class Said:
     text: str
     files: tuple[Attachment, ...] = ()
     offers: tuple[Offered, ...] = ()
+    plain: bool = False
+    """It is no command, whoever says it."""
 
 
 def conversation_for(key: str | None) -> str:
@@ -72,12 +76,31 @@ class Speaking:
         """Where to speak so that it is heard in a session: its own place, or one that is attached to it."""
         if session.ended is not None:
             raise HTTPException(409, f"The session {session.id} has ended: begin another, or /resume {session.id}.")
-        if (session.origin.platform, session.origin.user_id) == (_PLATFORM, self.user):
+        if await self._is_own(session):
             return replace(session.origin, message_id=message)
+        check(self.visitor, Right.READ)
         source = self.at(f"session-{session.id}", message)
         place = await self.desk.engine.place_of(source)
         await self.desk.store.transact(_attach(self, session, place, source))
         return source
+
+    async def refuse_foreign(self, session: Session) -> None:
+        """Raises where somebody who may not read would speak in, and hear of, what did not begin and stay with them."""
+        if not await self._is_own(session):
+            check(self.visitor, Right.READ)
+
+    async def _is_own(self, session: Session) -> bool:
+        home = session.origin
+        is_mine = (home.platform, home.user_id) == (_PLATFORM, self.user)
+        return is_mine and await self.desk.engine.place_of(home) == session.key
+
+    async def _refuse_elsewhere(self, source: Source) -> None:
+        """A place of theirs may lead to a conversation that is not: it was attached, or resumed there."""
+        if self.visitor.may(Right.READ):
+            return
+        key = await self.desk.engine.key_of(source)
+        if current := await self.desk.store.read(self.desk.store.sessions.open_by_key(key)):
+            await self.refuse_foreign(current)
 
     async def say(self, source: Source, said: Said) -> Received:
         """Safe when it returns. What was said before under this id is given as it was; other words are refused."""
@@ -86,8 +109,17 @@ class Speaking:
             raise HTTPException(409, "This Idempotency-Key was used for other words; take another one.")
         if found is None:
             now = self.desk.clock.now()
-            inbound = Inbound(source=source, text=said.text, at=now, files=said.files, offers=said.offers)
-            await self.desk.engine.receive(inbound, Trust())
+            only_talks = self.visitor.only_talks
+            inbound = Inbound(
+                source=source,
+                text=said.text,
+                at=now,
+                files=said.files,
+                offers=said.offers,
+                plain=said.plain or only_talks,
+            )
+            await self._refuse_elsewhere(source)
+            await self.desk.engine.receive(inbound, Trust(only_talks=only_talks))
             found = await self.earlier([source])
         if found is None:
             raise StoreUnavailable("The message was not taken: try again.")

@@ -114,7 +114,8 @@ class Grown:
 
     def rest(self, content: str) -> str:
         """What is missing at the end. Where the agent began anew, what it said at last is told as a whole."""
-        return self._until(content) if content.startswith(self.told) else self._until(f"{self.told}{_BETWEEN}{content}")
+        _, known, rest = content.partition(self.told) if self.told else ("", " ", content)
+        return rest if known else f"{_BETWEEN}{content}"
 
     def _until(self, text: str) -> str:
         new = text[len(self.told) :] if text.startswith(self.told) else ""

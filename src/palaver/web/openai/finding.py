@@ -49,9 +49,8 @@ class Finding:
         """Where the client may have been before."""
         if self.session is not None:
             return [await self._bound(self.session)]
-        if self.user is not None:
-            return await self._sessions([await self._key_at(f"user-{self.user}")])
-        return (await self._sessions(list(await self._places(None))))[:_LOOKED_AT]
+        named = [await self._key_at(f"user-{self.user}")] if self.user is not None else None
+        return (await self._sessions(named or list(await self._places(None))))[:_LOOKED_AT]
 
     async def earlier(self) -> Sequence[Source]:
         """Under which ids the request was said, if it was."""
@@ -77,7 +76,9 @@ class Finding:
 
     async def _bound(self, name: str) -> Session:
         desk = self.speaking.desk
-        return await desk.read(self.speaking.visitor, lambda who: desk.store.sessions.find(name, who))
+        found = await desk.read(self.speaking.visitor, lambda who: desk.store.sessions.find(name, who))
+        await self.speaking.refuse_foreign(found)
+        return found
 
     async def _sessions(self, keys: Sequence[SessionKey]) -> list[Session]:
         desk = self.speaking.desk

@@ -1,0 +1,78 @@
+"""The rules behind chat completions: what matches, what is told of an answer that grows."""
+
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.domain.transcript import Entry, Role, ToolCall
+from palaver.web.openai.answering import Grown
+from palaver.web.openai.asked import Utterance
+from palaver.web.openai.matching import Standing, folded, name_of, standing
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+WORDS = st.text(min_size=1, max_size=20).filter(str.strip)
+
+
+def entries(*texts: str) -> list[Entry]:
+    roles = (Role.USER, Role.ASSISTANT)
+    return [Entry(seq, roles[(seq + 1) % 2], NOON, text) for seq, text in enumerate(texts, 1)]
+
+
+def history(*texts: str) -> list[Utterance]:
+    return [Utterance(place % 2 == 0, text) for place, text in enumerate(texts)]
+
+
+@given(st.lists(WORDS, min_size=2, max_size=8), st.data())
+def test_what_was_said_matches_to_where_it_was_said(texts: list[str], data: st.DataObject) -> None:
+    length = data.draw(st.integers(1, len(texts)))
+    found = standing("", history(*texts[:length]), entries(*texts))
+    assert found == Standing(length, length == len(texts))
+    changed = [*texts[: length - 1], texts[length - 1] + "!"]
+    other = standing("", history(*changed), entries(*texts))
+    assert other is None
+
+
+@given(st.lists(WORDS, min_size=2, max_size=4).map(lambda each: each[: len(each) // 2 * 2]), WORDS, WORDS)
+def test_what_began_elsewhere_is_known_by_its_first_message(before: list[str], now: str, answer: str) -> None:
+    begun = folded("be brief", history(*before), now)
+    told = standing("be brief", history(*before, now, answer), entries(begun, answer))
+    assert told == Standing(2, is_end=True)
+
+
+def test_tools_and_notes_are_passed_over_and_summaries_stand_for_what_they_cover() -> None:
+    said = [
+        Entry(1, Role.NOTE, NOON, "first contact"),
+        Entry(2, Role.USER, NOON, "one", hidden_by="7"),
+        Entry(3, Role.ASSISTANT, NOON, "let me see", calls=(ToolCall("c", "look"),), hidden_by="7"),
+        Entry(4, Role.TOOL, NOON, "found", answers="c", hidden_by="7"),
+        Entry(5, Role.ASSISTANT, NOON, "yes", hidden_by="7"),
+        Entry(6, Role.SUMMARY, NOON, "they agreed", covers=(2, 5)),
+        Entry(7, Role.USER, NOON, "taken back", hidden_by="8"),
+    ]
+    assert standing("", history("one", "let me see\n\nyes"), said) == Standing(5, is_end=True)
+    assert standing("", history("one", "let me see\n\nyes", "taken back"), said) is None
+
+
+def test_conversations_that_begin_alike_have_one_name() -> None:
+    assert name_of("", "hello") == name_of("", "hello")
+    assert len({name_of("", "hello"), name_of("h", "ello"), name_of("hello", ""), name_of("", "\ud800")}) == 4
+
+
+@given(st.lists(WORDS, min_size=1, max_size=4), st.data())
+def test_pieces_of_an_answer_are_the_answer(segments: list[str], data: st.DataObject) -> None:
+    content, grown, told = "\n\n".join(segments), Grown(), ""
+    for count in range(1, len(segments) + 1):
+        cut = data.draw(st.integers(0, len(segments[count - 1])))
+        heard = [*segments[: count - 1], segments[count - 1][:cut]]
+        told += grown.more(heard)
+    assert told + grown.rest(content) == content
+
+
+def test_who_begins_anew_is_heard_to_the_end() -> None:
+    grown = Grown()
+    assert grown.more(["Hel"]) == "Hel"
+    assert grown.rest("Good day") == "\n\nGood day"
+    late = Grown()
+    assert late.more(["the end"]) == "the end"
+    assert late.rest("before\n\nthe end of it") == " of it"
