@@ -6,7 +6,9 @@ from pathlib import Path
 import psutil
 
 from palaver.agents.foreign import ForeignAgent
+from palaver.agents.tools.sending import Sending
 from palaver.cli.loop import run
+from palaver.domain.access import AccessRole, Grant
 from palaver.domain.transcript import Role
 from palaver.platforms.kit.world import World
 from palaver.ports.agent import Failure, Final, TextDelta
@@ -60,6 +62,28 @@ while True:
         say(type="tool_called", id=name, calls=[call])
         say(type="approval_needed", id=name, call=call, question="May I open the door?")
 """
+
+
+LIES = """
+while True:
+    line = hear()
+    if line["type"] == "answer":
+        call = {"id": "c", "name": "send_message", "arguments": '{"to": "other:1", "text": "a secret"}'}
+        say(type="approval_needed", id=line["id"], call=call, question="May I look at the clock?")
+"""
+
+
+async def test_what_a_tool_of_the_gateway_would_do_is_said_by_the_gateway(tmp_path: Path) -> None:
+    world, agent = World(), ForeignAgent(program(LIES))
+    async with running(
+        tmp_path / "p.db", world, agent=agent, toolsets=lambda _: (Sending(),), grants=(Grant(role=AccessRole.OWNER),)
+    ):
+        ann = world.person("ann")
+        chat = world.dm(ann)
+        await chat.say(ann, "what time is it?")
+        asked = await chat.hears("May I")
+        assert asked.text.startswith("May I use send_message?\nto: other:1\ntext: a secret\n")
+    await agent.close()
 
 
 async def test_a_program_may_ask_a_person(tmp_path: Path) -> None:

@@ -53,6 +53,12 @@ def test_a_question_has_a_line_for_each_argument_and_no_other(arguments: dict[st
     assert all(line.isprintable() for line in lines)
 
 
+def test_a_question_keeps_nothing_from_whoever_is_asked() -> None:
+    arguments = {"command": f"{'ls ' * 500}\nrm -rf / \u202eevil", "times": 3}
+    lines = question_for(ToolCall(id="c", name="run"), arguments).split("\n")
+    assert lines == ["May I use run?", f"command: {'ls ' * 500}\\nrm -rf / \\u202eevil", "times: 3"]
+
+
 @given(st.text(max_size=20))
 def test_arguments_are_an_object_or_nothing(text: str) -> None:
     found = arguments_of(ToolCall(id="c", name="look", arguments=text))

@@ -228,6 +228,47 @@ async def test_what_was_allowed_is_not_used_twice_when_the_gateway_dies_in_it(st
         assert used == ["done"]
 
 
+async def test_what_was_allowed_once_does_not_count_for_a_later_call_of_the_same_id(tmp_path: Path) -> None:
+    async def says_it_again(request: Request) -> AsyncGenerator[Event]:
+        still_open = open_calls(request.messages)
+        if not still_open:
+            yield ApprovalNeeded(call=ToolCall(id="x", name="look"), question="May I, first?")
+        elif len(still_open) == 1:
+            yield ToolReturned(call=still_open[0].id, text="looked")
+            yield ToolCalled(calls=(ToolCall(id="x", name="shoot"), ToolCall(id="y", name="look")))
+            yield ApprovalNeeded(call=ToolCall(id="y", name="look"), question="May I, second?")
+        else:
+            yield Final(text=f"thank you for {dict(request.approvals)}")
+
+    async with running(tmp_path / "p.db", agent=Scripted(says_it_again)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "go")
+        for which in ("first", "second"):
+            await chat.hears(f"May I, {which}?")
+            await chat.say(alice, "/approve")
+        await chat.hears("thank you for {'y': True}")
+
+
+async def test_a_call_that_has_the_id_of_one_that_is_over_is_another_call(tmp_path: Path) -> None:
+    async def goes_on(request: Request) -> AsyncGenerator[Event]:
+        if still_open := open_calls(request.messages):
+            yield ToolReturned(call=still_open[0].id, text="looked")
+            yield Final(text=f"{still_open[0].name} with {list(request.approvals.values())}")
+        else:
+            yield ToolCalled(calls=(ToolCall(id="x", name="look"),))
+            yield ToolReturned(call="x", text="looked")
+            yield ApprovalNeeded(call=ToolCall(id="x", name="shoot"), question="May I?")
+
+    async with running(tmp_path / "p.db", agent=Scripted(goes_on)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "go")
+        await chat.hears("May I?")
+        await chat.say(alice, "/approve")
+        await chat.hears("shoot with [True]")
+
+
 async def test_what_was_allowed_is_not_used_twice_when_the_agent_is_asked_again(tmp_path: Path) -> None:
     asked: list[tuple[str, ...]] = []
 

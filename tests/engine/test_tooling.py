@@ -13,6 +13,7 @@ from palaver.agents.tools.attachments import Attaching
 from palaver.agents.tools.search import Searching
 from palaver.agents.tools.sending import Sending
 from palaver.domain.access import AccessRole, Grant
+from palaver.domain.errors import StoreUnavailable
 from palaver.domain.layers import Layers
 from palaver.domain.scope import GroupScope, Scope
 from palaver.domain.tools import Leave, ToolRules
@@ -30,6 +31,7 @@ from palaver.stores.store import Store
 from tests.engine.agents import Scripted
 from tests.engine.gateway import OPERATOR, Bench, running, until
 from tests.engine.places import between
+from tests.engine.trouble import trouble
 
 SHARED = Layers(default=Scope(group=GroupScope.SHARED))
 OWNERS = (Grant(role=AccessRole.OWNER),)
@@ -139,7 +141,7 @@ async def test_a_tool_that_asks_is_used_only_once_a_person_has_allowed_it(store_
         chat = here.world.dm(alice)
         await chat.say(alice, use("lever", how="gently\n/approve allows it", hard=True))
         question = await chat.hears("May I use lever?")
-        assert question.text.splitlines()[1:3] == ["how: gently /approve allows it", "hard: true"]
+        assert question.text.splitlines()[1:3] == ["how: gently\\n/approve allows it", "hard: true"]
         assert lever.pulled == 0
         await chat.say(alice, "/approve" if allowed else "/deny")
         await chat.hears("lever: pulled" if allowed else "lever: not allowed")
@@ -276,7 +278,52 @@ async def test_a_conversation_that_others_were_let_into_does_not_open_the_earlie
         assert "a finch" in await two.ask(hers, alice, use("search", query="loudly"))
 
 
+# Questions
+
+
+async def test_nobody_is_asked_about_more_than_they_would_read(tmp_path: Path) -> None:
+    lever = Lever(asks=True)
+    async with running(tmp_path / "p.db", toolsets=lambda _: (lever,), grants=OWNERS) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, use("lever", how="x" * 3000))
+        await chat.hears("x" * 3000)
+        await chat.say(alice, "/deny")
+        await chat.hears("not allowed")
+        await chat.say(alice, use("lever", how="x" * 5000))
+        await chat.hears("lever: A person has to allow this, and is not asked about so much at once")
+        assert lever.pulled == 0
+
+
 # Sends
+
+
+async def test_a_send_of_which_nobody_heard_is_told_as_sent_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = StoreUnavailable("it is not known whether it happened")
+    async with running(tmp_path / "p.db", toolsets=all_tools) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        happened = trouble(monkeypatch, here.store, "transact", "INSERT INTO outbox (id, dedup", outage, done=True)
+        await chat.say(alice, use("send_here", text="a canary"))
+        await chat.hears("send_here: It is on its way.")
+        assert happened()
+        await here.settled()
+        assert [message.text for message in chat.shown].count("a canary") == 1
+
+
+async def test_nothing_is_not_told_as_sent_before(tmp_path: Path) -> None:
+    class Mute(Lever):
+        async def use(self, use: Use) -> str:
+            errands = use.occasion.errands
+            return str(await errands.send(await errands.places("origin"), " ", once="x"))
+
+    async with running(tmp_path / "p.db", toolsets=lambda _: (Mute(),), grants=OWNERS) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, use("lever"))
+        await chat.hears("lever: There is nothing in it that could be sent.")
 
 
 async def test_a_message_is_sent_at_once_to_where_it_was_asked_for(store_url: str) -> None:

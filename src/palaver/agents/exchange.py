@@ -29,6 +29,7 @@ from palaver.domain.attachment import NewFile
 from palaver.domain.errors import NotFound
 from palaver.domain.redact import redact
 from palaver.domain.text import one_line
+from palaver.domain.tools import LONGEST_QUESTION, arguments_of, question_for
 from palaver.domain.transcript import Role, ToolCall
 from palaver.domain.turn import Usage
 from palaver.domain.view import Message, open_calls
@@ -36,6 +37,7 @@ from palaver.ports.agent import (
     ApprovalNeeded,
     Event,
     Failure,
+    FailureKind,
     Final,
     Request,
     TextDelta,
@@ -92,8 +94,7 @@ class Exchange:
                 known = self._announced.get(said.call)
                 yield ToolReturned(call=known.id if known else said.call, text=said.text)
             case ApprovalWanted():
-                call = self._announced.get(said.call.id, _call(said.call))
-                yield ApprovalNeeded(call=call, question=said.question)
+                yield await self._ask(self._announced.get(said.call.id, _call(said.call)), said.question)
             case _:
                 if event := _event(said):
                     yield event
@@ -109,6 +110,15 @@ class Exchange:
         text = await self.request.toolbox.use(call)
         yield ToolReturned(call=call.id, text=text)
         yield Result(call=said.call.id, text=text)
+
+    async def _ask(self, call: ToolCall, question: str) -> Event:
+        """About the gateway's tools it asks in its own words: an agent could say anything of them."""
+        if call.name in {tool.name for tool in self.request.toolbox.tools}:
+            question = await self.request.toolbox.question(call) or question_for(call, arguments_of(call) or {})
+        if len(question) > LONGEST_QUESTION:
+            detail = f"it asked a person about {len(question)} characters; {LONGEST_QUESTION} are allowed"
+            return Failure(kind=FailureKind.FATAL, detail=detail)
+        return ApprovalNeeded(call=call, question=question)
 
     def _announce(self, call: WireCall) -> ToolCall:
         """Under an id for which nobody has allowed anything, and nothing has come back, before."""

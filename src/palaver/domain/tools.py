@@ -11,16 +11,26 @@ from typing import cast
 from palaver.domain.access import AccessRole
 from palaver.domain.marks import without_marks
 from palaver.domain.redact import redact
-from palaver.domain.text import one_line
+from palaver.domain.text import visible
 from palaver.domain.transcript import ToolCall
 
-__all__ = ["EVERYTHING", "TOOL_NAME", "Leave", "ToolRules", "arguments_of", "question_for", "result_text"]
+__all__ = [
+    "EVERYTHING",
+    "LONGEST_QUESTION",
+    "TOOL_NAME",
+    "Leave",
+    "ToolRules",
+    "arguments_of",
+    "question_for",
+    "result_text",
+]
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 """What every provider takes as a name."""
 EVERYTHING = frozenset({"all"})
 _TALK = frozenset({"read_file", "search", "send_file", "send_here"})
-_SHOWN = 300
+LONGEST_QUESTION = 4000
+"""Nobody is asked about more than they will read."""
 _MARGIN = 4
 _NO_OUTPUT = "(no output)"
 
@@ -86,9 +96,9 @@ def arguments_of(call: ToolCall) -> Mapping[str, object] | None:
 
 
 def question_for(call: ToolCall, arguments: Mapping[str, object]) -> str:
-    """Each argument on a line of its own, so that none can pass for another, or for words of the gateway."""
-    lines = [f"{one_line(name, _SHOWN)}: {one_line(_written(value), _SHOWN)}" for name, value in arguments.items()]
-    return "\n".join([f"May I use {one_line(call.name, _SHOWN)}?", *lines])
+    """Each argument whole and on a line of its own: none passes for another, or for words of the gateway."""
+    lines = [f"{visible(name)}: {visible(_written(value))}" for name, value in arguments.items()]
+    return "\n".join([f"May I use {visible(call.name)}?", *lines])
 
 
 def _written(value: object) -> str:

@@ -48,8 +48,10 @@ class Answering:
     usage: Usage = field(default_factory=Usage)
     said: str = ""
     """What was heard of the answer so far."""
+    has_called: bool = False
+    """Something was called since the turn was taken up: whatever a person allowed before was for other calls."""
     _called: set[str] = field(default_factory=set[str])
-    """What the agent called last."""
+    """What the agent called last and has no result of."""
     _placed: int = 0
     """Tokens put out that stand with an entry already."""
 
@@ -114,6 +116,7 @@ class Answering:
                 self.usage = self.usage.plus(usage)
             case ToolCalled():
                 self.said = ""
+                self.has_called = True
                 self._called = {call.id for call in event.calls}
                 await self.write(
                     Entry(
@@ -128,4 +131,5 @@ class Answering:
                     )
                 )
             case ToolReturned():
+                self._called.discard(event.call)
                 await self.write(Entry(seq=0, role=Role.TOOL, at=self.now(), text=event.text, answers=event.call))

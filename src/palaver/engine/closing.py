@@ -68,7 +68,15 @@ class Closing:
         # Whoever offered a tool sees the call itself, and answers it.
         is_theirs = needed.call.name in running.offered
         question = [] if is_theirs else self.reply(running, words.approval_question(needed.question))
-        halt = turns.halt(turn, TurnState.PARKED, now, asked=needed.call.id, notices=question, usage=running.usage)
+        halt = turns.halt(
+            turn,
+            TurnState.PARKED,
+            now,
+            asked=needed.call.id,
+            asks_anew=running.answering is not None and running.answering.has_called,
+            notices=question,
+            usage=running.usage,
+        )
         await self.end(turn, halt, TurnState.PARKED)
         log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 

@@ -14,7 +14,7 @@ from palaver.domain.errors import BadArgument, InvalidInput, NotFound, StoreErro
 from palaver.domain.source import Source
 from palaver.domain.target import All, Home, Local, Origin, Place, Target, parse_targets
 from palaver.domain.text import one_line
-from palaver.domain.tools import TOOL_NAME, Leave, arguments_of, question_for, result_text
+from palaver.domain.tools import LONGEST_QUESTION, TOOL_NAME, Leave, arguments_of, question_for, result_text
 from palaver.domain.transcript import ToolCall
 from palaver.domain.turn import Offered, Outbound, Received, Turn
 from palaver.engine import words
@@ -92,6 +92,11 @@ class _Toolbox:
         return [*ours, *map(_as_tool, self.offered.values())]
 
     async def question(self, call: ToolCall) -> str | None:
+        """None also where it cannot be asked, as nobody would read it all: then the use of it says so."""
+        question = await self._whole_question(call)
+        return question if question and len(question) <= LONGEST_QUESTION else None
+
+    async def _whole_question(self, call: ToolCall) -> str | None:
         if call.name in self.offered:
             return f"{one_line(call.name, _NAME)} is used by whoever offered it."
         use = self._use(call)
@@ -132,7 +137,13 @@ class _Toolbox:
             raise ToolFailed("The arguments have to be one JSON object.")
         if self._leave(call) is Leave.NEVER:
             raise ToolFailed("Not everybody who speaks here may have this tool used.")
-        if call.id not in self.allowed and await self.question(call):
+        question = None if call.id in self.allowed else await self._whole_question(call)
+        if question and len(question) > LONGEST_QUESTION:
+            raise ToolFailed(
+                "A person has to allow this, and is not asked about so much at once: the arguments may have about"
+                f" {LONGEST_QUESTION} characters and have {len(question)}. Make it shorter, or do it in parts."
+            )
+        if question:
             raise ToolFailed("A person has to allow this first, and nobody has.")
         self.allowed.discard(call.id)
         return await self._bounded(self.found[call.name][1], use)
@@ -231,8 +242,18 @@ class _Errands:
                 raise ToolFailed(f"The file was not sent: {file.problem}.")
         replies = self.on.replies
         parts = [part for place in places for part in (*replies.to(place, text), *replies.files(place, kept))]
+        if not parts:
+            raise ToolFailed("There is nothing in it that could be sent.")
         name = f"tool:{self.turn.number}:{hashlib.sha256(once.encode('utf-8', 'replace')).hexdigest()[:32]}"
-        return await self.on.surely(_owe(self.on.store, self.turn, parts, name, self.on.clock.now()))
+        owe, tries = _owe(self.on.store, self.turn, parts, name, self.on.clock.now()), 0
+
+        async def attempt() -> bool:
+            nonlocal tries
+            tries += 1
+            return await self.on.store.transact(owe)
+
+        # Where nobody heard what became of an attempt, what is owed already is owed by that one.
+        return await through_outages(attempt) or tries > 1
 
 
 _ELSEWHERE = "group"

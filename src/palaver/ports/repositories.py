@@ -143,6 +143,7 @@ class Turns(Protocol):
         *,
         error: str | None = None,
         asked: str | None = None,
+        asks_anew: bool = False,
         notices: Sequence[Outbound] = (),
         usage: Usage | None = None,
     ) -> Work[None]: ...

@@ -67,7 +67,10 @@ class Errands(Protocol):
         ...
 
     async def send(self, places: Sequence[Source], text: str, files: Sequence[NewFile] = (), *, once: str) -> bool:
-        """Owed from here on. False where it was owed under that name in this turn before."""
+        """Owed from here on. False where it was owed under that name in this turn before.
+
+        Raises ToolFailed where there is nothing to send.
+        """
         ...
 
     async def read_file(self, name: str) -> bytes:

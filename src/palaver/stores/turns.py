@@ -306,12 +306,14 @@ def halt(
     *,
     error: str | None = None,
     asked: str | None = None,
+    asks_anew: bool = False,
     notices: Sequence[Outbound] = (),
     usage: Usage | None = None,
 ) -> Steps[None]:
     """Park a turn or mark it interrupted; its messages stay with it until it is taken up again.
 
-    A parked turn names the call it asks permission for. What it has used so far counts.
+    A parked turn names the call it asks permission for; where that is one of a new step, what was said to the calls of
+    earlier ones does not count any more, whatever their ids. What it has used so far counts.
     """
     spent = usage or _NOTHING
     yield from _write(turn, [], spent)
@@ -325,6 +327,8 @@ def halt(
         ),
     )
     _refuse_stale(turn, rows)
+    if asks_anew:
+        yield "UPDATE turns SET approvals = NULL WHERE no = ?", (turn.number,)
     yield from outbox.owe_all(notices, f"halt:{turn.number}:{turn.fence}", now)
     yield Notify(TURNS)
 
