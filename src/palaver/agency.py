@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from palaver.agents.echo import EchoAgent
@@ -37,7 +36,7 @@ class Agency:
         own = {name: profile.agent for name, profile in config.profiles.items() if "agent" in profile.model_fields_set}
         before, known = self._known, list[tuple[dict[str, Any], Agent]]()
         for choice in (config.agent, *own.values()):
-            facts = _placed(choice, config.data_dir)
+            facts = choice.facts()
             known.append((facts, self._found(facts, [*known, *before]) or _made(choice, facts)))
         self._known = known
         usual, *others = (agent for _, agent in known)
@@ -57,12 +56,6 @@ class Agency:
     @staticmethod
     def _found(facts: dict[str, Any], known: list[tuple[dict[str, Any], Agent]]) -> Agent | None:
         return next((agent for made_from, agent in known if made_from == facts), None)
-
-
-def _placed(choice: AgentChoice, folder: Path) -> dict[str, Any]:
-    """The folder in which the gateway was started may be a stranger's: no program runs there by itself."""
-    facts = choice.facts()
-    return {**facts, "folder": choice.folder or folder} if isinstance(choice, ProgramChoice) else facts
 
 
 def agent_of(choice: AgentChoice) -> Agent:

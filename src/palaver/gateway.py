@@ -94,7 +94,7 @@ class Gateway:
         adapters = [make_adapter(*account) for account in _accounts(self._config)]
         hooks = [hook_named(name) for name in self._config.hooks]
         agents = self._agency.agents(self._config)
-        offering = Offering(_tool_servers(self._config), self._config.data_dir)
+        offering = Offering(_tool_servers(self._config))
         async with await open_store(self._config.store, exclusive=True) as store:
             desk = self._assemble(store, agents, adapters, hooks, offering.toolsets(store))
             self._engine = engine = desk.engine

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from palaver.config import agents, caps, foreign, limits, model, people, tools, web
-from palaver.config.checking import misshapen
+from palaver.config.checking import misplaced, misshapen
 from palaver.config.effective import effective
 from palaver.config.fields import form_of, place_at, untagged, written
 from palaver.config.forms import Part
@@ -212,3 +212,10 @@ def test_the_examples_of_the_page_are_right(tmp_path: Path, monkeypatch: pytest.
         Path("own.yaml").write_text(example)
         environ = dict.fromkeys(re.findall(r"\$\{(\w+)\}", example), "x")
         assert load(Path(), {**ENVIRON, **environ}).options()
+
+
+def test_the_page_says_what_only_the_users_own_file_may_say() -> None:
+    said = {name: Node(spot=Spot(), value="x", written="x") for name in Config.model_fields}
+    theirs = {mistake.field for mistake in misplaced(Node(spot=Spot(), value=dict[str, Node](said)), Path("own.yaml"))}
+    (sentence,) = re.findall(r"cannot say everything: (.*?) are for your own file", PAGE.read_text(), re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", sentence)) == theirs

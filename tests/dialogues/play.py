@@ -86,7 +86,7 @@ class Play:
             adapters=stage.adapters(),
             agent=self._agent,
             clock=self._clock,
-            toolsets=Offering({}, Path()).toolsets,
+            toolsets=Offering({}).toolsets,
             **options,
         ) as here:
             if isinstance(stage, Platforms):

@@ -68,16 +68,21 @@ async def test_a_program_is_kept_ends_when_it_is_replaced_and_with_the_gateway(m
     assert not me.children()
 
 
-async def test_a_program_runs_in_the_data_directory_where_nothing_else_is_said(tmp_path: Path) -> None:
-    """The folder in which the gateway was started may be a stranger's, with an agent.py of theirs in it."""
-    text = program("whoever").replace(" folder: .,", "")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/agent.py").write_text(CODE.replace("os.environ['WORD']", "os.getcwd()"))
+@pytest.mark.parametrize(("folder", "place"), [("home", "{}/home"), ("nowhere", "/")])
+async def test_a_program_does_not_run_where_the_gateway_was_started(
+    folder: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That may be a stranger's folder, with an agent.py of theirs in it."""
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / folder))
+    code = CODE.replace("os.environ['WORD']", "os.getcwd()")
+    (tmp_path / "agent.py").write_text(code)
     agency = Agency()
-    (last,) = await events(agency.agents(configured(f"data_dir: data\n{text}")).usual, asked("hi"))
+    config = configured(f"agent: {{name: program, command: ['{sys.executable}', -S, '{tmp_path}/agent.py']}}")
+    (last,) = await events(agency.agents(config).usual, asked("hi"))
     await agency.close()
     assert isinstance(last, Final)
-    assert last.text.startswith(str(tmp_path / "data"))
+    assert last.text.startswith(f"{place.format(tmp_path)} [")
 
 
 async def test_where_one_cannot_be_had_nothing_changes() -> None:

@@ -63,9 +63,9 @@ def local_agent(model: LocalModel, environ: Mapping[str, str]) -> ForeignAgent:
             example="file: ~/models/model.gguf",
         )
     told = {**harmless(environ), **_import_path(environ), OPTIONS: msgspec.json.encode(model).decode()}
-    # Neither Python nor llama.cpp, which looks for libraries there, may find what lies where the gateway was started.
+    # Without -P it would import what lies where it runs.
     command = [sys.executable, "-P", "-m", "palaver.agents.llama"]
-    return ForeignAgent(Program(command=command, environ=told, folder=Path(sys.prefix)))
+    return ForeignAgent(Program(command=command, environ=told))
 
 
 def _import_path(environ: Mapping[str, str]) -> dict[str, str]:

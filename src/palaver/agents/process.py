@@ -12,7 +12,7 @@ from palaver.agents.wire import LONGEST_LINE, Rubbish
 from palaver.domain.redact import redact
 from palaver.domain.text import one_line
 
-__all__ = ["Process"]
+__all__ = ["Process", "home"]
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +24,12 @@ _LOGGED = 200
 """How many lines of its standard error are worth a line of the log."""
 _LONGEST_LOGGED = 300
 _CHUNK = 1 << 16
+
+
+def home() -> Path:
+    """Where a program runs that nobody has told where: where the gateway was started may be a stranger's folder."""
+    folder = Path(os.path.expanduser("~"))  # noqa: PTH111 - nobody may know it
+    return folder if folder.is_absolute() and folder.is_dir() else Path("/")
 
 
 class Process:
@@ -45,7 +51,7 @@ class Process:
                 stderr=pipe,
                 limit=LONGEST_LINE,
                 env=environ,
-                cwd=folder,
+                cwd=folder or home(),
                 start_new_session=True,
             )
         )

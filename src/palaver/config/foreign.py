@@ -48,7 +48,7 @@ class ProgramChoice(Part):
         tuple[str, ...], Field(min_length=1), Form("a list: the program, then its arguments", '["node", "agent.js"]')
     ] = Field(description="What is run.")
     folder: Annotated[Path | None, Form(f"a folder; {_WHERE}", "~/agent")] = Field(
-        default=None, description="Where it is run; else in the data directory."
+        default=None, description="Where it is run; else in the home directory."
     )
     environment: Annotated[
         Mapping[str, SecretStr],

@@ -7,13 +7,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from palaver.agents.tools import mcp
 from palaver.agents.tools.mcp import Server, Servers
-from palaver.agents.tools.offering import Offering
 from palaver.agents.tools.reaching import Program, Remote
 from palaver.domain.access import AccessRole, Grant
 from palaver.ports.tools import ToolFailed
@@ -57,13 +55,16 @@ async def test_a_server_of_the_official_library_over_its_pipes(monkeypatch: pyte
         assert await server.use("good__new_one_", {}) == "learned"
 
 
-async def test_a_program_that_is_a_server_runs_where_it_is_told_to(tmp_path: Path) -> None:
-    (tmp_path / "here.py").write_text((HERE / "bad_server.py").read_text())
-    servers = Offering({"bad": {"command": sys.executable, "args": ("here.py",)}}, tmp_path)
-    none: Any = None
-    (*_, toolset) = servers.toolsets(none)
-    assert len(await toolset.tools()) == 8
-    await servers.close()
+async def test_a_program_does_not_run_where_the_gateway_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "server.py").write_text("raise SystemExit(1)")
+    (tmp_path / "home/server.py").write_text((HERE / "bad_server.py").read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    async with serving("bad", Program(command=sys.executable, args=("server.py",))) as server:
+        assert len(await server.tools()) == 8
 
 
 async def test_a_server_of_the_official_library_over_http() -> None:

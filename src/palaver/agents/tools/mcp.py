@@ -19,6 +19,7 @@ from mcp.client.session import IncomingMessage
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from palaver.agents.process import home
 from palaver.agents.tools.reaching import Program, Remote
 from palaver.domain.attachment import size_text
 from palaver.domain.text import one_line
@@ -47,7 +48,7 @@ Reached = AbstractAsyncContextManager[Any]
 def _reached(place: Program | Remote, silent: TextIO) -> Reached:
     if isinstance(place, Remote):
         return _over_http(place)
-    server = StdioServerParameters(command=place.command, args=list(place.args), env=dict(place.env), cwd=place.folder)
+    server = StdioServerParameters(command=place.command, args=list(place.args), env=dict(place.env), cwd=home())
     return stdio_client(server, errlog=silent)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Protocol
 
 from palaver.agents.tools.attachments import Attaching
@@ -19,9 +18,9 @@ __all__ = ["Offering"]
 class Offering:
     """Made before anything starts: whatever is missing is said at once. Servers start when they are first needed."""
 
-    def __init__(self, servers: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
-        """Given what is known of each server, by its name, and where those run that are programs."""
-        self._servers = _servers(servers, folder) if servers else None
+    def __init__(self, servers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Given what is known of each server, by its name."""
+        self._servers = _servers(servers) if servers else None
 
     def toolsets(self, store: Store) -> Sequence[Toolset]:
         ours: tuple[Toolset, ...] = (Searching(store), Sending(), Attaching())
@@ -36,7 +35,7 @@ class _Servers(Toolset, Protocol):
     async def close(self) -> None: ...
 
 
-def _servers(servers: Mapping[str, Mapping[str, Any]], folder: Path) -> _Servers:
+def _servers(servers: Mapping[str, Mapping[str, Any]]) -> _Servers:
     try:
         mcp = import_module("palaver.agents.tools.mcp")
     except ModuleNotFoundError as missing:
@@ -46,9 +45,6 @@ def _servers(servers: Mapping[str, Mapping[str, Any]], folder: Path) -> _Servers
             allowed="what palaver's extra mcp brings",
             example="pip install 'palaver[mcp]'",
         ) from missing
-    places = {
-        name: Program(folder=folder, **facts) if "command" in facts else Remote(**facts)
-        for name, facts in servers.items()
-    }
+    places = {name: Program(**facts) if "command" in facts else Remote(**facts) for name, facts in servers.items()}
     found: _Servers = mcp.Servers([mcp.Server(name, place) for name, place in places.items()])
     return found

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 __all__ = ["Program", "Reach", "Remote"]
 
@@ -19,7 +18,6 @@ class Program(Reach):
 
     command: str
     args: tuple[str, ...] = ()
-    folder: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
