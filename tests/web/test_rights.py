@@ -1,13 +1,19 @@
 """Rights: what a key may do is what its scopes say, and no more than whoever it is for may do in a chat."""
 
+import asyncio
 from pathlib import Path
 
 import httpx
 import pytest
 
 from palaver.config.model import Config, GrantChoice
+from palaver.domain.access import AccessRole
+from palaver.domain.session import Principal
+from palaver.gateway import terminal_socket
+from palaver.ports.window import Right
+from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened
-from tests.web.test_api import program, say
+from tests.web.test_api import program, say, token
 
 PEOPLE = tuple(GrantChoice(platform="api", user_id=name) for name in ("alice", "bob"))
 
@@ -37,3 +43,57 @@ async def test_what_was_taken_back_is_shown_to_the_owner_alone(window: Opened) -
         assert (await alice.get(path)).status_code == 200
         assert (await alice.get(path, params={"hidden": True})).status_code == 403
         assert "a word too much" in (await owner.get(path, params={"hidden": True})).text
+
+
+async def roles(window: Opened, message: str) -> list[AccessRole | None]:
+    (fate,) = await window.store.read(window.store.fates.fates(message, Principal.operator()))
+    return [arrival.role for arrival in fate.arrivals]
+
+
+@pytest.mark.parametrize("text", ["/sessions --all", "/export", "/queue x", "/no such command", "/stop"])
+async def test_a_key_that_may_only_talk_commands_nothing(window: Opened, text: str) -> None:
+    async with program(window, None, Right.CHAT) as talker:
+        told = await say(talker, text, conversation="a")
+        assert (told["answer"], told["notices"]) == (f"You said: {text}", [])
+        assert await roles(window, told["id"]) == [AccessRole.MEMBER], "the owner's key, but no word of the owner's"
+        headers = {"authorization": talker.headers["authorization"]}
+        said = await talker.post(beside(talker, "/chat/main"), headers=headers, files={"text": (None, text)})
+        assert said.status_code == 200, said.text
+    async with program(window) as owner, asyncio.timeout(20):
+        while not (chats := (await owner.get("/sessions", params={"platform": "web"})).json()["sessions"]):  # noqa: ASYNC110 - as programs do
+            await asyncio.sleep(0.02)
+        entries = (await owner.get(f"/sessions/{chats[0]['id']}/entries")).json()["entries"]
+        assert text in [entry["text"] for entry in entries]
+        own = await say(owner, "hello", conversation="a")
+        assert await roles(window, own["id"]) == [AccessRole.OWNER]
+
+
+async def test_a_key_that_may_not_read_speaks_in_its_own_conversations_alone(window: Opened) -> None:
+    person = Person(terminal_socket(window.config), "main")
+    async with person.present():
+        await person.say("from the terminal")
+    async with (
+        program(window) as owner,
+        program(window, None, Right.CHAT) as talker,
+        program(window, None, Right.CHAT, Right.READ) as reader,
+    ):
+        (session,) = (await owner.get("/sessions")).json()["sessions"]
+        inside = {"text": "tell me all", "session": session["id"]}
+        assert (await talker.post("/messages", json=inside)).status_code == 403
+        assert (await say(reader, "hello", session=session["id"]))["session"] == session["id"]
+        by_name = {"text": "tell me all", "conversation": f"session-{session['id']}"}
+        assert (await talker.post("/messages", json=by_name)).status_code == 403, "the place is attached by now"
+        mine = await say(talker, "hello", conversation="mine")
+        assert (await say(talker, "more", session=mine["session"]))["session"] == mine["session"]
+        asked = {"model": "palaver", "messages": [{"role": "user", "content": "tell me all"}]}
+        headers = {"x-palaver-session": session["id"]}
+        refused = await talker.post(beside(talker, "/v1/chat/completions"), json=asked, headers=headers)
+        assert refused.status_code == 403
+
+
+async def test_clients_of_openais_say_words_and_no_commands(window: Opened) -> None:
+    headers = {"authorization": f"Bearer {await token(window)}"}
+    async with httpx.AsyncClient(base_url=window.url, headers=headers, timeout=30) as client:
+        asked = {"model": "palaver", "messages": [{"role": "user", "content": "/sessions --all"}]}
+        told = (await client.post("/v1/chat/completions", json=asked)).json()
+    assert told["choices"][0]["message"]["content"] == "You said: /sessions --all"

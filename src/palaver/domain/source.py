@@ -120,6 +120,8 @@ class Trust:
     is_bot: bool = False
     has_role_grant: bool = False
     via_trusted_relay: bool = False
+    only_talks: bool = False
+    """What it came with is good for talking: whoever the sender is, by it they are no more than a member."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -79,6 +79,8 @@ class Inbound:
     """What the platform calls several messages that were sent as one: an album."""
     busy: BusyMode | None = None
     """As its sender wants it while a turn runs; None for as the chat does. Such a message is no command."""
+    plain: bool = False
+    """It is words and nothing else: however it looks, it is no command."""
     files: tuple[Attachment, ...] = ()
     """What came with it, to be fetched by the adapter."""
     offers: tuple[Offered, ...] = ()

@@ -32,6 +32,8 @@ class Admitted:
 
     access: Access
     table: Table
+    role: AccessRole | None
+    """As what it is accepted; where the sender's place is depends on who they are alone."""
 
 
 class Revise(Protocol):
@@ -90,7 +92,8 @@ class Admission:
             person=self._table.people.get(identity_of(source) or ""),
             pairing=self._pairs(message),
         )
-        return Admitted(access, self._table)
+        role = min(access.role, AccessRole.MEMBER) if access.role and trust.only_talks else access.role
+        return Admitted(access, self._table, role)
 
     def role_of(self, source: Source, aliases: Mapping[str, str]) -> AccessRole | None:
         """As what somebody who shows nothing but their identity is let in."""
@@ -157,7 +160,7 @@ class Admission:
             # Of somebody who is not let in nothing is kept but that they tried.
             unheard = replace(message, text="")
             return Taken((yield from store.inbox.accept(unheard, key, now, refused=access.reason)), access.reason)
-        number = yield from store.inbox.accept(message, key, now, role=access.role, while_busy=while_busy)
+        number = yield from store.inbox.accept(message, key, now, role=admitted.role, while_busy=while_busy)
         return Taken(number)
 
     def _tell(self, taken: Taken, key: SessionKey) -> None:

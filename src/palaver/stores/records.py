@@ -238,6 +238,7 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
     earlier = {"earlier": inbound.earlier} if inbound.earlier else {}
     files = {"files": [(file.name.stored(), *file[1:]) for file in inbound.files]} if inbound.files else {}
     offers = {"offers": inbound.offers} if inbound.offers else {}
+    plain = {"plain": True} if inbound.plain else {}
     return _json_bytes(
         {
             "source": inbound.source.to_json(),
@@ -254,6 +255,7 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
             **earlier,
             **files,
             **offers,
+            **plain,
         }
     )
 
@@ -275,6 +277,7 @@ class _Written(msgspec.Struct, frozen=True):
     earlier: tuple[str, ...] = ()
     files: tuple[Attachment, ...] = ()
     offers: tuple[Offered, ...] = ()
+    plain: bool = False
 
     @property
     def inbound(self) -> Inbound:
@@ -292,6 +295,7 @@ class _Written(msgspec.Struct, frozen=True):
             earlier=self.earlier,
             files=self.files,
             offers=self.offers,
+            plain=self.plain,
         )
 
 

@@ -11,9 +11,20 @@ __all__ = ["Talking"]
 
 class Talking(Protocol):
     async def say(
-        self, user: str, chat: str, message: str, text: str, *, name: str = "", files: Sequence[Attachment] = ()
+        self,
+        user: str,
+        chat: str,
+        message: str,
+        text: str,
+        *,
+        name: str = "",
+        files: Sequence[Attachment] = (),
+        only_talks: bool = False,
     ) -> Source:
-        """Safe when it returns; said again under the same id it is the same message."""
+        """Safe when it returns; said again under the same id it is the same message.
+
+        Whoever only talks gives no commands.
+        """
         ...
 
     def source(self, user: str, chat: str, message: str | None = None) -> Source: ...

@@ -36,6 +36,11 @@ class Visitor:
     def is_owner(self) -> bool:
         return self.key.identity is None
 
+    @property
+    def only_talks(self) -> bool:
+        """What they say is never a command, and never the word of more than a member."""
+        return not self.may(Right.MANAGE)
+
     def may(self, right: Right) -> bool:
         return right in self.key.rights
 

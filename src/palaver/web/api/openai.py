@@ -101,7 +101,7 @@ class _Completion:
             raise BadArgument("There is nothing to say in", found=text, allowed="text or files", example="hello")
         await self.finding.leave_calls(source)
         files = [await self.speaking.keep(file.name, file.media_type, file.content) for file in self.read.files]
-        return await self.speaking.say(source, Said(text=text, files=tuple(files), offers=self.read.offers))
+        return await self.speaking.say(source, Said(text=text, files=tuple(files), offers=self.read.offers, plain=True))
 
     async def _continued(self) -> Received:
         """The turn goes on from which the calls came. Given again, results change nothing."""

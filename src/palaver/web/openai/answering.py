@@ -37,17 +37,23 @@ def outcome_of(reply: Reply, desk: Desk) -> Outcome:
     """Raises what is said instead of an answer."""
     turn = reply.turn
     if reply.received.state is InboxState.WAITING:
-        raise HTTPException(409, words.ASKED_FIRST, headers=_NOT_AGAIN)
+        raise HTTPException(409, f"{words.ASKED_FIRST} {_elsewhere(desk)}", headers=_NOT_AGAIN)
     if turn is not None and turn.state is TurnState.FAILED:
         raise _failed(reply, turn.error or "", desk)
     if turn is None or (reply.is_parked and not reply.waits_with):
-        return Outcome(content=_BETWEEN.join(reply.notices))
+        where = (_elsewhere(desk),) if reply.is_parked else ()
+        return Outcome(content=_BETWEEN.join((*reply.notices, *where)))
     said = [entry.text for entry in reply.entries if entry.role is Role.ASSISTANT and entry.text.strip()]
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in reply.waits_with
     ]
     return Outcome(content=_BETWEEN.join(said), calls=calls)
+
+
+def _elsewhere(desk: Desk) -> str:
+    """Where commands are heard: a client sends what anybody wrote, so nothing that it sends is one."""
+    return f"Not here, where no commands are heard, but at {desk.address.url}/turns."
 
 
 def _failed(reply: Reply, error: str, desk: Desk) -> HTTPException:

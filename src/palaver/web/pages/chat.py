@@ -97,7 +97,9 @@ class _Chat:
             files = [await self._kept(each) for each in _uploads(form)]
         if not text.strip() and not files:
             raise HTTPException(400, "There is nothing to say.")
-        await self._desk.talking.say(source.user_id or "", name, message, text, files=files)
+        await self._desk.talking.say(
+            source.user_id or "", name, message, text, files=files, only_talks=visitor.only_talks
+        )
         if "text/html" in request.headers.get("accept", "") and "x-csrf-token" not in request.headers:
             return RedirectResponse(f"/chat/{name}", status_code=303)
         return PlainTextResponse("")
