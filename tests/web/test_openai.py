@@ -209,13 +209,15 @@ async def test_who_goes_away_finds_the_answer_later(window: Opened) -> None:
         assert len(await said(window, session)) == 2
 
 
-async def test_commands_and_questions_are_answered_in_words(ai: openai.AsyncOpenAI) -> None:
-    assert "api:owner" in (await ask(ai, [user("/whoami")]))[0]
+async def test_words_are_no_commands_and_questions_are_told(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    """What such a client sends may be anybody's: a person gives leave elsewhere."""
+    assert (await ask(ai, [user("/whoami")]))[0] == "You said: /whoami"
     answer, _ = await ask(ai, [user("!approve this")], user="me")
-    assert "/approve allows it" in answer
-    with pytest.raises(openai.ConflictError, match="/approve"):
-        await ask(ai, [user("meanwhile")], user="me")
-    await ask(ai, [user("/approve")], user="me")
+    assert "May I use the echo tool for: this" in answer
+    for words in ("meanwhile", "/approve"):
+        with pytest.raises(openai.ConflictError, match="/approve"):
+            await ask(ai, [user(words)], user="me")
+    assert await window.store.read(window.store.inbox.depth()) == 2
 
 
 async def test_files_come_inside_messages(window: Opened, ai: openai.AsyncOpenAI) -> None:
