@@ -244,9 +244,8 @@ def _push(hub: Hub, shown: Shown) -> None:
         "typing": shown.is_typing,
         "file": shown.file is not None,
     }
-    hub.push(
-        f"web:{user_of(shown.chat)}", Event(name=CHAT, body=body, merges=f"chat {shown.id}" if shown.grows else None)
-    )
+    merges = f"chat {shown.id}" if shown.grows or shown.is_typing else None
+    hub.push(f"web:{user_of(shown.chat)}", Event(name=CHAT, body=body, merges=merges))
 
 
 async def _examined(store: Store, url: str) -> list[Check]:

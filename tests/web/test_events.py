@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from palaver.domain.session import Principal
 from palaver.gateway import terminal_socket
 from palaver.ports.clock import SystemClock
 from palaver.ports.hooks import Growth
-from palaver.ports.window import EVERY_RIGHT, START, Key, KeyKind
+from palaver.ports.window import EVERY_RIGHT, START, Key, KeyKind, News
 from palaver.ports.work import Steps, work
 from palaver.stores import changes
 from palaver.stores.store import Store
@@ -25,6 +26,7 @@ from palaver.web import events, stream
 from palaver.web.access.doors import make_token
 from palaver.web.access.visitor import Visitor
 from palaver.web.events import Event, Hub
+from palaver.web.feeds import Feed
 from tests.platforms.terminal.people import Person
 from tests.stores.conftest import fresh_store
 from tests.stores.world import NOON, World, dm
@@ -188,8 +190,8 @@ def owner() -> Visitor:
 
 
 @asynccontextmanager
-async def humming(store: Store) -> AsyncGenerator[Hub]:
-    hub = Hub(store, alone=True)
+async def humming(store: Store, *, alone: bool = True) -> AsyncGenerator[Hub]:
+    hub = Hub(store, alone=alone)
     serving = asyncio.create_task(hub.serve())
     try:
         yield hub
@@ -255,6 +257,79 @@ async def test_of_what_grows_only_the_last_state_waits(store: Store) -> None:
         async with asyncio.timeout(10):
             grown = [event async for event in _until_long(stream)]
     assert len(grown) < 10
+
+
+async def next_named(stream: AsyncIterator[Event | None], *names: str) -> Event:
+    async with asyncio.timeout(10):
+        async for event in stream:
+            if event and event.name in names:
+                return event
+    raise AssertionError(names)
+
+
+async def test_who_was_cut_off_is_told_that_there_is_more_in_their_chat_and_nobody_else_is(store: Store) -> None:
+    alice = Visitor(key=replace(owner().key, identity="web:alice"))
+    async with humming(store) as hub:
+        before = await hub.position()
+        hub.push("web:owner", Event(name="chat", body={"text": "sent meanwhile"}))
+        mine = await next_named(hub.events(owner(), before), "changed")
+        assert mine.body == {"topics": ["chat"]}
+        for position, visitor in ((mine.id, owner()), (before, alice)):
+            stream = hub.events(visitor, position)
+            await anext(stream)
+            hub.push(visitor.identity, Event(name="chat", merges="grows"))
+            assert (await next_named(stream, "chat", "changed")).name == "chat"
+        assert await hub.position() == mine.id, "what only grows is nothing to come back for"
+
+
+async def test_a_hint_that_comes_while_the_past_is_told_is_not_lost_by_a_cut(store: Store) -> None:
+    world = World(store)
+    async with humming(store) as hub:
+        before = await hub.position()
+        await world.exchange("hello")
+        stream, other = hub.events(owner(), before), hub.events(owner(), None)
+        await anext(other)
+        await next_named(stream, "entries")
+        hub.hint("people")
+        while "people" not in json.dumps((await next_named(other, "changed")).body):
+            pass
+        cut = await next_named(stream, "entries")
+        again = await next_named(hub.events(owner(), cut.id), "changed")
+        assert "people" in json.dumps(again.body)
+
+
+async def test_a_hint_goes_to_every_gateway_and_comes_to_each_once(store: Store) -> None:
+    async with humming(store, alone=False) as here, humming(store, alone=False) as there:
+        streams = [hub.events(owner(), None) for hub in (here, there)]
+        for stream in streams:
+            await anext(stream)
+        here.hint("people")
+        for stream in streams:
+            assert (await next_named(stream, "changed")).body == {"topics": ["people"]}
+        here.push("web:owner", Event(name="chat"))
+        assert (await next_named(streams[0], "changed", "chat")).name == "chat"
+        for stream in streams:
+            assert (await next_named(stream, "changed")).body == {"topics": ["chat"]}
+
+
+async def test_a_transaction_that_takes_long_is_looked_for_less_and_less(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    async def held(_feed: Feed, position: str) -> News:
+        return News(changes=(), position=position, is_all=False)
+
+    async def paused(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 8:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(Feed, "news", held)
+    monkeypatch.setattr(asyncio, "sleep", paused)
+    with pytest.raises(asyncio.CancelledError):
+        await Feed(store, owner(), START, lambda: "").run()
+    assert pauses == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
 
 
 async def _until_long(stream: AsyncIterator[Event | None]) -> AsyncGenerator[Event]:

@@ -6,8 +6,8 @@ they have read and is told the rest. Everything else is a hint that a topic is w
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Generator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from secrets import token_hex
 
 from palaver.domain.errors import StoreError
@@ -32,15 +32,15 @@ _HINTS: Mapping[str, tuple[str, ...]] = {
     OUTBOX: ("outbox",),
     TURNS: ("turns",),
     PEOPLE: ("people",),
-    WINDOW: TOPICS,
+    **{f"{WINDOW} {topic}": (topic,) for topic in TOPICS},
 }
 _MOST_PAGES = 50
 _BUNCH = 0.05
 """Seconds in which hints become one."""
 _DRAFTS = 0.1
 """Seconds between two states of a growing answer."""
-_OTHERS = 0.5
-"""Seconds between two words to other gateways."""
+_EVERYWHERE = 0.1
+"""Seconds between two words to all gateways."""
 _POSITION = re.compile(r"([0-9]{1,19}\.[0-9]{1,18})/([0-9a-f]{8}\.[0-9]{1,18})", re.ASCII)
 
 
@@ -57,11 +57,14 @@ class Hub:
         self._count = 0
         self._changed: dict[str, int] = {}
         """When each topic was last hinted at."""
+        self._pushed: dict[str | None, int] = {}
+        """When each person's browsers were last told something that is there to be read again."""
         self._pending: set[str] = set()
         self._news = asyncio.Event()
         self._growing: dict[int, Growth] = {}
         self._grown = asyncio.Event()
-        self._elsewhere = asyncio.Event()
+        self._shared: set[str] = set()
+        self._sharing = asyncio.Event()
         self._is_closed = False
 
     @property
@@ -79,10 +82,16 @@ class Hub:
         name = happening.kind.value
         topics = {"sessions", "turns"} if happening.turn or name.startswith("turn") else {"sessions"}
         self.hint(*topics, *(["outbox"] if happening.delivery is not None else []))
-        self._elsewhere.set()
 
     def hint(self, *topics: str) -> None:
-        """Something about these topics is worth another look."""
+        """Something about these topics is worth another look, at every gateway."""
+        if self._alone:
+            self._hint_here(topics)
+        else:
+            self._shared.update(topics)
+            self._sharing.set()
+
+    def _hint_here(self, topics: Iterable[str]) -> None:
         self._pending.update(topics)
         self._news.set()
 
@@ -93,8 +102,13 @@ class Hub:
             self._grown.set()
 
     def push(self, identity: str, event: Event) -> None:
-        """To the browsers of one person."""
+        """To the browsers of one person. One that was cut off meanwhile looks again, unless more of it comes."""
         whose = None if identity == f"web:{OWNER}" else identity
+        if event.merges is None:
+            self._count += 1
+            self._pushed[whose] = self._count
+            if not self._alone:
+                self.hint(CHAT)
         if feed := self._feeds.get(whose):
             feed.push(event)
 
@@ -108,13 +122,13 @@ class Hub:
                 group.create_task(self._tell_hints(), name="hints")
                 group.create_task(self._tell_growth(), name="growth")
                 if not self._alone:
-                    group.create_task(self._tell_others(), name="others")
+                    group.create_task(self._tell_everywhere(), name="everywhere")
 
     async def _listen(self, topic: str, event: asyncio.Event) -> None:
         while True:
             await event.wait()
             event.clear()
-            self.hint(*_HINTS[topic])
+            self._hint_here(_HINTS[topic])
 
     async def _tell_growth(self) -> None:
         """At a bounded rate, of each turn only what it has come to."""
@@ -127,14 +141,17 @@ class Hub:
                     await feed.push_growth(growth)
             await asyncio.sleep(_DRAFTS)
 
-    async def _tell_others(self) -> None:
-        """Now and then, that something happened here: browsers at other gateways look again."""
+    async def _tell_everywhere(self) -> None:
+        """Hints go round by the store and come back to us as to all others, so that nobody is told twice."""
         while True:
-            await self._elsewhere.wait()
-            self._elsewhere.clear()
-            with suppress(StoreError):
-                await self._store.transact(_look_again())
-            await asyncio.sleep(_OTHERS)
+            await self._sharing.wait()
+            self._sharing.clear()
+            topics, self._shared = self._shared, set()
+            try:
+                await self._store.transact(_look_again(sorted(topics)))
+            except StoreError:
+                self._hint_here(topics)
+            await asyncio.sleep(_EVERYWHERE)
 
     async def _tell_hints(self) -> None:
         while True:
@@ -174,25 +191,29 @@ class Hub:
         with self._reading(visitor, await self._now()) as (feed, reader):
             said = _POSITION.fullmatch(position or "")
             at, hints = said.groups() if said else (reader.since, self._hints)
+            # What comes from here on waits among what follows, and whoever is cut off before it was not told of it.
+            missed, told = self._missed(visitor, hints), self._hints
             yield placed(Event(name="ready" if said or position is None else "reset"), f"{at}/{hints}")
-            for missed in self._missed(visitor, hints):
-                yield placed(missed, f"{at}/{self._hints}")
+            for event in missed:
+                yield placed(event, f"{at}/{told}")
             async for event in self._replayed(feed, reader, at):
                 at = event.journal or at
-                yield placed(event, f"{at}/{self._hints}")
+                yield placed(event, f"{at}/{told}")
             while (taken := await _taken(reader)) is not None:
                 for event in taken:
                     if event.journal is None or _order(event.journal) > _order(at):
                         at = event.journal or at
                         # Whoever was ahead of the feed stays where they were.
-                        yield event if (event.id or "").startswith(f"{at}/") else placed(event, f"{at}/{self._hints}")
+                        there, _, hints = (event.id or "").partition("/")
+                        yield event if there == at else placed(event, f"{at}/{hints}")
                 if not taken:
                     yield None
 
     def _missed(self, visitor: Visitor, hints: str) -> list[Event]:
         boot, _, count = hints.partition(".")
         known = int(count) if boot == self._boot and count.isdigit() else -1
-        missed = [topic for topic in TOPICS if known < self._changed.get(topic, 0 if known >= 0 else 1)]
+        changed = {**self._changed, CHAT: max(self._changed.get(CHAT, 0), self._pushed.get(visitor.key.identity, 0))}
+        missed = [topic for topic in TOPICS if known < changed.get(topic, 0)]
         topics = missed if visitor.is_owner else [CHAT] if CHAT in missed else []
         return [Event(name="changed", body={"topics": topics})] if topics else []
 
@@ -241,8 +262,9 @@ async def _taken(reader: Reader) -> list[Event] | None:
 
 
 @work
-def _look_again() -> Steps[None]:
-    yield Notify(WINDOW)
+def _look_again(topics: Sequence[str]) -> Steps[None]:
+    for topic in topics:
+        yield Notify(f"{WINDOW} {topic}")
 
 
 def _order(position: str) -> tuple[int, int]:

@@ -20,7 +20,9 @@ _QUEUE = 256
 _MOST_TURNS = 1000
 _PAGE = 100
 """Less than a reader holds, so that whoever keeps up is not let go for a burst."""
-_LOOK_AGAIN = 0.02
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 1.0
+"""Seconds between two looks while somebody's long transaction holds back what comes next."""
 _NET = 5.0
 
 
@@ -88,18 +90,22 @@ class Feed:
     """Whether the conversation of a turn may be seen."""
 
     async def run(self) -> None:
+        pause = _FIRST_PAUSE
         with self.store.listen(JOURNAL) as woken:
             while True:
                 woken.clear()
-                before = self.position
+                before, is_all = self.position, False
                 with suppress(StoreError):
                     news = await self.news(before)
                     self.tell(news)
-                    if news.is_all:
-                        await _within(woken, _NET)
-                        continue
-                if self.position == before:
-                    await asyncio.sleep(_LOOK_AGAIN)
+                    is_all = news.is_all
+                if is_all or self.position != before:
+                    pause = _FIRST_PAUSE
+                if is_all:
+                    await _within(woken, _NET)
+                elif self.position == before:
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
 
     def tell(self, news: News) -> None:
         for event in entries_of(news):
