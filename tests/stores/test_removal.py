@@ -4,12 +4,15 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from palaver.domain.attachment import Attachment
 from palaver.domain.errors import BadArgument, NotFound, SessionBusy
+from palaver.domain.label import Label
 from palaver.domain.lifecycle import EndReason, TurnState
 from palaver.domain.session import Principal
+from palaver.domain.turn import Outbound
 from palaver.ports.store import Opening
 from palaver.ports.work import Steps, Value, work
-from palaver.stores import inbox, moves, removal, sessions, transcript, turns
+from palaver.stores import inbox, moves, outbox, removal, sessions, transcript, turns
 from palaver.stores.invariants import violations
 from palaver.stores.removal import ProcessRuns, Pruned, PruneRule, Survey
 from palaver.stores.store import Store
@@ -65,6 +68,26 @@ async def test_everything_of_a_session_goes_and_nothing_else(world: World) -> No
     assert len(words) == 1
     with pytest.raises(NotFound):
         await world.texts(session)
+    await assert_sound(world)
+
+
+async def test_what_was_sent_because_of_its_turns_goes_with_its_files(world: World) -> None:
+    """Whatever else the outbox has stays, and the last number given is given to nobody else."""
+    begun = await world.exchange("one")
+    turn = begun.turn.number
+    file = Attachment(name=Label("secret.txt"), sha256="a" * 64, size=1)
+    kept = ("command:1:0", f"tool:{turn}0:x", f"busy:{turn}0", f"halt:{turn}0:1:0")
+    gone = (f"busy:{turn}", f"parked:{turn}", f"halt:{turn}:1:0", f"tool:{turn}:x", f"tool:{turn}:y")
+    for name in (*kept, *gone):
+        outbound = Outbound(platform="telegram", chat_id="elsewhere", text="secret", file=file)
+        await world.store.transact(outbox.owe(outbound, name, world.now))
+    removed = await delete(world, begun.turn.session)
+    left = await world.store.read(one("SELECT dedup FROM outbox WHERE dedup IS NOT NULL ORDER BY id DESC"))
+    assert [name for (name,) in left] == [*kept]
+    held = await world.store.read(one("SELECT count(*) FROM attachments"))
+    assert (removed.files, held) == ((), [(len(kept),)])
+    fresh = await world.store.transact(outbox.owe(Outbound(platform="telegram", chat_id="7", text="new"), "n", NOON))
+    assert fresh == -len(kept + gone) - 1
     await assert_sound(world)
 
 

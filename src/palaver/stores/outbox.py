@@ -19,6 +19,7 @@ __all__ = [
     "claim",
     "depth",
     "detach",
+    "drop",
     "get_delivery",
     "hasten",
     "is_owed",
@@ -87,6 +88,24 @@ def owe_all(parts: Sequence[Outbound], name: str, now: datetime) -> Steps[None]:
     """Something in several parts, sent in their order."""
     for part, outbound in enumerate(parts):
         yield from owe(outbound, f"{name}:{part}", now)
+
+
+def drop(numbers: Sequence[int]) -> Steps[None]:
+    """Sends go, sent or not. The last number given stays, with nothing behind it: no other message ever gets it."""
+    if not numbers:
+        return
+    last = yield "SELECT min(id) FROM outbox WHERE id < 0", ()
+    yield "DELETE FROM outbox WHERE id = ?", [(number,) for number in numbers if number != last[0][0]]
+    if last[0][0] in numbers:
+        yield f"{_EMPTY} WHERE id = ?", (_NOBODY, _NOBODY, outbound_body(_TO_NOBODY), last[0][0])
+
+
+_EMPTY = (
+    "UPDATE outbox SET dedup = NULL, account = ?, chat = ?, state = 'delivered', worker = NULL, claim_until = NULL,"
+    " receipt = NULL, error = NULL, body = ?"
+)
+_NOBODY = "forgotten"
+_TO_NOBODY = Outbound(platform=_NOBODY, chat_id=_NOBODY, text="")
 
 
 @work

@@ -11,7 +11,7 @@ from palaver.ports.store import Database
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores.filed import drop_files
 from palaver.stores.listing import ListFilter, matching
-from palaver.stores.outbox import REPLIES
+from palaver.stores.outbox import REPLIES, drop
 from palaver.stores.records import SESSION_COLUMNS, from_json, instant, micros, session_of
 from palaver.stores.sessions import refuse_busy
 from palaver.stores.transcript import SEQS, journal
@@ -67,6 +67,8 @@ def _remove(session: Session, now: datetime) -> Steps[Removed]:
     number = session.number
     span = (number * SEQS, (number + 1) * SEQS)
     files = yield from _let_files_go(number, span)
+    notices = yield _ITS_NOTICES, (number, number)
+    yield from drop([row[0] for row in notices])
     turns = yield "SELECT no FROM turns WHERE session_no = ? ORDER BY no", (number,)
     yield from _remove_turns([row[0] for row in turns])
     yield from _forbid_return(session, now)
@@ -83,7 +85,7 @@ _ITS_MESSAGES = "SELECT i.{} FROM inbox i JOIN turns t ON t.no = i.turn_no WHERE
 
 
 def _let_files_go(session: int, span: tuple[int, int]) -> Steps[tuple[str, ...]]:
-    """Of its entries, of its messages and what changed them, of its replies."""
+    """Of its entries, of its messages and what changed them, of its replies and notices."""
     entries = yield from drop_files("kind = 'entry' AND holder >= ? AND holder < ?", *span)
     revisions = f"SELECT no FROM inbox WHERE revises IN ({_ITS_MESSAGES.format('dedup')})"
     messages = yield from drop_files(
@@ -94,7 +96,20 @@ def _let_files_go(session: int, span: tuple[int, int]) -> Steps[tuple[str, ...]]
         f" ON o.id >= t.no * {REPLIES} AND o.id < (t.no + 1) * {REPLIES} WHERE t.session_no = ?)",
         session,
     )
-    return (*entries, *messages, *replies)
+    notices = yield from drop_files(f"kind = 'out' AND holder IN ({_ITS_NOTICES})", session, session)
+    return (*entries, *messages, *replies, *notices)
+
+
+# Names are compared by their bytes: then whatever begins with one is found next to it.
+_NAME = 'o.dedup /*pg COLLATE "C"*/'
+_ITS_NOTICES = (
+    "SELECT o.id FROM turns t CROSS JOIN (VALUES ('busy'), ('parked')) k"
+    " JOIN outbox o ON o.dedup = k.column1 || ':' || t.no WHERE t.session_no = ?"
+    " UNION ALL SELECT o.id FROM turns t CROSS JOIN (VALUES ('halt'), ('tool')) k"
+    f" JOIN outbox o ON {_NAME} > k.column1 || ':' || t.no || ':' AND {_NAME} < k.column1 || ':' || t.no || ';'"
+    " /*pg AND split_part(o.dedup, ':', 2) = t.no::text*/ WHERE t.session_no = ?"
+)
+"""What was owed because of its turns, besides their replies."""
 
 
 def _remove_turns(turns: Sequence[int]) -> Steps[None]:

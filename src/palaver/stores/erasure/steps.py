@@ -10,13 +10,13 @@ from palaver.domain.lifecycle import EndReason
 from palaver.domain.session import Principal, Session
 from palaver.domain.source import DM, Source
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Delivery, Outbound, Received
+from palaver.domain.turn import Delivery, Received
 from palaver.ports.work import Lock, Row, Steps, Value, work
-from palaver.stores import removal
+from palaver.stores import outbox, removal
 from palaver.stores.erasure.digests import Digests
 from palaver.stores.erasure.trace import Trace, marks
 from palaver.stores.filed import drop_files
-from palaver.stores.records import from_json, micros, outbound_body
+from palaver.stores.records import from_json, micros
 from palaver.stores.sessions import refuse_busy
 from palaver.stores.transcript import SEQS, journal, load_all
 from palaver.stores.visibility import get, get_visible
@@ -79,21 +79,10 @@ def drop_sends(erasure: int, sends: Sequence[Delivery], digests: Digests) -> Ste
     """What was owed to them, sent or not."""
     yield from note(erasure, "send", map(digests.send, sends))
     yield from _drop_files(erasure, "out", [send.number for send in sends], digests)
-    rows = yield "SELECT min(id) FROM outbox WHERE id < 0", ()
-    for send in sends:
-        if send.number == rows[0][0]:
-            yield f"{_EMPTY_SEND} WHERE id = ?", (FORGOTTEN, FORGOTTEN, outbound_body(_TO_NOBODY), send.number)
-        else:
-            yield "DELETE FROM outbox WHERE id = ?", (send.number,)
+    yield from outbox.drop([send.number for send in sends])
     return len(sends)
 
 
-# The row with the last number given stays, with nothing in it: no other message is ever given that number.
-_EMPTY_SEND = (
-    "UPDATE outbox SET dedup = NULL, account = ?, chat = ?, state = 'delivered', worker = NULL, claim_until = NULL,"
-    " receipt = NULL, error = NULL, body = ?"
-)
-_TO_NOBODY = Outbound(platform=FORGOTTEN, chat_id=FORGOTTEN, text="")
 _EMPTY_MESSAGE = (
     "UPDATE inbox SET dedup = NULL, revises = NULL, place = NULL, state = 'done', turn_no = NULL, reason = NULL,"
     " key = ?, body = ?"
