@@ -1,6 +1,7 @@
 """A server that does wrong on purpose, without any library so that it starts at once."""
 
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -50,6 +51,13 @@ for line in sys.stdin:
                 "serverInfo": {"name": "bad", "version": "1"},
             }
             answer(said["id"], about)
+        case "tools/list" if os.environ.pop("REFUSES_FIRST", ""):
+            error = {"code": -32603, "message": "not yet"}
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": said["id"], "error": error}) + "\n")
+            sys.stdout.flush()
+        case "tools/list" if os.environ.pop("CHANGES_FIRST", ""):
+            sys.stdout.write('{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}\n')
+            answer(said["id"], {"tools": []})
         case "tools/list":
             tools = [{"name": name, "description": "d" * 5_000, "inputSchema": SCHEMA} for name in NAMES]
             answer(said["id"], {"tools": tools})

@@ -116,6 +116,34 @@ async def test_a_bad_server_is_told_of_in_words_and_started_anew(monkeypatch: py
         assert await server.use("bad__steps_ing_out", {}) == "stepped out"
 
 
+@pytest.mark.parametrize("first", ["REFUSES_FIRST", "CHANGES_FIRST"])
+async def test_a_listing_that_is_nothing_yet_is_asked_for_again(first: str) -> None:
+    async with serving("bad", program("bad_server.py", **{first: "yes"})) as server:
+        assert await server.tools() == []
+        assert len(await server.tools()) == 8
+
+
+async def test_a_turn_that_is_stopped_takes_the_tools_from_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, goes_on, listed = asyncio.Event(), asyncio.Event(), vars(Server)["_listed"]
+
+    async def slowly(*given: object) -> object:
+        began.set()
+        await goes_on.wait()
+        return await listed(*given)
+
+    monkeypatch.setattr(Server, "_listed", slowly)
+    async with serving("bad", program("bad_server.py")) as server:
+        stopped = asyncio.create_task(server.tools())
+        await began.wait()
+        stopped.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopped
+        began.clear()
+        goes_on.set()
+        assert len(await server.tools()) == 8
+        assert not began.is_set()
+
+
 async def test_a_slow_call_is_left_and_a_stuck_server_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp, "_PING_LIMIT", 0.5)
     async with serving("bad", program("bad_server.py"), limit=0.2) as server:

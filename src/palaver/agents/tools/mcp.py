@@ -116,16 +116,25 @@ class Server:
         self._pause, self._not_before = 0.0, 0.0
         self._tools: dict[str, tuple[str, Tool]] = {}
         """By the name that the agent calls it by: the name that the server does."""
-        self._is_current = False
+        self._changes, self._known = 0, -1
+        """How often its tools may have become others, and how often they had when they were listed."""
+        self._listing: asyncio.Task[None] | None = None
 
     async def tools(self) -> Sequence[Tool]:
         """As the server said last, also while it does not answer: what the agent is shown stays the same."""
-        if not self._is_current:
-            with suppress(ToolFailed):
-                async with self._lent() as client, asyncio.timeout(_START_LIMIT):
-                    self._is_current = True
-                    self._tools = await self._listed(client)
+        if self._known != self._changes:
+            if self._listing is None or self._listing.done():
+                self._listing = asyncio.create_task(self._list(), name="mcp tools")
+            # A turn that is stopped takes nothing from those that come after it.
+            await asyncio.shield(self._listing)
         return [tool for _, tool in self._tools.values()]
+
+    async def _list(self) -> None:
+        with suppress(ToolFailed):
+            async with self._lent() as client, asyncio.timeout(_START_LIMIT):
+                changes = self._changes
+                self._tools = await self._listed(client)
+                self._known = changes
 
     def has(self, name: str) -> bool:
         return name in self._tools
@@ -139,6 +148,8 @@ class Server:
         return text
 
     async def close(self) -> None:
+        if self._listing is not None:
+            self._listing.cancel()
         if self._connection is not None:
             self._connection.end()
         if self._at_work:
@@ -171,22 +182,25 @@ class Server:
 
     async def _started(self) -> Client:
         async with self._starting:
-            if self._connection is not None and not self._connection.is_over:
-                return await self._connection.client()
-            if (wait := self._not_before - _time()) > 0:
-                raise ToolFailed(f"The server {self.name} does not work; it is tried again in {wait:.0f} seconds.")
-            self._is_current = False
-            self._connection = _Connection(self._place, self._forget)
-            self._at_work.add(self._connection.task)
-            self._connection.task.add_done_callback(self._at_work.discard)
+            if self._connection is None or self._connection.is_over:
+                self._connection = self._begun()
             try:
                 async with asyncio.timeout(_START_LIMIT):
                     return await self._connection.client()
             except Exception as error:
                 raise self._failed(error) from error
 
+    def _begun(self) -> _Connection:
+        if (wait := self._not_before - _time()) > 0:
+            raise ToolFailed(f"The server {self.name} does not work; it is tried again in {wait:.0f} seconds.")
+        self._forget()
+        connection = _Connection(self._place, self._forget)
+        self._at_work.add(connection.task)
+        connection.task.add_done_callback(self._at_work.discard)
+        return connection
+
     def _forget(self) -> None:
-        self._is_current = False
+        self._changes += 1
 
     def _failed(self, error: Exception) -> ToolFailed:
         log_broken(log, f"the server {self.name} failed", error, {"action": "tool.server"})
