@@ -122,7 +122,10 @@ def test_behind_two_hyphens_and_after_a_dash_it_is_text() -> None:
     assert run("/new --").words == {}
     assert run("/new -- A plan --foo").words == {"title": "A plan --foo"}
     assert run("/new —foo").words == {"title": "—foo"}
-    assert run("/search -- --none of — these --all") == run("/search --all -- --none of — these")
+    assert run("/search --all -- --none of — these").flags == {"all"}
+    for text in ("--all", "--none of — these --all", "a —all"):
+        assert run(f"/search -- {text}").words == {"words": text}
+        assert not run(f"/search -- {text}").flags
 
 
 def test_what_is_said_to_the_agent_is_left_as_it_is() -> None:

@@ -165,7 +165,7 @@ _NUMBERS = {ArgKind.NUMBER, ArgKind.COUNT}
 
 
 def _take_options(command: Command, rest: str) -> tuple[dict[str, str], str]:
-    """Options stand before or after the other arguments, once there; in the middle it is text, and behind `--`."""
+    """Options stand before or after the other arguments, once there; in the middle it is text, and all behind `--`."""
     if command.says:
         return {}, rest
     lengths = {arg.name: _OPTIONS[arg.kind] for arg in command.args if arg.kind in _OPTIONS}
@@ -177,14 +177,13 @@ def _take_options(command: Command, rest: str) -> tuple[dict[str, str], str]:
         taken[_flag(pieces[start])] = " ".join(pieces[start + 2 : start + 2 * length : 2])
         del ahead[_flag(pieces[start])]
         start += 2 * length
-    is_text = pieces[start:end][:1] == ["--"]
-    start += 2 * is_text
+    if pieces[start:end][:1] == ["--"]:
+        return taken, "".join(pieces[start + 2 :])
     while (last := _last_option(pieces, start, end, behind)) is not None:
         taken[_flag(pieces[last])] = " ".join(pieces[last + 2 : end : 2])
         del behind[_flag(pieces[last])]
         end = last - 1
-    if not is_text:
-        _refuse_unknown(command, pieces[start : max(start, end) : 2], lengths)
+    _refuse_unknown(command, pieces[start : max(start, end) : 2], lengths)
     return taken, "".join(pieces[start : max(start, end)])
 
 
