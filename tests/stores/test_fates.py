@@ -179,6 +179,9 @@ async def test_words_around_a_turn_belong_to_it(store: Store) -> None:
     assert fate.run
     assert (fate.run.stop or "").startswith("telegram:7 at ")
     assert await told(store, "out:-2") == fate
+    await store.transact(outbox.owe(outbound, "parked:1", NOON + timedelta(seconds=2)))
+    for name in ("turn:1", "out:-3"):
+        assert [each.why for each in (await told(store, name)).sendings] == ["welcome", "busy", "parked"]
 
 
 async def test_a_second_attempt_is_told(store: Store) -> None:

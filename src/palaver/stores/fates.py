@@ -147,11 +147,13 @@ def _of_turn(number: int, principal: Principal) -> Steps[Fate | None]:
     )
     welcome = f"welcome:{run.turn.session}:"
     sendings = yield from _sendings(
-        f"(id >= ? AND id < ?) OR (id < 0 AND (dedup = ? OR {_BEGINS} OR {_BEGINS} OR ({_BEGINS} AND created = ?)))",
+        "(id >= ? AND id < ?) OR (id < 0 AND (dedup IN (?, ?)"
+        f" OR {_BEGINS} OR {_BEGINS} OR ({_BEGINS} AND created = ?)))",
         (
             number * REPLIES,
             (number + 1) * REPLIES,
             f"busy:{number}",
+            f"parked:{number}",
             *_begins(f"halt:{number}:"),
             *_begins(f"tool:{number}:"),
             *_begins(welcome),

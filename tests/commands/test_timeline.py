@@ -1,0 +1,20 @@
+"""The words of a timeline."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from palaver.commands.timeline import steps_of
+from palaver.domain.lifecycle import OutboxState
+from palaver.domain.turn import Delivery, Outbound
+from palaver.ports.fates import Fate, Sending
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("why", "words"), [("parked", "waits for permission"), ("tool", "sends with a tool")])
+def test_what_is_owed_besides_answers_is_told_in_words(why: str, words: str) -> None:
+    outbound = Outbound(platform="telegram", chat_id="7", text="hello")
+    delivery = Delivery(number=-1, outbound=outbound, state=OutboxState.DUE, attempts=0, due=NOON, created=NOON)
+    first, *_ = steps_of(Fate(sendings=(Sending(delivery=delivery, why=why),)), NOON)
+    assert words in first.sentence
