@@ -129,6 +129,29 @@ async def test_what_is_said_elsewhere_appears_without_being_asked_for(window: Op
     await tab.locator("#recent small").get_by_text("hello from the <b>terminal</b>").wait_for()
 
 
+HIDE = """hides => {
+  Object.defineProperty(document, "hidden", { get: () => hides, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+async def test_a_tab_that_nobody_sees_holds_no_connection_and_goes_on_when_it_is_shown(
+    window: Opened, tab: Page
+) -> None:
+    alice = Person(terminal_socket(window.config), "main")
+    async with alice.present():
+        await alice.say("before")
+        await tab.locator("#recent small").get_by_text("before").wait_for()
+        async with tab.expect_event("requestfailed", lambda request: "/events?" in request.url):
+            await tab.evaluate(HIDE, True)
+        await alice.say("meanwhile")
+        async with tab.expect_request("**/events?*") as asked:
+            await tab.evaluate(HIDE, False)
+    await tab.locator("#recent small").get_by_text("meanwhile").wait_for()
+    # Told where it was: from the beginning it would be told everything again.
+    assert "after=0.0" not in (await asked.value).url
+
+
 async def test_figures_are_for_whoever_may_read(config: Config) -> None:
     with metered(None, window=True) as meter:
         async with opened(config, meter) as window, window.visit() as client:

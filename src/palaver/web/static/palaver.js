@@ -62,7 +62,6 @@
     }
     if (!fetching && !document.hidden) catchUp();
   }
-  document.addEventListener("visibilitychange", () => { if (!fetching && !document.hidden) catchUp(); });
 
   async function catchUp() {
     fetching = true;
@@ -79,9 +78,28 @@
     } catch { /* the stream says when the gateway is back */ } finally { fetching = false; }
   }
 
+  // A browser has few connections to one place: a page that nobody sees holds none, and goes on from where it was.
   function listen(address) {
-    const source = new EventSource(address);
-    const on = (name, does) => source.addEventListener(name, (event) => does(JSON.parse(event.data)));
+    const place = new URL(address, location.href);
+    let source;
+    const open = () => { if (!source && !document.hidden) source = connect(place); };
+    const close = () => { source?.close(); source = null; };
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) { close(); return; }
+      open();
+      if (!fetching) catchUp();
+    });
+    addEventListener("pagehide", close);
+    addEventListener("pageshow", open);
+    open();
+  }
+
+  function connect(place) {
+    const source = new EventSource(place);
+    const on = (name, does) => source.addEventListener(name, (event) => {
+      place.searchParams.set("after", event.lastEventId);
+      does(JSON.parse(event.data));
+    });
     source.onopen = () => say("");
     source.onerror = () => {
       say("Not connected; trying again …");
@@ -93,7 +111,7 @@
     on("reset", () => location.reload());
     on("chat", (body) => document.dispatchEvent(new CustomEvent("palaver:chat", { detail: body })));
     on("draft", (body) => document.dispatchEvent(new CustomEvent("palaver:draft", { detail: body })));
-    addEventListener("pagehide", () => source.close());
+    return source;
   }
 
   function problemIn(said) {
