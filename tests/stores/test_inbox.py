@@ -6,7 +6,7 @@ import pytest
 
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import NotFound
-from palaver.domain.lifecycle import InboxState
+from palaver.domain.lifecycle import InboxState, TurnState
 from palaver.domain.session import Principal, identity_of
 from palaver.domain.turn import Inbound, Outbound, Received
 from palaver.ports.store import INBOX, key_topic
@@ -175,6 +175,18 @@ async def test_only_what_is_urgent_comes_before_the_turn_that_runs(world: World)
     received = await row(world, await world.say("/stop"))
     assert not await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
     assert await world.store.transact(inbox.obey(received, _does("done"), answers, NOON, urgent=True))
+
+
+async def test_no_command_comes_after_a_turn_that_waits_for_a_person(world: World) -> None:
+    await world.say("hello")
+    begun = await world.begin()
+    assert begun
+    received = await row(world, await world.say("/title x"))
+    assert await world.store.read(inbox.behind_turns()) == {(received.number, None)}
+    await world.store.transact(turns.halt(begun.turn, TurnState.PARKED, NOON))
+    assert await world.store.read(inbox.behind_turns()) == {(received.number, begun.turn.fence)}
+    assert await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+    assert await world.store.read(inbox.behind_turns()) == set()
 
 
 async def test_what_waits_can_be_refused_and_what_is_answered_cannot(world: World) -> None:

@@ -152,6 +152,7 @@ class Engine:
                         group.create_task(unending(self._upkeep.recover), name="recovery"),
                     ]
                     group.create_task(self._serving.serve(), name="accounts")
+                    group.create_task(unending(self._intake.catch_up), name="commands")
                     group.create_task(unending(self._deliveries.serve), name="deliveries")
                     group.create_task(unending(self._upkeep.beat), name="heartbeat")
                     group.create_task(unending(self._upkeep.sweep), name="sweeper")

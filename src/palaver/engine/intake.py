@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 from palaver.domain.access import AccessRole
@@ -14,14 +15,15 @@ from palaver.domain.reset import Cause
 from palaver.domain.scope import DmScope, choose_profile
 from palaver.domain.session import Principal, identity_of, source_behind
 from palaver.domain.source import Source, Trust
-from palaver.domain.turn import Inbound, Outbound, account_text
+from palaver.domain.turn import Inbound, Outbound, Received, account_text
 from palaver.engine import words
 from palaver.engine.admission import Admission
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
 from palaver.engine.turnstile import Turnstile
+from palaver.engine.waiting import any_of, through_outages
 from palaver.ports.repositories import Store
-from palaver.ports.store import PEOPLE
+from palaver.ports.store import PEOPLE, TURNS
 from palaver.ports.work import Steps, work
 
 __all__ = ["Intake"]
@@ -180,7 +182,7 @@ class Intake:
             return True
 
     async def _classify(self, message: Inbound, number: int) -> None:
-        """Urgent commands act now. If that fails they wait in the inbox like everything else.
+        """Urgent commands act now. If that fails they are caught up with.
 
         Others come after the turn that is at work, but they do not wait for one that waits for a person.
         """
@@ -193,6 +195,28 @@ class Intake:
         ):
             return
         try:
-            await self._obedience.obey(received, urgent=True)
+            await self._obey(received)
         except StoreUnavailable:
             log.warning("an urgent command waits", extra={"action": "command.waits", "inbox": number})
+
+    async def catch_up(self) -> None:
+        """Obey commands that wait behind a turn and need not: whoever accepted them died, or the turn waits by now."""
+        looked: set[tuple[int, int | None]] = set()
+        with self._on.store.listen(TURNS) as woken:
+            while True:
+                woken.clear()
+                behind = await through_outages(lambda: self._on.store.read(self._on.store.inbox.behind_turns()))
+                for number, fence in sorted(behind - looked):
+                    await through_outages(partial(self._obey_late, number, is_parked=fence is not None))
+                looked = behind
+                await any_of(woken, timeout=self._on.options.lease.total_seconds() / 3)
+
+    async def _obey_late(self, number: int, *, is_parked: bool) -> None:
+        received = await self._on.store.read(self._on.store.inbox.inbox_row(number, Principal.operator()))
+        if received is None or not self._obedience.invokes(received.inbound):
+            return
+        if is_parked or self._obedience.is_urgent(received.inbound):
+            await self._obey(received)
+
+    async def _obey(self, received: Received) -> None:
+        await self._obedience.obey(received, urgent=self._obedience.is_urgent(received.inbound))

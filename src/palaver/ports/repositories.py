@@ -75,6 +75,10 @@ class Inbox(Protocol):
 
     def claimable(self, limit: int) -> Work[list[SessionKey]]: ...
 
+    def behind_turns(self) -> Work[set[tuple[int, int | None]]]:
+        """The numbers of what waits behind an open turn; with the fence of one that waits for a person."""
+        ...
+
     def depth(self) -> Work[int]: ...
 
     def obey(

@@ -21,6 +21,7 @@ __all__ = [
     "OPEN_TURN",
     "RUNNING",
     "accept",
+    "behind_turns",
     "carry",
     "claimable",
     "dedup_name",
@@ -273,6 +274,17 @@ def claimable(limit: int) -> Steps[list[SessionKey]]:
 
 
 @work
+def behind_turns() -> Steps[set[tuple[int, int | None]]]:
+    """What waits behind an open turn, by its number; where that turn waits for a person, with the turn's fence."""
+    rows = yield (
+        "SELECT i.no, CASE t.state WHEN 'parked' THEN t.fence END FROM turns t"
+        f" JOIN inbox i ON i.key = t.key AND i.state = 'waiting' WHERE t.state IN {OPEN_TURN}",
+        (),
+    )
+    return {(number, fence) for number, fence in rows}
+
+
+@work
 def depth() -> Steps[int]:
     """How many messages wait."""
     rows = yield "SELECT count(*) FROM inbox WHERE state = 'waiting'", ()
@@ -320,13 +332,13 @@ def obey(
 ) -> Steps[bool]:
     """Do what a message commands and owe the answer, both or neither. False if it does not wait any more.
 
-    What is not urgent comes after the turn that is at work. Where it could not be done, `failed` says why in words
-    that quote nobody, and the answer is all there is to do.
+    What is not urgent comes after the turn that is at work; no command waits for one that waits for a person. Where it
+    could not be done, `failed` says why in words that quote nobody, and the answer is all there is to do.
     """
     yield Lock(received.key.text)
     if not urgent:
-        open_turn = yield f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN}", (received.key.text,)
-        if open_turn:
+        at_work = f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN} AND state <> 'parked'"
+        if (yield at_work, (received.key.text,)):
             return False
     mine = yield (
         "UPDATE inbox SET state = ?, reason = ? WHERE no = ? AND key = ? AND state = 'waiting' RETURNING no",

@@ -4,10 +4,11 @@ import asyncio
 import logging
 import random
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
+from palaver.domain.turn import Received
 from palaver.platforms.kit.faults import Faults
 from palaver.stores.invariants import violations
 from tests.engine.simulation.database import SharedDatabase, nobody
@@ -85,6 +86,9 @@ class Play:
         await asyncio.gather(self._talk(), self._trouble())
         self._calm_down()
         await self._rest()
+        while asked := Books(self._database, self._scenery).asked():
+            await self._answer(asked)
+            await self._rest()
         self._ending.problems += Books(self._database, self._scenery).problems()
         for broken in self._database.look(violations()):
             self._ending.problems.append(f"{broken.invariant.sentence}: {broken.examples}")
@@ -203,6 +207,13 @@ class Play:
         await asyncio.sleep(40)
         if undone := books.undone():
             raise AssertionError(f"it does not stay at rest: {undone}")
+
+    async def _answer(self, asked: Sequence[Received]) -> None:
+        """Whoever was asked for permission says something to that at last."""
+        for source in (each.inbound.source for each in asked):
+            chat = self._scenery.world.chats[source.chat_id or ""]
+            person = next(person for person in chat.people if person.id == source.user_id)
+            await chat.say(person, self._chance.choice(("/approve", "/deny", "/stop")), thread=source.thread_id)
 
     async def _end(self) -> None:
         for gateway in self._gateways:

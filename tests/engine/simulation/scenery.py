@@ -19,8 +19,14 @@ from palaver.ports.adapter import Limits
 
 __all__ = ["Line", "Scenery", "draw_lines", "draw_scenery"]
 
-_ORDERS = ("", "", "", "", "!tool ", "!slow 1 ", "!slow 4 ", "!slow 30 ", "!busy 1 ", "!busy 9 ", "!fail ", "!hang ")
-_COMMANDS = ("/stop", "/stop", "/status", "/new", "/back", "/help", "/help nonsense", "/compress", "/compress m")
+_ORDERS = (
+    *("", "", "", "", "!tool ", "!approve ", "!approve "),
+    *("!slow 1 ", "!slow 4 ", "!slow 30 ", "!busy 1 ", "!busy 9 ", "!fail ", "!hang "),
+)
+_COMMANDS = (
+    *("/stop", "/stop", "/approve", "/approve", "/approve", "/deny", "/title", "/status", "/new", "/back"),
+    *("/help", "/help nonsense", "/compress", "/compress m"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

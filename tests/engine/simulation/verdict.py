@@ -20,6 +20,8 @@ from tests.engine.simulation.scenery import Scenery
 __all__ = ["Books"]
 
 _TOKEN = re.compile(r"\bm\d+\b")
+_DROPPED = "an answer"
+"""How the reason ends for which a turn was dropped that asked for something: the command that did it is answered."""
 
 
 class _Place(NamedTuple):
@@ -43,12 +45,23 @@ class Books:
         """What still has to be done before anything can be judged."""
         counts = {
             "unacknowledged": sum(len(self._scenery.world.unacknowledged(name)) for name in self._scenery.accounts),
-            "waiting": self._count("SELECT count(*) FROM inbox WHERE state = 'waiting'"),
-            "open turns": self._count("SELECT count(*) FROM turns WHERE state NOT IN ('done', 'failed')"),
+            "waiting": sum(self._keeps_waiting(each) for each in self._at_the_moment()),
+            "open turns": self._count("SELECT count(*) FROM turns WHERE state NOT IN ('done', 'failed', 'parked')"),
             "owed": self._count("SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed')"),
             "never accepted": len(list(self._not_accepted())),
         }
         return [f"{name}: {number}" for name, number in counts.items() if number]
+
+    def asked(self) -> list[Received]:
+        """To whom the agent has put a question that they have not answered yet: what they said last."""
+        parked = {row[0] for row in self._rows("SELECT no FROM turns WHERE state = 'parked'")}
+        return list({each.turn: each for each in self._at_the_moment() if each.turn in parked}.values())
+
+    def _keeps_waiting(self, received: Received) -> bool:
+        """Whether it waits for anything but a person's answer; a command does not wait for that."""
+        asks = self._rows("SELECT key FROM turns WHERE state = 'parked'")
+        is_command = received.inbound.text.startswith("/")
+        return received.state is InboxState.WAITING and (is_command or (received.key.text,) not in asks)
 
     def problems(self) -> list[str]:
         found = (
@@ -74,6 +87,9 @@ class Books:
 
     @cached_property
     def _received(self) -> list[Received]:
+        return self._at_the_moment()
+
+    def _at_the_moment(self) -> list[Received]:
         sql = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no ORDER BY i.no"  # noqa: S608
         return [received_of(row) for row in self._rows(sql)]
 
@@ -172,7 +188,7 @@ class Books:
         said: dict[str, set[str]] = defaultdict(set)
         for received in self._received:
             said[received.key.text] |= set(_TOKEN.findall(received.inbound.text))
-        for number, state, stop in self._rows("SELECT no, state, stop FROM turns ORDER BY no"):
+        for number, state, stop, error in self._rows("SELECT no, state, stop, error FROM turns ORDER BY no"):
             messages = self._by_turn.get(number, [])
             if not messages:  # then the conversation was to be summarised, and nobody is told
                 yield from (f"turn {number} says {text}" for text in [replies[number]] if text)
@@ -184,7 +200,7 @@ class Books:
             token = _TOKEN.findall(messages[-1].inbound.text)
             if state == "done" and not cut_short and token and token[-1] not in replies[number]:
                 yield f"turn {number} does not answer {token}: {replies[number][:80]!r}"
-            if state == "failed" and not replies[number]:
+            if state == "failed" and not replies[number] and not error.endswith(_DROPPED):
                 yield f"turn {number} failed in silence"
 
     def _shown_once(self) -> Iterator[str]:
