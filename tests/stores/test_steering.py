@@ -1,6 +1,7 @@
 """What is said to a turn while it runs."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from palaver.domain.errors import StaleFence
 from palaver.domain.lifecycle import InboxState, TurnState
 from palaver.domain.session import Principal
-from palaver.domain.turn import Inbound, Outbound, Turn
+from palaver.domain.turn import Inbound, Outbound, Received, Turn
 from palaver.ports.store import Begun, key_topic
 from palaver.ports.work import Steps, work
 from palaver.stores import inbox, outbox, steering, turns
@@ -73,14 +74,19 @@ async def test_what_is_taken_into_a_turn_is_in_its_transcript_and_keeps_the_conv
     world.later(minutes=5)
     number = await world.say("more")
     await world.say("and more")
-    taken = await world.store.transact(steering.steer(turn, lambda line: line[:1], world.now))
-    assert [each.inbound.text for each in taken] == ["more"]
+    for _ in range(2):  # the second time by one who did not hear that it was done
+        held = await world.store.transact(steering.steer(turn, _offer_more, world.now))
+        assert [each.inbound.text for each in held] == ["hello", "more"]
     assert await world.texts(turn.session) == ["hello", "more"]
     session = await world.store.read(turns.session_of(turn))
     assert session.last_human == world.now
     found = await world.store.read(inbox.inbox_row(number or 0, OPERATOR))
     assert found
     assert (found.state, found.turn) == (InboxState.IN_TURN, turn.number)
+
+
+def _offer_more(line: Sequence[Received]) -> Sequence[Received]:
+    return [each for each in line if each.inbound.text == "more"]
 
 
 async def test_a_turn_that_was_taken_over_takes_nothing_more(world: World) -> None:

@@ -111,6 +111,11 @@ class Running:
     def usage(self) -> Usage:
         return self.spent.plus(self.answering.usage) if self.answering else self.spent
 
+    def hear(self, messages: Sequence[Received]) -> None:
+        """Everything that it answers by now."""
+        known = {each.number for each in (*self.messages, *self.steered)}
+        self.steered += [each for each in messages if each.number not in known]
+
     def end(self, why: Stop) -> None:
         if not self.stop.done():
             self.stop.set_result(why)

@@ -296,13 +296,11 @@ class TurnRunner:
     def _meanwhile(self, running: Running) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def meanwhile() -> tuple[str, ...]:
             offers = partial(self._offered, running, self.on.clock.now())
-            said = await self.on.store.read(self.on.store.steering.signals(running.turn))
+            steering = self.on.store.steering
+            said = await through_outages(lambda: self.on.store.read(steering.signals(running.turn)))
             if not offers(said.waiting):
                 return ()
-            taken = await self.on.store.transact(
-                self.on.store.steering.steer(running.turn, offers, self.on.clock.now())
-            )
-            running.steered += taken
+            running.hear(await self.on.surely(steering.steer(running.turn, offers, self.on.clock.now())))
             before, running.shown = running.shown, await self._look(running)
             return self.scenes.since(before or running.shown, running.shown)
 

@@ -15,7 +15,7 @@ from palaver.stores.inbox import OPEN_TURN, RUNNING, put_into_turn, waiting
 from palaver.stores.people import meet
 from palaver.stores.records import SESSION_COLUMNS, from_json, instant, json_text, session_of
 from palaver.stores.sessions import join, touch
-from palaver.stores.turns import halt, resume, settle, write_messages
+from palaver.stores.turns import halt, messages, resume, settle, write_messages
 from palaver.stores.visibility import visible_to
 
 __all__ = [
@@ -111,7 +111,10 @@ def signals(turn: Turn) -> Steps[Signals]:
 
 @work
 def steer(turn: Turn, offers: Offer, now: datetime) -> Steps[list[Received]]:
-    """Take what waits into the turn that already runs."""
+    """Take what waits into the turn that already runs; gives everything that the turn answers then.
+
+    So one who did not hear whether it was done may do it again, and knows what was taken before.
+    """
     yield Lock(turn.key.text)
     line = yield from waiting(turn.key)
     taken = list(offers(line)) if line else []
@@ -121,7 +124,7 @@ def steer(turn: Turn, offers: Offer, now: datetime) -> Steps[list[Received]]:
         yield from touch(turn.session_number, now, human=any(each.inbound.keeps_awake for each in taken))
         yield from write_messages(turn, taken)
         yield from put_into_turn(turn.number, taken)
-    return taken
+    return (yield from messages(turn))
 
 
 @work
