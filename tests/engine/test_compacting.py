@@ -1,5 +1,6 @@
 """Older words are summarised in place: when somebody asks, when they get too many, when the model takes no more."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -138,6 +139,31 @@ async def test_the_agent_knows_how_much_its_model_takes(tmp_path: Path) -> None:
         assert not agent.passages
         await talk(chat, alice, "three", "four")
         await until(lambda: bool(agent.passages))
+
+
+async def test_nobody_waits_for_a_summary_that_nobody_has_asked_for(store_url: str) -> None:
+    go = asyncio.Event()
+
+    class Busy(Condensing):
+        async def answer(self, request: Request) -> AsyncGenerator[Event]:
+            async for event in super().answer(request):
+                if heard(request).startswith("three"):
+                    await go.wait()
+                yield event
+
+    agent = Busy()
+    async with running(store_url, agent=agent, message_limit=5) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await talk(chat, alice, "one", "two")
+        await chat.say(alice, f"three {LONG}")
+        await until(lambda: len(agent.requests) == 3)
+        await chat.say(alice, "four")
+        await chat.hears("Still at work")
+        go.set()
+        await chat.hears("answer to: four")
+        await until(lambda: len(agent.passages) == 1)
+        assert "three" in noted(agent.requests[-1])
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -32,6 +32,13 @@ async def test_nothing_begins_in_a_conversation_that_is_occupied(world: World) -
     assert await world.begin() is not None
 
 
+async def test_a_conversation_in_which_somebody_waits_is_not_occupied_for_nobody(world: World) -> None:
+    await world.exchange("one")
+    received = await world.store.read(inbox.inbox_row(await world.say("/compress") or 0, OPERATOR))
+    assert await world.store.transact(turns.occupy(KEY, NOON)) is None
+    assert await world.store.transact(turns.occupy(KEY, NOON, received)) is not None
+
+
 async def test_it_is_taken_up_at_once_also_where_something_else_just_ends(world: World) -> None:
     await world.exchange("one")
     number = await world.say("/compress")

@@ -76,7 +76,7 @@ class Compacting:
         return is_due and _is_possible(running.shown.entries)
 
     async def occupy(self, key: SessionKey) -> Turn | None:
-        """A turn for it; None where somebody speaks already."""
+        """A turn for it; None where somebody speaks already, or waits."""
         now = self.on.clock.now()
         try:
             return await self.on.store.transact(_occupy(self.on.store, key, self.on.worker, now, self.on.options.lease))

@@ -188,6 +188,7 @@ class TurnRunner:
         if self.compacting.is_due(running) and not self._drains:
             tidying = await self.compacting.occupy(turn.key)
             if tidying is not None:
+                bell.ring()  # What was said since the last turn ended counts.
                 await self._compact(tidying, messages, bell, Wish())
 
     async def _compact(self, turn: Turn, messages: Sequence[Received], bell: Bell, wish: Wish) -> None:

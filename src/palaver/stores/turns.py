@@ -129,11 +129,15 @@ def _begin(
 def occupy(key: SessionKey, now: datetime, received: Received | None = None) -> Steps[int | None]:
     """A turn that answers nobody, or a command: for whoever takes it up. Meanwhile nothing else begins there.
 
-    None where no session is open, or a turn is.
+    None where no session is open, or a turn is; one that answers nobody is not made where somebody waits.
     """
     yield Lock(key.text)
     session = yield from open_by_key(key)
-    busy = yield f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN}", (key.text,)
+    busy = yield (
+        f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN}"
+        " UNION ALL SELECT 1 FROM lines WHERE key = ? AND ? = 1",
+        (key.text, key.text, int(received is None)),
+    )
     if session is None or busy:
         return None
     rows = yield (
