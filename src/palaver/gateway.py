@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from palaver.agency import Agency
 from palaver.agents.tools.offering import Offering
@@ -19,7 +19,7 @@ from palaver.commands.plugins import with_plugins
 from palaver.commands.registry import Registry
 from palaver.commands.standard import standard_commands
 from palaver.config.model import Config
-from palaver.domain.errors import NotFound, StoreUnavailable
+from palaver.domain.errors import NewerSchema, NotFound, StoreUnavailable
 from palaver.domain.key import SessionKey
 from palaver.domain.source import Source, Trust
 from palaver.domain.transcript import Entry, Role
@@ -88,7 +88,10 @@ class Gateway:
         self._at_once = asyncio.Event()
 
     async def serve(self) -> bool:
-        """Whether it ended in good order. Raises StoreInUse, saying by whom, where another gateway owns the store."""
+        """Whether it ended in good order. Raises StoreInUse, saying by whom, where another gateway owns the store.
+
+        Raises NewerSchema where a newer Palaver has changed the store, at the start or later.
+        """
         gc.set_threshold(COLLECT_AFTER)
         # What others have made is had before anything starts: whatever is wrong with it is said at once.
         adapters = [make_adapter(*account) for account in _accounts(self._config)]
@@ -98,7 +101,7 @@ class Gateway:
         async with await open_store(self._config.store, exclusive=True) as store:
             desk = self._assemble(store, agents, adapters, hooks, offering.toolsets(store))
             self._engine = engine = desk.engine
-            serving = asyncio.create_task(engine.serve())
+            serving = asyncio.create_task(_served(engine))
             log.info("the gateway is up", extra={"action": "gateway.up"})
             try:
                 async with self._window(desk):
@@ -106,7 +109,7 @@ class Gateway:
                     await _first(serving, engine.drain(), self._at_once.wait())
             finally:
                 serving.cancel()
-                with suppress(asyncio.CancelledError):
+                with suppress(asyncio.CancelledError, NewerSchema):
                     await serving
                 await self._agency.close()
                 await offering.close()
@@ -271,6 +274,17 @@ def _accounts(config: Config) -> list[tuple[str, str, Mapping[str, object]]]:
         for name, platform in config.platforms.items()
         for account, options in platform.accounts.items()
     ]
+
+
+async def _served(engine: Engine) -> None:
+    """Raises NewerSchema, where that has ended all loops, by itself: there is one thing to say about it."""
+    try:
+        await engine.serve()
+    except BaseExceptionGroup as ended:
+        newer: BaseException | None = ended.subgroup(NewerSchema)
+        while isinstance(newer, BaseExceptionGroup):
+            newer = cast("BaseExceptionGroup[BaseException]", newer).exceptions[0]
+        raise newer or ended from None
 
 
 async def _first(serving: "asyncio.Task[None]", *others: Awaitable[object]) -> None:

@@ -3,16 +3,22 @@
 import asyncio
 import os
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from palaver.domain.errors import NewerSchema, StoreInUse
+from palaver.config.model import Config
+from palaver.domain.errors import NewerSchema, StoreInUse, StoreUnavailable
+from palaver.gateway import Gateway
 from palaver.ports.work import Row, Steps, work
-from palaver.stores import opening
+from palaver.stores import opening, postgres
 from palaver.stores.opening import open_store
 from palaver.stores.postgres import PostgresDatabase
 from palaver.stores.schema import Migration, known_migrations
 from palaver.stores.store import Store
+from palaver.stores.tenancy import HOLD
+from tests.engine.gateway import until
 from tests.stores.conftest import DRIVER, fresh_store
 
 OLDER = known_migrations()
@@ -62,10 +68,7 @@ async def test_what_was_changed_while_a_gateway_was_cut_off_ends_its_work(url: s
     async with await open_store(url, exclusive=True) as store:
         connection = await DRIVER.connect(url)
         await connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
-        await connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'palaver gateway%'"
-            " AND datname = current_database()"
-        )
+        await connection.execute(_CUT)
         await connection.close()
         with pytest.raises(NewerSchema, match="schema 99"):
             await asyncio.wait_for(_reads_on(store), 10)
@@ -75,6 +78,51 @@ async def _reads_on(store: Store) -> None:
     while True:
         await store.read(_schema())
         await asyncio.sleep(0.01)
+
+
+_CUT = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'palaver gateway%'"
+    " AND datname = current_database()"
+)
+
+
+async def test_a_gateway_that_was_cut_off_and_finds_a_newer_schema_ends_and_says_so(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    connection = await DRIVER.connect(url)
+    serving = asyncio.create_task(Gateway(Config(data_dir=tmp_path, store=url)).serve())
+    try:
+        await until(lambda: "the gateway is up" in caplog.text, within=20)
+        await connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
+        await connection.execute(_CUT)
+        with pytest.raises(NewerSchema, match="schema 99"):
+            await asyncio.wait_for(serving, 20)
+    finally:
+        serving.cancel()
+        await connection.close()
+
+
+async def _is_waited_for(connection: Any) -> bool:
+    return bool(await connection.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
+
+
+async def test_who_is_cut_off_does_nothing_while_somebody_changes_the_schema(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_CUT_OFF", 0.1)
+    async with await open_store(url, exclusive=True) as store:
+        changes, cuts = await DRIVER.connect(url), await DRIVER.connect(url)
+        alone = asyncio.create_task(changes.execute(HOLD.replace("_shared", "")))
+        await until(lambda: _is_waited_for(cuts), within=10)
+        await cuts.execute(_CUT)
+        await alone
+        with pytest.raises(StoreUnavailable, match="hold its schema"):
+            await asyncio.wait_for(_reads_on(store), 10)
+        await changes.close()
+        monkeypatch.undo()
+        assert await store.read(_schema()) == [(str(NEWEST),)]
+        await cuts.close()
 
 
 async def test_a_gateway_that_starts_while_the_schema_is_changed_finds_it_changed(url: str) -> None:

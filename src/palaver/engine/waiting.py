@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from palaver.domain.errors import StoreError, StoreUnavailable
+from palaver.domain.errors import NewerSchema, StoreError, StoreUnavailable
 from palaver.engine.traces import log_broken
 
 __all__ = ["any_of", "through_outages", "unending"]
@@ -41,10 +41,15 @@ async def through_outages(step: Callable[[], Awaitable[T]]) -> T:
 
 
 async def unending(loop: Callable[[], Awaitable[None]]) -> None:
-    """A loop that the store has refused something begins anew: the others, and the next round, may well go on."""
+    """A loop that the store has refused something begins anew: the others, and the next round, may well go on.
+
+    Raises NewerSchema: no round will ever go on.
+    """
     while True:
         try:
             await loop()
+        except NewerSchema:
+            raise
         except StoreError as error:
             log_broken(log, "a loop begins anew", error, {"action": "loop.broke"})
         await asyncio.sleep(_BREATH)

@@ -33,6 +33,7 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _VACUUM = 3600.0
 _PATIENCE = 60.0
+_CUT_OFF = 5.0
 # Given up by the server in favour of others: nothing happened, try again.
 _YIELDED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.IdleInTransactionSessionTimeoutError)
 LIMITS = {"idle_in_transaction_session_timeout": "5s", "transaction_timeout": "60s"}
@@ -165,6 +166,7 @@ class PostgresDatabase:
             return
         self._closed = True
         await self._stop_listening()
+        self._held.set()  # whoever waits is told that it is closed
         await self._idle.wait()
         if self._pool:
             await self._pool.close()
@@ -176,6 +178,8 @@ class PostgresDatabase:
 
     async def _run_work(self, work: Work[T], *, read_only: bool) -> T:
         """Closing waits for what has begun and refuses what comes later."""
+        if not self._closed:
+            await self._until_held()
         if self._closed:
             raise StoreError("the store is closed")
         if self._newer:
@@ -188,6 +192,16 @@ class PostgresDatabase:
             self._busy -= 1
             if not self._busy:
                 self._idle.set()
+
+    async def _until_held(self) -> None:
+        """Where the schema is held, nothing is done while it is not: somebody may be changing it."""
+        if self._serves is None or self._held.is_set():
+            return
+        try:
+            async with asyncio.timeout(_CUT_OFF):
+                await self._held.wait()
+        except TimeoutError as error:
+            raise StoreUnavailable("PostgreSQL does not answer whoever would hold its schema as it is") from error
 
     async def _until_answered(self, work: Work[T], *, read_only: bool) -> T:
         """Try again what certainly did not happen; say so when that is not known."""
@@ -249,6 +263,7 @@ class PostgresDatabase:
                 except TimeoutError:
                     await connection.execute("SELECT 1", timeout=5)
         finally:
+            self._held.clear()
             connection.terminate()
 
     async def _hold(self, connection: Connection, version: int) -> None:
