@@ -11,14 +11,18 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Message, Receive
 
 from palaver.config.agents import EchoChoice
 from palaver.config.caps import CapsChoice
 from palaver.config.model import Config, GrantChoice
+from palaver.engine.options import Options
 from palaver.gateway import terminal_socket
 from palaver.ports.clock import SystemClock
 from palaver.ports.window import EVERY_RIGHT, Right
 from palaver.web.access.doors import make_token
+from palaver.web.bodies import Bodies, TooMuchAtOnce
+from palaver.web.waiting import Waiter
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened, opened
 
@@ -117,9 +121,11 @@ async def test_commands_approvals_and_stops(owner: httpx.AsyncClient) -> None:
     assert "/approve allows it" in told["notices"][0]
     (waiting,) = (await owner.get("/approvals")).json()["turns"]
     assert (waiting["id"], waiting["asks"]["name"]) == (told["turn"], "echo")
-    assert (await owner.post(f"/approvals/{waiting['id']}", json={"allow": True})).json() == {"done": True}
+    path, answer = f"/approvals/{waiting['id']}", {"allow": True, "question": waiting["question"]}
+    assert (await owner.post(path, json={**answer, "question": "1-9"})).json() == {"done": False}
+    assert (await owner.post(path, json=answer)).json() == {"done": True}
     assert (await owner.get(f"/messages/{told['id']}?wait=20")).json()["answer"] == "You said: this"
-    assert (await owner.post(f"/approvals/{waiting['id']}", json={"allow": True})).status_code == 404
+    assert (await owner.post(path, json=answer)).status_code == 404
     assert "api:owner" in (await say(owner, "/whoami", conversation="a"))["notices"][0]
     undone = await owner.post(f"/sessions/{told['session']}/commands", json={"command": "/undo"})
     assert undone.status_code == 200, undone.text
@@ -240,6 +246,52 @@ async def test_a_body_without_end_is_cut_off(config: Config) -> None:
         assert answer.status_code == 413
         large = {"name": "x", "content": base64.b64encode(b"0" * 2000).decode()}
         assert (await owner.post("/messages", json={"text": "x", "files": [large]})).status_code == 413
+
+
+async def test_only_what_brings_files_may_be_large(owner: httpx.AsyncClient) -> None:
+    answer = await owner.post("/grants", content=b"x" * 1_100_000, headers={"content-type": "application/json"})
+    assert (answer.status_code, "larger than 1000000 bytes" in answer.text) == (413, True)
+    file = {"name": "x", "content": base64.b64encode(b"0" * 1_500_000).decode()}
+    assert (await owner.post("/messages", json={"text": "x", "files": [file]})).status_code == 202
+
+
+async def test_bodies_together_take_no_more_memory_than_two_of_the_largest() -> None:
+    options = Options(file_size=3_000_000, files_per_message=1)
+    bodies, more = Bodies(), asyncio.Event()
+
+    async def body() -> AsyncGenerator[bytes]:
+        yield b"x" * 4_500_000
+        await more.wait()
+
+    async def read() -> bytes:
+        return await bodies.read(body(), options, with_files=True)
+
+    two = [asyncio.create_task(read()) for _ in range(2)]
+    while bodies.held < 9_000_000:  # noqa: ASYNC110 - they begin
+        await asyncio.sleep(0)
+    with pytest.raises(TooMuchAtOnce):
+        await read()
+    more.set()
+    assert [len(each) for each in await asyncio.gather(*two)] == [4_500_000, 4_500_000]
+    assert bodies.held == 0
+
+
+async def test_nobody_waits_for_who_has_gone(owner: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[bool] = []
+    settled = Waiter.until_settled
+
+    async def until_settled(waiter: Waiter, seconds: float, receive: Receive | None) -> bool:
+        assert receive
+
+        async def gone() -> Message:
+            return {"type": "http.disconnect"}
+
+        left.append(await settled(waiter, seconds, gone))
+        return await settled(waiter, seconds, receive)
+
+    monkeypatch.setattr(Waiter, "until_settled", until_settled)
+    await say(owner, "hello")
+    assert left == [False]
 
 
 async def test_what_was_used_is_told_for_each(window: Opened, owner: httpx.AsyncClient) -> None:

@@ -1,7 +1,7 @@
 """The desk: what pages and the API are given to read, act and push with."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from palaver.commands.registry import Registry
@@ -16,6 +16,7 @@ from palaver.ports.work import Steps, Work, work
 from palaver.web.access.doors import Doors
 from palaver.web.access.visitor import Visitor, principal_of
 from palaver.web.address import Address
+from palaver.web.bodies import Bodies
 from palaver.web.events import Hub
 from palaver.web.talking import Talking
 from palaver.web.waiting import WaitingRoom
@@ -40,6 +41,7 @@ class Desk:
     """Every platform there is, whether it is used or not."""
     examine: Callable[[], Awaitable[Sequence[Check]]]
     """Everything that can be checked, each with what was found: it may take a while."""
+    bodies: Bodies = field(default_factory=Bodies)
     shelf: Shelf | None = None
     metrics: Callable[[], bytes] | None = None
     """The figures as Prometheus reads them, where somebody counts."""

@@ -18,6 +18,7 @@ from palaver.domain.errors import (
     StoreUnavailable,
 )
 from palaver.ports.files import TooLarge
+from palaver.web.bodies import TooMuchAtOnce
 
 __all__ = ["API", "OPENAI", "UNTOLD", "problem", "refusal", "status_of"]
 
@@ -33,6 +34,7 @@ _STATUS: Mapping[type[PalaverError], int] = {
     TooLarge: 413,
     LockedOut: 429,
     StoreUnavailable: 503,
+    TooMuchAtOnce: 503,
 }
 _KINDS = {
     401: "authentication_error",

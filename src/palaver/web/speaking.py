@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 
 from starlette.exceptions import HTTPException
+from starlette.types import Receive
 
 from palaver.domain.attachment import Attachment
 from palaver.domain.errors import StoreUnavailable
@@ -132,13 +133,13 @@ class Speaking:
         answers = self.desk.store.answers
         return await self.desk.read(self.visitor, lambda principal: answers.said(sources, principal))
 
-    async def reply(self, number: int, seconds: float = 0.0) -> Reply:
-        """What came of a message, as soon as something did."""
+    async def reply(self, number: int, seconds: float = 0.0, receive: Receive | None = None) -> Reply:
+        """What came of a message, as soon as something did, or whoever waits has gone."""
         answers = self.desk.store.answers
         found = await self.desk.read(self.visitor, lambda principal: answers.reply(number, principal))
         if seconds:
             with self.desk.waiting.waiting(number) as waiter:
-                await waiter.until_settled(seconds)
+                await waiter.until_settled(seconds, receive)
             found = await self.desk.read(self.visitor, lambda principal: answers.reply(number, principal))
         return found
 

@@ -5,12 +5,16 @@ from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from palaver.domain.errors import StoreError
 from palaver.engine.waiting import any_of
 from palaver.ports.hooks import Growth
 from palaver.ports.repositories import Store
 from palaver.ports.store import INBOX, JOURNAL, OUTBOX, TURNS
+
+if TYPE_CHECKING:
+    from starlette.types import Receive
 
 __all__ = ["Waiter", "WaitingRoom"]
 
@@ -31,14 +35,28 @@ class Waiter:
     is_settled: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def until_settled(self, seconds: float) -> bool:
-        """False where it takes longer."""
-        with suppress(TimeoutError):
+    async def until_settled(self, seconds: float, receive: "Receive | None" = None) -> bool:
+        """False where it takes longer, or whoever waits has gone."""
+        leaving = asyncio.ensure_future(_left(receive))
+        leaving.add_done_callback(lambda _: self.news.set())
+        try:
             async with asyncio.timeout(seconds):
-                while not self.is_settled:
+                while not self.is_settled and not leaving.done():
                     await self.news.wait()
                     self.news.clear()
+        except TimeoutError:
+            pass
+        finally:
+            leaving.cancel()
         return self.is_settled
+
+
+async def _left(receive: "Receive | None") -> None:
+    if receive is None:
+        await asyncio.Event().wait()
+    else:
+        while (await receive())["type"] != "http.disconnect":
+            pass
 
 
 class WaitingRoom:

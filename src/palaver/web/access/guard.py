@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request, cookie_parser
+from starlette.requests import ClientDisconnect, Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -71,6 +71,8 @@ class Guard:
         answering = _Answering(send)
         try:
             await self._answer(scope, receive, answering.send)
+        except ClientDisconnect:
+            return  # and nobody is there to be told
         except Exception as error:  # noqa: BLE001 - whatever it is, it is ours to say
             log_broken(log, "a request broke", error, {"action": "window.broke"})
             if not answering.has_begun:

@@ -69,7 +69,7 @@ async def _send(ask: Ask) -> object:
     source = await _source(ask, speaking, key)
     files = [await speaking.keep(file.name, file.media_type, file.content) for file in body.files]
     received = await speaking.say(source, Said(text=body.text, files=tuple(files)))
-    told = message_shape(await speaking.reply(received.number, body.wait))
+    told = message_shape(await speaking.reply(received.number, body.wait, ask.request.receive))
     is_open = told.state in {InboxState.WAITING, InboxState.IN_TURN} and told.waits_for is None
     return body_of(told, 202 if is_open else 200)
 
@@ -94,7 +94,8 @@ async def _message(ask: Ask) -> MessageShape:
     found = _NUMBER.fullmatch(ask.path["id"])
     if found is None:
         raise NotFound("message", ask.path["id"])
-    return message_shape(await Speaking(ask.desk, ask.visitor).reply(int(found[1]), ask.query.wait))
+    speaking, number = Speaking(ask.desk, ask.visitor), int(found[1])
+    return message_shape(await speaking.reply(number, ask.query.wait, ask.request.receive))
 
 
 class ArrivalShape(Shape, frozen=True, kw_only=True):
@@ -184,6 +185,7 @@ ENDPOINTS = (
         takes=SendShape,
         example={"text": "hello", "conversation": "plans", "wait": 30},
         gives=MessageShape,
+        with_files=True,
         needs=Right.CHAT,
         headers={KEY_HEADER: "Sent again with the same key it is the same message, and is answered once."},
         summary="Say something: 200 with what came of it, or 202 where that is still to come",

@@ -15,7 +15,6 @@ from palaver.ports.window import Right
 from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import Visitor, principal_of
 from palaver.web.api.messages import KEY_HEADER, key_of
-from palaver.web.api.table import read_body
 from palaver.web.desk import Desk
 from palaver.web.openai.answering import Grown, Telling, line, outcome_of
 from palaver.web.openai.asked import MODEL, Asked, Read, read, request_of
@@ -35,7 +34,8 @@ _STREAM = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 def routes(desk: Desk) -> list[Route]:
     async def complete(request: Request, visitor: Visitor) -> Response:
-        return await _Completion.of(desk, visitor, request, request_of(await read_body(request, desk)))
+        content = await desk.bodies.read(request.stream(), desk.engine.options, with_files=True)
+        return await _Completion.of(desk, visitor, request, request_of(content))
 
     async def models(_: Request, __: Visitor) -> Response:
         return JSONResponse({"object": "list", "data": [_CARD]})
@@ -78,14 +78,14 @@ class _Completion:
             user=asked.user,
         )
         completion = _Completion(desk=desk, speaking=speaking, asked=asked, read=said, finding=finding)
-        return await completion.answer()
+        return await completion.answer(request)
 
-    async def answer(self) -> Response:
+    async def answer(self, request: Request) -> Response:
         received = await self._received()
         telling = Telling(number=received.number, created=int(received.received.timestamp()))
         if self.asked.stream:
             return await self._streamed(received, telling)
-        reply = await self.speaking.reply(received.number, _PATIENCE)
+        reply = await self.speaking.reply(received.number, _PATIENCE, request.receive)
         outcome = outcome_of(reply, self.desk)
         return JSONResponse(telling.whole(outcome, reply), headers=_headers(reply))
 

@@ -22,7 +22,7 @@ from palaver.web.desk import Desk
 from palaver.web.problems import problem
 from palaver.web.routing import check
 
-__all__ = ["PREFIX", "Ask", "Endpoint", "Shape", "body_of", "checked", "converted", "read_body", "route_of"]
+__all__ = ["PREFIX", "Ask", "Endpoint", "Shape", "body_of", "checked", "converted", "route_of"]
 
 PREFIX = "/api/v1"
 _JSON = "application/json"
@@ -64,6 +64,8 @@ class Endpoint:
     takes: type[Shape] | None = None
     example: Mapping[str, object] = field(default_factory=dict[str, object])
     """A body that is taken."""
+    with_files: bool = False
+    """A body may bring files, and be as large as they are."""
     status: int = 200
     media_type: str = _JSON
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -119,20 +121,8 @@ async def _body(endpoint: Endpoint, desk: Desk, request: Request) -> Shape | Non
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise HTTPException(415, f"A body is {_JSON} here; add the header Content-Type: {_JSON}.")
-    content = await read_body(request, desk)
+    content = await desk.bodies.read(request.stream(), desk.engine.options, with_files=endpoint.with_files)
     return _decoded(content, endpoint.takes, msgspec.json.encode(endpoint.example).decode())
-
-
-async def read_body(request: Request, desk: Desk) -> bytes:
-    """As much as a message with its files may take, and no more."""
-    options = desk.engine.options
-    limit = 1_000_000 + options.files_per_message * options.file_size * 4 // 3
-    content = bytearray()
-    async for piece in request.stream():
-        content += piece
-        if len(content) > limit:
-            raise HTTPException(413, f"The body is larger than {limit} bytes.")
-    return bytes(content)
 
 
 def _decoded(content: bytes, shape: type[Shape], example: str) -> Shape:
