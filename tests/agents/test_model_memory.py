@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from palaver.agents.model.agent import ModelAgent
+from palaver.agents.model.refusals import Refusals
 from palaver.agents.model.wanted import Wanted
 from palaver.domain.attachment import Attachment, described
 from palaver.domain.label import Label
@@ -15,6 +16,8 @@ from palaver.domain.session import ModelOverride
 from palaver.domain.transcript import Role
 from palaver.domain.view import Message
 from palaver.ports.agent import (
+    Failure,
+    FailureKind,
     Final,
     Request,
     ToolCalled,
@@ -105,6 +108,47 @@ async def test_a_blob_that_says_something_else_than_the_transcript_does_not_coun
         changed = assistant(called)._replace(text="Something else.", calls=())
         await events(agent, request("why", Message(Role.USER, "look up"), changed))
     assert [block.get("text") for block in provider.requests[-1]["messages"][1]["content"]] == ["Something else."]
+
+
+@pytest.mark.parametrize(("status", "files"), [(400, 0), (404, 0), (400, 1)])
+async def test_reasoning_that_the_provider_does_not_take_back_is_left_out_from_then_on(status: int, files: int) -> None:
+    refused = Refuses(status=status, message="Invalid `signature` in `thinking` block")
+    again = Says(thinking="So it is.", signature="YWdhaW4=", text="Still blue.")
+    async with thinking(SIGNED, Says(text="Blue."), *[refused] * (1 + files), again) as (agent, provider):
+        happened = await events(agent, request("look up", toolbox=Box()))
+        called = next(event for event in happened if isinstance(event, ToolCalled))
+        before = Message(Role.USER, "look up"), assistant(called), Message(Role.TOOL, "blue", (), "call_1")
+        asked_for = f"why {picture(1)}" if files else "why"
+        final = (await events(agent, request(asked_for, *before, read_file=read_file)))[-1]
+        assert isinstance(final, Final)
+        assert final.text == "Still blue."
+        assert len(provider.requests) == 4 + files
+        *_, last = await events(agent, request("sure", *before, Message(Role.USER, "why"), assistant(final)))
+        assert isinstance(last, Final)
+        assert len(provider.requests) == 5 + files
+    shown = [each["content"] for each in provider.requests[-1]["messages"] if each["role"] == "assistant"]
+    assert [[block["type"] for block in blocks] for blocks in shown] == [["text", "tool_use"], ["thinking", "text"]]
+
+
+async def test_what_is_refused_either_way_is_a_failure_and_nothing_is_learned_from_it() -> None:
+    refused = Refuses(status=400, message="not with me")
+    async with thinking(SIGNED, Says(text="Blue."), refused, refused) as (agent, provider):
+        happened = await events(agent, request("look up", toolbox=Box()))
+        called = next(event for event in happened if isinstance(event, ToolCalled))
+        before = Message(Role.USER, "look up"), assistant(called), Message(Role.TOOL, "blue", (), "call_1")
+        last = (await events(agent, request("why", *before)))[-1]
+        assert isinstance(last, Failure)
+        assert last.kind is FailureKind.FATAL
+        await events(agent, request("why not", *before))
+    assert provider.requests[-1]["messages"][1]["content"][0]["type"] == "thinking"
+
+
+def test_refusals_are_forgotten_before_they_are_too_many() -> None:
+    said = [Message(Role.ASSISTANT, "a", blobs=(b"%d" % number,)) for number in range(5_000)]
+    refusals = Refusals()
+    refusals.add(said)
+    left = [bool(message.blobs) for message in refusals.without(said)]
+    assert left == [True] * 904 + [False] * 4_096
 
 
 async def test_plain_words_need_no_blob() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic_ai.messages import ModelRequest, ModelResponse
 
@@ -13,6 +13,7 @@ from palaver.agents.model.digest import SUMMARY, TITLE, pieces, summary_request,
 from palaver.agents.model.failures import CUT_OFF, PROVIDER_ERRORS, failure_of
 from palaver.agents.model.files import Sight
 from palaver.agents.model.lines import Line, Lines
+from palaver.agents.model.refusals import Refusals
 from palaver.agents.model.responses import text_of
 from palaver.agents.model.wanted import Wanted
 from palaver.domain.errors import PalaverError
@@ -39,6 +40,7 @@ class ModelAgent:
     wanted: Wanted
     lines: Lines
     costs: Costs
+    refusals: Refusals = field(default_factory=Refusals)
 
     @classmethod
     def of(cls, wanted: Wanted) -> "ModelAgent":
@@ -54,6 +56,7 @@ class ModelAgent:
             prompt="\n\n".join(filter(None, (self.wanted.instructions, request.section))),
             costs=self.costs,
             sight=Sight.of(line.model.profile, request.read_file),
+            refusals=self.refusals,
             rounds=self.wanted.rounds,
         )
         try:

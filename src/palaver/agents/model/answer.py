@@ -1,23 +1,20 @@
 """An answer: the model is asked, its tools are used, and it is asked again, until it has said all."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from pydantic_ai.exceptions import (
-    ModelAuthenticationError,
-    ModelContextWindowExceededError,
-    ModelNotFoundError,
-    ModelRequestRejectedError,
-)
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.exceptions import ModelRequestRejectedError
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse
 
 from palaver.agents.model.asking import Asking, parameters
 from palaver.agents.model.costs import Costs
+from palaver.agents.model.failures import is_about_content
 from palaver.agents.model.files import Sight
 from palaver.agents.model.history import history
 from palaver.agents.model.lines import Line
+from palaver.agents.model.refusals import Refusals
 from palaver.agents.model.responses import BETWEEN, blob_of, calls_of, reasoning_of, repaired, text_of
 from palaver.domain.marks import without_marks
 from palaver.domain.redact import redact
@@ -43,7 +40,6 @@ _MALFORMED = "The arguments are not a JSON object, so nothing was done. Call it 
 _OFTEN = Failure(kind=FailureKind.FATAL, detail="the model used tools again and again without an answer")
 _SILENT = Failure(kind=FailureKind.TRANSIENT, detail="the model said nothing")
 _WORDLESS = Failure(kind=FailureKind.FATAL, detail="the model came to no answer: it was cut short, or kept from it")
-_NOT_FOR_FILES = (ModelContextWindowExceededError, ModelAuthenticationError, ModelNotFoundError)
 
 
 @dataclass(kw_only=True)
@@ -55,6 +51,7 @@ class Answer:
     prompt: str
     costs: Costs
     sight: Sight
+    refusals: Refusals
     rounds: int
     messages: list[Message] = field(init=False)
     """As the view shows them, with what has happened since."""
@@ -86,20 +83,37 @@ class Answer:
             yield ToolCalled(calls=calls, text=said.text, reasoning=said.reasoning, blob=b"".join(said.blobs))
 
     async def _hear(self, asking: Asking) -> AsyncGenerator[str]:
-        """Files that the model refuses to see are described to it, like all others."""
-        view = repair(self.messages)
-        files = await self.sight.files(view)
-        try:
-            async with aclosing(asking.hear(history(view, files, self.line.name))) as hearing:
-                async for text in hearing:
-                    yield text
-        except ModelRequestRejectedError as error:
-            if not files or isinstance(error, _NOT_FOR_FILES):
-                raise
-            self.sight = self.sight.without_files()
-            async with aclosing(asking.hear(history(view, {}, self.line.name))) as hearing:
-                async for text in hearing:
-                    yield text
+        """What is refused is shown once more, with less in it; what was taken then is shown so from now on."""
+        view = self.refusals.without(repair(self.messages))
+        refused: ModelRequestRejectedError | None = None
+        for shown, learn in self._ways(view, await self.sight.files(view)):
+            try:
+                async with aclosing(asking.hear(shown)) as hearing:
+                    async for text in hearing:
+                        yield text
+            except ModelRequestRejectedError as error:
+                if not is_about_content(error):
+                    raise
+                refused = error
+            else:
+                learn()
+                return
+        if refused:
+            raise refused
+
+    def _ways(
+        self, view: Sequence[Message], files: Mapping[int, list[BinaryContent]]
+    ) -> Iterator[tuple[list[ModelMessage], Callable[[], None]]]:
+        """As it is; with files described, like those that no model takes; without what only the provider can read."""
+        yield history(view, files, self.line.name), lambda: None
+        if files:
+            yield history(view, {}, self.line.name), self._see_no_files
+        if any(message.blobs for message in view):
+            words = [message._replace(blobs=()) for message in view]
+            yield history(words, {}, self.line.name), lambda: self.refusals.add(view)
+
+    def _see_no_files(self) -> None:
+        self.sight = self.sight.without_files()
 
     def _take(self, heard: ModelResponse) -> ModelResponse:
         """As it is kept, and shown from now on."""

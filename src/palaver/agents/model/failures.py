@@ -5,6 +5,7 @@ import re
 from pydantic_ai.exceptions import (
     AgentRunError,
     ModelAPIError,
+    ModelAuthenticationError,
     ModelConnectionError,
     ModelContextWindowExceededError,
     ModelHTTPError,
@@ -21,7 +22,7 @@ from palaver.domain.redact import redact
 from palaver.domain.text import one_line
 from palaver.ports.agent import Failure, FailureKind
 
-__all__ = ["CUT_OFF", "PROVIDER_ERRORS", "failure_of"]
+__all__ = ["CUT_OFF", "PROVIDER_ERRORS", "failure_of", "is_about_content"]
 
 PROVIDER_ERRORS = (AgentRunError,)
 """Whatever comes of asking a provider; anything else is a mistake of ours."""
@@ -47,6 +48,11 @@ def failure_of(error: AgentRunError, secret: str | None) -> Failure:
     detail = one_line(redact(f"{type(error).__name__}: {said}"), _LONGEST)
     after = error.retry_after if isinstance(error, ModelAPIError) else None
     return Failure(kind=_kind(error), detail=detail, after=after)
+
+
+def is_about_content(error: ModelRequestRejectedError) -> bool:
+    """Whether less might be taken. What is not found may be the model, or something that the request refers to."""
+    return not isinstance(error, ModelAuthenticationError) and _kind(error) is FailureKind.FATAL
 
 
 def _kind(error: AgentRunError) -> FailureKind:
