@@ -4,13 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.access import AccessRole
+from palaver.domain.access import AccessRole, Effect, Grant
 from palaver.domain.errors import BadArgument, NotAllowed, NotFound, UnknownCommand
 from palaver.domain.session import Principal
 from palaver.ports.hooks import Kind
 from tests.engine.gateway import OPERATOR, Bench, running
+from tests.stores.world import NOON
 
-OWNER, GUEST = AccessRole.OWNER, AccessRole.GUEST
+GUEST = AccessRole.GUEST
+GRANTS = (Grant(platform="fake", role=GUEST),)
 
 
 async def sessions(here: Bench) -> list[str]:
@@ -26,15 +28,15 @@ async def test_the_owner_undoes_branches_and_goes_back_in_a_conversation_of_some
             await chat.hears(f"You said: {text}")
         await here.settled()
         (session,) = await sessions(here)
-        assert "Taken back: “two”" in await here.engine.order("/undo", session, OPERATOR, OWNER)
+        assert "Taken back: “two”" in await here.engine.order("/undo", session, OPERATOR)
         assert (await here.texts(session))[-2:] == ["one", "You said: one"]
-        assert "Brought back" in await here.engine.order("/redo", session, OPERATOR, OWNER)
-        assert "a branch of" in await here.engine.order("/branch Idea", session, OPERATOR, OWNER)
+        assert "Brought back" in await here.engine.order("/redo", session, OPERATOR)
+        assert "a branch of" in await here.engine.order("/branch Idea", session, OPERATOR)
         child = (await sessions(here))[1]
         with pytest.raises(NotFound, match="open conversation"):
-            await here.engine.order("/undo", session, OPERATOR, OWNER)
+            await here.engine.order("/undo", session, OPERATOR)
         assert [each.kind for each in here.happened][-2:] == [Kind.SESSION_ENDED, Kind.SESSION_STARTED]
-        await here.engine.order("/back", child, OPERATOR, OWNER)
+        await here.engine.order("/back", child, OPERATOR)
         await chat.say(alice, "three")
         await chat.hears("You said: three")
         assert (await here.texts(session))[-1] == "You said: three"
@@ -52,12 +54,10 @@ async def test_only_who_may_see_a_session_and_has_the_role_commands_there(tmp_pa
         (session,) = await sessions(here)
         mallory = Principal(identities=frozenset({"fake:mallory"}), speaks_as="fake:mallory")
         with pytest.raises(NotFound):
-            await here.engine.order("/approve", session, mallory, OWNER)
-        with pytest.raises(NotAllowed):
-            await here.engine.order("/approve", session, OPERATOR, GUEST)
+            await here.engine.order("/approve", session, mallory)
         with pytest.raises(UnknownCommand):
-            await here.engine.order("approve", session, OPERATOR, OWNER)
-        assert await here.engine.order("/approve", session, OPERATOR, OWNER) == "Allowed."
+            await here.engine.order("approve", session, OPERATOR)
+        assert await here.engine.order("/approve", session, OPERATOR) == "Allowed."
         await chat.hears("You said: it")
 
 
@@ -69,12 +69,39 @@ async def test_each_retry_is_answered_and_gives_nobody_the_rights_of_whoever_ord
         for times in (1, 2):
             await here.settled()
             current = (await sessions(here))[-1]
-            assert "Answering again" in await here.engine.order("/retry", current, OPERATOR, OWNER)
+            assert "Answering again" in await here.engine.order("/retry", current, OPERATOR)
             await here.settled()
             said = await here.rows("SELECT turn_no FROM inbox WHERE dedup LIKE 'retry:%' AND turn_no > 0 ORDER BY no")
             assert len({turn for (turn,) in said}) == times
         (fate,) = await here.store.read(here.store.fates.fates(f"turn:{said[-1][0]}", OPERATOR))
         assert [arrival.role for arrival in fate.arrivals] == [GUEST]
+
+
+@pytest.mark.parametrize(("name", "is_let_in"), [("member", True), ("guest", False), ("blocked", False)])
+async def test_a_command_from_beside_takes_the_role_that_it_takes_in_the_chat(
+    tmp_path: Path, name: str, *, is_let_in: bool
+) -> None:
+    async with running(tmp_path / "p.db", grants=GRANTS) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one")
+        await here.settled()
+        (session,) = await sessions(here)
+        (row,) = await here.rows("SELECT identity FROM participants")
+        identity = str(row[0])
+        user = identity.partition(":")[2]
+        changed = {
+            "member": Grant(platform="fake", user_id=user, role=AccessRole.MEMBER),
+            "guest": Grant(platform="fake", user_id="somebody else", role=AccessRole.MEMBER),
+            "blocked": Grant(platform="fake", user_id=user, effect=Effect.BLOCK),
+        }[name]
+        await here.store.transact(here.store.grants.add(changed, NOON, by="test"))
+        principal = await here.store.read(here.store.people.principal_of(identity))
+        if is_let_in:
+            assert "Taken back" in await here.engine.order("/undo", session, principal)
+        else:
+            with pytest.raises(NotAllowed):
+                await here.engine.order("/undo", session, principal)
 
 
 @pytest.mark.parametrize("text", ["/queue later", "/steer left", "/link", "/compress", "/export", "/forget --yes"])
@@ -86,5 +113,5 @@ async def test_what_only_somebody_in_the_chat_can_say_is_refused_in_words(tmp_pa
         await here.settled()
         (session,) = await sessions(here)
         with pytest.raises(BadArgument, match="Only in the chat itself"):
-            await here.engine.order(text, session, OPERATOR, OWNER)
+            await here.engine.order(text, session, OPERATOR)
         assert await here.rows("SELECT 1 FROM offers") == []

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 
+from palaver.domain.access import Grant
 from palaver.domain.attachment import Attachment
 from palaver.domain.key import derive_key
 from palaver.domain.label import Label
@@ -281,6 +282,8 @@ async def test_somebody_acts_in_their_own_conversations(window: Opened) -> None:
     stage = Stage(window.store, SystemClock().now())
     for text in ("one", "two"):
         session = await stage.exchange(dm("7"), text, text.upper())
+    grant = Grant(platform="telegram", user_id="7")
+    await window.store.transact(window.store.grants.add(grant, stage.now, by="test"))
     async with window.visit("telegram:7") as client:
         assert session in (await client.get("/sessions")).text
         undone = await client.post(f"/sessions/{session}/order", data={"text": "/undo"})

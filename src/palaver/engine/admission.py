@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -10,13 +10,14 @@ from typing import Protocol
 from palaver.domain.access import Access, AccessRole, Grant, Verdict, decide_access
 from palaver.domain.attention import Heard, attend
 from palaver.domain.codes import make_code
-from palaver.domain.key import SessionKey, canonical
+from palaver.domain.key import SessionKey
 from palaver.domain.reset import Cause
 from palaver.domain.session import identity_of
 from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Outbound
 from palaver.engine import words
 from palaver.engine.ground import Ground
+from palaver.engine.standing import canonical_grants
 from palaver.ports.access import Table
 from palaver.ports.work import Lock, Steps, Work, work
 
@@ -42,12 +43,6 @@ class Revise(Protocol):
     def __call__(
         self, message: Inbound, key: SessionKey, access: Access, now: datetime, *, expected: bool
     ) -> Work[int | None]: ...
-
-
-def _canonical(grant: Grant, platform: str, aliases: Mapping[str, str]) -> Grant:
-    if grant.user_id is None or grant.platform != platform:
-        return grant
-    return replace(grant, user_id=canonical(grant.user_id, aliases))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +96,8 @@ class Admission:
         grants = self._grants(source.platform, aliases)
         return decide_access(source, Trust(), grants, person=person, pairing=False).role
 
-    def _grants(self, platform: str, aliases: Mapping[str, str]) -> Sequence[Grant]:
-        grants = (*self._on.options.grants, *self._table.grants.values())
-        return [_canonical(grant, platform, aliases) for grant in grants] if aliases else grants
+    def _grants(self, platform: str, aliases: Mapping[str, str]) -> Iterable[Grant]:
+        return canonical_grants((*self._on.options.grants, *self._table.grants.values()), platform, aliases)
 
     def _pairs(self, message: Inbound) -> bool:
         speaks = message.cause is Cause.HUMAN and not message.observed

@@ -6,7 +6,6 @@ import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from palaver.domain.access import AccessRole
 from palaver.domain.errors import StoreError
 from palaver.domain.key import SessionKey
 from palaver.domain.pseudonym import Pseudonyms
@@ -130,12 +129,12 @@ class Engine:
         """The key of the place itself, whatever conversation it is attached to."""
         return await self._intake.place_of(source)
 
-    async def order(self, text: str, session: str, principal: Principal, role: AccessRole) -> str:
-        """Do a command from beside the chat of a session, as if it had been said there; gives the answer.
+    async def order(self, text: str, session: str, principal: Principal) -> str:
+        """Do a command from beside the chat of a session, as what they are let in as there; gives the answer.
 
         Raises what keeps it from being done; nothing is changed then.
         """
-        return await self._obedience.order(text, session, principal, role)
+        return await self._obedience.order(text, session, principal)
 
     def adopt(self, options: Options, agents: Agents) -> None:
         """From now on other options hold, and others answer. What has begun under the old ones is not begun anew."""

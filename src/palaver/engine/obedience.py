@@ -20,7 +20,6 @@ from palaver.domain.errors import (
     StoreUnavailable,
     UnknownCommand,
 )
-from palaver.domain.ids import decode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason, InboxState
 from palaver.domain.reset import Cause
@@ -31,6 +30,7 @@ from palaver.engine import words
 from palaver.engine.filing import Desk
 from palaver.engine.ground import Ground
 from palaver.engine.revising import Revising
+from palaver.engine.standing import Standing, standing
 from palaver.engine.tooling import Tooling
 from palaver.engine.traces import log_broken
 from palaver.ports.commands import Commands, Spoken
@@ -82,26 +82,20 @@ def _on_behalf(store: Store, source: Source, principal: Principal, does: Work[st
 
 
 @work
-def _voice(store: Store, session: str, principal: Principal) -> Steps[tuple[Session, Source]]:
-    """The session, and as whom somebody acts in it who is not in its chat: nobody comes to take part by that."""
-    found = yield from store.sessions.get_visible(session, principal)
-    origin, place = found.origin, replace(found.origin, user_id=None, user_id_alt=None, message_id=None)
-    mine = [name.partition(":")[2] for name in principal.identities if name.partition(":")[0] == origin.platform]
-    if mine:
-        return found, replace(place, user_id=decode_id(min(mine)))
-    with suppress(NotFound):
-        yield from store.sessions.get_visible(session, Principal.speaking(origin))
-        return found, replace(origin, message_id=None) if principal.sees_all else place
-    return found, place
-
-
-@work
 def _while_open(store: Store, session: Session, does: Work[str]) -> Steps[str]:
     """What is done in a conversation is done in the session that was looked at, or not at all."""
     yield Lock(session.key.text)
     current = yield from store.sessions.open_by_key(session.key)
     if current is None or current.id != session.id:
         raise NotFound("open conversation", session.title or session.id)
+    return (yield from does)
+
+
+@work
+def _while_standing(stands: Work[Standing], role: AccessRole, does: Work[str]) -> Steps[str]:
+    """Work for somebody who is, in the step that does it, still let in as what it was made for."""
+    if (yield from stands).role is not role:
+        raise _NotWhoTheyWere
     return (yield from does)
 
 
@@ -163,7 +157,7 @@ class Obedience:
             log_broken(log, "a command broke", error, {"action": "command.broke", "inbox": received.number})
             await self._do(received, _say(words.SORRY), urgent=urgent, failed="it broke")
 
-    async def order(self, text: str, session: str, principal: Principal, role: AccessRole) -> str:
+    async def order(self, text: str, session: str, principal: Principal) -> str:
         """Do a command from beside the chat, in the session that is open there. The answer is for whoever commands.
 
         Raises what keeps it from being done; nothing is changed then.
@@ -175,7 +169,16 @@ class Obedience:
             name = f"/{invocation.command.name}"
             allowed = "here, what is about the conversation itself, such as /undo, /retry, /branch, /model and /stop"
             raise BadArgument("Only in the chat itself can be said", found=name, allowed=allowed, example="/undo")
-        found, source = await self.on.store.read(_voice(self.on.store, session, principal))
+        while True:
+            with suppress(_NotWhoTheyWere):
+                return await self._ordered(invocation, text, session, principal)
+
+    async def _ordered(self, invocation: Invocation, text: str, session: str, principal: Principal) -> str:
+        def stands() -> Work[Standing]:
+            return standing(self.on.store, self.on.options.grants, session, principal)
+
+        there = await self.on.store.read(stands())
+        found, source, role = there.session, there.source, there.role
         now, move = self.on.clock.now(), _Move()
         inbound = Inbound(source=source, text=text, at=now)
         received = Received(number=0, key=found.key, inbound=inbound, state=InboxState.DONE, received=now, role=role)
@@ -188,6 +191,7 @@ class Obedience:
             roles=self.on.options.command_roles,
         )
         does = _while_open(self.on.store, found, await self.commands.perform(invocation, spoken))
+        does = _while_standing(stands(), role, does)
         answer = await self.on.store.transact(_watched(self.on.store, found.key, does, move))
         log.info("command", extra={"action": "command", "key": found.key.text})
         self._tell(move, now)

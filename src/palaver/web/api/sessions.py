@@ -5,7 +5,6 @@ from typing import Annotated
 from msgspec import Meta
 from starlette.exceptions import HTTPException
 
-from palaver.domain.access import AccessRole
 from palaver.domain.errors import BadArgument
 from palaver.domain.lifecycle import SessionState
 from palaver.domain.transcript import Role
@@ -16,6 +15,7 @@ from palaver.web.access.visitor import principal_of
 from palaver.web.api.shapes import EntryShape, Limit, Moment, SessionShape, entry_shape, session_shape
 from palaver.web.api.table import Ask, Endpoint, Shape
 from palaver.web.downloads import download
+from palaver.web.orders import rename
 
 __all__ = [
     "ENDPOINTS",
@@ -83,10 +83,7 @@ class RenameShape(Shape, frozen=True, kw_only=True):
 
 
 async def _rename(ask: Ask) -> SessionShape:
-    body, sessions = ask.body, ask.desk.store.sessions
-    renamed = await ask.desk.act(ask.visitor, lambda who: sessions.rename(ask.path["id"], body.title, who))
-    ask.desk.hub.hint("sessions")
-    return session_shape(renamed)
+    return session_shape(await rename(ask.desk, ask.visitor, ask.path["id"], ask.body.title))
 
 
 class CommandShape(Shape, frozen=True, kw_only=True):
@@ -99,9 +96,8 @@ class AnswerShape(Shape, frozen=True, kw_only=True):
 
 async def _command(ask: Ask) -> AnswerShape:
     desk, visitor = ask.desk, ask.visitor
-    role = AccessRole.OWNER if visitor.is_owner else AccessRole.MEMBER
     principal = await desk.store.read(principal_of(visitor, desk.store))
-    answer = await desk.engine.order(ask.body.command, ask.path["id"], principal, role)
+    answer = await desk.engine.order(ask.body.command, ask.path["id"], principal)
     desk.hub.hint("sessions", "turns")
     return AnswerShape(answer=answer)
 

@@ -8,6 +8,7 @@ from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import principal_of
 from palaver.web.api.shapes import CallShape, Limit, Moment
 from palaver.web.api.table import Ask, Endpoint, Shape
+from palaver.web.orders import entitled
 
 __all__ = ["ENDPOINTS", "DecisionShape", "DoneShape", "FlightShape", "FlightsShape"]
 
@@ -90,6 +91,7 @@ async def _stop(ask: Ask) -> DoneShape:
     def stop() -> Steps[bool]:
         principal = yield from principal_of(ask.visitor, store)
         flight = _named((yield from store.overview.flights(principal, _MOST)), ask.path["id"])
+        yield from entitled(ask.desk, principal, flight.turn.session, "stop")
         if flight.turn.state is TurnState.PARKED:
             return (yield from store.steering.decide(flight.turn.key, now, principal, allowed=False))
         return (yield from store.steering.request_stop(flight.turn.key, now, by=principal.name))
@@ -104,6 +106,7 @@ async def _decide(ask: Ask) -> DoneShape:
     def decide() -> Steps[bool]:
         principal = yield from principal_of(ask.visitor, store)
         flight = _named((yield from store.overview.flights(principal, _MOST)), ask.path["id"])
+        yield from entitled(ask.desk, principal, flight.turn.session, "approve" if ask.body.allow else "deny")
         return (yield from store.steering.decide(flight.turn.key, now, principal, allowed=ask.body.allow))
 
     return DoneShape(done=await store.transact(decide()))

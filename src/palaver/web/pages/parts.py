@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from palaver.domain.access import AccessRole
 from palaver.domain.attachment import size_text
 from palaver.domain.session import Principal
 from palaver.domain.text import one_line, visible
@@ -99,8 +98,7 @@ async def principal(desk: Desk, visitor: Visitor) -> Principal:
 
 
 async def order(desk: Desk, visitor: Visitor, session: str, text: str) -> str:
-    """Do a command in a conversation: as the owner, or as somebody who was given a key that may change things."""
-    role = AccessRole.OWNER if visitor.is_owner else AccessRole.MEMBER
-    said = await desk.engine.order(text, session, await principal(desk, visitor), role)
+    """Do a command in a conversation, as whom they are let in there."""
+    said = await desk.engine.order(text, session, await principal(desk, visitor))
     desk.hub.hint("sessions", "turns")
     return said

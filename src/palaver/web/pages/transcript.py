@@ -19,6 +19,7 @@ from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
 from palaver.web.downloads import PICTURES, download
+from palaver.web.orders import rename
 from palaver.web.pages.parts import LONGEST_TEXT, asked, done, legible, order, show
 from palaver.web.routing import deed, page
 
@@ -142,10 +143,7 @@ class _Transcript:
 
     async def rename(self, request: Request, visitor: Visitor) -> Response:
         title, session = str((await request.form()).get("title", "")), request.path_params["id"]
-        renamed = await self._desk.act(
-            visitor, lambda principal: self._store.sessions.rename(session, title, principal)
-        )
-        self._desk.hub.hint("sessions")
+        renamed = await rename(self._desk, visitor, session, title)
         return done(
             request, f"This conversation is called “{one_line(renamed.title or '', 100)}” now.", f"/sessions/{session}"
         )

@@ -1,0 +1,31 @@
+"""Orders: what buttons and the API do to a conversation takes what the command for it would take in the chat."""
+
+from palaver.domain.errors import NotAllowed
+from palaver.domain.session import Principal, Session
+from palaver.engine.standing import standing
+from palaver.ports.work import Steps, work
+from palaver.web.access.visitor import Visitor
+from palaver.web.desk import Desk
+
+__all__ = ["entitled", "rename"]
+
+
+@work
+def entitled(desk: Desk, principal: Principal, session: str, command: str) -> Steps[None]:
+    """In the step that does it: raises NotAllowed where somebody may not give this command there."""
+    options = desk.engine.options
+    there = yield from standing(desk.store, options.grants, session, principal)
+    needed = options.command_roles.get(command, desk.commands.table[command].role)
+    if there.role < needed:
+        raise NotAllowed(f"/{command}", needed.text)
+
+
+async def rename(desk: Desk, visitor: Visitor, session: str, title: str) -> Session:
+    @work
+    def renamed(principal: Principal) -> Steps[Session]:
+        yield from entitled(desk, principal, session, "title")
+        return (yield from desk.store.sessions.rename(session, title, principal))
+
+    found = await desk.act(visitor, renamed)
+    desk.hub.hint("sessions")
+    return found
