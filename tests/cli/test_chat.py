@@ -65,6 +65,10 @@ def test_a_chat_is_attached_to_a_conversation_of_another(place: Place) -> None:
     why = place.run("explain", "key", "--platform", "terminal", "--chat", "second").stdout
     assert why.splitlines()[-1].startswith("goes to  agent:main:terminal:dm:main (/attach was said in this place")
     assert "goes to" not in place.run("explain", "key", "--platform", "terminal", "--chat", "main").stdout
+    for chat in ("main", "second"):
+        done = place.run("chat", "--chat", chat, "--attach", "Plans", "-m", "again")
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "You said: again")
+        assert done.stdout.startswith("What is said here goes to “Plans”")
 
 
 @pytest.mark.parametrize("which", ["nowhere", ""])

@@ -234,7 +234,7 @@ async def test_a_conversation_is_attached_once_from_two_workers(store_url: str) 
         await two.ask(second, alice, "/attach Recipes")
         assert "elsewhere" in await two.ask(second, alice, "/attach Plans")
         assert len(await two.here.rows("SELECT 1 FROM attached")) == 1
-        assert "elsewhere" in await two.ask(chat, alice, "/attach Recipes")
+        assert "goes to “Recipes” already" in await two.ask(chat, alice, "/attach Recipes")
 
 
 async def test_in_an_attached_place_nothing_else_is_taken_up_for_all(store_url: str) -> None:

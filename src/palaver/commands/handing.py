@@ -53,6 +53,9 @@ def handing(store: Store) -> list[Performance]:
 def _attach(store: Store, invocation: Invocation, spoken: Spoken) -> Steps[str]:
     received, now = spoken.received, spoken.now
     source, place = received.inbound.source, received.place or received.key
+    named = yield from store.sessions.find(invocation.words["which"], spoken.principal)
+    if spoken.is_in(named):
+        return f"What is said here goes to {called(named)} already."
     found = yield from store.attaching.attachable(invocation.words["which"], place, spoken.principal)
     has_others = yield from store.attaching.has_others(found, spoken.principal)
     reads_along = source.chat_kind != DM
