@@ -73,6 +73,23 @@ async def test_a_turn_may_ask_again_and_again(tmp_path: Path) -> None:
         await chat.hears("thank you for {'c0': True, 'c1': False, 'c2': True}")
 
 
+async def test_a_button_that_is_pressed_twice_does_not_answer_what_is_asked_next(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", agent=Scripted(_in_steps)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "go")
+        await chat.hears("May I, asked?")
+        ((number, fence),) = await here.rows("SELECT no, fence FROM turns")
+        for _ in range(2):
+            await chat.say(alice, f"/approve {number}-{fence}")
+        await chat.hears("May I, later?")
+        await chat.hears("Allowed.")
+        await here.settled()
+        assert await states(here) == ["parked"]
+        await chat.say(alice, f"/approve {number}-{fence}")
+        await chat.hears("say it again")
+
+
 async def test_a_question_outlives_the_gateway(store_url: str) -> None:
     world = World()
     alice = world.person("alice")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -10,9 +10,9 @@ from palaver.domain.errors import StaleFence
 from palaver.domain.lifecycle import InboxState, TurnState
 from palaver.domain.session import Principal
 from palaver.domain.turn import Inbound, Outbound, Received, Turn
-from palaver.ports.store import Begun, key_topic
+from palaver.ports.store import Begun, Decision, key_topic
 from palaver.ports.work import Steps, work
-from palaver.stores import inbox, outbox, steering, turns
+from palaver.stores import inbox, outbox, overview, steering, turns
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
 from tests.stores.conftest import fresh_store
@@ -51,6 +51,26 @@ async def test_there_is_nothing_to_stop_where_nothing_runs(world: World) -> None
     turn = await begin(world)
     await world.store.transact(turns.settle(turn, [], [], world.now))
     assert not await stop(world)
+
+
+async def test_an_answer_is_to_one_question(world: World) -> None:
+    turn, asked_at = await begin(world), world.now
+    await world.store.transact(turns.halt(turn, TurnState.PARKED, asked_at, asked="c1"))
+    first = (await world.store.read(steering.status(KEY, OPERATOR))).question
+    (flight,) = await world.store.read(overview.flights(OPERATOR, 10))
+    assert first == flight.question
+
+    async def decide(question: str | None = None, said: datetime | None = None) -> Decision:
+        answer = steering.decide(KEY, world.now, OPERATOR, allowed=True, question=question, said=said)
+        return await world.store.transact(answer)
+
+    assert await decide(said=asked_at - timedelta(microseconds=1)) is Decision.OTHER
+    assert await decide(first, said=asked_at - timedelta(days=1)) is Decision.DONE
+    assert await decide(first) is Decision.NOTHING
+    (again,) = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
+    await world.store.transact(turns.halt(again, TurnState.PARKED, world.now, asked="c1"))
+    assert await decide(first, said=world.now) is Decision.OTHER
+    assert await decide(said=world.now) is Decision.DONE
 
 
 async def test_a_turn_that_was_cut_off_can_be_stopped_before_it_is_taken_up(world: World) -> None:

@@ -22,7 +22,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/messages": {"text": "let me in", "wait": 5},
     "/sessions/{id}": {"title": "taken over"},
     "/sessions/{id}/commands": {"command": "/history"},
-    "/approvals/{id}": {"allow": True},
+    "/approvals/{id}": {"allow": True, "question": "1-1"},
 }
 
 

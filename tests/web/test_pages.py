@@ -154,9 +154,14 @@ async def test_what_waits_for_permission_is_allowed_and_what_runs_is_stopped(
 ) -> None:
     await say(window, "!approve it")
     session = await session_of(window)
-    assert "Waiting for permission" in (page := (await client.get("/turns")).text)
+    page = (await client.get("/turns")).text
+    assert "Waiting for permission" in page
     assert f"/sessions/{session}/order" in page
-    allowed = await client.post(f"/sessions/{session}/order", data={"text": "/approve"})
+    shown = re.search(r'value="(/approve [0-9-]+)"', page)
+    assert shown
+    unseen = await client.post(f"/sessions/{session}/order", data={"text": "/approve"})
+    assert unseen.status_code == 400
+    allowed = await client.post(f"/sessions/{session}/order", data={"text": shown[1]})
     assert allowed.text == "Allowed."
 
     async def is_over() -> bool:

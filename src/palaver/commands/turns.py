@@ -11,7 +11,7 @@ from palaver.domain.turn import BusyMode
 from palaver.engine import words
 from palaver.ports.commands import Spoken
 from palaver.ports.repositories import Store
-from palaver.ports.store import Status
+from palaver.ports.store import Decision, Status
 from palaver.ports.work import Steps, work
 
 __all__ = ["SAYINGS", "about_turns"]
@@ -28,10 +28,12 @@ _STATUS = Command(
     beside=True,
     group=_GROUP,
 )
+_QUESTION = Arg(name="question")
 _APPROVE = Command(
     name="approve",
     help="allow what the agent asks permission for",
     example="/approve",
+    args=(_QUESTION,),
     urgent=True,
     beside=True,
     group=_GROUP,
@@ -40,6 +42,7 @@ _DENY = Command(
     name="deny",
     help="do not allow what the agent asks permission for",
     example="/deny",
+    args=(_QUESTION,),
     urgent=True,
     beside=True,
     group=_GROUP,
@@ -65,7 +68,10 @@ SAYINGS = (
         says=BusyMode.STEER,
     ),
 )
-_NOTHING_ASKED = "Nothing waits for your permission."
+_UNDECIDED = {
+    Decision.NOTHING: "Nothing waits for your permission.",
+    Decision.OTHER: "What is asked now was asked only after that. Look at it, and say it again.",
+}
 
 
 def about_turns(store: Store) -> list[Performance]:
@@ -90,16 +96,21 @@ def about_turns(store: Store) -> list[Performance]:
         return "\n".join([told, *others, *here])
 
     @work
-    def approve(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
+    def approve(invocation: Invocation, spoken: Spoken) -> Steps[str]:
         is_admin = (spoken.received.role or AccessRole.GUEST) >= AccessRole.ADMIN
         principal = Principal.operator() if is_admin else spoken.principal
-        decided = yield from store.steering.decide(spoken.received.key, spoken.now, principal, allowed=True)
-        return "Allowed." if decided else _NOTHING_ASKED
+        return (yield from decide(invocation, spoken, principal, allowed=True)) or "Allowed."
 
     @work
-    def deny(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
-        decided = yield from store.steering.decide(spoken.received.key, spoken.now, spoken.principal, allowed=False)
-        return "Not allowed." if decided else _NOTHING_ASKED
+    def deny(invocation: Invocation, spoken: Spoken) -> Steps[str]:
+        return (yield from decide(invocation, spoken, spoken.principal, allowed=False)) or "Not allowed."
+
+    def decide(invocation: Invocation, spoken: Spoken, principal: Principal, *, allowed: bool) -> Steps[str | None]:
+        received, question = spoken.received, invocation.words.get("question")
+        decided = yield from store.steering.decide(
+            received.key, spoken.now, principal, allowed=allowed, question=question, said=received.received
+        )
+        return _UNDECIDED.get(decided)
 
     return [
         Performance(_STOP, stop),

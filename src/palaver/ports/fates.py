@@ -82,6 +82,8 @@ class Flight:
     """Who asked it to stop, and when."""
     asked: ToolCall | None = None
     """What it waits for permission for."""
+    question: str | None = None
+    """The name of that, for an answer to it and to nothing that is asked later."""
     waiting: int = 0
     """How many messages wait behind it."""
 

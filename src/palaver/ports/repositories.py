@@ -31,6 +31,7 @@ from palaver.ports.store import (
     Begun,
     Choose,
     Database,
+    Decision,
     Greet,
     Held,
     Offer,
@@ -175,8 +176,17 @@ class Steering(Protocol):
 
     def is_parked(self, key: SessionKey) -> Work[bool]: ...
 
-    def decide(self, key: SessionKey, now: datetime, principal: Principal, *, allowed: bool) -> Work[bool]:
-        """Answer what a parked turn asks, so that it goes on. False where none does."""
+    def decide(
+        self,
+        key: SessionKey,
+        now: datetime,
+        principal: Principal,
+        *,
+        allowed: bool,
+        question: str | None = None,
+        said: datetime | None = None,
+    ) -> Work[Decision]:
+        """Answer what a parked turn asks: what has that name, or else was asked before that was said."""
         ...
 
     def drop_parked(self, key: SessionKey, now: datetime, *, note: str, error: str) -> Work[bool]: ...

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -30,6 +30,7 @@ __all__ = [
     "Begun",
     "Choose",
     "Database",
+    "Decision",
     "Greet",
     "Held",
     "Offer",
@@ -167,9 +168,23 @@ class Status:
     session: Session | None = None
     """None also where there is one that the principal may not see."""
     running_since: datetime | None = None
-    is_parked: bool = False
-    """A turn waits for somebody's permission."""
+    question: str | None = None
+    """The name of what a turn asks, where one waits for somebody's permission."""
     waiting: int = 0
+
+    @property
+    def is_parked(self) -> bool:
+        return self.question is not None
+
+
+class Decision(Enum):
+    """What became of an answer to a question."""
+
+    DONE = "done"
+    NOTHING = "nothing"
+    """Nothing is asked."""
+    OTHER = "other"
+    """Something else is asked by now."""
 
 
 Choose = Callable[[Sequence[Received]], Choice]

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from palaver.domain.lifecycle import InboxState, OutboxState
+from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
 from palaver.domain.session import Principal
 from palaver.domain.transcript import ToolCall
 from palaver.domain.turn import Turn
@@ -19,6 +19,7 @@ from palaver.stores.records import (
     session_of,
     turn_of,
 )
+from palaver.stores.steering import question_name
 from palaver.stores.transcript import SEQS
 from palaver.stores.visibility import visible_to
 
@@ -43,7 +44,17 @@ def flights(principal: Principal, limit: int, session: str | None = None) -> Ste
     for row in rows:
         turn, (stop, asked, waiting, *columns) = turn_of(row[:_TURN_WIDTH]), row[_TURN_WIDTH:]
         call = (yield from _call(turn, asked)) if asked else None
-        found.append(Flight(turn=turn, session=session_of(tuple(columns)), stop=stop, asked=call, waiting=waiting))
+        question = question_name(turn.number, turn.fence) if turn.state is TurnState.PARKED else None
+        found.append(
+            Flight(
+                turn=turn,
+                session=session_of(tuple(columns)),
+                stop=stop,
+                asked=call,
+                question=question,
+                waiting=waiting,
+            )
+        )
     return found
 
 

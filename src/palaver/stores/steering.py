@@ -9,11 +9,11 @@ from palaver.domain.lifecycle import TurnState
 from palaver.domain.session import Principal
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Received, Turn
-from palaver.ports.store import TURNS, Offer, Signals, Status, key_topic
+from palaver.ports.store import TURNS, Decision, Offer, Signals, Status, key_topic
 from palaver.ports.work import Lock, Notify, Steps, work
 from palaver.stores.inbox import OPEN_TURN, RUNNING, put_into_turn, waiting
 from palaver.stores.people import meet
-from palaver.stores.records import SESSION_COLUMNS, from_json, instant, json_text, session_of
+from palaver.stores.records import SESSION_COLUMNS, from_json, instant, json_text, micros, session_of
 from palaver.stores.sessions import join, touch
 from palaver.stores.turns import halt, messages, resume, settle, write_messages
 from palaver.stores.visibility import visible_to
@@ -24,6 +24,7 @@ __all__ = [
     "drop_parked",
     "is_parked",
     "keep_draft",
+    "question_name",
     "request_stop",
     "signals",
     "status",
@@ -50,16 +51,31 @@ def is_parked(key: SessionKey) -> Steps[bool]:
 
 
 @work
-def decide(key: SessionKey, now: datetime, principal: Principal, *, allowed: bool) -> Steps[bool]:
-    """Answer what a parked turn asks: whoever takes it up next goes on with that. False where none asks.
+def decide(
+    key: SessionKey,
+    now: datetime,
+    principal: Principal,
+    *,
+    allowed: bool,
+    question: str | None = None,
+    said: datetime | None = None,
+) -> Steps[Decision]:
+    """Answer what a parked turn asks: whoever takes it up next goes on with that.
 
-    Only whoever the turn answers may allow it, or who sees everything; anybody may deny.
+    Only whoever the turn answers may allow it, or who sees everything; anybody may deny. An answer is to the question
+    that it names, or else to none that was asked only after it was `said`.
     """
     yield Lock(key.text)
-    rows = yield f"SELECT no, asked, approvals, identity FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
+    rows = yield (
+        f"SELECT no, asked, approvals, identity, fence, halted FROM turns WHERE key = ? AND {_PARKED}",
+        (key.text,),
+    )
     if not rows:
-        return False
-    number, asked, known, identity = rows[0]
+        return Decision.NOTHING
+    number, asked, known, identity, fence, halted = rows[0]
+    is_late = question is None and said is not None and halted is not None and micros(said) < halted
+    if is_late or question not in {None, question_name(number, fence)}:
+        return Decision.OTHER
     if allowed and not (principal.sees_all or identity is None or identity in principal.identities):
         raise NotAllowed("To allow what somebody else was asked", "admin")
     turn = yield from _taken(number, now)
@@ -70,7 +86,12 @@ def decide(key: SessionKey, now: datetime, principal: Principal, *, allowed: boo
         (json_text({**from_json(known or "{}"), **({asked: allowed} if asked else {})}), number),
     )
     yield Notify(TURNS)
-    return True
+    return Decision.DONE
+
+
+def question_name(number: int, fence: int) -> str:
+    """A turn asks once each time it is at work."""
+    return f"{number}-{fence}"
 
 
 def _taken(number: int, now: datetime) -> Steps[Turn]:
@@ -143,7 +164,8 @@ def status(key: SessionKey, principal: Principal) -> Steps[Status]:
     )
     session = session_of(found[0]) if found else None
     running = yield f"SELECT started FROM turns WHERE key = ? AND {RUNNING}", (key.text,)
+    parked = yield f"SELECT no, fence FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
     waits = yield "SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting'", (key.text,)
     since = instant(running[0][0]) if running else None
-    parked = yield from is_parked(key)
-    return Status(session=session, running_since=since, is_parked=parked, waiting=waits[0][0])
+    question = question_name(*parked[0]) if parked else None
+    return Status(session=session, running_since=since, question=question, waiting=waits[0][0])

@@ -3,6 +3,7 @@
 from palaver.domain.errors import NotFound
 from palaver.domain.lifecycle import TurnState
 from palaver.ports.fates import Flight
+from palaver.ports.store import Decision
 from palaver.ports.window import Right
 from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import principal_of
@@ -26,6 +27,8 @@ class FlightShape(Shape, frozen=True, kw_only=True):
     """Who asked it to stop, and when."""
     asks: CallShape | None
     """What it waits for leave for."""
+    question: str | None
+    """The name of that, for the answer."""
     waiting: int
     """How many messages wait behind it."""
 
@@ -41,6 +44,8 @@ class _TurnsQuery(Shape, frozen=True, kw_only=True):
 
 class DecisionShape(Shape, frozen=True, kw_only=True):
     allow: bool
+    question: str
+    """As the turn names it: where something else is asked by now, nothing is done."""
 
 
 class DoneShape(Shape, frozen=True, kw_only=True):
@@ -59,6 +64,7 @@ def _shape(flight: Flight) -> FlightShape:
         attempt=turn.attempt,
         stop=flight.stop,
         asks=CallShape(id=asked.id, name=asked.name, arguments=asked.arguments) if asked else None,
+        question=flight.question,
         waiting=flight.waiting,
     )
 
@@ -93,7 +99,8 @@ async def _stop(ask: Ask) -> DoneShape:
         flight = _named((yield from store.overview.flights(principal, _MOST)), ask.path["id"])
         yield from entitled(ask.desk, principal, flight.turn.session, "stop")
         if flight.turn.state is TurnState.PARKED:
-            return (yield from store.steering.decide(flight.turn.key, now, principal, allowed=False))
+            decided = yield from store.steering.decide(flight.turn.key, now, principal, allowed=False)
+            return decided is Decision.DONE
         return (yield from store.steering.request_stop(flight.turn.key, now, by=principal.name))
 
     return DoneShape(done=await store.transact(stop()))
@@ -106,8 +113,12 @@ async def _decide(ask: Ask) -> DoneShape:
     def decide() -> Steps[bool]:
         principal = yield from principal_of(ask.visitor, store)
         flight = _named((yield from store.overview.flights(principal, _MOST)), ask.path["id"])
-        yield from entitled(ask.desk, principal, flight.turn.session, "approve" if ask.body.allow else "deny")
-        return (yield from store.steering.decide(flight.turn.key, now, principal, allowed=ask.body.allow))
+        body = ask.body
+        yield from entitled(ask.desk, principal, flight.turn.session, "approve" if body.allow else "deny")
+        decided = yield from store.steering.decide(
+            flight.turn.key, now, principal, allowed=body.allow, question=body.question
+        )
+        return decided is Decision.DONE
 
     return DoneShape(done=await store.transact(decide()))
 
@@ -142,7 +153,7 @@ ENDPOINTS = (
         path="/approvals/{id}",
         does=_decide,
         takes=DecisionShape,
-        example={"allow": True},
+        example={"allow": True, "question": "12-1"},
         gives=DoneShape,
         needs=Right.MANAGE,
         summary="Allow or deny what a turn asks",

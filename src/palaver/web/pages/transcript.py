@@ -28,7 +28,8 @@ __all__ = ["routes"]
 _PAGE = 50
 _AHEAD = 15
 """How many entries are shown behind one that was jumped to."""
-_ORDERS = frozenset({"undo", "redo", "back", "branch", "stop", "approve", "deny"})
+_ORDER = re.compile(r"/(undo|redo|back|branch|stop|(approve|deny) [0-9]+-[0-9]+)", re.ASCII)
+"""An answer names the question that was seen: by now there may be another."""
 _FORMS = {
     "md": (Form.MARKDOWN, "text/markdown"),
     "html": (Form.HTML, "text/html"),
@@ -120,10 +121,10 @@ class _Transcript:
     async def order(self, request: Request, visitor: Visitor) -> Response:
         """The same commands as in the chat."""
         form = await request.form()
-        name, _, rest = str(form.get("text", "")).removeprefix("/").partition(" ")
-        if name not in _ORDERS or rest:
-            raise HTTPException(400, f"Here one can order {', '.join(sorted(_ORDERS))}.")
-        session, text = request.path_params["id"], f"/{name}"
+        session, text = request.path_params["id"], str(form.get("text", ""))
+        if not _ORDER.fullmatch(text):
+            raise HTTPException(400, "Here one can order /undo, /redo, /back, /branch, /stop, and answer a question.")
+        name = text[1:].partition(" ")[0]
         if name == "branch":
             text = " ".join(filter(None, (text, one_line(str(form.get("title", "")), 200), _back(form.get("at")))))
         said = await order(self._desk, visitor, session, text)
