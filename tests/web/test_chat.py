@@ -97,6 +97,10 @@ async def test_a_file_that_is_too_large_is_refused_and_nothing_is_said(config: C
         assert lines((await client.get("/chat")).text) == []
 
 
+async def test_words_alone_are_never_large(client: httpx.AsyncClient) -> None:
+    assert (await client.post("/chat/main", data={"text": "x" * 3_000_000})).status_code == 413
+
+
 async def test_what_does_not_say_how_long_it_is_is_not_read(client: httpx.AsyncClient) -> None:
     async def endless() -> AsyncGenerator[bytes]:
         yield b"x"

@@ -109,8 +109,11 @@ class _Chat:
         options, length = self._desk.engine.options, request.headers.get("content-length", "")
         if not length.isdigit():
             raise HTTPException(411, "A message has to say how long it is.")
-        if int(length) > options.file_size * options.files_per_message + _LONGEST_REST:
-            raise HTTPException(413, f"A file is larger than {size_text(options.file_size)}.")
+        # What is no file is read into memory.
+        files = options.files_per_message if "multipart/form-data" in request.headers.get("content-type", "") else 0
+        if int(length) > options.file_size * files + _LONGEST_REST:
+            limit = size_text(options.file_size if files else _LONGEST_REST)
+            raise HTTPException(413, f"{'A file' if files else 'This'} is larger than {limit}.")
 
     async def _kept(self, upload: UploadFile) -> Attachment:
         async def pieces() -> AsyncIterator[bytes]:
