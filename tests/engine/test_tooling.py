@@ -224,10 +224,15 @@ async def test_search_finds_what_is_the_speakers_own(store_url: str) -> None:
         his, hers = here.world.dm(bob), here.world.dm(alice)
         await hers.say(alice, "the canary sings")
         await hers.hears("canary")
+        await hers.say(alice, "!tool a canary")
+        await hers.hears("a canary")
         await hers.say(alice, "/new")
         await hers.hears("fresh")
         await hers.say(alice, use("search", query="canary", order="best"))
-        assert "user: the canary sings" in (await hers.hears("search: ")).text
+        found = (await hers.hears("search: ")).text
+        assert ", user: the canary sings" in found
+        assert ", user: !tool a canary" in found
+        assert ", tool: " not in found  # what a tool gives is said by nobody
         await his.say(bob, use("search", query="canary"))
         assert (await his.hears("search: ")).text == "search: Nothing was found."
 

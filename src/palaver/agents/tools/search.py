@@ -8,7 +8,7 @@ from palaver.domain.session import Principal
 from palaver.domain.source import DM
 from palaver.domain.text import one_line
 from palaver.ports.repositories import Store
-from palaver.ports.search import Hit, Order, SearchFilter
+from palaver.ports.search import SAID, Hit, Order, SearchFilter
 from palaver.ports.tools import Occasion, Tool, ToolFailed, Use
 from palaver.ports.work import Steps, work
 
@@ -59,7 +59,7 @@ class Searching:
         hits = await self.store.search.find(
             use.text("query"),
             audience,
-            filter=SearchFilter(session=only, since=_moment(use, "since"), until=_moment(use, "until")),
+            filter=SearchFilter(roles=SAID, session=only, since=_moment(use, "since"), until=_moment(use, "until")),
             order=Order(order),
             limit=_limit(use) + _OWN,
         )
