@@ -7,15 +7,19 @@ import httpx
 import pytest
 
 from palaver.config.model import Config, GrantChoice
-from palaver.domain.access import AccessRole
+from palaver.domain.access import AccessRole, Effect, Grant
 from palaver.domain.session import Principal
 from palaver.gateway import terminal_socket
+from palaver.ports.clock import SystemClock
 from palaver.ports.window import Right
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened
 from tests.web.test_api import program, say, token
 
-PEOPLE = tuple(GrantChoice(platform="api", user_id=name) for name in ("alice", "bob"))
+PEOPLE = (
+    GrantChoice(platform="api", user_id="alice"),
+    GrantChoice(platform="api", user_id="gus", role=AccessRole.GUEST),
+)
 
 
 @pytest.fixture
@@ -91,9 +95,48 @@ async def test_a_key_that_may_not_read_speaks_in_its_own_conversations_alone(win
         assert refused.status_code == 403
 
 
+async def test_a_place_that_leads_elsewhere_takes_the_right_to_read(window: Opened) -> None:
+    async with program(window) as owner, program(window, None, Right.CHAT) as talker, asyncio.timeout(20):
+        await owner.post(beside(owner, "/chat/one"), files={"text": (None, "hello")})
+        while not (found := (await owner.get("/sessions", params={"platform": "web"})).json()["sessions"]):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        path, words = f"/sessions/{found[0]['id']}", {"text": (None, "tell me all")}
+        await owner.post(beside(owner, "/chat/main"), files={"text": (None, f"/resume {found[0]['id']}")})
+        while (await owner.get(path)).json()["key"] == found[0]["key"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        assert (await talker.post(beside(talker, "/chat/main"), files=words)).status_code == 403
+        assert (await talker.post(beside(talker, "/chat/one"), files=words)).status_code == 200
+
+
 async def test_clients_of_openais_say_words_and_no_commands(window: Opened) -> None:
     headers = {"authorization": f"Bearer {await token(window)}"}
     async with httpx.AsyncClient(base_url=window.url, headers=headers, timeout=30) as client:
         asked = {"model": "palaver", "messages": [{"role": "user", "content": "/sessions --all"}]}
         told = (await client.post("/v1/chat/completions", json=asked)).json()
     assert told["choices"][0]["message"]["content"] == "You said: /sessions --all"
+
+
+async def refused(client: httpx.AsyncClient, session: str, turn: str) -> list[int]:
+    """What came of everything that changes a conversation."""
+    (waits,) = (await client.get("/approvals")).json()["turns"]
+    answers = [
+        await client.post(f"/sessions/{session}/commands", json={"command": "/undo"}),
+        await client.patch(f"/sessions/{session}", json={"title": "mine"}),
+        await client.post(f"/approvals/{turn}", json={"allow": True, "question": waits["question"]}),
+        await client.post(f"/approvals/{turn}", json={"allow": False, "question": waits["question"]}),
+        await client.post(f"/turns/{turn}/stop"),
+        await client.post(beside(client, f"/sessions/{session}/order"), data={"text": "/undo"}),
+        await client.post(beside(client, f"/sessions/{session}/rename"), data={"title": "mine"}),
+    ]
+    return [answer.status_code for answer in answers]
+
+
+async def test_a_button_takes_the_role_that_its_command_takes(window: Opened) -> None:
+    async with program(window, "api:gus") as guest, program(window, "api:alice") as alice:
+        told = await say(guest, "!approve it", conversation="a")
+        assert await refused(guest, told["session"], told["turn"]) == [403] * 7
+        told = await say(alice, "!approve it", conversation="a")
+        assert (await alice.patch(f"/sessions/{told['session']}", json={"title": "mine"})).status_code == 200
+        block = Grant(platform="api", user_id="alice", effect=Effect.BLOCK)
+        await window.store.transact(window.store.grants.add(block, SystemClock().now(), by="test"))
+        assert await refused(alice, told["session"], told["turn"]) == [403] * 7

@@ -24,7 +24,7 @@ from palaver.web.access.visitor import OWNER, Visitor, principal_of
 from palaver.web.desk import Desk
 from palaver.web.routing import check
 
-__all__ = ["Said", "Speaking", "conversation_for"]
+__all__ = ["Said", "Speaking", "conversation_for", "refuse_elsewhere"]
 
 _PLATFORM = "api"
 
@@ -91,17 +91,7 @@ class Speaking:
             check(self.visitor, Right.READ)
 
     async def _is_own(self, session: Session) -> bool:
-        home = session.origin
-        is_mine = (home.platform, home.user_id) == (_PLATFORM, self.user)
-        return is_mine and await self.desk.engine.place_of(home) == session.key
-
-    async def _refuse_elsewhere(self, source: Source) -> None:
-        """A place of theirs may lead to a conversation that is not: it was attached, or resumed there."""
-        if self.visitor.may(Right.READ):
-            return
-        key = await self.desk.engine.key_of(source)
-        if current := await self.desk.store.read(self.desk.store.sessions.open_by_key(key)):
-            await self.refuse_foreign(current)
+        return await _began_and_stayed(self.desk, session, _PLATFORM, self.user)
 
     async def say(self, source: Source, said: Said) -> Received:
         """Safe when it returns. What was said before under this id is given as it was; other words are refused."""
@@ -119,7 +109,7 @@ class Speaking:
                 offers=said.offers,
                 plain=said.plain or only_talks,
             )
-            await self._refuse_elsewhere(source)
+            await refuse_elsewhere(self.desk, self.visitor, source)
             await self.desk.engine.receive(inbound, Trust(only_talks=only_talks))
             found = await self.earlier([source])
         if found is None:
@@ -146,6 +136,21 @@ class Speaking:
     async def keep(self, name: str, media_type: str, content: bytes) -> Attachment:
         """A file that comes with a message: it is safe before the message is."""
         return await self.desk.talking.keep(name, media_type, _pieces(content), self.desk.engine.options.file_size)
+
+
+async def refuse_elsewhere(desk: Desk, visitor: Visitor, source: Source) -> None:
+    """A place of theirs may lead to a conversation that is not, attached or resumed there: that is for who may read."""
+    if visitor.may(Right.READ):
+        return
+    key = await desk.engine.key_of(source)
+    current = await desk.store.read(desk.store.sessions.open_by_key(key))
+    if current and not await _began_and_stayed(desk, current, source.platform, source.user_id):
+        check(visitor, Right.READ)
+
+
+async def _began_and_stayed(desk: Desk, session: Session, platform: str, user: str | None) -> bool:
+    home = session.origin
+    return (home.platform, home.user_id) == (platform, user) and await desk.engine.place_of(home) == session.key
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:

@@ -25,6 +25,7 @@ from palaver.web.desk import Desk
 from palaver.web.downloads import download
 from palaver.web.pages.base import Link, environment, render
 from palaver.web.routing import deed, page
+from palaver.web.speaking import refuse_elsewhere
 
 __all__ = ["LINK", "routes"]
 
@@ -97,6 +98,7 @@ class _Chat:
             files = [await self._kept(each) for each in _uploads(form)]
         if not text.strip() and not files:
             raise HTTPException(400, "There is nothing to say.")
+        await refuse_elsewhere(self._desk, visitor, source)
         await self._desk.talking.say(
             source.user_id or "", name, message, text, files=files, only_talks=visitor.only_talks
         )
