@@ -10,7 +10,7 @@ import pytest
 from tests.engine.simulation.play import perform
 
 ROOT = Path(__file__).parents[3]
-SEEDS = int(os.environ.get("PALAVER_SEEDS", "150"))
+SEEDS = int(os.environ.get("PALAVER_SEEDS", "240"))
 PARTS = 8
 
 
