@@ -97,6 +97,20 @@ async def test_a_file_that_is_too_large_is_refused_and_nothing_is_said(config: C
         assert lines((await client.get("/chat")).text) == []
 
 
+async def test_text_that_turns_around_or_is_huge_is_shown_as_it_is_and_never_cut_unsaid(
+    client: httpx.AsyncClient,
+) -> None:
+    await client.post("/chat/main", data={"text": "photo \u202egnp.exe", "id": "1"})
+    assert (True, "photo \\u202egnp.exe") in await until_said(client, 2)
+    too_long = await client.post("/chat/main", data={"text": "x" * 200_001, "id": "2"})
+    assert (too_long.status_code, "at most 200,000 characters, not 200,001" in too_long.text) == (413, True)
+    await client.post("/chat/main", data={"text": "y" * 30_000, "id": "3"})
+    await until_said(client, 3)
+    page = (await client.get("/chat")).text
+    assert ("y" * 20_000 in page, "y" * 20_001 in page) == (True, False)
+    assert "the beginning of 30000 characters" in page
+
+
 async def test_words_alone_are_never_large(client: httpx.AsyncClient) -> None:
     assert (await client.post("/chat/main", data={"text": "x" * 3_000_000})).status_code == 413
 

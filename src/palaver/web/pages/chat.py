@@ -24,6 +24,7 @@ from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
 from palaver.web.downloads import download
 from palaver.web.pages.base import Link, environment, render
+from palaver.web.pages.parts import LONGEST_TEXT
 from palaver.web.routing import deed, page
 from palaver.web.speaking import refuse_elsewhere
 
@@ -36,6 +37,7 @@ _LINES = 50
 _CHATS = 100
 _PIECE = 1 << 16
 _LONGEST_REST = 2_000_000
+_LONGEST_TEXT = 200_000
 
 environment.filters["size"] = size_text
 
@@ -84,6 +86,7 @@ class _Chat:
             commands=sorted((name, each.help) for name, each in self._desk.commands.table.items()),
             message=secrets.token_hex(12),
             largest=self._desk.engine.options.file_size,
+            longest=LONGEST_TEXT,
         )
 
     async def begin(self, _: Request, __: Visitor) -> Response:
@@ -98,6 +101,8 @@ class _Chat:
             files = [await self._kept(each) for each in _uploads(form)]
         if not text.strip() and not files:
             raise HTTPException(400, "There is nothing to say.")
+        if len(text) > _LONGEST_TEXT:
+            raise HTTPException(413, f"A message has at most {_LONGEST_TEXT:,} characters, not {len(text):,}.")
         await refuse_elsewhere(self._desk, visitor, source)
         await self._desk.talking.say(
             source.user_id or "", name, message, text, files=files, only_talks=visitor.only_talks

@@ -164,6 +164,8 @@
     const commands = document.getElementById("commands");
     const typing = document.getElementById("typing");
     const toEnd = () => scrollTo(0, document.documentElement.scrollHeight);
+    // What cannot be seen, or turns text around, is written as its number, as on the page itself.
+    const unsafe = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
     let silence;
 
     document.addEventListener("palaver:chat", ({ detail }) => {
@@ -190,7 +192,7 @@
       line.className = `said${mine ? " mine" : ""}${grows ? " growing" : ""}`;
       const body = line.querySelector(".plain") || line.appendChild(document.createElement("div"));
       body.className = "plain";
-      body.textContent = words;
+      body.textContent = words.slice(0, 20000).replace(unsafe, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
       if (atEnd) toEnd();
     }
 
