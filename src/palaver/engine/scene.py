@@ -1,8 +1,9 @@
 """Scenes: everything an agent is shown of a turn, put together from one consistent state of the store."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from operator import attrgetter
 
 from palaver.domain.naming import Naming
 from palaver.domain.platform import Platform
@@ -13,12 +14,15 @@ from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Received, Turn
 from palaver.domain.view import Message, left_open, open_calls, render, view, visible
-from palaver.ports.agent import Passage, Request, nothing_meanwhile
+from palaver.ports.agent import Passage, Request, no_file, nothing_meanwhile
 from palaver.ports.repositories import Store
 from palaver.ports.store import Begun, Held
 from palaver.ports.work import Steps, Work, work
 
 __all__ = ["Scene", "Scenes"]
+
+_LASTING = attrgetter(*(field.name for field in fields(Source) if field.name != "message_id"))
+_MOST_SECTIONS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +45,8 @@ class Scenes:
     platforms: Mapping[str, Platform]
     """Those that are connected."""
     pseudonyms: Pseudonyms | None = None
+    _sections: dict[object, str] = field(default_factory=dict[object, str], init=False, compare=False)
+    """By all the facts that they are made of."""
 
     def after(self, begin: Work[Begun | Held | None]) -> Work[tuple[Begun | Held | None, Scene | None]]:
         """The scene of a turn that begins, in the same step."""
@@ -51,7 +57,12 @@ class Scenes:
         return _look(self.store, turn, messages[-1])
 
     def request(
-        self, turn: Turn, scene: Scene, meanwhile: Callable[[], Awaitable[tuple[str, ...]]] | None = None
+        self,
+        turn: Turn,
+        scene: Scene,
+        *,
+        meanwhile: Callable[[], Awaitable[tuple[str, ...]]] = nothing_meanwhile,
+        read_file: Callable[[str], Awaitable[bytes]] = no_file,
     ) -> Request:
         platform = self._platform(scene.last.inbound.source)
         messages = self._view(scene, scene.entries, str(turn.number) if scene.goes_on else None)
@@ -59,11 +70,12 @@ class Scenes:
             session=turn.session,
             turn=turn.number,
             attempt=turn.attempt,
-            section=context_section(self._situation(scene, platform), self.pseudonyms),
+            section=self._section(scene, platform),
             messages=messages,
             override=scene.session.override,
             approvals=_answers(turn, scene, messages) if scene.goes_on else {},
-            meanwhile=meanwhile or nothing_meanwhile,
+            meanwhile=meanwhile,
+            read_file=read_file,
         )
 
     def since(self, before: Scene, now: Scene) -> tuple[str, ...]:
@@ -84,6 +96,16 @@ class Scenes:
     def _view(self, scene: Scene, entries: Sequence[Entry], goes_on: str | None = None) -> tuple[Message, ...]:
         naming = Naming(platform=self._platform(scene.last.inbound.source), pseudonyms=self.pseudonyms)
         return view(entries, naming, shared=scene.shared, goes_on=goes_on)
+
+    def _section(self, scene: Scene, platform: Platform) -> str:
+        """Turn after turn the facts are the same, and so is the section."""
+        inbound = scene.last.inbound
+        facts = _LASTING(inbound.source), inbound.labels, scene.shared, tuple(scene.homes)
+        if facts not in self._sections:
+            if len(self._sections) >= _MOST_SECTIONS:
+                self._sections.clear()
+            self._sections[facts] = context_section(self._situation(scene, platform), self.pseudonyms)
+        return self._sections[facts]
 
     def _situation(self, scene: Scene, platform: Platform) -> Situation:
         inbound = scene.last.inbound

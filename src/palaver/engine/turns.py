@@ -285,10 +285,14 @@ class TurnRunner:
         if running.shown is not None:  # what was allowed may have been used by the agent that was asked before
             scene = replace(scene, goes_on=False)
         running.shown = scene
-        request = self.scenes.request(running.turn, scene, self._meanwhile(running))
+        request = self.scenes.request(
+            running.turn,
+            scene,
+            meanwhile=self._meanwhile(running),
+            read_file=partial(Filing(self.on).read, running.turn),
+        )
         toolbox = await Tooling(self.on).toolbox(running, request.approvals)
-        read_file = partial(Filing(self.on).read, running.turn)
-        return await answering.ask(replace(request, read_file=read_file, toolbox=toolbox))
+        return await answering.ask(replace(request, toolbox=toolbox) if toolbox.tools else request)
 
     async def _look(self, running: Running) -> Scene:
         look = self.scenes.scene(running.turn, running.messages)
