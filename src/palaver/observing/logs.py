@@ -12,7 +12,20 @@ from palaver.engine.traces import trace
 
 __all__ = ["FIELDS", "HumanFormat", "JsonFormat", "configure_logs"]
 
-FIELDS = ("action", "account", "key", "session", "inbox", "turn", "delivery", "kind", "tool", "seconds", "refused", "failed")
+FIELDS = (
+    "action",
+    "account",
+    "key",
+    "session",
+    "inbox",
+    "turn",
+    "delivery",
+    "kind",
+    "tool",
+    "seconds",
+    "refused",
+    "failed",
+)
 """What a line may say besides its sentence: names and numbers of ours. Whatever else a record carries is left out."""
 _OURS = "palaver"
 _LONGEST = 500

@@ -67,7 +67,6 @@ class PrometheusMeter:
     def level(self, name: Level, value: float) -> None:
         self._levels[name].set(value)
 
-
     def exposed(self) -> bytes:
         """Everything as Prometheus reads it."""
         return generate_latest(self.registry)
