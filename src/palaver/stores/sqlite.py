@@ -153,9 +153,7 @@ class SqliteDatabase:
         self._ownership = ownership
         self._loop = asyncio.get_running_loop()
         self._wakeups = Wakeups()
-        self._asked: list[_Job[object]] = []
-        """What is asked for in this round of the loop: it goes to the writer together."""
-        self._jobs: SimpleQueue[list[_Job[object]] | _Stop] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job[object] | _Stop] = SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="palaver-writer", daemon=True)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="palaver-reader")
         self._local = threading.local()
@@ -174,14 +172,8 @@ class SqliteDatabase:
     async def transact(self, work: Work[T]) -> T:
         self._refuse_when_closed()
         future: asyncio.Future[T] = self._loop.create_future()
-        if not self._asked:
-            self._loop.call_soon(self._ask)
-        self._asked.append(_Job(work, future))  # pyright: ignore[reportArgumentType]
+        self._jobs.put(_Job(work, future))  # pyright: ignore[reportArgumentType]
         return await future
-
-    def _ask(self) -> None:
-        asked, self._asked = self._asked, []
-        self._jobs.put(asked)
 
     async def read(self, work: Work[T]) -> T:
         self._refuse_when_closed()
@@ -201,7 +193,6 @@ class SqliteDatabase:
         if self._closed:
             return
         self._closed = True
-        self._ask()
         self._jobs.put(_Stop())
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._writer.join)
@@ -254,10 +245,10 @@ class SqliteDatabase:
         """Everything that waits, at least one piece of work."""
         batch: list[_Job[object]] = []
         while not batch or (len(batch) < _LARGEST_BATCH and not self._jobs.empty()):
-            jobs = self._jobs.get()
-            if isinstance(jobs, _Stop):
+            job = self._jobs.get()
+            if isinstance(job, _Stop):
                 return batch, True
-            batch += jobs
+            batch.append(job)
         return batch, False
 
     def _commit(self, batch: Sequence[_Job[object]]) -> set[str]:
