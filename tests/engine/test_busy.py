@@ -227,7 +227,7 @@ async def test_an_album_becomes_one_turn_though_its_parts_arrive_one_by_one(tmp_
     agent, world, clock = Slow(), World(), MovableClock()
     agent.go.set()
     mouth = Mouth(world, clock)
-    window = timedelta(seconds=0.1)
+    window = timedelta(seconds=0.5)
     async with running(
         tmp_path / "p.db", world, agent=agent, adapters=[mouth], clock=clock, burst_window=window
     ) as here:

@@ -217,6 +217,7 @@ async def test_a_conversation_that_starts_fresh_by_itself_is_told_with_the_end_o
         chat = here.world.dm(alice)
         await chat.say(alice, "one")
         await chat.hears("one")
+        await until(lambda: Kind.MESSAGE_DELIVERED in {each.kind for each in here.happened})
         await here.settled()
         here.happened.clear()
         clock.later(hours=2)

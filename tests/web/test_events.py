@@ -132,7 +132,7 @@ async def test_nobody_is_told_of_what_they_may_not_see(config: Config) -> None:
         await bob.post("/chat/main", data={"text": "mine", "id": "1"})
         told: list[tuple[str, dict[str, object]]] = []
         async with asyncio.timeout(10):
-            while not any(body.get("text") == "You said: mine" and not body["grows"] for _, body in told):
+            while not any(body.get("text") == "You said: mine" and body.get("grows") is False for _, body in told):
                 told.append(await his.next())
     assert "secret" not in json.dumps(told)
     assert {body["session"] for name, body in told if name == "entries"} != set()
@@ -305,7 +305,9 @@ async def test_a_hint_goes_to_every_gateway_and_comes_to_each_once(store: Store)
             await anext(stream)
         here.hint("people")
         for stream in streams:
-            assert (await next_named(stream, "changed")).body == {"topics": ["people"]}
+            # A gateway that has just begun to listen may have missed something: then everybody looks at everything.
+            while (await next_named(stream, "changed")).body != {"topics": ["people"]}:
+                pass
         here.push("web:owner", Event(name="chat"))
         assert (await next_named(streams[0], "changed", "chat")).name == "chat"
         for stream in streams:
