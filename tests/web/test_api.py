@@ -226,6 +226,8 @@ async def test_what_is_wrong_is_said_with_what_would_be_right(owner: httpx.Async
     assert (await owner.get("/sessions", params={"limit": 501})).status_code == 400
     assert (await owner.get("/sessions", params={"limt": 5})).json()["allowed"].startswith("limit, perhaps")
     assert (await owner.get("/sessions?limit=1&limit=2")).status_code == 400
+    by = (await owner.get("/usage", params={"by": "zzz"})).json()
+    assert ("day" in by["allowed"].split(", "), by["example"]) == (True, "?by=…")
     assert (await owner.get("/sessions", params={"after": "nonsense"})).status_code == 400
     assert (await owner.post("/messages", content=b"text=hello")).status_code == 415
     for body in (b"{", b'{"text": 7}', b'"\\ud800"', b"\xff", b"[" * 100_000):

@@ -75,6 +75,12 @@ async def test_a_key_for_nobody_is_no_key_of_the_owners(store: Store, nobody: st
     assert (visitor.identity, visitor.is_owner) == (nobody, False)
 
 
+async def test_a_token_has_a_name(store: Store) -> None:
+    for name in ("", " \u200b\n"):
+        with pytest.raises(InvalidInput, match="A token needs a name"):
+            await make_token(store, NOON, name=name)
+
+
 @work
 def every_text() -> Steps[list[str]]:
     rows = yield "SELECT digest, name, rights FROM web_keys", ()

@@ -115,7 +115,9 @@ class Speaking:
         if found is None:
             raise StoreUnavailable("The message was not taken: try again.")
         if found.state is InboxState.REFUSED:
-            raise HTTPException(403, f"This was refused: {found.reason}.")
+            raise HTTPException(
+                403, f"This was refused: {found.reason}. Once that has changed, send it under a new id."
+            )
         return found
 
     async def earlier(self, sources: Sequence[Source]) -> Received | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from palaver.domain.errors import BadArgument
+from palaver.domain.text import one_line
 from palaver.ports.clock import Clock
 from palaver.ports.repositories import Store
 from palaver.ports.window import EVERY_RIGHT, Key, KeyKind, Right
@@ -47,6 +48,8 @@ async def make_token(
 ) -> tuple[str, Key]:
     """A token for a program, and the key it is; nobody can be shown the token again."""
     _refuse_nobody(identity)
+    if not one_line(name, 1):
+        raise BadArgument("A token needs a name, not", found=name, allowed="any text", example="backup")
     token = TOKEN_MARK + secrets.token_urlsafe(_BYTES)
     add = store.keys.add(
         digest_of(token), KeyKind.TOKEN, now, name=name, rights=rights, identity=identity, expires=expires

@@ -5,7 +5,8 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from enum import Enum
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -26,6 +27,7 @@ __all__ = ["PREFIX", "Ask", "Endpoint", "Shape", "body_of", "checked", "converte
 
 PREFIX = "/api/v1"
 _JSON = "application/json"
+_AT = re.compile(r"`\$\.(\w+)")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _LONGEST = 300
 
@@ -108,11 +110,13 @@ async def _asked(endpoint: Endpoint, desk: Desk, request: Request) -> Ask:
 
 
 def _query(endpoint: Endpoint, request: Request) -> Shape | None:
-    given = request.query_params
+    given, shape = request.query_params, endpoint.asks or Shape
+    names = shape.__struct_fields__
+    example = "?limit=20" if "limit" in names else f"?{names[0]}=…" if names else request.url.path
     twice = [name for name in given if len(given.getlist(name)) > 1]
     if twice:
-        raise BadArgument("A parameter is given twice:", found=twice[0], allowed="each once", example="?limit=20")
-    return _from_text(endpoint.asks or Shape, dict(given), "?limit=20")
+        raise BadArgument("A parameter is given twice:", found=twice[0], allowed="each once", example=example)
+    return _from_text(shape, dict(given), example)
 
 
 async def _body(endpoint: Endpoint, desk: Desk, request: Request) -> Shape | None:
@@ -157,4 +161,13 @@ def _wrong(shape: type[Shape], error: Exception, example: str) -> BadArgument:
         close = difflib.get_close_matches(found[1][:_LONGEST], fields, n=1)
         meant = f"{close[0]}, perhaps; there are: {allowed}" if close else allowed
         return BadArgument("There is no field", found=found[1][:_LONGEST], allowed=meant, example=example)
-    return BadArgument("This is not right:", found=one_line(said, _LONGEST), allowed=allowed, example=example)
+    values = _values(shape, said) or allowed
+    return BadArgument("This is not right:", found=one_line(said, _LONGEST), allowed=values, example=example)
+
+
+def _values(shape: type[Shape], said: str) -> str:
+    """What the field takes that the message is about, where that can be counted up."""
+    found = _AT.search(said)
+    hint = get_type_hints(shape).get(found[1]) if found else None
+    kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, Enum)]
+    return ", ".join(str(member.value) for kind in kinds for member in kind)
