@@ -106,6 +106,8 @@ class Play:
             await until(lambda: _all_titled(here))
         elif step.what == "a minute later the gateway has tidied up":
             await here.store.erasures.go_on(self._clock.now())
+            # The gateway may be at it already, and is not disturbed then.
+            await until(lambda: _all_forgotten(here), within=20)
         elif (news := _NEWS.fullmatch(step.what)) and isinstance(self._stage, Platforms):
             await self._owner.tell(here, self._stage.source_of(news["person"]), news["text"])
         elif not await self._owner.does(here, _filled(step.what, self._remembered)):
@@ -142,6 +144,10 @@ class Play:
 
 async def play(dialogue: Dialogue, url: str, socket: Path | None = None) -> None:
     await Play(dialogue, url, socket).play()
+
+
+async def _all_forgotten(here: Bench) -> bool:
+    return not await here.rows("SELECT no FROM erasures WHERE ended IS NULL")
 
 
 async def _all_titled(here: Bench) -> bool:
