@@ -16,6 +16,7 @@ from palaver.domain.source import NO_LABELS, Labels, Source
 
 __all__ = [
     "BusyMode",
+    "Choice",
     "Delivery",
     "Inbound",
     "Offered",
@@ -155,6 +156,14 @@ class Usage:
         )
 
 
+class Choice(NamedTuple):
+    """One of the answers that a message asks for; where a platform has buttons, it is one."""
+
+    label: str
+    says: str
+    """What whoever takes it is taken to have said: `/approve 7`. At most 64 bytes."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outbound:
     """Something owed to a place: the text, where to, and which part of which reply it is."""
@@ -171,6 +180,8 @@ class Outbound:
     """The receipt of a draft that this text takes the place of."""
     mirror: str | None = None
     """The key of a conversation whose agent is to know, once it has arrived, that it was said there."""
+    choices: tuple[Choice, ...] = ()
+    """Answers to choose from; the text says them, too, for platforms without buttons."""
     opens: str | None = None
     """The name of a thread to begin with it, where the platform has threads."""
     handoff: int | None = None

@@ -4,8 +4,8 @@ An adapter turns payloads into `Inbound` and `Outbound` into payloads. What it c
 the methods of a capability: `Typing`, `Editing`.
 """
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -13,19 +13,27 @@ from palaver.domain.attachment import Attachment
 from palaver.domain.errors import PalaverError
 from palaver.domain.platform import Platform
 from palaver.domain.source import Trust
+from palaver.domain.split import Unit
 from palaver.domain.turn import Inbound, Outbound
 
 __all__ = [
     "Adapter",
+    "Call",
+    "Checking",
     "Drafting",
     "Editing",
     "Fetching",
     "Files",
     "Inlet",
     "Limits",
+    "Listening",
+    "Menu",
+    "MenuLine",
     "PlatformBusy",
     "PlatformDown",
     "PlatformError",
+    "PlatformRefused",
+    "Reply",
     "SendRefused",
     "SendUnclear",
     "TargetAway",
@@ -43,6 +51,13 @@ class PlatformDown(PlatformError):
     """There is no connection; nothing was sent. The adapter is started again after a while.
 
     Its words go into the log: they say what is wrong with the connection, and quote no message.
+    """
+
+
+class PlatformRefused(PlatformDown):
+    """The platform does not take us: a wrong token, a right that is missing. Trying again soon would not help.
+
+    Its words say what a person has to do. They name no secret.
     """
 
 
@@ -75,7 +90,9 @@ class Limits:
     """What a platform puts up with."""
 
     text: int = 4000
-    """The longest message, in characters."""
+    """The longest message."""
+    unit: Unit = Unit.CODE_POINTS
+    """What the length is counted in."""
     interval: float = 0.0
     """Seconds between two messages to one chat."""
     draft_interval: float = 1.0
@@ -112,6 +129,13 @@ class Inlet(Protocol):
         """Two ids of this platform are one person: whatever comes under the alias is of the canonical id from now on.
 
         What was said under the alias goes on under the canonical id. Saying it again costs nothing.
+        """
+        ...
+
+    async def chat_moved(self, old: str, new: str) -> None:
+        """A chat has another id from now on: its conversations, and what is still owed to it, go on there.
+
+        Saying it again costs nothing.
         """
         ...
 
@@ -189,4 +213,61 @@ class Drafting(Protocol):
 
     async def draft(self, receipt: str | None, outbound: Outbound) -> str:
         """Show more of the message with that receipt, or begin one; gives its receipt. `edit` makes it whole."""
+        ...
+
+
+@runtime_checkable
+class Checking(Protocol):
+    """Adapters that can say whether what was configured for them works, without serving the account."""
+
+    async def check(self) -> str:
+        """Who we are there, in a few words: `@helper_bot`. Raises PlatformError, saying what to do."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MenuLine:
+    """A command as people are shown it."""
+
+    name: str
+    help: str
+
+
+@runtime_checkable
+class Menu(Protocol):
+    """Platforms that show people which commands there are."""
+
+    async def show_menu(self, lines: Sequence[MenuLine]) -> None:
+        """Told after each connection; what cannot be shown there is left out."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """A request over HTTP to the address of an account, `/in/<platform>/<account>/<path>`."""
+
+    method: str
+    path: str = ""
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By their names in small letters."""
+    body: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """What a call is answered with."""
+
+    status: int = 200
+    body: bytes = b""
+    media_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@runtime_checkable
+class Listening(Protocol):
+    """Platforms that call us. Whoever calls is a stranger until the adapter has looked at a signature or a secret."""
+
+    async def hear(self, call: Call, inlet: Inlet) -> Reply:
+        """Answered when what it brought is safe. Any worker may be called, whoever serves the account."""
         ...
