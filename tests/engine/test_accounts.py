@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.errors import StaleFence
+from palaver.domain.errors import NotServed, StaleFence
 from palaver.engine.serving import Pauses
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import Inlet, PlatformDown
@@ -112,6 +112,30 @@ async def test_how_far_a_platform_was_read_outlives_the_worker_and_only_its_owne
             with pytest.raises(StaleFence):
                 await inlet.keep_position("43")
             assert await later.position() == "42"
+
+
+async def test_what_comes_by_a_call_is_taken_by_any_worker_but_how_far_was_read_is_kept_by_one(
+    postgres_server: str,
+) -> None:
+    url, world, clock = await fresh_store(postgres_server), World(), MovableClock()
+    chat = world.dm(world.person("alice"))
+    holder = Mouth(world, clock)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(running(url, world, adapters=[holder], alone=False, clock=clock))
+        await (await holder.inlet()).keep_position("41")
+        called = Mouth(world, clock)
+        second = await stack.enter_async_context(
+            running(url, world, worker="w2", adapters=[called], alone=False, clock=clock)
+        )
+        inlet = second.engine.inlet("fake", "bot")
+        await inlet.connected()
+        called.speak_through(inlet)
+        await called.say(chat, "hello")
+        await chat.hears("You said: hello")
+        assert not serves(second)
+        with pytest.raises(NotServed, match="fake:bot"):
+            await inlet.keep_position("42")
+        assert await inlet.position() == "41"
 
 
 async def test_a_connection_that_is_lost_is_made_again_and_nothing_is_missed(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ PalaverError
 ├── LastOwner               a change after which nobody would own the gateway
 ├── LockedOut               too many wrong codes
 ├── NothingToCompact        a compaction that would gain nothing
+├── NotServed               only the worker that serves an account can do it
 ├── IllegalTransition       a life cycle was asked for a step it does not have
 └── StoreError              durable state could not be read or written
     ├── StoreUnavailable    it may be tried again later
@@ -47,6 +48,7 @@ __all__ = [
     "NewerSchema",
     "NotAllowed",
     "NotFound",
+    "NotServed",
     "NothingToCompact",
     "PalaverError",
     "SessionBusy",
@@ -131,6 +133,14 @@ class LockedOut(PalaverError):
 
 class NothingToCompact(PalaverError):
     """Raised instead of a compaction that would save nothing."""
+
+
+class NotServed(PalaverError):
+    def __init__(self, account: str) -> None:
+        super().__init__(
+            f"how far {account} was read is kept by the worker that serves it, in `run`; a call over HTTP cannot say it"
+        )
+        self.account = account
 
 
 class IllegalTransition(PalaverError):

@@ -18,18 +18,19 @@ from palaver.engine.filing import Filing
 from palaver.engine.ground import Ground
 from palaver.engine.handing import Handoffs
 from palaver.engine.happenings import Happenings
+from palaver.engine.inlet import Health
 from palaver.engine.intake import Intake
 from palaver.engine.lanes import Lanes
 from palaver.engine.obedience import Obedience
 from palaver.engine.options import Options
 from palaver.engine.replies import Replies
 from palaver.engine.scene import Scenes
-from palaver.engine.serving import Health, Serving
+from palaver.engine.serving import Serving
 from palaver.engine.turns import TurnRunner
 from palaver.engine.upkeep import Upkeep
 from palaver.engine.waiting import unending
 from palaver.engine.welcome import Welcomes
-from palaver.ports.adapter import Adapter
+from palaver.ports.adapter import Adapter, Inlet
 from palaver.ports.agent import Agent, Agents
 from palaver.ports.clock import Clock
 from palaver.ports.commands import Commands
@@ -115,6 +116,10 @@ class Engine:
         """A message that came in at this gateway, whoever serves its account: safe when this returns."""
         with self._on.meter.step("accept"):
             await self._intake.receive(inbound, trust)
+
+    def inlet(self, platform: str, account: str | None) -> Inlet:
+        """For what comes to an account over HTTP, at this gateway, whoever serves it; how far was read is not kept."""
+        return self._serving.inlet(platform, account)
 
     async def key_of(self, source: Source) -> SessionKey:
         """Which conversation it is, where this source speaks."""

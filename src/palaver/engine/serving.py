@@ -2,33 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from palaver.domain.redact import redact
-from palaver.domain.source import Trust
-from palaver.domain.turn import Inbound, account_text
+from palaver.domain.turn import account_text
 from palaver.engine.ground import Ground
+from palaver.engine.inlet import Health, HeldInlet, OpenInlet
 from palaver.engine.intake import Intake
 from palaver.engine.traces import trace
 from palaver.engine.waiting import through_outages, unending
 from palaver.ports.adapter import Adapter, PlatformDown, PlatformError
 
-__all__ = ["Health", "Pauses", "Serving"]
+__all__ = ["Pauses", "Serving"]
 
 log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE = 60.0
-
-
-@dataclass(kw_only=True, slots=True)
-class Health:
-    served_since: datetime | None = None
-    """None while another worker serves the account, or nobody can."""
-    connected_since: datetime | None = None
-    last_error: str | None = None
 
 
 @dataclass(slots=True)
@@ -47,46 +39,6 @@ class Pauses:
         self.failures = 0 if worked else self.failures + 1
         self.pause = min(_LONGEST_PAUSE, 0.5 * 2 ** min(self.failures, 16))
         return self.pause
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Inlet:
-    """What an adapter is handed while this worker serves its account."""
-
-    on: Ground
-    intake: Intake
-    adapter: Adapter
-    fence: int
-    health: Health
-    returned: Callable[[], None]
-
-    async def connected(self) -> None:
-        self.health.connected_since = now = self.on.clock.now()
-        name, account = self.adapter.platform.name, self.adapter.account
-        await self.on.surely(self.on.store.accounts.connected(name, account, self.fence, now))
-
-    async def receive(self, inbound: Inbound, trust: Trust) -> None:
-        if self.health.connected_since is None:  # whoever hands something over is connected, said or not
-            await self.connected()
-        with self.on.meter.step("accept"):
-            await self.intake.receive(inbound, trust)
-
-    async def position(self) -> str | None:
-        return await self.on.store.read(
-            self.on.store.accounts.position(self.adapter.platform.name, self.adapter.account)
-        )
-
-    async def keep_position(self, position: str) -> None:
-        name, account = self.adapter.platform.name, self.adapter.account
-        await self.on.store.transact(self.on.store.accounts.keep_position(name, account, self.fence, position))
-
-    async def knows_as(self, alias: str, canonical: str) -> None:
-        await self.intake.learn(self.adapter.platform.name, alias, canonical)
-
-    async def is_back(self, chat_id: str) -> None:
-        self.returned()
-        name, account, now = self.adapter.platform.name, self.adapter.account, self.on.clock.now()
-        await self.on.store.transact(self.on.store.outbox.hasten(name, account, chat_id, now))
 
 
 @dataclass(kw_only=True)
@@ -110,6 +62,12 @@ class Serving:
                 self.health[name] = Health()
                 serve = partial(self._serve, adapter, self.health[name])
                 group.create_task(unending(serve), name=f"account {name}")
+
+    def inlet(self, platform: str, account: str | None) -> OpenInlet:
+        """Open whoever serves the account."""
+        return OpenInlet(
+            on=self.on, intake=self.intake, platform=platform, account=account, returned=self._count_return
+        )
 
     async def _serve(self, adapter: Adapter, health: Health) -> None:
         while True:
@@ -142,13 +100,14 @@ class Serving:
 
     async def _run(self, adapter: Adapter, health: Health, fence: int) -> None:
         """Connect, and again whenever the connection is lost."""
-        inlet = _Inlet(
+        inlet = HeldInlet(
             on=self.on,
             intake=self.intake,
-            adapter=adapter,
+            platform=adapter.platform.name,
+            account=adapter.account,
+            returned=self._count_return,
             fence=fence,
             health=health,
-            returned=self._count_return,
         )
         pauses = Pauses()
         while True:

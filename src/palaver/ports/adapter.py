@@ -19,6 +19,7 @@ from palaver.domain.turn import Inbound, Outbound
 __all__ = [
     "Adapter",
     "Call",
+    "ChatMoved",
     "Checking",
     "Drafting",
     "Editing",
@@ -79,6 +80,14 @@ class SendRefused(PlatformError):
 
 class TargetGone(SendRefused):
     """The chat does not exist any more, or we may not write there."""
+
+
+class ChatMoved(SendRefused):
+    """Nothing was sent: the chat has another id by now. It is sent there at once, as if `Inlet.chat_moved` was said."""
+
+    def __init__(self, new: str) -> None:
+        super().__init__("the chat has another id by now")
+        self.new = new
 
 
 class SendUnclear(PlatformError):

@@ -1,0 +1,74 @@
+"""Inlets: what an adapter hands over to, while it serves its account, or when it is called in any worker."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from palaver.domain.errors import NotServed
+from palaver.domain.source import Trust
+from palaver.domain.turn import Inbound, account_text
+from palaver.engine.ground import Ground
+from palaver.engine.intake import Intake
+
+__all__ = ["Health", "HeldInlet", "OpenInlet"]
+
+
+@dataclass(kw_only=True, slots=True)
+class Health:
+    served_since: datetime | None = None
+    """None while another worker serves the account, or nobody can."""
+    connected_since: datetime | None = None
+    last_error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenInlet:
+    """For what comes to an account over HTTP: it may come to any worker, whoever serves the account."""
+
+    on: Ground
+    intake: Intake
+    platform: str
+    account: str | None
+    returned: Callable[[], None]
+
+    async def connected(self) -> None:
+        """Whoever is called has no connection of its own."""
+
+    async def receive(self, inbound: Inbound, trust: Trust) -> None:
+        with self.on.meter.step("accept"):
+            await self.intake.receive(inbound, trust)
+
+    async def position(self) -> str | None:
+        return await self.on.store.read(self.on.store.accounts.position(self.platform, self.account))
+
+    async def keep_position(self, position: str) -> None:  # noqa: ARG002
+        raise NotServed(account_text(self.platform, self.account))
+
+    async def knows_as(self, alias: str, canonical: str) -> None:
+        await self.intake.learn(self.platform, alias, canonical)
+
+    async def is_back(self, chat_id: str) -> None:
+        self.returned()
+        now = self.on.clock.now()
+        await self.on.store.transact(self.on.store.outbox.hasten(self.platform, self.account, chat_id, now))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldInlet(OpenInlet):
+    """What an adapter is handed while this worker serves its account."""
+
+    fence: int
+    health: Health
+
+    async def connected(self) -> None:
+        self.health.connected_since = now = self.on.clock.now()
+        await self.on.surely(self.on.store.accounts.connected(self.platform, self.account, self.fence, now))
+
+    async def receive(self, inbound: Inbound, trust: Trust) -> None:
+        if self.health.connected_since is None:  # whoever hands something over is connected, said or not
+            await self.connected()
+        await super().receive(inbound, trust)
+
+    async def keep_position(self, position: str) -> None:
+        keep = self.on.store.accounts.keep_position(self.platform, self.account, self.fence, position)
+        await self.on.store.transact(keep)
