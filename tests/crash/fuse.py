@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from palaver.agents.echo import EchoAgent
-from palaver.domain.source import Trust
+from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Outbound
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.link import Link
-from palaver.ports.adapter import Inlet
+from palaver.ports.adapter import Answer, Inlet
 from palaver.ports.agent import Event, Request
 from palaver.ports.work import Row, Steps, Work
 from palaver.stores.store import Store
@@ -157,6 +157,9 @@ class _FusedInlet:
 
     async def is_back(self, chat_id: str) -> None:
         await self.inlet.is_back(chat_id)
+
+    async def answer(self, source: Source, within: float) -> Answer | None:
+        return await self.inlet.answer(source, within)
 
 
 class FusedAdapter(FakeAdapter):

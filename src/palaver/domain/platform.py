@@ -42,6 +42,8 @@ class Platform:
     """Kinds of chat it has besides the usual ones."""
     for_people: bool = True
     """False where no human reads notices: an API, a webhook."""
+    accounts_are_chats: bool = False
+    """Each account of ours there is a place to send to, and its name the id of the place."""
     chat_id_pattern: str = r"[^:]+"
     """What one chat id looks like in a target: percent-encoded, or as it is where that contains colons.
 

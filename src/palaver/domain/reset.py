@@ -42,6 +42,8 @@ class Cause(StrEnum):
     PROCESS = "process"
     NOTICE = "notice"
     STATUS = "status"
+    CALL = "call"
+    """A program outside has said it: its words are as foreign as a person's."""
 
 
 def extends_idle_time(cause: Cause) -> bool:

@@ -186,6 +186,8 @@ class Outbound:
     """The name of a thread to begin with it, where the platform has threads."""
     handoff: int | None = None
     """The operation that brings a conversation to where this arrives."""
+    is_news: bool = False
+    """It tells what happened; that it was delivered is no news itself."""
 
 
 def outbound_to(source: Source, text: str, *, reply_to: str | None = None, edits: str | None = None) -> Outbound:

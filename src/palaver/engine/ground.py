@@ -10,6 +10,7 @@ from palaver.engine.happenings import Happenings
 from palaver.engine.options import Options
 from palaver.engine.replies import Replies
 from palaver.engine.waiting import through_outages
+from palaver.engine.waitingroom import WaitingRoom
 from palaver.ports.agent import Agents
 from palaver.ports.clock import Clock
 from palaver.ports.files import Shelf
@@ -45,6 +46,10 @@ class Ground:
     budget: Budget = field(default_factory=Budget)
     chance: random.Random = field(default_factory=random.Random)
     """Spreads retries; keeps no secret."""
+    waiting: WaitingRoom = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.waiting = WaitingRoom(self.store)
 
     async def surely(self, work: Work[T]) -> T:
         """Write, however long the store does not answer: what was worked out must not be lost for that."""

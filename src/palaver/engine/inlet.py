@@ -1,14 +1,20 @@
 """Inlets: what an adapter hands over to, while it serves its account, or when it is called in any worker."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from palaver.domain.errors import NotServed
-from palaver.domain.source import Trust
+from palaver.domain.lifecycle import InboxState
+from palaver.domain.source import Source, Trust
+from palaver.domain.transcript import Role
 from palaver.domain.turn import Inbound, account_text
 from palaver.engine.ground import Ground
 from palaver.engine.intake import Intake
+from palaver.ports.adapter import Answer
+from palaver.ports.answers import Reply
+from palaver.ports.repositories import Store
+from palaver.ports.work import Steps, work
 
 __all__ = ["Health", "HeldInlet", "OpenInlet"]
 
@@ -51,6 +57,39 @@ class OpenInlet:
         self.returned()
         now = self.on.clock.now()
         await self.on.store.transact(self.on.store.outbox.hasten(self.platform, self.account, chat_id, now))
+
+    async def answer(self, source: Source, within: float) -> Answer | None:
+        mine = replace(source, platform=self.platform, account=self.account)
+        mine = replace(mine, profile=(await self.intake.key_of(mine)).profile)
+        found = await self.on.store.read(_reply(self.on.store, mine))
+        if found is not None and within and not _answer(found).is_settled:
+            with self.on.waiting.waiting(found.received.number) as waiter:
+                await waiter.until_settled(within)
+            found = await self.on.store.read(_reply(self.on.store, mine))
+        return found and _answer(found)
+
+
+@work
+def _reply(store: Store, source: Source) -> Steps[Reply | None]:
+    """For whoever said it, and nobody else."""
+    principal = yield from store.people.speaking(source)
+    received = yield from store.answers.said([source], principal)
+    return (yield from store.answers.reply(received.number, principal)) if received else None
+
+
+_OPEN = frozenset({InboxState.WAITING, InboxState.IN_TURN})
+
+
+def _answer(reply: Reply) -> Answer:
+    received = reply.received
+    said = [entry.text for entry in reply.entries if entry.role is Role.ASSISTANT and not entry.calls]
+    return Answer(
+        id=f"in:{received.number}",
+        is_settled=received.state not in _OPEN or reply.is_parked,
+        text=said[-1] if said and reply.ended else "\n".join(reply.notices),
+        refused=received.reason if received.state is InboxState.REFUSED else None,
+        has_failed=received.state is InboxState.FAILED,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,12 +12,15 @@ from typing import Protocol, runtime_checkable
 from palaver.domain.attachment import Attachment
 from palaver.domain.errors import PalaverError
 from palaver.domain.platform import Platform
-from palaver.domain.source import Trust
+from palaver.domain.source import Source, Trust
 from palaver.domain.split import Unit
+from palaver.domain.target import Place
 from palaver.domain.turn import Inbound, Outbound
+from palaver.ports.hooks import Happening
 
 __all__ = [
     "Adapter",
+    "Answer",
     "Call",
     "ChatMoved",
     "Checking",
@@ -25,6 +28,7 @@ __all__ = [
     "Editing",
     "Fetching",
     "Files",
+    "Forwarding",
     "Inlet",
     "Limits",
     "Listening",
@@ -41,6 +45,7 @@ __all__ = [
     "TargetGone",
     "Threading",
     "Typing",
+    "Watching",
 ]
 
 
@@ -110,6 +115,20 @@ class Limits:
     """It knows an idempotency key again, so sending twice under one key shows one message."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What has come of a message so far."""
+
+    id: str
+    """What the message is called here: `in:42`."""
+    is_settled: bool
+    """Nothing more comes by itself."""
+    text: str = ""
+    refused: str | None = None
+    """Why it was not let in."""
+    has_failed: bool = False
+
+
 class Inlet(Protocol):
     """What an adapter is handed while it runs: where messages go, and a place to remember how far it has read."""
 
@@ -145,6 +164,13 @@ class Inlet(Protocol):
         """A chat has another id from now on: its conversations, and what is still owed to it, go on there.
 
         Saying it again costs nothing.
+        """
+        ...
+
+    async def answer(self, source: Source, within: float) -> Answer | None:
+        """What came of a message of this account, as soon as it is settled, at the latest after that many seconds.
+
+        None where no such message has come, or nothing is left of it.
         """
         ...
 
@@ -279,4 +305,25 @@ class Listening(Protocol):
 
     async def hear(self, call: Call, inlet: Inlet) -> Reply:
         """Answered when what it brought is safe. Any worker may be called, whoever serves the account."""
+        ...
+
+
+@runtime_checkable
+class Forwarding(Protocol):
+    """Adapters whose answers may go elsewhere."""
+
+    def forwards_to(self) -> Sequence[Place]:
+        """Where answers to what comes in here go; nothing for back to where they were asked for."""
+        ...
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """Adapters that tell others what happens."""
+
+    def notice(self, happening: Happening, text: str) -> Outbound | None:
+        """What is owed because of it, in the step in which it happens; None for nothing.
+
+        The text is what was delivered, where that was an answer; whoever does not ask for content leaves it out.
+        """
         ...

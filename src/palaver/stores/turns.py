@@ -8,7 +8,7 @@ from palaver.domain.busy import Choice
 from palaver.domain.errors import StaleFence
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason, TurnState, advance
-from palaver.domain.reset import extends_idle_time
+from palaver.domain.reset import Cause
 from palaver.domain.session import Session, identity_of
 from palaver.domain.transcript import Entry, Role, Sender
 from palaver.domain.turn import Outbound, Received, Turn, Usage
@@ -169,7 +169,7 @@ def _entry(received: Received) -> Entry:
     inbound = received.inbound
     return Entry(
         seq=0,
-        role=Role.USER if extends_idle_time(inbound.cause) else Role.NOTE,
+        role=Role.USER if inbound.cause in {Cause.HUMAN, Cause.CALL} else Role.NOTE,
         at=inbound.at,
         text=inbound.text,
         sender=Sender(id=inbound.source.participant, name=inbound.labels.user),

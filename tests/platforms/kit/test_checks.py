@@ -10,13 +10,22 @@ from typing import Any
 import pytest
 
 from palaver.domain.attachment import Attachment
-from palaver.domain.source import Trust
+from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Outbound
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.conformance import AdapterConformance
 from palaver.platforms.kit.link import Line
 from palaver.platforms.kit.messages import Update
-from palaver.ports.adapter import Inlet, Limits, PlatformBusy, PlatformDown, SendRefused, SendUnclear, TargetGone
+from palaver.ports.adapter import (
+    Answer,
+    Inlet,
+    Limits,
+    PlatformBusy,
+    PlatformDown,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+)
 from tests.platforms.kit.rigs import WorldRig, world_for_checks
 
 
@@ -44,6 +53,9 @@ class Changing:
 
     async def is_back(self, chat_id: str) -> None:
         await self._inlet.is_back(chat_id)
+
+    async def answer(self, source: Source, within: float) -> Answer | None:
+        return await self._inlet.answer(source, within)
 
 
 class ForgetsNames(FakeAdapter):

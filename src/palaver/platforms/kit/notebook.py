@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from palaver.domain.errors import StoreUnavailable
-from palaver.domain.source import Trust
+from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound
-from palaver.ports.adapter import Adapter, Inlet, PlatformError
+from palaver.ports.adapter import Adapter, Answer, Inlet, PlatformError
 
 __all__ = ["PATIENCE", "Notebook", "running"]
 
@@ -65,6 +65,9 @@ class Notebook:
     async def is_back(self, chat_id: str) -> None: ...
 
     async def knows_as(self, alias: str, canonical: str) -> None: ...
+
+    async def answer(self, source: Source, within: float) -> Answer | None:
+        """It keeps, and answers nothing."""
 
     async def has(self, count: int) -> None:
         """Wait until that many different messages are safe."""
