@@ -23,7 +23,7 @@ from palaver.domain.errors import NewerSchema, NotFound, StoreUnavailable
 from palaver.domain.key import SessionKey
 from palaver.domain.source import Source, Trust
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Inbound
+from palaver.domain.turn import Inbound, account_text
 from palaver.engine.engine import Engine
 from palaver.engine.happenings import hook_named
 from palaver.platforms.api.adapter import ApiAdapter
@@ -33,7 +33,7 @@ from palaver.platforms.terminal.history import forgets_typed
 from palaver.platforms.terminal.socket import socket_path
 from palaver.platforms.terminal.wire import CommandLine, Said, Settled
 from palaver.platforms.web.adapter import Shown, WebAdapter, user_of
-from palaver.ports.adapter import Adapter
+from palaver.ports.adapter import Adapter, Listening
 from palaver.ports.agent import Agents
 from palaver.ports.clock import SystemClock
 from palaver.ports.health import Check
@@ -84,6 +84,7 @@ class Gateway:
         self._is_kept = is_kept
         self._agency = Agency()
         self._engine: Engine | None = None
+        self._listening: Mapping[tuple[str, str], Listening] = {}
         self._quietly = asyncio.Event()
         self._at_once = asyncio.Event()
 
@@ -95,6 +96,8 @@ class Gateway:
         gc.set_threshold(COLLECT_AFTER)
         # What others have made is had before anything starts: whatever is wrong with it is said at once.
         adapters = [make_adapter(*account) for account in _accounts(self._config)]
+        self._listening = _listening(adapters)
+        self._tell_unheard()
         hooks = [hook_named(name) for name in self._config.hooks]
         agents = self._agency.agents(self._config)
         offering = Offering(_tool_servers(self._config))
@@ -115,6 +118,16 @@ class Gateway:
                 await offering.close()
         log.info("the gateway is down", extra={"action": "gateway.down"})
         return not self._at_once.is_set()
+
+    def _tell_unheard(self) -> None:
+        """Of accounts that are called over HTTP, where nobody can call."""
+        for platform, account in () if self._tells_link else self._listening:
+            log.error(
+                "%s:%s hears nothing: it is called over HTTP, and this gateway has no window; web: {enabled: true}",
+                platform,
+                account,
+                extra={"action": "account.unheard", "account": account_text(platform, account)},
+            )
 
     def end(self) -> None:
         if self._quietly.is_set():
@@ -225,10 +238,19 @@ class Gateway:
             talking=browsers,
             waiting=waiting,
             platforms=known_platforms(),
+            listening=self._listening,
             examine=partial(_examined, store, self._config.store),
             shelf=shelf,
             metrics=self._meter.exposed if isinstance(self._meter, Exposing) else None,
         )
+
+
+def _listening(adapters: Sequence[Adapter]) -> dict[tuple[str, str], Listening]:
+    return {
+        (adapter.platform.name, adapter.account or ""): adapter
+        for adapter in adapters
+        if isinstance(adapter, Listening)
+    }
 
 
 def _grow(hub: Hub, waiting: WaitingRoom, growth: Growth) -> None:

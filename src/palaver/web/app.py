@@ -51,7 +51,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palaver.domain.errors import PalaverError, StoreError
-from palaver.web import api, assets, entry, pages
+from palaver.web import api, assets, calls, entry, pages
 from palaver.web.access.guard import Guard, visitor_if_any
 from palaver.web.desk import Desk
 from palaver.web.pages.base import POSITION, Link, navigation, render
@@ -63,7 +63,7 @@ _TITLES = {400: "That cannot be", 403: "Not allowed", 404: "Nothing here", 409: 
 
 
 def make_app(desk: Desk) -> Guard:
-    routes = [*entry.routes(desk), *assets.routes()]
+    routes = [*entry.routes(desk), *calls.routes(desk), *assets.routes()]
     links: list[Link] = []
     for module in (*_modules(pages), *_modules(api)):
         routes += module.routes(desk)

@@ -8,6 +8,7 @@ from palaver.commands.registry import Registry
 from palaver.domain.platform import Platform
 from palaver.domain.session import Principal
 from palaver.engine.engine import Engine
+from palaver.ports.adapter import Listening
 from palaver.ports.clock import Clock
 from palaver.ports.files import Shelf
 from palaver.ports.health import Check
@@ -39,6 +40,8 @@ class Desk:
     waiting: WaitingRoom
     platforms: Mapping[str, Platform]
     """Every platform there is, whether it is used or not."""
+    listening: Mapping[tuple[str, str], Listening]
+    """The accounts that are called over HTTP, by platform and name."""
     examine: Callable[[], Awaitable[Sequence[Check]]]
     """Everything that can be checked, each with what was found: it may take a while."""
     bodies: Bodies = field(default_factory=Bodies)

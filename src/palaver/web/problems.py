@@ -20,10 +20,12 @@ from palaver.domain.errors import (
 from palaver.ports.files import TooLarge
 from palaver.web.bodies import TooMuchAtOnce
 
-__all__ = ["API", "OPENAI", "UNTOLD", "problem", "refusal", "status_of"]
+__all__ = ["API", "IN", "OPENAI", "UNTOLD", "problem", "refusal", "status_of"]
 
 API = "/api/"
 OPENAI = "/v1/"
+IN = "/in/"
+"""Where platforms call."""
 _STATUS: Mapping[type[PalaverError], int] = {
     InvalidInput: 400,
     NotAllowed: 403,

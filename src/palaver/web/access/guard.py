@@ -16,7 +16,7 @@ from palaver.engine.traces import log_broken
 from palaver.web.access.doors import Doors
 from palaver.web.access.visitor import Visitor
 from palaver.web.address import Address
-from palaver.web.problems import UNTOLD, refusal
+from palaver.web.problems import IN, UNTOLD, refusal
 
 __all__ = ["CSRF_FIELD", "CSRF_HEADER", "Guard", "cookie_name", "visitor_if_any", "visitor_of"]
 
@@ -27,7 +27,7 @@ CSRF_FIELD = "csrf"
 _VISITOR = "palaver.visitor"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _OPEN = frozenset({"/login", "/health", "/ready"})
-_FILES = "/static/"
+_OPEN_FOLDERS = ("/static/", IN)
 _FORM = "application/x-www-form-urlencoded"
 _LONGEST_FORM = 1_000_000
 _POLICY = (
@@ -90,6 +90,8 @@ class Guard:
 
     def _refused(self, scope: Scope, headers: Headers) -> Response | None:
         """What a browser would not send by itself, or only for somebody else's page."""
+        if scope["path"].startswith(IN):
+            return None  # it is for machines, which come under any name and without a login
         host = headers.get("host", "")
         if not self.address.answers_to(host):
             words = f"This gateway does not answer to this name; allowed: {self.address.url}"
@@ -102,7 +104,7 @@ class Guard:
         return None
 
     async def _unknown(self, scope: Scope, headers: Headers) -> Response | None:
-        if scope["path"] in _OPEN or scope["path"].startswith(_FILES):
+        if scope["path"] in _OPEN or scope["path"].startswith(_OPEN_FOLDERS):
             return None
         visitor = await self._visitor(scope, headers)
         if visitor is None:

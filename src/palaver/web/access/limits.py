@@ -1,4 +1,4 @@
-"""Limits on guessing: how often a login may fail, for one address and for all together."""
+"""Limits on guessing: how often a login or a call may fail, for one address and for all together."""
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
@@ -13,7 +13,8 @@ class Attempts:
     """Failures of the last minute. Times are seconds of any clock that never goes back."""
 
     each: int = 5
-    everybody: int = 100
+    everybody: int | None = 100
+    """None where those at one address do not count against those at another."""
     window: float = 60.0
     _all: deque[float] = field(default_factory=deque[float])
     _by_address: "OrderedDict[str, deque[float]]" = field(default_factory=OrderedDict)
@@ -28,10 +29,10 @@ class Attempts:
         self._by_address.move_to_end(address)
         while len(self._by_address) > _MOST_ADDRESSES:
             self._by_address.popitem(last=False)
-        for failures, most in ((own, self.each), (self._all, self.everybody)):
+        for failures, most in ((own, self.each), (self._all, self.everybody or 0)):
             failures.append(now)
             while len(failures) > most:
                 failures.popleft()
 
-    def _left(self, failures: deque[float], most: int, now: float) -> float:
-        return max(0.0, failures[0] + self.window - now) if len(failures) >= most else 0.0
+    def _left(self, failures: deque[float], most: int | None, now: float) -> float:
+        return max(0.0, failures[0] + self.window - now) if most and len(failures) >= most else 0.0

@@ -1,0 +1,76 @@
+"""A platform that calls over HTTP, as a package would bring it: each call with the secret in it is a message."""
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import ClassVar, Self
+
+import pytest
+from pydantic import BaseModel, SecretStr
+
+from palaver.domain.errors import StoreUnavailable
+from palaver.domain.platform import Platform
+from palaver.domain.source import Source, Trust
+from palaver.domain.turn import Inbound, Outbound
+from palaver.ports.adapter import Call, Inlet, Limits, PlatformBusy, Reply
+
+__all__ = ["Caller", "Options", "install"]
+
+
+class Options(BaseModel):
+    secret: SecretStr
+
+
+@dataclass
+class Caller:
+    account: str
+    secret: str
+    platform: ClassVar[Platform] = Platform(name="caller", title="Caller")
+    options: ClassVar[type[BaseModel]] = Options
+    limits: ClassVar[Limits] = Limits()
+    heard: ClassVar[list[Call]] = []
+
+    @classmethod
+    def make(cls, account: str, options: Options) -> Self:
+        return cls(account, options.secret.get_secret_value())
+
+    async def run(self, inlet: Inlet) -> None:
+        await inlet.connected()
+        await asyncio.Event().wait()
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        return f"{idempotency_key} {outbound.chat_id}"
+
+    async def hear(self, call: Call, inlet: Inlet) -> Reply:
+        self.heard.append(call)
+        if call.headers.get("x-secret") != self.secret:
+            return Reply(status=401, body=b"wrong secret")
+        match call.path:
+            case "busy":
+                raise PlatformBusy(6.2)
+            case "outage":
+                raise StoreUnavailable("the store is away")
+            case "broken":
+                raise RuntimeError(self.secret)
+            case _:
+                source = Source(
+                    platform="caller",
+                    account=self.account,
+                    chat_id="7",
+                    user_id="7",
+                    message_id=call.query.get("id", "1"),
+                )
+                await inlet.receive(Inbound(source=source, text=call.body.decode(), at=datetime.now(UTC)), Trust())
+                cheats = {"set-cookie": "a=b", "Content-Security-Policy": "default-src *", "x-own": "kept"}
+                return Reply(body=b"<b>heard</b>", media_type="text/html", headers=cheats)
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = folder / "caller-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: caller\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[palaver.platforms]\ncaller = tests.web.caller:Caller\n")
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    monkeypatch.setattr(Caller, "heard", [])
