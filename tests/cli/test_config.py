@@ -27,7 +27,7 @@ def test_a_right_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "check"]) == 0
     assert capsys.readouterr().out == "The configuration is right.\n"
     assert main(["config", "check", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"ok": True, "mistakes": []}
+    assert json.loads(capsys.readouterr().out) == {"ok": True, "mistakes": [], "cautions": []}
 
 
 @pytest.mark.usefixtures("here")

@@ -57,8 +57,12 @@ def test_kinds_of_chats_of_an_adapter_that_is_used_are_known() -> None:
 @pytest.mark.parametrize(
     ("options", "field", "words"),
     [
-        ("{}", "folder", "platforms.pigeon.accounts.home lacks 'folder'; allowed: folder, speed, token"),
-        ("{folder: /a, sped: 2}", "sped", "has an unknown option 'sped'; allowed: folder, speed, token; perhaps speed"),
+        ("{}", "folder", "platforms.pigeon.accounts.home lacks 'folder'; allowed: folder, speed, token, token_file"),
+        (
+            "{folder: /a, sped: 2}",
+            "sped",
+            "has an unknown option 'sped'; allowed: folder, speed, token, token_file; perhaps speed",
+        ),
         ("{folder: /a, speed: fast}", "speed", "speed cannot be 'fast'; allowed: Input should be a valid integer"),
         ('{folder: /a, speed: "${TOKEN}"}', "speed", "speed cannot be '(set)'"),
         ("{folder: /a, token: [s3cret]}", "token", "token cannot be 'a list'"),

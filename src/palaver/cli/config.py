@@ -39,13 +39,15 @@ def _environ(file: str | None) -> Mapping[str, str]:
 @app.command(help=f"Whether the configuration is right; if not, every mistake in it.\n\n{EXAMPLES['check']}")
 def check(file: File = None, *, json: Json = False) -> None:
     try:
-        survey(Path(), _environ(file), known_platforms(), maker, agent_options)
+        loaded = survey(Path(), _environ(file), known_platforms(), maker, agent_options)
     except MalformedConfig as error:
         _print_mistakes(error.mistakes, json=json)
         raise typer.Exit(2) from error
     if json:
-        print_json({"ok": True, "mistakes": []})
+        print_json({"ok": True, "mistakes": [], "cautions": list(loaded.cautions)})
     else:
+        for caution in loaded.cautions:
+            print_line(caution)
         print_line("The configuration is right.")
 
 

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -14,7 +15,7 @@ from palaver.cli.exits import FAILED, INTERNAL, WRONG
 from palaver.cli.loop import run
 from palaver.cli.output import complain, write_nowhere
 from palaver.cli.place import StoreOption
-from palaver.config.loading import load
+from palaver.config.loading import Loaded, survey
 from palaver.config.model import Config
 from palaver.domain.errors import InvalidInput, StoreError, StoreInUse, StoreUnavailable
 from palaver.gateway import Gateway
@@ -23,7 +24,7 @@ from palaver.observing.metered import metered
 from palaver.platforms.others import known_platforms, maker
 from palaver.stores.opening import check_url
 
-__all__ = ["EXAMPLES", "app", "configuration", "up"]
+__all__ = ["EXAMPLES", "app", "configuration", "surveyed", "up"]
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,10 @@ app = typer.Typer(rich_markup_mode=None)
     f" SIGHUP reads the configuration again.\n\n{EXAMPLES['up']}"
 )
 def up(*, store: StoreOption = None) -> None:
-    config = configuration(store)
+    loaded = surveyed(store)
+    config = loaded.config
     configure_logs(config.log.level, config.log.format, sys.stderr)
+    _caution(loaded)
     try:
         with metered(config.metrics.port, window=config.web.enabled) as meter:
             window = _tell_link if config.web.enabled else None
@@ -65,12 +68,22 @@ def _tell_link(sentence: str) -> None:
         log.warning("the link could not be printed: palaver web link makes another", extra={"action": "window.untold"})
 
 
-def configuration(store: str | None) -> Config:
+def surveyed(store: str | None) -> Loaded:
     """What the files and the environment say, and the store that a command was given."""
-    config = load(Path.cwd(), os.environ, known_platforms(), maker, agent_options)
-    chosen = config if store is None else config.model_copy(update={"store": store})
-    check_url(chosen.store)
-    return chosen
+    loaded = survey(Path.cwd(), os.environ, known_platforms(), maker, agent_options)
+    if store is not None:
+        loaded = replace(loaded, config=loaded.config.model_copy(update={"store": store}))
+    check_url(loaded.config.store)
+    return loaded
+
+
+def configuration(store: str | None) -> Config:
+    return surveyed(store).config
+
+
+def _caution(loaded: Loaded) -> None:
+    for caution in loaded.cautions:
+        log.warning("%s", caution, extra={"action": "config.caution"})
 
 
 async def _serve(gateway: Gateway, store: str | None) -> bool:
@@ -83,6 +96,8 @@ async def _serve(gateway: Gateway, store: str | None) -> bool:
 
 def _reload(gateway: Gateway, store: str | None) -> None:
     try:
-        gateway.reload(configuration(store))
+        loaded = surveyed(store)
+        gateway.reload(loaded.config)
+        _caution(loaded)
     except InvalidInput as error:
         log.error("the configuration stays as it was: %s", error, extra={"action": "reload.refused"})  # noqa: TRY400

@@ -6,19 +6,20 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Annotated, Any, Protocol
 
-from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from palaver.config.foreign import installed
 from palaver.config.forms import Form
 from palaver.config.mistakes import Mistake
 from palaver.config.nodes import Node, Way, dotted
+from palaver.config.secret_files import Filled, filled, is_secret, option_names
 from palaver.config.secrets import SET, hidden
 from palaver.domain.errors import InvalidInput
 from palaver.domain.platform import Platform
 from palaver.engine.happenings import hook_named
 
-__all__ = ["Accounts", "AgentOptions", "Describe", "Described", "Hooks", "described_platforms", "unfit"]
+__all__ = ["Accounts", "AgentOptions", "Describe", "Described", "Hooks", "described_platforms", "unfit", "with_secrets"]
 
 
 class Described(Protocol):
@@ -52,6 +53,28 @@ def described_platforms(said: Node, describe: Describe | None) -> Mapping[str, P
             with suppress(InvalidInput):
                 found[str(way[1])] = describe(str(way[1])).platform
     return found
+
+
+def with_secrets(said: Node, describe: Describe | None) -> Filled:
+    """What was said, with what stands in the files that accounts name for their secrets."""
+    if describe is None:
+        return Filled(node=said)
+    mistakes, cautions = list[Mistake](), list[str]()
+    for way, node in _written(said):
+        with suppress(InvalidInput):
+            done = filled(node, way, describe(str(way[1])).options)
+            said = _replaced(said, way, done.node)
+            mistakes += done.mistakes
+            cautions += done.cautions
+    return Filled(node=said, mistakes=mistakes, cautions=cautions)
+
+
+def _replaced(node: Node, way: Way, new: Node) -> Node:
+    """`new` in the place where `way` leads."""
+    if not way or not isinstance(node.value, dict):
+        return new
+    name = str(way[0])
+    return replace(node, value={**node.value, name: _replaced(node.value[name], way[1:], new)})
 
 
 def unfit(said: Node, describe: Describe | None, agent_options: AgentOptions | None) -> Iterator[Mistake]:
@@ -123,38 +146,39 @@ def _refused(node: Node, way: Way, refusal: InvalidInput) -> Mistake:
 def _misfits(node: Node, way: Way, model: type[BaseModel]) -> Iterator[Mistake]:
     """What the adapter's own model refuses, and what it does not know."""
     known = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-    allowed = ", ".join(known) or "no options"
+    names = list(option_names(model))
+    allowed = ", ".join(names) or "no options"
     if model.model_config.get("extra") != "allow":
         for name in _names(node):
             if name not in known:
-                close = get_close_matches(name, known, n=1)
+                close = get_close_matches(name, names, n=1)
                 yield Mistake(
                     spot=node.nearest((name,)).spot,
                     field=dotted((*way, name)),
                     problem=f"{dotted(way)} has an unknown option",
                     found=name,
                     allowed=allowed + (f"; perhaps {close[0]}" if close else ""),
-                    example=f"{(close or [*known, '…'])[0]}: …",
+                    example=f"{(close or [*names, '…'])[0]}: …",
                 )
     try:
         model.model_validate(node.plain())
     except ValidationError as error:
         for fault in error.errors(include_url=False, include_context=False):
             if fault["type"] != "extra_forbidden":
-                yield _misfit(node, way, fault, known)
+                yield _misfit(node, way, fault, known, allowed)
 
 
-def _misfit(node: Node, way: Way, fault: ErrorDetails, known: Mapping[str, Any]) -> Mistake:
+def _misfit(node: Node, way: Way, fault: ErrorDetails, known: Mapping[str, Any], options: str) -> Mistake:
     inner: Way = fault["loc"]
     at, name = node.nearest(inner), inner[-1] if inner else way[-1]
     lacks = fault["type"] == "missing"
-    is_secret = bool(inner) and known.get(str(inner[0])) in {SecretStr, SecretBytes}
-    written = SET if is_secret or at.spot.secret else hidden(at.written)
+    is_unseen = at.spot.secret or (bool(inner) and is_secret(known.get(str(inner[0]))))
+    written = SET if is_unseen else hidden(at.written)
     return Mistake(
         spot=at.spot,
         field=dotted((*way, *inner)),
         problem=f"{dotted((*way, *inner[:-1]))} lacks" if lacks else f"{dotted((*way, *inner))} cannot be",
         found=str(name) if lacks else written if isinstance(at.value, str) else at.kind,
-        allowed=", ".join(known) if lacks else fault["msg"],
+        allowed=options if lacks else fault["msg"],
         example=f"{name}: …",
     )

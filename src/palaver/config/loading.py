@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from palaver.config.accounts import AgentOptions, Describe, described_platforms, unfit
+from palaver.config.accounts import AgentOptions, Describe, described_platforms, unfit, with_secrets
 from palaver.config.checking import misplaced, misshapen, unknown_names
 from palaver.config.mistakes import MalformedConfig, Mistake
 from palaver.config.model import Config
@@ -29,6 +29,8 @@ class Loaded:
     config: Config
     said: Node
     """What was said, and where."""
+    cautions: tuple[str, ...] = ()
+    """What is right and should be better all the same."""
 
 
 def load(
@@ -61,10 +63,12 @@ def survey(
         mistakes += _one_for_each_field([*found[:_ENOUGH], *shapes, *islice(named, _ENOUGH)])
         nodes.append(node)
     said = _with_a_store(reduce(merged, [*nodes, _variables(environ)]))
-    mistakes = mistakes or list(misshapen(said)) or list(unfit(said, describe, agent_options))
+    done = with_secrets(said, describe)
+    mistakes = mistakes or list(misshapen(said)) or done.mistakes or list(unfit(done.node, describe, agent_options))
     if mistakes:
         raise MalformedConfig(mistakes)
-    return Loaded(config=Config.model_validate(said.plain()), said=said)
+    config = Config.model_validate(done.node.plain())
+    return Loaded(config=config, said=done.node, cautions=tuple(done.cautions))
 
 
 def _files(cwd: Path, environ: Mapping[str, str]) -> Iterator[tuple[Node, list[Mistake]]]:

@@ -1,0 +1,91 @@
+"""Secrets of accounts that stand in files of their own."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, SecretStr
+
+from palaver.config.effective import effective
+from palaver.config.loading import Loaded, survey
+from palaver.config.mistakes import MalformedConfig
+from palaver.config.secret_files import is_secret, option_names
+from palaver.platforms.others import known_platforms, maker
+from tests.pigeon import install
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "site", monkeypatch)
+    monkeypatch.chdir(tmp_path)
+
+
+def read(options: str) -> Loaded:
+    Path("conf").mkdir(exist_ok=True)
+    file = Path("conf/own.yaml").absolute()
+    file.write_text(f"platforms:\n  pigeon:\n    accounts:\n      home: {options}\n")
+    environ = {"PALAVER_CONFIG": str(file), "PALAVER_HOME": "/data"}
+    return survey(Path(), environ, known_platforms(), maker)
+
+
+def keep(text: bytes, mode: int = 0o600) -> Path:
+    file = Path("conf/token")
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(text)
+    file.chmod(mode)
+    return file.absolute()
+
+
+def test_a_secret_stands_in_a_file_counted_from_the_folder_of_the_configuration() -> None:
+    keep(b"s3cret\n")
+    loaded = read("{folder: /a, token_file: token}")
+    assert loaded.config.platforms["pigeon"].accounts["home"] == {"folder": "/a", "token": "s3cret"}
+    assert loaded.cautions == ()
+    assert "s3cret" not in "".join(str(setting) for setting in effective(loaded)) + repr(loaded.config)
+
+
+def test_a_file_that_others_may_read_is_said() -> None:
+    file = keep(b"s3cret", 0o640)
+    assert read("{folder: /a, token_file: token}").cautions == (
+        f"{file} holds a secret that others on this machine may read: chmod 600 {file}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "found"),
+    [
+        (None, "token_file: token", "token, which is not there"),
+        (b" \n", "token_file: token", "token, which is empty"),
+        (b"x" * 70_000, "token_file: token", "which has more than 65536 bytes"),
+        (b"s3cret", "token_file: .", "which is no file"),
+        (b"s3cret", "token_file: [token]", "a list"),
+        (b"s3cret", "token_file: token, token: s3cret", "beside token"),
+    ],
+)
+def test_a_file_without_a_secret_says_what_to_do(content: bytes | None, options: str, found: str) -> None:
+    if content is not None:
+        keep(content)
+    with pytest.raises(MalformedConfig) as caught:
+        read(f"{{folder: /a, {options}}}")
+    (mistake,) = caught.value.mistakes
+    assert mistake.field == "platforms.pigeon.accounts.home.token_file"
+    assert found in mistake.found
+    assert "a file that you may read with the token in it" in str(mistake)
+    assert "s3cret" not in str(mistake)
+
+
+def test_what_the_adapter_refuses_of_a_secret_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Short(BaseModel):
+        token: SecretStr | None = None
+        key_file: str = ""
+        key: SecretStr = SecretStr("")
+
+        def model_post_init(self, _: object) -> None:
+            raise ValueError("no")
+
+    assert option_names(Short) == {"token": "", "key_file": "", "key": "", "token_file": "token"}
+    assert [is_secret(each) for each in (SecretStr | None, dict[str, SecretStr], str | None)] == [True, True, False]
+    monkeypatch.setattr(maker("pigeon"), "options", Short)
+    keep(b"s3cret")
+    with pytest.raises(MalformedConfig) as caught:
+        read("{token_file: token}")
+    assert "s3cret" not in str(caught.value)
