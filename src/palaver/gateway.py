@@ -26,6 +26,7 @@ from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Inbound, account_text
 from palaver.engine.engine import Engine
 from palaver.engine.happenings import hook_named
+from palaver.engine.waitingroom import WaitingRoom
 from palaver.platforms.api.adapter import ApiAdapter
 from palaver.platforms.others import known_platforms, make_adapter
 from palaver.platforms.terminal.adapter import TerminalAdapter
@@ -50,7 +51,6 @@ from palaver.web.access.doors import Doors
 from palaver.web.address import Address
 from palaver.web.desk import Desk
 from palaver.web.events import CHAT, Event, Hub
-from palaver.web.waiting import WaitingRoom
 
 __all__ = ["COLLECT_AFTER", "Gateway", "terminal_socket"]
 
@@ -208,6 +208,7 @@ class Gateway:
             meter=self._meter,
             shelf=shelf,
             toolsets=toolsets,
+            waiting=waiting,
             watch=partial(_grow, hub, waiting) if self._tells_link else None,
         )
         return self._desk(

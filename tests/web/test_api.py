@@ -17,12 +17,12 @@ from palaver.config.agents import EchoChoice
 from palaver.config.caps import CapsChoice
 from palaver.config.model import Config, GrantChoice
 from palaver.engine.options import Options
+from palaver.engine.waitingroom import Waiter
 from palaver.gateway import terminal_socket
 from palaver.ports.clock import SystemClock
 from palaver.ports.window import EVERY_RIGHT, Right
 from palaver.web.access.doors import make_token
 from palaver.web.bodies import Bodies, TooMuchAtOnce
-from palaver.web.waiting import Waiter
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened, opened
 

@@ -29,6 +29,7 @@ from palaver.engine.serving import Serving
 from palaver.engine.turns import TurnRunner
 from palaver.engine.upkeep import Upkeep
 from palaver.engine.waiting import unending
+from palaver.engine.waitingroom import WaitingRoom
 from palaver.engine.welcome import Welcomes
 from palaver.ports.adapter import Adapter, Inlet
 from palaver.ports.agent import Agent, Agents
@@ -66,6 +67,7 @@ class Engine:
         shelf: Shelf | None = None,
         watch: Watch | None = None,
         toolsets: Sequence[Toolset] = (),
+        waiting: WaitingRoom | None = None,
     ) -> None:
         accounts = {account_text(adapter.platform.name, adapter.account): adapter for adapter in adapters}
         platforms = {adapter.platform.name: adapter.platform for adapter in adapters}
@@ -77,6 +79,7 @@ class Engine:
             replies=Replies(accounts),
             worker=worker,
             alone=alone,
+            waiting=waiting or WaitingRoom(store),
             shelf=shelf,
             toolsets=toolsets,
             happenings=Happenings(hooks, meter, watch),

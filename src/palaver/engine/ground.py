@@ -37,6 +37,8 @@ class Ground:
     """The name of this process among all that ever worked on the store."""
     alone: bool
     """No other gateway can be at work on this store, so whatever another worker holds has no owner."""
+    waiting: WaitingRoom
+    """Where programs wait for answers."""
     shelf: Shelf | None = None
     """Where files are kept; None where none are taken."""
     toolsets: Sequence[Toolset] = ()
@@ -46,10 +48,6 @@ class Ground:
     budget: Budget = field(default_factory=Budget)
     chance: random.Random = field(default_factory=random.Random)
     """Spreads retries; keeps no secret."""
-    waiting: WaitingRoom = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.waiting = WaitingRoom(self.store)
 
     async def surely(self, work: Work[T]) -> T:
         """Write, however long the store does not answer: what was worked out must not be lost for that."""

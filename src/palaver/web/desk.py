@@ -8,6 +8,7 @@ from palaver.commands.registry import Registry
 from palaver.domain.platform import Platform
 from palaver.domain.session import Principal
 from palaver.engine.engine import Engine
+from palaver.engine.waitingroom import WaitingRoom
 from palaver.ports.adapter import Listening
 from palaver.ports.clock import Clock
 from palaver.ports.files import Shelf
@@ -20,7 +21,6 @@ from palaver.web.address import Address
 from palaver.web.bodies import Bodies
 from palaver.web.events import Hub
 from palaver.web.talking import Talking
-from palaver.web.waiting import WaitingRoom
 
 __all__ = ["Desk"]
 

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from palaver.domain.errors import BadArgument, PalaverError
 from palaver.domain.turn import Received
+from palaver.engine.waitingroom import Waiter
 from palaver.ports.answers import Reply
 from palaver.ports.window import Right
 from palaver.ports.work import Steps, work
@@ -21,7 +22,6 @@ from palaver.web.openai.asked import MODEL, Asked, Read, read, request_of
 from palaver.web.openai.finding import Finding
 from palaver.web.routing import deed, page
 from palaver.web.speaking import Said, Speaking
-from palaver.web.waiting import Waiter
 
 __all__ = ["SESSION_HEADER", "routes"]
 
