@@ -1,0 +1,1 @@
+"""Webhooks: programs that call us, and programs that we call."""

@@ -1,0 +1,140 @@
+"""The webhook adapter: an account is a program that calls us, one that we call, or both."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+from palaver.domain.errors import BadArgument
+from palaver.domain.source import Trust
+from palaver.domain.target import Place
+from palaver.domain.turn import Outbound
+from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.webhook import render
+from palaver.platforms.webhook.options import CALLER, WebhookOptions
+from palaver.platforms.webhook.parse import Malformed, parse_call
+from palaver.platforms.webhook.signing import Unsigned, key_of
+from palaver.ports.adapter import Answer, Call, Inlet, Limits, Reply, SendRefused
+from palaver.ports.clock import Clock, SystemClock
+from palaver.ports.hooks import Happening
+
+__all__ = ["WebhookAdapter"]
+
+log = logging.getLogger(__name__)
+
+_LONGEST_TEXT = 200_000
+_PLATFORM = PLATFORMS["webhook"]
+
+
+class WebhookAdapter:
+    platform = _PLATFORM
+    options: ClassVar = WebhookOptions
+    limits = Limits(text=_LONGEST_TEXT, repeats_safely=True)
+
+    def __init__(self, account: str, options: WebhookOptions, clock: Clock | None = None) -> None:
+        self.account = account
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._postman = _postman(options)
+
+    @classmethod
+    def make(cls, account: str, options: WebhookOptions) -> "WebhookAdapter":
+        return cls(account, options)
+
+    async def run(self, inlet: Inlet) -> None:
+        await inlet.connected()
+        await (self._postman.serve() if self._postman else asyncio.Event().wait())
+
+    async def check(self) -> str:
+        """What the account is for; nothing is posted for that."""
+        told: list[str] = []
+        if self._options.secret is not None:
+            told.append(f"is called at /in/{_PLATFORM.name}/{self.account}, signed as {self._options.scheme}")
+        if self._options.url is not None:
+            told.append(f"posts to {urlsplit(self._options.url.get_secret_value()).hostname}")
+        return ", ".join(told)
+
+    # In
+
+    async def hear(self, call: Call, inlet: Inlet) -> Reply:
+        if self._options.secret is None or call.path:
+            return _told(404, {"error": "There is nothing here."})
+        if call.method != "POST":
+            return Reply(status=405, headers={"allow": "POST"})
+        try:
+            inbound = parse_call(_PLATFORM.name, self.account, self._options, call, self._clock.now())
+        except Unsigned as error:
+            log.warning("a call was not signed", extra={"action": "webhook.unsigned", "account": self.account})
+            return _told(401, {"error": str(error)})
+        except Malformed as error:
+            return _told(400, {"error": str(error)})
+        known = await inlet.answer(inbound.source, 0)
+        if known is None:
+            await inlet.receive(inbound, Trust())
+        waits = self._options.deliver == CALLER
+        answer = await inlet.answer(inbound.source, self._options.wait if waits else 0)
+        if waits and answer and answer.is_settled and "text/plain" in call.headers.get("accept", ""):
+            return Reply(body=answer.text.encode())
+        return _reply(answer, says=waits, is_known=known is not None)
+
+    def forwards_to(self) -> Sequence[Place]:
+        return self._options.places
+
+    # Out
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        """What goes to the account itself is posted; whoever called reads its answer in the outbox."""
+        if outbound.is_news:
+            body = outbound.text.encode()
+        elif outbound.chat_id == self.account:
+            body = render.message(outbound).encode()
+        else:
+            return idempotency_key
+        if self._postman is None:
+            raise SendRefused("the account has no url to post to")
+        return await self._postman.post(body, render.message_id(idempotency_key, body), self._clock.now())
+
+    def notice(self, happening: Happening, text: str) -> Outbound | None:
+        if happening.kind not in self._options.events:
+            return None
+        return Outbound(
+            platform=_PLATFORM.name,
+            account=self.account,
+            chat_id=render.lane(happening),
+            text=render.event(happening, text if self._options.content else ""),
+            is_news=True,
+        )
+
+
+def _postman(options: WebhookOptions):  # noqa: ANN202 - what it is made of is an extra
+    if options.url is None:
+        return None
+    try:
+        from palaver.platforms.webhook.posting import Postman  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise BadArgument(
+            "Nothing can be posted to a url without",
+            found=str(error.name),
+            allowed="the extra http",
+            example="pip install 'palaver[http]'",
+        ) from error
+    secret = options.secret.get_secret_value() if options.secret else None
+    return Postman(options.url.get_secret_value(), key_of(options.scheme, secret) if secret else None)
+
+
+def _reply(answer: Answer | None, *, says: bool, is_known: bool) -> Reply:
+    again = {"duplicate": True} if is_known or answer is None else {}
+    if answer is None:  # it came before, and nothing is left of it
+        return _told(200, again)
+    if answer.refused is not None:
+        return _told(403, {"id": answer.id, "error": f"This account is not let in: {answer.refused}.", **again})
+    if not (says and answer.is_settled):
+        return _told(200 if is_known else 202, {"id": answer.id, **again})
+    failed = {"failed": True} if answer.has_failed else {}
+    return _told(200, {"id": answer.id, "answer": answer.text, **failed, **again})
+
+
+def _told(status: int, body: Mapping[str, object]) -> Reply:
+    return Reply(status=status, body=json.dumps(body, ensure_ascii=False).encode(), media_type="application/json")

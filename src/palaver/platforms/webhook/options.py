@@ -1,0 +1,121 @@
+"""What can be configured for a webhook account."""
+
+from enum import StrEnum
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from palaver.domain.errors import InvalidInput
+from palaver.domain.target import Place, parse_targets
+from palaver.platforms.others import known_platforms
+from palaver.platforms.webhook.signing import Scheme, key_of
+from palaver.platforms.webhook.template import WHOLE, Template, path_of
+from palaver.ports.hooks import Kind
+
+__all__ = ["CALLER", "NOWHERE", "PER_DELIVERY", "Missing", "WebhookOptions", "event_name"]
+
+CALLER = "caller"
+NOWHERE = "nowhere"
+PER_DELIVERY = "per-delivery"
+_LONGEST_WAIT = 300.0
+
+
+class Missing(StrEnum):
+    """What becomes of a field that a payload does not have."""
+
+    EMPTY = "empty"
+    ERROR = "error"
+
+
+def event_name(kind: Kind) -> str:
+    """What happens, as programs call it: `turn.finished`."""
+    return kind.value.replace(" ", ".")
+
+
+_EVENTS = {event_name(kind): kind for kind in Kind}
+
+
+class WebhookOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    # In
+    secret: SecretStr | None = Field(default=None, description="What calls are signed with, in and out.")
+    scheme: Scheme = Field(default=Scheme.STANDARD, description="How callers sign.")
+    text: str = Field(default=f"{{{{ {WHOLE} }}}}", min_length=1, description="What is said because of a call.")
+    missing: Missing = Field(default=Missing.EMPTY, description="What becomes of a field that is not there.")
+    fences: bool = Field(default=True, description="Whether values are marked as data that nobody obeys.")
+    longest: int = Field(default=4000, ge=1, le=100_000, description="How many characters of a value are said.")
+    session: str = Field(default=PER_DELIVERY, description="Which calls share a conversation: a field, or none do.")
+    id: str | None = Field(default=None, description="The field by which a call is known again.")
+    name: str | None = Field(default=None, description="The field with the name of whoever speaks; a label only.")
+    deliver: str = Field(default=CALLER, description="Where answers go: caller, nowhere, or targets.")
+    wait: float = Field(default=25.0, ge=0, le=_LONGEST_WAIT, description="For how many seconds a caller waits.")
+
+    # Out
+    url: SecretStr | None = Field(default=None, description="Where we post to.")
+    events: tuple[Kind, ...] = Field(default=(), description="What is posted when it happens.")
+    content: bool = Field(default=False, description="Whether what was said goes with it.")
+
+    @field_validator("text")
+    @classmethod
+    def _is_template(cls, text: str) -> str:
+        Template.parse(text)
+        return text
+
+    @field_validator("session", "id", "name")
+    @classmethod
+    def _is_path(cls, text: str | None) -> str | None:
+        if text is not None and text != PER_DELIVERY:
+            path_of(text)
+        return text
+
+    @field_validator("deliver")
+    @classmethod
+    def _is_target(cls, text: str) -> str:
+        _places(text)
+        return text
+
+    @field_validator("events", mode="before")
+    @classmethod
+    def _are_events(cls, names: Any) -> tuple[Kind, ...]:  # noqa: ANN401 - whatever was written
+        try:
+            return tuple(_EVENTS[name] for name in names)
+        except (KeyError, TypeError):
+            raise ValueError(f"events are a list of {', '.join(_EVENTS)}") from None
+
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            parts = urlsplit(url.get_secret_value())
+            if parts.scheme not in {"http", "https"} or not parts.hostname:
+                raise ValueError("an address begins with https:// and names a host: https://example.org/hook")
+        return url
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if self.secret is not None:
+            key_of(self.scheme, self.secret.get_secret_value())
+        elif self.url is None:
+            raise ValueError("an account has a secret, by which callers are known, or a url, to post to, or both")
+        if self.events and self.url is None:
+            raise ValueError("events are posted to a url: give one, for example url: https://example.org/hook")
+        return self
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where answers go, besides the caller."""
+        return _places(self.deliver)
+
+
+def _places(text: str) -> tuple[Place, ...]:
+    if text in {CALLER, NOWHERE}:
+        return ()
+    try:
+        targets = parse_targets(text, known_platforms())
+    except InvalidInput as error:
+        raise ValueError(str(error)) from error
+    if not all(isinstance(target, Place) for target in targets):
+        raise ValueError(f"answers go to {CALLER}, to {NOWHERE}, or to chats: telegram:12345")
+    return tuple(target for target in targets if isinstance(target, Place))
