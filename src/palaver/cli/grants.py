@@ -148,6 +148,7 @@ _DID = {
     ChangeKind.APPROVED: "let in",
     ChangeKind.DENIED: "turned away",
     ChangeKind.WRONG_CODE: "entered a wrong code",
+    ChangeKind.MOVED: "gave a chat another id",
 }
 
 

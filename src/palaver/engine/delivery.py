@@ -22,6 +22,7 @@ from palaver.engine.waiting import any_of, through_outages
 from palaver.ports.ability import able
 from palaver.ports.adapter import (
     Adapter,
+    ChatMoved,
     Editing,
     Files,
     PlatformBusy,
@@ -168,10 +169,8 @@ class Deliveries:
         try:
             async with asyncio.timeout(self.on.options.send_limit.total_seconds()):
                 receipt = await self._send(adapter, delivery)
-        except TargetGone as error:
-            await self._gone(delivery, str(error))
         except SendRefused as error:
-            await self._refused(delivery, str(error))
+            await self._turned_away(delivery, error)
         except TargetAway as away:
             # Somebody may have come back while nobody was found.
             pause = 0 if self.returns() != returns else away.after
@@ -214,6 +213,15 @@ class Deliveries:
             return await adapter.send(replace(outbound, text=words.file_left(file)), idempotency_key=key)
         return await adapter.send_file(outbound, place, idempotency_key=key)
 
+    async def _turned_away(self, delivery: Delivery, error: SendRefused) -> None:
+        match error:
+            case ChatMoved():
+                await self._moved(delivery, error)
+            case TargetGone():
+                await self._gone(delivery, str(error))
+            case _:
+                await self._refused(delivery, str(error))
+
     async def _refused(self, delivery: Delivery, error: str) -> None:
         """A draft that cannot be changed is left behind, a chat may have no threads; else it is given up."""
         if delivery.outbound.edits is None and not self._opens_thread(delivery.outbound):
@@ -254,17 +262,18 @@ class Deliveries:
     ) -> None:
         now = self.on.clock.now()
         step = self.on.store.outbox.settle_send(delivery, self.on.worker, state, receipt=receipt, error=error, due=due)
-        await self._surely(self._settles(delivery, step, state, now))
+        state = await self._surely(self._settles(delivery, step, now))
         log.info("send %s", state.value, extra={"action": "send.settled", "delivery": delivery.number})
         if state is OutboxState.DEAD:
             self.on.meter.count("sends_dead")
 
     @work
-    def _settles(self, delivery: Delivery, step: Work[None], state: OutboxState, now: datetime) -> Steps[None]:
+    def _settles(self, delivery: Delivery, step: Work[OutboxState], now: datetime) -> Steps[OutboxState]:
         """In the step that settles a send: what was to come with one that does not arrive does not come either."""
-        yield from step
+        state = yield from step
         if state in {OutboxState.DEAD, OutboxState.UNCLEAR}:
             yield from self.handoffs.failed(delivery.outbound, now)
+        return state
 
     async def _arrived(self, delivery: Delivery, receipt: str) -> None:
         now, outbound = self.on.clock.now(), delivery.outbound
@@ -313,27 +322,49 @@ class Deliveries:
         safe = self.is_safe(delivery.outbound) and self._has_patience(delivery)
         due = self._later(self._pause(delivery))
         step = self.on.store.outbox.unclear(delivery, self.on.worker, due, safe=safe, error=error)
-        state, _ = after_unclear(delivery, safe=safe)
-        await self._surely(self._settles(delivery, step, state, self.on.clock.now()))
+        await self._surely(self._settles(delivery, step, self.on.clock.now()))
         self.on.meter.count("sends_unclear")
         log.warning("send unclear", extra={"action": "send.unclear", "delivery": delivery.number})
 
     async def _gone(self, delivery: Delivery, error: str) -> None:
         """The chat is gone: that is remembered, and told to the owner at home, once."""
         step = self._bury(delivery, error, self.on.clock.now())
-        await self._surely(step)
-        self.on.meter.count("sends_dead")
-        log.warning("chat gone", extra={"action": "send.gone", "delivery": delivery.number})
+        if await self._surely(step):
+            self.on.meter.count("sends_dead")
+            log.warning("chat gone", extra={"action": "send.gone", "delivery": delivery.number})
 
     @work
-    def _bury(self, delivery: Delivery, error: str, now: datetime) -> Steps[None]:
-        outbound = delivery.outbound
+    def _bury(self, delivery: Delivery, error: str, now: datetime) -> Steps[bool]:
+        """False where the chat is not gone but has another id."""
         dead = self.on.store.outbox.settle_send(delivery, self.on.worker, OutboxState.DEAD, error=error)
-        yield from self._settles(delivery, dead, OutboxState.DEAD, now)
-        if not (yield from self.on.store.places.chat_gone(outbound, now, error)):
-            return
+        if (yield from self._settles(delivery, dead, now)) is not OutboxState.DEAD:
+            return False
+        if (yield from self.on.store.places.chat_gone(delivery.outbound, now, error)):
+            yield from self._tell_gone(delivery, now)
+        return True
+
+    def _tell_gone(self, delivery: Delivery, now: datetime) -> Steps[None]:
+        outbound = delivery.outbound
         for home in (yield from self.on.store.places.all_homes()):
             if (home.platform, home.account, home.chat) != (outbound.platform, outbound.account, outbound.chat_id):
                 notice = self.on.replies.to(home, words.gone_notice(f"{outbound.platform}:{outbound.chat_id}"))
                 yield from self.on.store.outbox.owe(notice[0], f"gone:{delivery.number}", now)
                 return
+
+    async def _moved(self, delivery: Delivery, error: ChatMoved) -> None:
+        """It is due where the chat is now, at once; one that is never found is given up in the end."""
+        if not self._has_patience(delivery):
+            await self._refused(delivery, str(error))
+            return
+        now, outbound, store = self.on.clock.now(), delivery.outbound, self.on.store
+        due = self._later(_AWAY_PAUSE if delivery.attempts > 1 else 0.0)
+        settle = store.outbox.settle_send(delivery, self.on.worker, OutboxState.DUE, error=str(error), due=due)
+        move = store.chats.move(outbound.platform, outbound.account, outbound.chat_id, error.new, now)
+        await self._surely(_both(move, settle))
+        log.info("chat has another id", extra={"action": "chat.moved", "delivery": delivery.number})
+
+
+@work
+def _both(first: Work[object], then: Work[object]) -> Steps[None]:
+    yield from first
+    yield from then

@@ -53,6 +53,9 @@ class OpenInlet:
     async def knows_as(self, alias: str, canonical: str) -> None:
         await self.intake.learn(self.platform, alias, canonical)
 
+    async def chat_moved(self, old: str, new: str) -> None:
+        await self.intake.move_chat(self.platform, self.account, old, new)
+
     async def is_back(self, chat_id: str) -> None:
         self.returned()
         now = self.on.clock.now()

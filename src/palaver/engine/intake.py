@@ -40,9 +40,17 @@ class _Acquaintance:
     """The person behind every identity that is linked with another."""
     identities: Mapping[str, Sequence[str]]
     """The identities of every such person."""
+    moved: Mapping[str, Mapping[str, str]]
+    """Of every account, the chats that have another id by now."""
 
     def aliases_of(self, source: Source) -> Mapping[str, str]:
         return self.aliases.get(source.platform, {})
+
+    def where_now(self, source: Source) -> Source:
+        """Its chat under the id it has now. A message keeps the id it came with: by that it is known again."""
+        chats = self.moved.get(account_text(source.platform, source.account))
+        chat = chats and source.chat and chats.get(source.chat)
+        return replace(source, chat_id=chat) if chat else source
 
 
 @work
@@ -52,7 +60,7 @@ def _acquaint(store: Store) -> Steps[_Acquaintance]:
     identities: dict[str, list[str]] = {}
     for identity, person in linked.items():
         identities.setdefault(person, []).append(identity)
-    return _Acquaintance(aliases, linked, identities)
+    return _Acquaintance(aliases, linked, identities, (yield from store.chats.moved()))
 
 
 def _chat_of(source: Source) -> str:
@@ -98,8 +106,9 @@ class Intake:
                 return None
             message = self._obedience.meant(message)
             # Nothing is awaited between the look at people and grants and the step that sees whether they have changed.
-            admitted = self._admission.decide(message, trust, known.aliases_of(message.source))
-            key = self._key(message.source, admitted.access.role, known)
+            here = known.where_now(message.source)
+            admitted = self._admission.decide(replace(message, source=here), trust, known.aliases_of(here))
+            key = self._key(here, admitted.access.role, known)
             taken = await self._admission.accept(message, key, admitted, self._busy(message))
             if taken is not None:
                 return None if taken.number is None or taken.refused else (message, taken.number)
@@ -114,6 +123,16 @@ class Intake:
             await self._on.store.transact(learn)
             self._known = None
 
+    async def move_chat(self, platform: str, account: str | None, old: str, new: str) -> None:
+        """A chat has another id: whatever comes after is placed so."""
+        known = await self._people()
+        if old == new or known.moved.get(account_text(platform, account), {}).get(old) == new:
+            return
+        move = self._on.store.chats.move(platform, account, old, new, self._on.clock.now())
+        if await self._on.store.transact(move):
+            log.info("chat has another id", extra={"action": "chat.moved", "account": account_text(platform, account)})
+        self._known = None
+
     async def key_of(self, source: Source) -> SessionKey:
         """The conversation that is spoken to where the source is."""
         return await self._on.store.read(self._on.store.attaching.leads_to(await self.place_of(source)))
@@ -121,7 +140,7 @@ class Intake:
     async def place_of(self, source: Source) -> SessionKey:
         """The key of the place itself, whatever it is attached to."""
         known = await self._people()
-        placed = self._placed(source, known)
+        placed = known.where_now(self._placed(source, known))
         return self._key(placed, self._admission.role_of(placed, known.aliases_of(placed)), known)
 
     def _key(self, placed: Source, role: AccessRole | None, known: _Acquaintance) -> SessionKey:

@@ -26,6 +26,8 @@ class ChangeKind(StrEnum):
     WRONG_CODE = "wrong-code"
     LINKED = "linked"
     UNLINKED = "unlinked"
+    MOVED = "moved"
+    """A chat has another id, and grants for it name that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,5 +1,6 @@
-"""What a store knows about places: our accounts, home channels, and chats that are gone."""
+"""What a store knows about places: our accounts, home channels, and chats that are gone or have another id."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -8,7 +9,7 @@ from palaver.domain.source import Source
 from palaver.domain.turn import Outbound, account_text
 from palaver.ports.work import Work
 
-__all__ = ["GATEWAY", "AccountHealth", "Accounts", "Places"]
+__all__ = ["GATEWAY", "AccountHealth", "Accounts", "Chats", "Places"]
 
 GATEWAY = "gateway"
 """Stands for a platform where gateways agree among themselves who does what."""
@@ -83,3 +84,15 @@ class Places(Protocol):
     def chat_gone(self, outbound: Outbound, now: datetime, error: str) -> Work[bool]: ...
 
     def chat_there(self, outbound: Outbound) -> Work[None]: ...
+
+
+class Chats(Protocol):
+    """Chats that have another id by now."""
+
+    def moved(self) -> Work[Mapping[str, Mapping[str, str]]]:
+        """Of every account, the ids that chats had before, each with the one it has now."""
+        ...
+
+    def move(self, platform: str, account: str | None, old: str, new: str, now: datetime) -> Work[bool]:
+        """Conversations, and what is owed, go on under the new id. False where this is known already."""
+        ...

@@ -24,7 +24,7 @@ from palaver.ports.files import Attachments
 from palaver.ports.handing import Handing
 from palaver.ports.lists import Lists
 from palaver.ports.people import Aliases, Links, People
-from palaver.ports.places import Accounts, Places
+from palaver.ports.places import Accounts, Chats, Places
 from palaver.ports.revisions import Revisions
 from palaver.ports.search import Search
 from palaver.ports.store import (
@@ -224,7 +224,9 @@ class Outbox(Protocol):
         receipt: str | None = None,
         error: str | None = None,
         due: datetime | None = None,
-    ) -> Work[None]: ...
+    ) -> Work[OutboxState]:
+        """Gives what became of it: not dead, but due there, where the chat has another id by now."""
+        ...
 
     def get_delivery(self, number: int) -> Work[Delivery | None]: ...
 
@@ -232,7 +234,9 @@ class Outbox(Protocol):
 
     def detach(self, delivery: Delivery, worker: str, now: datetime, *, error: str) -> Work[None]: ...
 
-    def unclear(self, delivery: Delivery, worker: str, due: datetime, *, safe: bool, error: str) -> Work[None]: ...
+    def unclear(
+        self, delivery: Delivery, worker: str, due: datetime, *, safe: bool, error: str
+    ) -> Work[OutboxState]: ...
 
     def reclaim_sends(
         self, worker: str, now: datetime, *, safe: Callable[[Outbound], bool], alone: bool = False
@@ -276,6 +280,8 @@ class Store(Database, Protocol):
     def archives(self) -> Archives: ...
     @property
     def places(self) -> Places: ...
+    @property
+    def chats(self) -> Chats: ...
     @property
     def accounts(self) -> Accounts: ...
     @property

@@ -7,16 +7,15 @@ from palaver.domain.ids import decode_id, encode_id
 from palaver.domain.key import SessionKey, canonical
 from palaver.domain.source import DM
 from palaver.ports.access import ChangeKind
-from palaver.ports.store import INBOX, PEOPLE
+from palaver.ports.store import PEOPLE
 from palaver.ports.work import Lock, Notify, Steps, work
 from palaver.stores.circles import merge
 from palaver.stores.grants import record
-from palaver.stores.inbox import OPEN_TURN, carry
+from palaver.stores.rekeying import rekey
 
 __all__ = ["everywhere", "learn", "of"]
 
 _CHANGED = Notify(PEOPLE)
-_LOOK = Notify(INBOX)
 
 
 @work
@@ -77,7 +76,9 @@ def _go_on(platform: str, old: str, new: str, now: datetime) -> Steps[None]:
     for key in map(SessionKey.parse, (row[0] for row in rows)):
         renamed = _renamed(key, platform, old, new)
         if renamed != key:
-            yield from _rekey(key, renamed)
+            yield from rekey(key, renamed)
+        if renamed.chat != key.chat:
+            yield from _know_again(key, renamed)
     yield (
         "INSERT INTO participants (identity, session_no, left_at) SELECT ?, session_no, left_at FROM participants"
         " WHERE identity = ? ON CONFLICT (identity, session_no) DO NOTHING",
@@ -106,29 +107,3 @@ def _know_again(old: SessionKey, new: SessionKey) -> Steps[None]:
         " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.dedup = ? || substr(inbox.dedup, ?))",
         (is_now, len(was) + 1, len(was), was, is_now, len(was) + 1),
     )
-
-
-def _rekey(old: SessionKey, new: SessionKey) -> Steps[None]:
-    """A conversation goes on under another key. Where that has one already, only what waits goes there."""
-    for name in sorted({old.text, new.text}):
-        yield Lock(name)
-    taken = yield (
-        "SELECT 1 FROM sessions WHERE key = ? UNION ALL SELECT 1 FROM routes WHERE key = ?"
-        " UNION ALL SELECT 1 FROM attached WHERE place = ? OR key = ?",
-        (new.text,) * 4,
-    )
-    if not taken:
-        for table in ("sessions", "routes", "operations", "attached"):
-            yield f"UPDATE {table} SET key = ? WHERE key = ?", (new.text, old.text)
-        yield "UPDATE attached SET place = ? WHERE place = ?", (new.text, old.text)
-        moved = yield (
-            f"UPDATE turns SET key = ? WHERE key = ? AND state IN {OPEN_TURN} RETURNING no",
-            (new.text, old.text),
-        )
-        for (turn,) in moved:
-            yield "UPDATE inbox SET key = ? WHERE turn_no = ?", (new.text, turn)
-    if old.chat != new.chat:
-        yield from _know_again(old, new)
-    yield from carry(old, old, new)
-    yield "UPDATE inbox SET place = NULL WHERE place = ? AND state = 'waiting'", (old.text,)
-    yield _LOOK

@@ -32,17 +32,23 @@ __all__ = [
     "unclear",
 ]
 
+# The column chat says where it goes, whatever id the chat had when the words were put down.
+_NOW_AT = "coalesce((SELECT m.now_at FROM moved_chats m WHERE m.account = ? AND m.chat = ?), ?)"
 # Behind whatever is owed to the chat already, also where the clock of another worker runs ahead.
 _CREATED = (
     "(SELECT CASE WHEN max(e.created) >= ? THEN max(e.created) + 1 ELSE ? END FROM outbox e"
-    " WHERE e.account = ? AND e.chat = ? AND e.state IN ('due', 'claimed'))"
+    f" WHERE e.account = ? AND e.chat = {_NOW_AT} AND e.state IN ('due', 'claimed'))"
 )
 
 
 def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
-    moment = micros(now)
-    place = account_text(outbound.platform, outbound.account), encode_id(outbound.chat_id)
-    return *place, moment, moment, moment, *place, outbound_body(outbound)
+    moment, account, chat = micros(now), *_place(outbound)
+    now_at = account, chat, chat
+    return account, *now_at, moment, moment, moment, account, *now_at, outbound_body(outbound)
+
+
+def _place(outbound: Outbound) -> tuple[str, str]:
+    return account_text(outbound.platform, outbound.account), encode_id(outbound.chat_id)
 
 
 def _files(outbound: Outbound) -> tuple[str, ...]:
@@ -61,7 +67,7 @@ def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Steps[
     if rows:
         yield (
             "INSERT INTO outbox (id, account, chat, state, due, created, body)"
-            f" VALUES (?, ?, ?, 'due', ?, {_CREATED}, ?)",
+            f" VALUES (?, ?, {_NOW_AT}, 'due', ?, {_CREATED}, ?)",
             rows,
         )
         yield from note_files("out", {turn * REPLIES + ordinal: _files(reply) for ordinal, reply in enumerate(replies)})
@@ -74,7 +80,7 @@ def owe(outbound: Outbound, dedup: str, now: datetime) -> Steps[int | None]:
     yield Lock("numbers below zero in the outbox")
     rows = yield (
         "INSERT INTO outbox (id, dedup, account, chat, state, due, created, body)"
-        f" SELECT coalesce(min(id), 0) - 1, ?, ?, ?, 'due', ?, {_CREATED}, ? FROM outbox WHERE id < 0"
+        f" SELECT coalesce(min(id), 0) - 1, ?, ?, {_NOW_AT}, 'due', ?, {_CREATED}, ? FROM outbox WHERE id < 0"
         " ON CONFLICT (dedup) WHERE dedup IS NOT NULL DO NOTHING RETURNING id",
         (dedup, *_row(outbound, now)),
     )
@@ -158,7 +164,7 @@ def is_owed(outbound: Outbound) -> Steps[bool]:
     """Whether anything at all is still to be sent to where this goes."""
     rows = yield (
         "SELECT 1 FROM outbox WHERE account = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
-        (account_text(outbound.platform, outbound.account), encode_id(outbound.chat_id)),
+        _place(outbound),
     )
     return bool(rows)
 
@@ -172,9 +178,25 @@ def settle_send(
     receipt: str | None = None,
     error: str | None = None,
     due: datetime | None = None,
-) -> Steps[None]:
-    """Record what became of a claimed send: delivered, due again, or dead."""
+) -> Steps[OutboxState]:
+    """Record what became of a claimed send: delivered, due again, or dead. Gives which.
+
+    It is not dead where the chat has another id by now: then it is due there.
+    """
+    if state is OutboxState.DEAD and (yield from _is_moved(delivery)):
+        state = OutboxState.DUE
     yield from _settle(delivery, worker, state, receipt, error, due, marked=delivery.may_be_duplicate)
+    return state
+
+
+def _is_moved(delivery: Delivery) -> Steps[bool]:
+    place = _place(delivery.outbound)
+    rows = yield (
+        "UPDATE outbox SET chat = m.now_at FROM moved_chats m"
+        " WHERE id = ? AND m.account = ? AND m.chat = ? RETURNING id",
+        (delivery.number, *place),
+    )
+    return bool(rows)
 
 
 @work
@@ -186,10 +208,11 @@ def detach(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Ste
 
 
 @work
-def unclear(delivery: Delivery, worker: str, due: datetime, *, safe: bool, error: str) -> Steps[None]:
+def unclear(delivery: Delivery, worker: str, due: datetime, *, safe: bool, error: str) -> Steps[OutboxState]:
     """Nobody knows whether it arrived: `after_unclear` says what is done about it, not before it is due."""
     state, marked = after_unclear(delivery, safe=safe)
     yield from _settle(delivery, worker, state, None, error, due, marked=marked)
+    return state
 
 
 def _settle(
@@ -258,7 +281,9 @@ def resolve(number: int, state: OutboxState, now: datetime, *, receipt: str | No
     """Settle a send that stayed unclear: somebody looked, and it was delivered, or is to be sent once more."""
     advance(OutboxState.UNCLEAR, state)
     rows = yield (
-        "UPDATE outbox SET state = ?, receipt = ?, due = ? WHERE id = ? AND state = 'unclear' RETURNING id",
+        "UPDATE outbox SET state = ?, receipt = ?, due = ?, chat = coalesce((SELECT m.now_at FROM moved_chats m"
+        " WHERE m.account = outbox.account AND m.chat = outbox.chat), chat)"
+        " WHERE id = ? AND state = 'unclear' RETURNING id",
         (state.value, receipt, micros(now), number),
     )
     yield Notify(OUTBOX)

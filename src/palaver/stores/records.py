@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
@@ -11,6 +11,7 @@ import msgspec
 
 from palaver.domain.access import AccessRole
 from palaver.domain.attachment import Attachment
+from palaver.domain.ids import decode_id, encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.label import Label
 from palaver.domain.lifecycle import EndReason, InboxState, OutboxState, TurnState
@@ -346,7 +347,7 @@ def turn_of(row: Row) -> Turn:
     )
 
 
-DELIVERY_COLUMNS = "id, body, state, attempts, due, created, receipt, error, may_be_duplicate"
+DELIVERY_COLUMNS = "id, body, state, attempts, due, created, receipt, error, may_be_duplicate, chat"
 
 
 def outbound_body(outbound: Outbound) -> bytes:
@@ -360,10 +361,10 @@ _outbound_form = msgspec.json.Decoder(Outbound, dec_hook=_label_in)
 
 
 def delivery_of(row: Row) -> Delivery:
-    number, body, state, attempts, due, created, receipt, error, duplicate = row
+    number, body, state, attempts, due, created, receipt, error, duplicate, chat = row
     return Delivery(
         number=number,
-        outbound=_read(body, _outbound_form),
+        outbound=_sent_to(_read(body, _outbound_form), chat),
         state=OutboxState(state),
         attempts=attempts,
         due=instant(due),
@@ -374,3 +375,10 @@ def delivery_of(row: Row) -> Delivery:
         error=error,
         may_be_duplicate=bool(duplicate),
     )
+
+
+def _sent_to(outbound: Outbound, chat: str) -> Outbound:
+    """Where the chat is now; no message of the old one can be answered or changed in it."""
+    if encode_id(outbound.chat_id) == chat:
+        return outbound
+    return replace(outbound, chat_id=decode_id(chat), reply_to=None, edits=None)

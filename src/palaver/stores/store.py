@@ -16,7 +16,7 @@ from palaver.ports.files import Attachments
 from palaver.ports.handing import Handing
 from palaver.ports.lists import Lists
 from palaver.ports.people import Aliases, Links, People
-from palaver.ports.places import Accounts, Places
+from palaver.ports.places import Accounts, Chats, Places
 from palaver.ports.repositories import Inbox, Outbox, Steering, Turns
 from palaver.ports.revisions import Revisions
 from palaver.ports.search import Search
@@ -31,6 +31,7 @@ from palaver.stores import (
     answers,
     attaching,
     changes,
+    chats,
     endings,
     fates,
     files,
@@ -85,6 +86,7 @@ class Store:
     grants: Grants = grants
     pairing: Pairing = pairing
     places: Places = places
+    chats: Chats = chats
     accounts: Accounts = accounts
     uses: Uses = usage
     keys: Keys = keys

@@ -151,11 +151,11 @@ def _drop_places(trace: Trace) -> Steps[None]:
             yield f"DELETE FROM homes {where}", (profile, platform)
         elif identity_of(source) in trace.identities:
             yield f"UPDATE homes SET address = ? {where}", (source_text(nameless(source)), profile, platform)
-    for platform, chat in sorted(trace.chats):
-        yield (
-            "DELETE FROM gone_chats WHERE chat = ? AND substr(account, 1, ?) = ?",
-            (encode_id(chat), len(platform) + 1, f"{platform}:"),
-        )
+    theirs: list[tuple[Value, ...]] = [
+        (encode_id(chat), len(platform) + 1, f"{platform}:") for platform, chat in sorted(trace.chats)
+    ]
+    for column in ("gone_chats WHERE chat", "moved_chats WHERE chat", "moved_chats WHERE now_at"):
+        yield f"DELETE FROM {column} = ? AND substr(account, 1, ?) = ?", theirs
     ids: tuple[Value, ...] = tuple(sorted(trace.identities))
     begun: list[Row] = yield (
         "SELECT s.no, s.origin FROM sessions s JOIN participants p ON p.session_no = s.no"
