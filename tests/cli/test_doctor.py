@@ -1,13 +1,16 @@
 """`palaver doctor`: says that all is well, finds what is not, makes nothing."""
 
+import asyncio
 import json
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from palaver.cli.main import main
+from palaver.stores.opening import open_store
 
 EXAMPLE = str(Path(__file__).parents[2] / "docs/examples/sessions.jsonl")
 
@@ -41,6 +44,22 @@ def test_what_is_broken_is_named_with_a_way_to_mend_it(store: str, capsys: pytes
     broken = [check for check in json.loads(capsys.readouterr().out)["checks"] if not check["ok"]]
     assert any("every route leads to a session" in check["name"] for check in broken)
     assert all(check["mend"] for check in broken)
+
+
+def test_an_account_that_is_refused_is_named(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    now = datetime.now(UTC)
+
+    async def refuse() -> None:
+        async with await open_store(store) as opened:
+            fence = await opened.transact(opened.accounts.hold("telegram", "helper", "w1", now, timedelta(hours=1)))
+            down = opened.accounts.down("telegram", "helper", fence or 0, now, "the token is wrong: ask for another")
+            await opened.transact(down)
+
+    asyncio.run(refuse())
+    assert main(["doctor", "--store", store]) == 1
+    printed = capsys.readouterr().out
+    assert "wrong accounts: telegram:helper says: the token is wrong: ask for another" in printed
+    assert "palaver platforms check telegram:helper" in printed
 
 
 def test_looking_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

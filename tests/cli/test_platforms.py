@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from palaver.cli import checkup
 from palaver.cli.main import main
 from palaver.stores import accounts
 from palaver.stores.opening import open_store
+from tests.packages import bring
 from tests.pigeon import install
 
 
@@ -54,7 +56,7 @@ def test_what_is_connected_is_seen_beside_a_gateway(store_url: str, capsys: pyte
         ("pigeon", 1, "the gateway w1 tries; last error just now: a cat"),
         ("pigeon:work", 1, "no gateway serves it: palaver up"),
         ("pigeon:nobody", 1, "under platforms.pigeon.accounts"),
-        ("telegram", 1, "no adapter for telegram is installed; installed are: broken, pigeon, wrong"),
+        ("discord", 1, "no adapter for discord is installed; installed are: broken, pigeon, "),
         ("nonsense", 2, "Unknown platform 'nonsense'"),
     ],
 )
@@ -68,6 +70,59 @@ def test_a_check_says_what_is_the_matter(
     assert words in " ".join((printed.out + printed.err).split())
     assert main(["platforms", "check", name, "--store", url, "--json"]) == code
     assert json.loads(capsys.readouterr().out).get("ok", False) is (code == 0)
+
+
+DOVES = """
+web: {{enabled: {window}}}
+platforms:
+  dove:
+    accounts:
+      well: {{token: coo}}
+      shy: {{token: coo, mood: refused}}
+      wild: {{token: coo, mood: broken}}
+      slow: {{token: coo, mood: slow}}
+      called: {{token: coo, mood: called}}
+  pigeon: {{accounts: {{only: {{folder: /a}}}}}}
+"""
+
+
+@pytest.fixture
+def doves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    adapters = {"dove": "tests.cli.doves:Dove", "gone": "tests.cli.nothing_there:Gone"}
+    bring(tmp_path / "doves", monkeypatch, adapters, extras=["gone"])
+    monkeypatch.setattr(checkup, "_PATIENCE", 0.05)
+    file = tmp_path / "doves.yaml"
+    monkeypatch.setenv("PALAVER_CONFIG", str(file))
+    file.write_text(DOVES.format(window="true"))
+    return file
+
+
+def test_every_account_is_asked_at_once_and_says_what_to_do(
+    tmp_path: Path, doves: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = ["--store", str(tmp_path / "p.db")]
+    assert main(["platforms", "check", *url]) == 1
+    printed = capsys.readouterr().out
+    assert "ok    dove:well: @dove[31m; not served" in printed
+    assert "wrong dove:shy: the loft does not know this ring: ask for another" in printed
+    assert "wrong dove:wild: the adapter broke: RuntimeError" in printed
+    assert "wrong dove:slow: no answer in 0 seconds" in printed
+    assert "wrong pigeon:only: not served; its adapter cannot be asked without serving it" in printed
+    assert main(["platforms", "check", "dove:well", *url]) == 0
+    capsys.readouterr()
+    assert main(["platforms", "check", "dove:shy", "--json", *url]) == 1
+    [account] = json.loads(capsys.readouterr().out)["accounts"]
+    assert (account["ok"], account["found"]) == (False, "the loft does not know this ring: ask for another")
+    doves.write_text(DOVES.format(window="false"))
+    assert main(["platforms", "check", "dove:called", *url]) == 1
+    assert "there is no window" in capsys.readouterr().out
+    assert main(["platforms", "check", "dove:well", *url]) == 0
+
+
+def test_what_is_not_installed_can_be(tmp_path: Path, doves: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    doves.write_text("platforms: {gone: {accounts: {home: {}}}}")
+    assert main(["platforms", "check", "gone", "--store", str(tmp_path / "p.db")]) == 2
+    assert "pip install 'brought[gone]'" in capsys.readouterr().err
 
 
 def test_looking_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,6 @@
 """A platform that calls over HTTP, as a package would bring it: each call with the secret in it is a message."""
 
 import asyncio
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from palaver.domain.platform import Platform
 from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Outbound
 from palaver.ports.adapter import Call, Inlet, Limits, PlatformBusy, Reply
+from tests.packages import bring
 
 __all__ = ["Caller", "Options", "install"]
 
@@ -68,9 +68,5 @@ class Caller:
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = folder / "caller-1.0.dist-info"
-    facts.mkdir(parents=True)
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: caller\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text("[palaver.platforms]\ncaller = tests.web.caller:Caller\n")
-    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    bring(folder, monkeypatch, {"caller": "tests.web.caller:Caller"})
     monkeypatch.setattr(Caller, "heard", [])

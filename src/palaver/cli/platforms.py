@@ -1,20 +1,24 @@
-"""`palaver platforms`: which accounts are connected, since when, and what went wrong last."""
+"""`palaver platforms`: which accounts are connected, since when, what went wrong last; and whether they could be."""
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from palaver.cli.asking import ask
+from palaver.cli.checkup import Answer, ask_accounts
+from palaver.cli.exits import FAILED
+from palaver.cli.loop import run
 from palaver.cli.output import print_json, print_line, print_rows, print_verdict
 from palaver.cli.place import StoreOption
 from palaver.cli.when import ago, iso, now
 from palaver.config.loading import load
 from palaver.domain.errors import UnknownPlatform
-from palaver.platforms.others import known_platforms, names
+from palaver.domain.turn import account_text
+from palaver.platforms.others import known_platforms, maker, names
 from palaver.ports.places import AccountHealth
 from palaver.stores.store import Store
 
@@ -25,7 +29,11 @@ EXAMPLES = {"platforms": "palaver platforms", "check": "palaver platforms check 
 app = typer.Typer(help=f"Which accounts are connected.\n\n{EXAMPLES['platforms']}", rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A platform, or one account of it: telegram:helper.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="[NAME]", help="A platform, or one account of it: telegram:helper.", show_default=False),
+]
+_OPEN = "let the gateway have one: web: {enabled: true}"
 
 
 @app.callback(invoke_without_command=True)
@@ -42,24 +50,52 @@ def platforms(context: typer.Context, *, store: StoreOption = None, json: Json =
         print_line("No account was ever served: palaver up serves those of the configuration, and the terminal.")
 
 
-@app.command(help=f"Whether every account of a platform is connected; if not, why.\n\n{EXAMPLES['check']}")
-def check(name: Name, *, store: StoreOption = None, json: Json = False) -> None:
-    known = known_platforms()
-    platform = name.partition(":")[0]
-    if platform not in known:
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    health: AccountHealth
+    ok: bool
+    found: str
+    mend: str = ""
+
+
+@app.command(help=f"Ask accounts whether they work, without serving them; if not, why.\n\n{EXAMPLES['check']}")
+def check(name: Name = "", *, store: StoreOption = None, json: Json = False) -> None:
+    platform, known = name.partition(":")[0], known_platforms()
+    if name and platform not in known:
         allowed = ", ".join(sorted(known))
         raise UnknownPlatform("Unknown platform", found=platform, allowed=allowed, example=EXAMPLES["check"])
-    accounts = [each for each in _accounts(store) if name in {each.platform, each.name}]
-    well = bool(accounts) and all(each.connected_since for each in accounts)
+    findings = _findings(name, store)
+    well = bool(findings) and all(each.ok for each in findings)
     if json:
-        print_json({"ok": well, "accounts": [_fields(each) for each in accounts]})
-    for each in () if json else accounts:
-        found = f"{each.state} {_since(each)}".rstrip()
-        print_verdict(each.name, found, ok=bool(each.connected_since), mend=_mend(each))
-    if not accounts and not json:
-        print_verdict(name, "there is no such account", ok=False, mend=_missing(platform))
+        accounts = [{**_fields(each.health), "ok": each.ok, "found": each.found} for each in findings]
+        print_json({"ok": well, "accounts": accounts})
+    for each in () if json else findings:
+        print_verdict(each.health.name, each.found, ok=each.ok, mend=each.mend)
+    if not findings and not json:
+        print_verdict(name or "accounts", "there is no such account", ok=False, mend=_missing(platform))
     if not well:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
+
+
+def _findings(name: str, store: str | None) -> list[_Finding]:
+    """Of the accounts that are meant: those that are configured are asked, of others it is known how they are."""
+    config = load(Path.cwd(), os.environ, known_platforms(), maker)
+    accounts = [(each, *account) for each, place in config.platforms.items() for account in place.accounts.items()]
+    meant = [each for each in _accounts(store) if (name in {each.platform, each.name} if name else each.account)]
+    asked = [each for each in accounts if account_text(each[0], each[1]) in {health.name for health in meant}]
+    names = [account_text(platform, account) for platform, account, _ in asked]
+    answers = dict(zip(names, run(ask_accounts(asked)), strict=True))
+    return [_finding(each, answers.get(each.name), has_window=config.web.enabled) for each in meant]
+
+
+def _finding(health: AccountHealth, answer: Answer | None, *, has_window: bool) -> _Finding:
+    state = f"{health.state} {_since(health)}".rstrip()
+    if answer and answer.is_called and not has_window:
+        return _Finding(health, ok=False, found="it is called over HTTP, and there is no window", mend=_OPEN)
+    if answer and answer.was_asked:
+        return _Finding(health, ok=answer.ok, found=f"{answer.words}; {state}" if answer.ok else answer.words)
+    unasked = "; its adapter cannot be asked without serving it" if answer else ""
+    return _Finding(health, ok=bool(health.connected_since), found=f"{state}{unasked}", mend=_mend(health))
 
 
 def _accounts(store: str | None) -> list[AccountHealth]:
@@ -98,6 +134,8 @@ def _mend(health: AccountHealth) -> str:
 
 
 def _missing(platform: str) -> str:
+    if not platform:
+        return f"make one: palaver setup {next(iter(names()), 'NAME')}"
     if platform in names():
         return f"name one in the configuration, under platforms.{platform}.accounts"
     return f"no adapter for {platform} is installed; installed are: {', '.join(names()) or 'none'}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol
 
 from pydantic import BaseModel
@@ -79,14 +79,21 @@ def _load(name: str) -> object:
         try:
             return found.load()
         except Exception as error:
+            extra = _extra(found) if isinstance(error, ModuleNotFoundError) else ""
             raise BadArgument(
                 f"The adapter that is installed for {name} cannot be loaded:",
                 found=f"{type(error).__name__}: {error}",
-                allowed="a module that can be imported, and a name in it",
-                example=_EXAMPLE,
+                allowed="an adapter together with what it needs" if extra else "a module, and a name in it",
+                example=extra or _EXAMPLE,
             ) from error
     known = ", ".join(names()) or "none is installed"
     raise UnknownPlatform("No installed adapter is called", found=name, allowed=known, example="pip install NAME")
+
+
+def _extra(entry: EntryPoint) -> str:
+    """How to install what an adapter needs, where its distribution has an extra of the same name."""
+    extras: list[str] = (entry.dist and entry.dist.metadata.get_all("Provides-Extra")) or []
+    return f"pip install '{entry.dist.name}[{entry.name}]'" if entry.dist and entry.name in extras else ""
 
 
 def make_adapter(name: str, account: str, options: Mapping[str, object]) -> Adapter:

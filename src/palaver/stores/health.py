@@ -8,7 +8,7 @@ from pathlib import Path
 
 from palaver.ports.health import Check
 from palaver.ports.work import Steps, work
-from palaver.stores import inbox, outbox
+from palaver.stores import accounts, inbox, outbox
 from palaver.stores.disk import may_write, nearest
 from palaver.stores.invariants import DEADLINES, INVARIANTS, PROMISES, delays, violations
 from palaver.stores.records import instant, micros
@@ -34,6 +34,7 @@ async def check_store(store: Store, now: datetime) -> AsyncIterator[Check]:
     for check in await _promises(store, now):
         yield check
     yield await _gateways(store, now)
+    yield await _accounts(store, now)
     yield await _gone(store)
     yield await _clock(store, now)
     yield await _search(store)
@@ -118,6 +119,20 @@ async def _gateways(store: Store, now: datetime) -> Check:
     waiting, due = await store.read(inbox.depth()), await store.read(outbox.depth())
     who = f"served are {', '.join(served)}" if served else "no gateway is at work"
     return Check(name="gateways", ok=True, found=f"{who}; {waiting} messages wait, {due} sends are due")
+
+
+async def _accounts(store: Store, now: datetime) -> Check:
+    """Those that a gateway serves and that do not let it in, each with what they say."""
+    found = await store.read(accounts.health(now))
+    refused = [each for each in found if each.worker and each.connected_since is None and each.last_error]
+    said = [f"{each.name} says: {each.last_error}" for each in refused]
+    connected = sum(each.connected_since is not None for each in found)
+    return Check(
+        name="accounts",
+        ok=not refused,
+        found="; ".join(said) or f"{connected} connected, none that is refused",
+        mend=f"do what it says, and look again: palaver platforms check {refused[0].name if refused else ''}",
+    )
 
 
 async def _gone(store: Store) -> Check:

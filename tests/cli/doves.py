@@ -1,0 +1,59 @@
+"""An adapter that can be asked how it is."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import BaseModel, SecretStr
+
+from palaver.domain.platform import Platform
+from palaver.domain.turn import Outbound
+from palaver.ports.adapter import Call, Inlet, Limits, PlatformRefused, Reply
+
+__all__ = ["CalledDove", "Dove", "Options"]
+
+
+class Options(BaseModel):
+    token: SecretStr
+    mood: str = "well"
+
+
+@dataclass
+class Dove:
+    account: str
+    given: Options
+    platform: ClassVar[Platform] = Platform(name="dove", title="Dove")
+    options: ClassVar[type[BaseModel]] = Options
+    limits: ClassVar[Limits] = Limits()
+
+    @classmethod
+    def make(cls, account: str, options: Options) -> "Dove":
+        return (CalledDove if options.mood == "called" else Dove)(account, options)
+
+    async def run(self, inlet: Inlet) -> None:
+        await inlet.connected()
+        await asyncio.Event().wait()
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        return f"{idempotency_key} {outbound.chat_id}"
+
+    async def check(self) -> str:
+        token = self.given.token.get_secret_value()
+        match self.given.mood:
+            case "refused":
+                raise PlatformRefused("the loft does not know this ring: ask for another")
+            case "slow":
+                await asyncio.Event().wait()
+            case "broken":
+                raise RuntimeError(token)
+            case _ if not token.startswith("coo"):
+                raise PlatformRefused("this is no ring of a dove")
+            case _:
+                pass
+        return "@dove\x1b[31m"
+
+
+class CalledDove(Dove):
+    async def hear(self, call: Call, inlet: Inlet) -> Reply:
+        del call, inlet
+        return Reply()
