@@ -3,7 +3,7 @@
 # ruff: noqa: S101 - these are tests
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -295,7 +295,8 @@ class AdapterConformance:
             pytest.skip("the adapter has no Threading")
         async with running(adapter, notebook):
             opening = replace(_outbound(adapter, rig, "it begins"), opens="Plans")
-            thread = await _paced(adapter, adapter.open_thread(opening, idempotency_key=f"check-{next(_keys)}"))
+            key = f"check-{next(_keys)}"
+            thread = await _patiently(lambda: _paced(adapter, adapter.open_thread(opening, idempotency_key=key)))
             await rig.say("I am here", thread_id=thread)
             await notebook.has(1)
         assert [(shown.text, shown.thread_id) for shown in await rig.shown()] == [("it begins", thread)]
@@ -307,14 +308,14 @@ class AdapterConformance:
             pytest.skip("the adapter has no Fetching, or its rig no files")
         async with running(adapter, notebook):
             source = await rig.say_with("look", _FILES)
-            await notebook.has(1)
-            (inbound,) = notebook.received
-            contents = [b"".join([piece async for piece in adapter.fetch(file)]) for file in inbound.files]
-        assert (inbound.source, inbound.text) == (source, "look")
+            files = await notebook.has_files(len(_FILES))
+            contents = [b"".join([piece async for piece in adapter.fetch(file)]) for file in files]
+        assert notebook.received[0].source == source
+        assert [text for text in notebook.texts if text] == ["look"], "the words are said once"
         assert contents == [file.content for file in _FILES]
-        told = [(file.name, file.media_type) for file in inbound.files]
+        told = [(file.name, file.media_type) for file in files]
         assert told == [(Label(file.name), file.media_type) for file in _FILES]
-        for file, told_file in zip(_FILES, inbound.files, strict=True):
+        for file, told_file in zip(_FILES, files, strict=True):
             assert told_file.size in {None, len(file.content)}, "a size that is told is true"
             assert told_file.sha256 is None, "what a file is kept under is not for an adapter to say"
 
@@ -361,10 +362,14 @@ async def _send(adapter: Adapter, rig: Rig, text: str, *, thread_id: str | None 
     """Send as the gateway would: wait for the connection and for whoever is away, keep the pace."""
     key = key or f"check-{next(_keys)}"
     message = _outbound(adapter, rig, text, thread_id=thread_id)
+    return await _patiently(lambda: _paced(adapter, adapter.send(message, idempotency_key=key)))
+
+
+async def _patiently(sending: Callable[[], Awaitable[_T]]) -> _T:
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
-                return await _paced(adapter, adapter.send(message, idempotency_key=key))
+                return await sending()
             except (PlatformDown, TargetAway):
                 await asyncio.sleep(0.01)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from palaver.domain.attachment import Attachment
 from palaver.domain.errors import StoreUnavailable
 from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound
@@ -37,6 +38,11 @@ class Notebook:
     def texts(self) -> list[str]:
         """What is safe, each message once, as it was sent."""
         return list({each.source: each.text for each in self.received if each.revision is None}.values())
+
+    @property
+    def files(self) -> list[Attachment]:
+        """What is safe of files, each message once."""
+        return [file for each in {each.source: each for each in self.received}.values() for file in each.files]
 
     @property
     def changes(self) -> list[Inbound]:
@@ -75,6 +81,10 @@ class Notebook:
 
     async def has_changes(self, count: int) -> None:
         await self._until(lambda: len(self.changes) >= count)
+
+    async def has_files(self, count: int) -> list[Attachment]:
+        await self._until(lambda: len(self.files) >= count)
+        return self.files
 
     async def was_offered(self, count: int) -> None:
         await self._until(lambda: len(self.offered) >= count)

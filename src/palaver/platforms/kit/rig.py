@@ -82,7 +82,10 @@ class FilingRig(Protocol):
     """A rig whose person can send files and sees ours. Only such a rig is asked to."""
 
     async def say_with(self, text: str, files: Sequence[NewFile]) -> Source:
-        """The person sends one message with files."""
+        """The person sends files and words with the first; gives the source of that.
+
+        It is one message, or several where each file is a message of its own.
+        """
         ...
 
     async def shown_files(self) -> Sequence[NewFile]:
