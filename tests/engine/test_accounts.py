@@ -10,7 +10,7 @@ import pytest
 from palaver.domain.errors import NotServed, StaleFence
 from palaver.engine.serving import Pauses
 from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Inlet, PlatformDown
+from palaver.ports.adapter import Inlet, PlatformDown, PlatformRefused
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 from tests.engine.mouth import Mouth
@@ -197,3 +197,35 @@ def test_pauses_grow_until_a_connection_has_worked() -> None:
     assert [pauses.after(stood) for stood in (None, None, blink, None)] == [1.0, 2.0, 4.0, 8.0]
     assert [pauses.after(stood) for stood in (hour, blink, timedelta(seconds=1.1))] == [0.5, 1.0, 0.5]
     assert [pauses.after(None) for _ in range(99)][-1] == 60.0
+
+
+def test_one_that_is_refused_is_tried_again_seldom() -> None:
+    pauses = Pauses()
+    assert [pauses.after_refusal() for _ in range(6)] == [300.0, 600.0, 1200.0, 2400.0, 3600.0, 3600.0]
+    assert pauses.after(None) == 1.0
+
+
+async def test_an_account_that_is_refused_says_what_to_do_and_does_not_stop_the_others(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, clock = World(), MovableClock()
+    tries = 0
+
+    class Refused(Mouth):
+        async def run(self, inlet: Inlet) -> None:  # noqa: ARG002
+            nonlocal tries
+            tries += 1
+            raise PlatformRefused(f"make a new token, https://bot:{SECRET}@example.org does not take this one")
+
+    up, refused = Mouth(world, clock), Refused(world, clock, account="other")
+    async with running(store_url, world, adapters=[up, refused], clock=clock) as here:
+        chat = world.dm(world.person("alice"))
+        await up.say(chat, "hello")
+        await chat.hears("You said: hello")
+        await until(lambda: here.engine.health["fake:other"].last_error is not None)
+        _, health = await here.store.read(here.store.accounts.health(clock.now()))
+        assert (health.state, (health.last_error or "")[:16]) == ("refused", "make a new token")
+        assert tries == 1
+    (told,) = [record for record in caplog.records if getattr(record, "action", "") == "account.refused"]
+    assert "make a new token" in told.getMessage()
+    assert SECRET not in (health.last_error or "") + caplog.text

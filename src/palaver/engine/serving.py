@@ -14,13 +14,15 @@ from palaver.engine.inlet import Health, HeldInlet, OpenInlet
 from palaver.engine.intake import Intake
 from palaver.engine.traces import trace
 from palaver.engine.waiting import through_outages, unending
-from palaver.ports.adapter import Adapter, PlatformDown, PlatformError
+from palaver.ports.adapter import Adapter, PlatformDown, PlatformError, PlatformRefused
 
 __all__ = ["Pauses", "Serving"]
 
 log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE = 60.0
+_SHORTEST_REFUSAL = 300.0
+_LONGEST_REFUSAL = 3600.0
 
 
 @dataclass(slots=True)
@@ -38,6 +40,11 @@ class Pauses:
         worked = stood is not None and stood.total_seconds() > self.pause
         self.failures = 0 if worked else self.failures + 1
         self.pause = min(_LONGEST_PAUSE, 0.5 * 2 ** min(self.failures, 16))
+        return self.pause
+
+    def after_refusal(self) -> float:
+        """Nothing changes there before a person has done something about it."""
+        self.pause = min(_LONGEST_REFUSAL, max(_SHORTEST_REFUSAL, 2 * self.pause))
         return self.pause
 
 
@@ -111,25 +118,30 @@ class Serving:
         )
         pauses = Pauses()
         while True:
+            refused = False
             try:
                 await adapter.run(inlet)
                 why = "the adapter ended by itself"
             except PlatformDown as error:
-                why = redact(str(error))
+                why, refused = redact(str(error)), isinstance(error, PlatformRefused)
             except PlatformError as error:
                 why = trace(error)
             except Exception as error:  # noqa: BLE001 - whatever an adapter raises, it is started again
                 why = f"the adapter broke: {trace(error)}"
-            pause = pauses.after(health.connected_since and self.on.clock.now() - health.connected_since)
-            await self._tell_down(adapter, health, fence, why)
+            stood = health.connected_since and self.on.clock.now() - health.connected_since
+            pause = pauses.after_refusal() if refused else pauses.after(stood)
+            await self._tell_down(adapter, health, fence, why, refused=refused)
             await asyncio.sleep(pause * self.on.chance.uniform(0.5, 1.0))
 
-    async def _tell_down(self, adapter: Adapter, health: Health, fence: int, why: str) -> None:
+    async def _tell_down(self, adapter: Adapter, health: Health, fence: int, why: str, *, refused: bool) -> None:
         health.connected_since, health.last_error = None, why
         self.on.meter.count("reconnects")
-        log.warning("connection lost: %s", why, extra={"action": "account.down", "account": self._name(adapter)})
+        if refused:
+            log.error("account refused: %s", why, extra={"action": "account.refused", "account": self._name(adapter)})
+        else:
+            log.warning("connection lost: %s", why, extra={"action": "account.down", "account": self._name(adapter)})
         name, account, now = adapter.platform.name, adapter.account, self.on.clock.now()
-        await self.on.surely(self.on.store.accounts.down(name, account, fence, now, why))
+        await self.on.surely(self.on.store.accounts.down(name, account, fence, now, why, refused=refused))
 
     def _count_return(self) -> None:
         self.returns += 1

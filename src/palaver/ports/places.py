@@ -26,6 +26,8 @@ class AccountHealth:
     connected_since: datetime | None = None
     last_error: str | None = None
     failed_at: datetime | None = None
+    is_refused: bool = False
+    """The platform does not take us; the last error says what somebody has to do."""
 
     @property
     def name(self) -> str:
@@ -36,7 +38,9 @@ class AccountHealth:
     def state(self) -> str:
         if self.worker is None:
             return "not served"
-        return "connecting" if self.connected_since is None else "connected"
+        if self.connected_since is not None:
+            return "connected"
+        return "refused" if self.is_refused else "connecting"
 
 
 class Accounts(Protocol):
@@ -61,7 +65,9 @@ class Accounts(Protocol):
 
     def connected(self, platform: str, account: str | None, fence: int, now: datetime) -> Work[None]: ...
 
-    def down(self, platform: str, account: str | None, fence: int, now: datetime, error: str) -> Work[None]: ...
+    def down(
+        self, platform: str, account: str | None, fence: int, now: datetime, error: str, *, refused: bool = False
+    ) -> Work[None]: ...
 
     def health(self, now: datetime) -> Work[list[AccountHealth]]: ...
 

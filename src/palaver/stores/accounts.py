@@ -73,12 +73,14 @@ def connected(platform: str, account: str | None, fence: int, now: datetime) -> 
 
 
 @work
-def down(platform: str, account: str | None, fence: int, now: datetime, error: str) -> Steps[None]:
-    """The connection is lost. What is kept of the error is one line."""
+def down(
+    platform: str, account: str | None, fence: int, now: datetime, error: str, *, refused: bool = False
+) -> Steps[None]:
+    """The connection is lost, or not granted. What is kept of the error is one line."""
     yield (
-        "UPDATE accounts SET connected_since = NULL, last_error = ?, failed_at = ?"
+        "UPDATE accounts SET connected_since = NULL, last_error = ?, failed_at = ?, refused = ?"
         " WHERE platform = ? AND account = ? AND fence = ?",
-        (one_line(error, _LONGEST_ERROR), micros(now), platform, encode_id(account or ""), fence),
+        (one_line(error, _LONGEST_ERROR), micros(now), int(refused), platform, encode_id(account or ""), fence),
     )
     yield Notify(ACCOUNTS)
 
@@ -87,7 +89,7 @@ def down(platform: str, account: str | None, fence: int, now: datetime, error: s
 def health(now: datetime) -> Steps[list[AccountHealth]]:
     """How every account is doing that was ever served, by name."""
     rows = yield (
-        "SELECT platform, account, worker, lease_until, connected_since, last_error, failed_at FROM accounts"
+        "SELECT platform, account, worker, lease_until, connected_since, last_error, failed_at, refused FROM accounts"
         " WHERE platform <> ? ORDER BY platform, account",
         (GATEWAY,),
     )
@@ -95,7 +97,7 @@ def health(now: datetime) -> Steps[list[AccountHealth]]:
 
 
 def _health(row: Row, now: int) -> AccountHealth:
-    platform, account, worker, lease_until, since, error, failed_at = row
+    platform, account, worker, lease_until, since, error, failed_at, refused = row
     is_served = lease_until >= now
     return AccountHealth(
         platform=platform,
@@ -104,6 +106,7 @@ def _health(row: Row, now: int) -> AccountHealth:
         connected_since=instant(since) if is_served and since is not None else None,
         last_error=error,
         failed_at=instant(failed_at) if failed_at is not None else None,
+        is_refused=bool(refused),
     )
 
 
