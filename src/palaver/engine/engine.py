@@ -70,7 +70,6 @@ class Engine:
         waiting: WaitingRoom | None = None,
     ) -> None:
         accounts = {account_text(adapter.platform.name, adapter.account): adapter for adapter in adapters}
-        platforms = {adapter.platform.name: adapter.platform for adapter in adapters}
         self._on = on = Ground(
             store=store,
             options=options,
@@ -90,7 +89,7 @@ class Engine:
         self._intake = Intake(on, obedience)
         self._runner = TurnRunner(
             on=on,
-            scenes=Scenes(store=store, platforms=platforms, pseudonyms=pseudonyms),
+            scenes=Scenes(store=store, platforms=on.replies.platforms, pseudonyms=pseudonyms),
             welcomes=Welcomes(on),
             obedience=obedience,
             closing=Closing(on),

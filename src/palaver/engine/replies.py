@@ -1,4 +1,4 @@
-"""Replies: from an answer to the messages that carry it, cut to what the platform takes, all to the same place."""
+"""Replies: from an answer to the messages that carry it, cut to what the platform takes, to where answers go."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,15 +7,18 @@ from palaver.domain.attachment import Attachment
 from palaver.domain.platform import Platform
 from palaver.domain.source import Source
 from palaver.domain.split import split
+from palaver.domain.target import Place
 from palaver.domain.turn import Outbound, account_text, outbound_to
 from palaver.engine import words
 from palaver.ports.ability import able
-from palaver.ports.adapter import Adapter, Files, Limits
+from palaver.ports.adapter import Adapter, Files, Forwarding, Limits
 
 __all__ = ["Replies"]
 
 
 _MOST_PARTS = 64
+_ELSEWHERE = "group"
+"""Nothing is known of a place but its address."""
 
 
 class Replies:
@@ -46,19 +49,47 @@ class Replies:
     def takes_files(self, source: Source) -> bool:
         return able(self.adapter_for(source.platform, source.account), Files)
 
+    def place_at(self, target: Place, profile: str, near: Source | None = None) -> Source | None:
+        """By the bot that is spoken to, if it is on that platform, else by the first there is; None without one."""
+        platform, accounts = self.platforms.get(target.platform), self.accounts(target.platform)
+        if platform is None or (platform.accounts_are_chats and target.chat not in accounts):
+            return None
+        is_near = near is not None and near.platform == target.platform
+        account = target.chat if platform.accounts_are_chats else near.account if near and is_near else accounts[0]
+        return Source(
+            platform=target.platform,
+            account=account,
+            chat_kind=_ELSEWHERE,
+            chat_id=target.chat,
+            thread_id=target.thread,
+            profile=profile,
+        )
+
+    def _answered_at(self, source: Source) -> Sequence[Source]:
+        adapter = self.adapter_for(source.platform, source.account)
+        # What goes to the account as a place is no answer.
+        if not able(adapter, Forwarding) or source.chat == source.account:
+            return [source]
+        places = [self.place_at(target, source.profile) for target in adapter.forwards_to()]
+        return [place for place in places if place is not None] or [source]
+
     def files(self, source: Source, files: Sequence[Attachment]) -> list[Outbound]:
         """Each in a message of its own; where it cannot be sent, the words that say so and where it is."""
-        if not files:
-            return []
-        takes = self.takes_files(source)
         return [
-            replace(part, text="", file=file, reply_to=None) if takes and file.sha256 else part
+            replace(part, text="", file=file, reply_to=None) if self.takes_files(place) and file.sha256 else part
+            for place in (self._answered_at(source) if files else ())
             for file in files
-            for part in self.to(source, words.file_left(file))[:1]
+            for part in self._parts(place, words.file_left(file))[:1]
         ]
 
     def to(self, source: Source, text: str, *, draft: str | None = None) -> list[Outbound]:
-        """The messages that carry the text back to where it was asked for; the first takes the place of a draft."""
+        """The messages that carry the text to where it was asked for, or where answers to that go.
+
+        The first takes the place of a draft.
+        """
+        return [part for place in self._answered_at(source) for part in self._parts(place, text, draft)]
+
+    def _parts(self, source: Source, text: str, draft: str | None = None) -> list[Outbound]:
         adapter = self.adapter_for(source.platform, source.account)
         limits = adapter.limits if adapter else Limits()
         pieces = _pieces(text, _room(limits)) if text.strip() else []

@@ -210,7 +210,8 @@ class _Errands:
             case All():
                 places = [home for home in homes if home.platform in self.on.replies.platforms]
             case Place():
-                return [self._place(target)]
+                place = self.on.replies.place_at(target, self.turn.key.profile, self.origin)
+                places = [place] if place else []
             case Local():
                 places = []
         if not places:
@@ -221,19 +222,6 @@ class _Errands:
                 example="origin",
             )
         return places
-
-    def _place(self, target: Place) -> Source:
-        """By the bot that is spoken to, if it is on that platform, else by the first there is."""
-        accounts = self.on.replies.accounts(target.platform)
-        mine = self.origin.account if target.platform == self.origin.platform else accounts[0]
-        return Source(
-            platform=target.platform,
-            account=mine,
-            chat_kind=_ELSEWHERE,
-            chat_id=target.chat,
-            thread_id=target.thread,
-            profile=self.turn.key.profile,
-        )
 
     async def send(self, places: Sequence[Source], text: str, files: Sequence[NewFile] = (), *, once: str) -> bool:
         kept = await Filing(self.on).keep_all(files)
@@ -254,10 +242,6 @@ class _Errands:
 
         # Where nobody heard what became of an attempt, what is owed already is owed by that one.
         return await through_outages(attempt) or tries > 1
-
-
-_ELSEWHERE = "group"
-"""Nothing is known of a place but its address."""
 
 
 @work
