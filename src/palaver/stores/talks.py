@@ -14,7 +14,8 @@ from palaver.stores.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of,
 
 __all__ = ["line", "talk"]
 
-_SAID = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+# What was removed leaves its id behind, and no words.
+_SAID = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE length(i.body) > 0"
 _SENT = f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE substr(account, 1, 5) = 'web:' AND state = 'delivered'"
 _NAME = re.compile(r"(in|out)-(-?[0-9]{1,18})", re.ASCII)
 _END = 1 << 62
@@ -28,7 +29,7 @@ def talk(
         raise NotFound("chat", chat)
     until = _END if before is None else micros(before)
     said = yield (
-        f"{_SAID} WHERE coalesce(i.place, i.key) = ? AND substr(i.dedup, 1, 5) = 'web::' AND i.received < ?"
+        f"{_SAID} AND coalesce(i.place, i.key) = ? AND substr(i.dedup, 1, 5) = 'web::' AND i.received < ?"
         " ORDER BY i.no DESC LIMIT ?",
         (place.text, until, limit),
     )
@@ -45,7 +46,7 @@ def line(name: str, chat: str, principal: Principal) -> Steps[Line]:
     found, lines = _NAME.fullmatch(name), list[Line]()
     if found and _is_theirs(chat, principal):
         if found[1] == "in":
-            lines = _said((yield f"{_SAID} WHERE i.no = ?", (int(found[2]),)), chat, principal)
+            lines = _said((yield f"{_SAID} AND i.no = ?", (int(found[2]),)), chat, principal)
         else:
             rows = yield f"{_SENT} AND chat = ? AND id = ?", (encode_id(chat), int(found[2]))
             lines = [_sent(row) for row in rows]
