@@ -9,6 +9,7 @@ from pydantic import BaseModel, SecretStr
 from palaver.domain.platform import Platform
 from palaver.domain.turn import Outbound
 from palaver.ports.adapter import Call, Inlet, Limits, PlatformRefused, Reply
+from palaver.ports.guide import Guide, Question
 
 __all__ = ["CalledDove", "Dove", "Options"]
 
@@ -25,6 +26,15 @@ class Dove:
     platform: ClassVar[Platform] = Platform(name="dove", title="Dove")
     options: ClassVar[type[BaseModel]] = Options
     limits: ClassVar[Limits] = Limits()
+    guide: ClassVar[Guide] = Guide(
+        before="Go to the loft and ask for a dove.",
+        questions=[
+            Question(option="token", asks="The ring of the dove?", help="It stands on its left foot."),
+            Question(option="mood", asks="How is it?", usual="well", unless="shade"),
+        ],
+        after="Doves sleep at night.",
+        owner="Your number at the loft?",
+    )
 
     @classmethod
     def make(cls, account: str, options: Options) -> "Dove":

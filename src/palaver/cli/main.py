@@ -38,7 +38,7 @@ _GROUPS = {
     "mcp": Later("mcp", "palaver.cli.mcp", "Conversations as tools for another agent, over standard input and output."),
     "doctor": Later("doctor", "palaver.cli.doctor", "Is everything well, and if not, how to mend it."),
     "config": Later("config", "palaver.cli.config", "Check and show the configuration."),
-    "setup": Later("setup", "palaver.cli.setup", "Choose who answers, and write the configuration."),
+    "setup": Later("setup", "palaver.cli.setup", "Choose who answers, or have an account on a platform."),
 }
 
 

@@ -1,4 +1,4 @@
-"""`palaver setup`: three questions, and the configuration is written."""
+"""`palaver setup`: a few questions, and the configuration is written: who answers, or an account on a platform."""
 
 import os
 import re
@@ -9,6 +9,9 @@ from typing import Annotated
 import typer
 
 from palaver.agency import agent_of
+from palaver.cli import when
+from palaver.cli.asking import OPERATOR, ask
+from palaver.cli.joining import Joined, join
 from palaver.cli.output import confirmed, print_json, print_line
 from palaver.cli.questions import Unanswered, ask_for, ask_secretly, is_somebody_there
 from palaver.cli.trying import try_out
@@ -16,13 +19,18 @@ from palaver.config.agents import ModelChoice
 from palaver.config.foreign import LocalChoice
 from palaver.config.loading import load
 from palaver.config.places import configuration_files, is_there
-from palaver.config.writing import block, field_names, put, quoted, with_fields
+from palaver.config.writing import block, field_names, has_section, put, quoted, with_fields, with_section
+from palaver.domain.access import AccessRole, Grant
 from palaver.domain.errors import BadArgument, InvalidInput
 from palaver.domain.wall import zone
+from palaver.stores import grants
 
 __all__ = ["EXAMPLES", "Plan", "app", "setup", "zone_here"]
 
-EXAMPLES = {"setup": "palaver setup --agent model --model openai:gpt-5-mini --key-env OPENAI_API_KEY --yes"}
+EXAMPLES = {
+    "setup": "palaver setup --agent model --model openai:gpt-5-mini --key-env OPENAI_API_KEY --yes",
+    "account": "palaver setup telegram --set token_file=~/token --owner 7",
+}
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -33,6 +41,16 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _TINY = 64
 """Tokens, so that a model that thinks first gets to its word."""
 
+PlatformName = Annotated[
+    str, typer.Argument(metavar="[PLATFORM]", help="A platform, to have an account there.", show_default=False)
+]
+AccountOption = Annotated[str, typer.Option("--account", metavar="NAME", help="What you call the account.")]
+SetOption = Annotated[
+    list[str], typer.Option("--set", metavar="OPTION=VALUE", help="An option of the account.", show_default=False)
+]
+OwnerOption = Annotated[
+    str, typer.Option("--owner", metavar="ID", help="Under which id the platform knows you.", show_default=False)
+]
 AgentOption = Annotated[str, typer.Option("--agent", help="Who answers: echo, local or model.", show_default=False)]
 ModelOption = Annotated[
     str, typer.Option("--model", metavar="PROVIDER:MODEL", help="Which model answers.", show_default=False)
@@ -75,9 +93,16 @@ class Plan:
         return {name: value for name, value in said.items() if value}
 
 
-@app.command(help=f"Choose who answers, and write the configuration.\n\n{EXAMPLES['setup']}")
+@app.command(
+    help="Choose who answers, or have an account on a platform; the configuration is written."
+    f"\n\n{EXAMPLES['setup']}\n\n{EXAMPLES['account']}"
+)
 def setup(
+    platform: PlatformName = "",
     *,
+    account: AccountOption = "main",
+    given: SetOption = [],  # noqa: B006 - it is only read
+    owner: OwnerOption = "",
     agent: AgentOption = "",
     model: ModelOption = "",
     base_url: UrlOption = "",
@@ -90,7 +115,14 @@ def setup(
 ) -> None:
     file = configuration_files(Path.cwd()).user
     before = _content(file)
-    _agree(file, before, yes=yes)
+    if platform:
+        way = ("platforms", platform, "accounts", account)
+        _agree(file, f"has {platform}:{account}", there=has_section(before, way), yes=yes)
+        joined = join(platform, account, given, tests=not no_test)
+        _write_account(file, before, joined)
+        _tell_account(file, joined, _own(joined, owner), json=json)
+        return
+    _agree(file, "says who answers", there="agent" in field_names(before), yes=yes)
     if agent or model:
         name = " ".join(filter(None, (model, base_url))) if agent in {"", _MODEL} else agent
         plan = _with_key(_chosen(name), key_env, key_file)
@@ -204,16 +236,50 @@ def zone_here(link: Path = Path("/etc/localtime")) -> str:
 # What is done
 
 
-def _agree(file: Path, before: str, *, yes: bool) -> None:
+def _agree(file: Path, what: str, *, there: bool, yes: bool) -> None:
     """What somebody has written is not replaced behind their back."""
-    if yes or "agent" not in field_names(before):
+    if yes or not there:
         return
     if not is_somebody_there():
-        raise BadArgument(
-            f"{file} already says who answers;", found="no --yes", allowed="--yes, to replace it", example="--yes"
-        )
-    if not confirmed(f"{file} already says who answers. Replace that?"):
+        raise BadArgument(f"{file} already {what};", found="no --yes", allowed="--yes, to replace it", example="--yes")
+    if not confirmed(f"{file} already {what}. Replace that?"):
         raise Unanswered
+
+
+def _write_account(file: Path, before: str, joined: Joined) -> None:
+    after = with_section(before, joined.way, joined.fields)
+    _check(file, after)
+    for name, secret in joined.files.items():
+        put(file.parent / name, f"{secret}\n", private=True)
+    put(file, after)
+
+
+def _own(joined: Joined, owner: str) -> str:
+    """Who the owner is there, if that is known now; they are let in at once."""
+    if not owner and joined.guide.owner and not joined.given and is_somebody_there():
+        owner = ask_for(f"{joined.guide.owner} Nothing, to be let in by a code later:", "", str)
+    if owner:
+        grant = Grant(role=AccessRole.OWNER, platform=joined.platform, user_id=owner)
+        ask(None, lambda opened: opened.transact(grants.add(grant, when.now(), by=OPERATOR.name)), make=True)
+    return owner
+
+
+def _tell_account(file: Path, joined: Joined, owner: str, *, json: bool) -> None:
+    name = f"{joined.platform}:{joined.account}"
+    files = [str(file.parent / each) for each in joined.files]
+    if json:
+        said = {"file": str(file), "account": name, "options": joined.fields, "secrets": files}
+        print_json({"ok": True, **said, "known_as": joined.known_as or None, "owner": owner or None})
+        return
+    print_line(f"{file} has {name} from now on{f', which is {joined.known_as}' if joined.known_as else ''}.")
+    for each in files:
+        print_line(f"What is secret about it is in {each}, which only you may read.")
+    if joined.guide.after:
+        print_line(joined.guide.after)
+    if joined.guide.owner:
+        later = "write to it, and it gives you a code for: palaver pair approve CODE --role owner"
+        print_line(f"{joined.platform}:{owner} is its owner." if owner else f"To be its owner, {later}")
+    print_line("Next: palaver up, or if a gateway runs, start it again.")
 
 
 def _try(plan: Plan) -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from palaver.domain.errors import BadArgument
 
-__all__ = ["block", "field_names", "put", "quoted", "with_fields"]
+__all__ = ["block", "field_names", "has_section", "put", "quoted", "with_fields", "with_section"]
 
 _COMPOSE: Any = getattr(yaml, "compose")  # noqa: B009 - the types are not ours
 _PRIVATE = 0o600
@@ -41,6 +41,46 @@ def with_fields(text: str, fields: Mapping[str, Sequence[str]]) -> str:
         first, end = spans.get(name, (len(rows), len(rows)))
         text = "".join([*rows[:first], *new, *rows[end:]])
     return text
+
+
+def with_section(text: str, way: Sequence[str], fields: Mapping[str, str]) -> str:
+    """`text` with these fields where `way` leads, in the place of those there; sections beside it stay as they are."""
+    ending = "\r\n" if "\r\n" in text else "\n"
+    rows = text.splitlines(keepends=True)
+    if rows and not rows[-1].endswith(("\n", "\r")):
+        rows[-1] += ending
+    (first, end), depth, indent = _room(text, way, len(rows))
+    new = [f"{'  ' * step}{quoted(name)}:" for step, name in enumerate(way[depth:])]
+    new += [f"{'  ' * len(way[depth:])}{name}: {quoted(value)}" for name, value in fields.items()]
+    return "".join([*rows[:first], *(f"{indent}{line}{ending}" for line in new), *rows[end:]])
+
+
+def has_section(text: str, way: Sequence[str]) -> bool:
+    node = _root(text)
+    for name in way:
+        inner = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+        if name not in inner:
+            return False
+        node = inner[name]
+    return True
+
+
+def _room(text: str, way: Sequence[str], last: int) -> tuple[tuple[int, int], int, str]:
+    """The lines that the rest of a way may have, how much of it is there already, and how far to the right."""
+    node, indent = _root(text), _indent(text)
+    room, depth = (last, last), 0
+    for depth, name in enumerate(way):
+        inner = {key.value: (key, value) for key, value in node.value} if node else {}
+        if name not in inner:
+            return room if depth == 0 else (_end(node), _end(node)), depth, indent
+        key, node = inner[name]
+        room = (key.start_mark.line, _end(node))
+        if depth == len(way) - 1 or not node.value:
+            break
+        if not isinstance(node, yaml.MappingNode) or node.flow_style:
+            raise _unwritable("in braces" if isinstance(node, yaml.MappingNode) else f"with another {name}")
+        indent = " " * node.start_mark.column
+    return room, depth, indent
 
 
 def field_names(text: str) -> set[str]:
