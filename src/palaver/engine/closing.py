@@ -99,21 +99,24 @@ class Closing:
     async def give_up(self, turn: Turn, source: Source) -> None:
         """Whatever is the matter with the turn, it ends here: if it cannot be told to the people, then untold."""
         try:
-            await self._suspend(turn, self.on.replies.to(source, words.GIVEN_UP))
+            await self._suspend(turn, self.on.replies.to(source, words.GIVEN_UP), told)
         except (StaleFence, StoreUnavailable):
             raise
+        told = (
+            self.happening(Kind.TURN_FAILED, turn, reason="given up"),
+            self.happening(Kind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED),
+        )
         except PalaverError as error:
             log_broken(log, "a notice was refused", error, {"action": "notice.refused", "turn": turn.number})
-            await self._suspend(turn, [])
+            await self._suspend(turn, [], told)
         log.warning("turn given up", extra={"action": "turn.given_up", "turn": turn.number})
         self.on.meter.count("turns_failed")
-        self.tell(Kind.TURN_FAILED, turn, reason="given up")
-        self.tell(Kind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED)
+        self.tell(*told)
 
-    async def _suspend(self, turn: Turn, notices: Sequence[Outbound]) -> None:
+    async def _suspend(self, turn: Turn, notices: Sequence[Outbound], told: Sequence[Happening]) -> None:
         now, error = self.on.clock.now(), "cut off, and not taken up again"
         settle = self.on.store.turns.settle(turn, [], notices, now, error=error, ends=EndReason.SUSPENDED)
-        await self.end(turn, settle, TurnState.FAILED)
+        await self.end(turn, self.on.news.along(settle, lambda _: told), TurnState.FAILED)
 
     async def settle(
         self,
@@ -123,20 +126,20 @@ class Closing:
         *,
         failure: Failure | None = None,
     ) -> None:
-        error = failure.detail if failure else None
+        error, kind = (failure.detail, Kind.TURN_FAILED) if failure else (None, Kind.TURN_FINISHED)
+        told = self.happening(kind, running.turn, reason=failure.kind.value if failure else None)
         settle = self.on.store.turns.settle(
             running.turn, entries, replies, self.on.clock.now(), usage=running.usage, error=error
         )
         with self.on.meter.step("settle"):
-            await self.end(running.turn, settle, TurnState.FAILED if failure else TurnState.DONE)
+            step = self.on.news.along(settle, lambda _: [told])
+            await self.end(running.turn, step, TurnState.FAILED if failure else TurnState.DONE)
         log.info(
             "turn settled", extra={"action": "turn.settled", "turn": running.turn.number, "failed": failure is not None}
         )
         if failure:
             self.on.meter.count("turns_failed")
-            self.tell(Kind.TURN_FAILED, running.turn, reason=failure.kind.value)
-        else:
-            self.tell(Kind.TURN_FINISHED, running.turn)
+        self.tell(told)
 
     async def end(self, turn: Turn, step: Work[object], state: TurnState) -> None:
         """The last that is written under a fence: if it is in that state then, it was done, though nobody heard so."""
@@ -158,23 +161,23 @@ class Closing:
     def note(self, text: str) -> Entry:
         return self._entry(Role.NOTE, text)
 
-    def tell(self, kind: Kind, turn: Turn, *, reason: str | None = None, session: str | None = None) -> None:
-        if self.on.happenings.has_hooks:
-            self.on.happenings.tell(
-                Happening(
-                    kind=kind,
-                    at=self.on.clock.now(),
-                    key=turn.key.text,
-                    session=session or turn.session,
-                    turn=turn.number,
-                    reason=reason,
-                )
-            )
+    def happening(self, kind: Kind, turn: Turn, *, reason: str | None = None, session: str | None = None) -> Happening:
+        return Happening(
+            kind=kind,
+            at=self.on.clock.now(),
+            key=turn.key.text,
+            session=session or turn.session,
+            turn=turn.number,
+            reason=reason,
+        )
+
+    def tell(self, *happenings: Happening) -> None:
+        for happening in happenings:
+            self.on.happenings.tell(happening)
 
     def capped(self, turn: Turn) -> None:
         log.info("turn over a cap", extra={"action": "turn.capped", "turn": turn.number, "key": turn.key.text})
         self.on.meter.count("turns_failed")
-        self.tell(Kind.TURN_FAILED, turn, reason="capped")
 
     def lost(self, turn: Turn) -> None:
         log.warning("turn taken over by another worker", extra={"action": "turn.lost", "turn": turn.number})

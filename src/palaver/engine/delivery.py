@@ -285,9 +285,8 @@ class Deliveries:
             if not await through_outages(lambda: self._has_arrived(delivery, receipt)):
                 raise
         log.info("send delivered", extra={"action": "send.settled", "delivery": delivery.number})
-        self.on.happenings.tell(
-            Happening(kind=Kind.MESSAGE_DELIVERED, at=now, delivery=delivery.number, turn=delivery.turn)
-        )
+        if not outbound.is_news:
+            self.on.happenings.tell(_delivered(delivery, now))
 
     @work
     def _arrive(self, delivery: Delivery, receipt: str, now: datetime, along: Work[None]) -> Steps[None]:
@@ -300,6 +299,8 @@ class Deliveries:
             conversation = yield from store.attaching.leads_to(SessionKey.parse(outbound.mirror))
             yield from store.transcripts.add(conversation, entry)
         yield from along
+        if not outbound.is_news:
+            yield from self.on.news.owe(_delivered(delivery, now), outbound.text if delivery.turn else "")
 
     async def _has_arrived(self, delivery: Delivery, receipt: str) -> bool:
         """Whether this is what is written down, though nobody heard that it was."""
@@ -368,3 +369,7 @@ class Deliveries:
 def _both(first: Work[object], then: Work[object]) -> Steps[None]:
     yield from first
     yield from then
+
+
+def _delivered(delivery: Delivery, now: datetime) -> Happening:
+    return Happening(kind=Kind.MESSAGE_DELIVERED, at=now, delivery=delivery.number, turn=delivery.turn)

@@ -21,6 +21,7 @@ from palaver.engine.happenings import Happenings
 from palaver.engine.inlet import Health
 from palaver.engine.intake import Intake
 from palaver.engine.lanes import Lanes
+from palaver.engine.news import News
 from palaver.engine.obedience import Obedience
 from palaver.engine.options import Options
 from palaver.engine.replies import Replies
@@ -78,6 +79,7 @@ class Engine:
             replies=Replies(accounts),
             worker=worker,
             alone=alone,
+            news=News(store, adapters),
             waiting=waiting or WaitingRoom(store),
             shelf=shelf,
             toolsets=toolsets,

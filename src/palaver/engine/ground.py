@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from palaver.engine.budget import Budget
 from palaver.engine.happenings import Happenings
+from palaver.engine.news import News
 from palaver.engine.options import Options
 from palaver.engine.replies import Replies
 from palaver.engine.waiting import through_outages
@@ -37,6 +38,7 @@ class Ground:
     """The name of this process among all that ever worked on the store."""
     alone: bool
     """No other gateway can be at work on this store, so whatever another worker holds has no owner."""
+    news: News
     waiting: WaitingRoom
     """Where programs wait for answers."""
     shelf: Shelf | None = None

@@ -192,7 +192,8 @@ class Obedience:
         )
         does = _while_open(self.on.store, found, await self.commands.perform(invocation, spoken))
         does = _while_standing(stands(), role, does)
-        answer = await self.on.store.transact(_watched(self.on.store, found.key, does, move))
+        watched = _watched(self.on.store, found.key, does, move)
+        answer = await self.on.store.transact(self.on.news.along(watched, lambda _: _moved(move, now)))
         log.info("command", extra={"action": "command", "key": found.key.text})
         self._tell(move, now)
         return answer
@@ -229,22 +230,29 @@ class Obedience:
         obey = self.on.store.inbox.obey(
             received, watched, lambda text: self.on.replies.to(source, text), now, urgent=urgent, failed=failed
         )
-        if await self.on.store.transact(obey):
+        if await self.on.store.transact(self.on.news.along(obey, lambda done: _moved(move, now) if done else [])):
             self.on.meter.count("commands")
             log.info("command", extra={"action": "command", "inbox": received.number, "key": received.key.text})
             self._tell(move, now)
 
     def _tell(self, move: _Move, now: datetime) -> None:
-        """Hooks hear of sessions that a command has ended or begun."""
-        left, entered = move.left, move.entered
-        reason = left.end_reason if left else None
-        if left and reason:
-            self._tell_of(Kind.SESSION_ENDED, left, now, reason)
-        if entered and not entered.counters.turns and entered.id != (left and left.id):
-            if reason is EndReason.RESET:
-                self._tell_of(Kind.SESSION_RESET, entered, now, reason)
-            self._tell_of(Kind.SESSION_STARTED, entered, now)
+        for happening in _moved(move, now):
+            self.on.happenings.tell(happening)
 
-    def _tell_of(self, kind: Kind, session: Session, now: datetime, reason: EndReason | None = None) -> None:
-        happening = Happening(kind=kind, at=now, key=session.key.text, session=session.id, reason=reason)
-        self.on.happenings.tell(happening)
+
+def _moved(move: _Move, now: datetime) -> list[Happening]:
+    """Which sessions a command has ended or begun."""
+    left, entered = move.left, move.entered
+    reason = left.end_reason if left else None
+    happened: list[Happening] = []
+    if left and reason:
+        happened.append(_happening(Kind.SESSION_ENDED, left, now, reason))
+    if entered and not entered.counters.turns and entered.id != (left and left.id):
+        if reason is EndReason.RESET:
+            happened.append(_happening(Kind.SESSION_RESET, entered, now, reason))
+        happened.append(_happening(Kind.SESSION_STARTED, entered, now))
+    return happened
+
+
+def _happening(kind: Kind, session: Session, now: datetime, reason: EndReason | None = None) -> Happening:
+    return Happening(kind=kind, at=now, key=session.key.text, session=session.id, reason=reason)

@@ -32,7 +32,7 @@ from palaver.engine.traces import log_broken
 from palaver.engine.waiting import through_outages
 from palaver.engine.welcome import Welcomes
 from palaver.ports.agent import Failure, FailureKind
-from palaver.ports.hooks import Growth, Kind
+from palaver.ports.hooks import Growth, Happening, Kind
 from palaver.ports.store import Begun, Held, Opening, key_topic
 from palaver.ports.work import Work
 
@@ -79,7 +79,7 @@ class TurnRunner:
                     return await self._heed_head(begun.head)
                 return begun.until
             if begun is not None:
-                self._tell_opened(begun)
+                self.closing.tell(*self._began(begun))
                 if begun.turn.state is TurnState.FAILED:
                     self.closing.capped(begun.turn)
                 else:
@@ -111,6 +111,7 @@ class TurnRunner:
                     if turn.attempt > 1:  # else it was not cut off: it asked, and was answered
                         note = self.closing.note(words.cut_off_note(turn.attempt))
                         await self.on.surely(turns.append_to_turn(turn, [note]))
+                    self.closing.tell(self.closing.happening(Kind.TURN_STARTED, turn))
                     await self._see_through(turn, messages, bell)
                 else:
                     await self.closing.give_up(turn, messages[-1].inbound.source)
@@ -128,7 +129,8 @@ class TurnRunner:
             choose=partial(self._choose, now),
             welcome=self.welcomes.welcome,
         )
-        return Capping(self.on).within(begin, now)
+        capped = Capping(self.on).within(begin, now)
+        return self.on.news.along(capped, lambda begun: self._began(begun) if isinstance(begun, Begun) else [])
 
     def _choose(self, now: datetime, waiting: Sequence[Received]) -> Choice:
         choice = choose_waiting(
@@ -164,14 +166,19 @@ class TurnRunner:
         is_fresh = fresh_for is None or self.on.clock.now() - cut_off <= fresh_for
         return is_fresh and turn.attempt <= self.on.options.attempts
 
-    def _tell_opened(self, begun: Begun) -> None:
-        opened = begun.opened
+    def _began(self, begun: Begun) -> list[Happening]:
+        """What has happened when a turn begins."""
+        opened, told = begun.opened, partial(self.closing.happening, turn=begun.turn)
+        happened: list[Happening] = []
         if opened.ended is not None:
-            self.closing.tell(Kind.SESSION_ENDED, begun.turn, reason=opened.reason, session=opened.ended)
+            happened.append(told(Kind.SESSION_ENDED, reason=opened.reason, session=opened.ended))
         if opened.opening is Opening.RESET:
-            self.closing.tell(Kind.SESSION_RESET, begun.turn, reason=opened.reason)
+            happened.append(told(Kind.SESSION_RESET, reason=opened.reason))
         if opened.opening in {Opening.RESET, Opening.CREATED}:
-            self.closing.tell(Kind.SESSION_STARTED, begun.turn)
+            happened.append(told(Kind.SESSION_STARTED))
+        is_capped = begun.turn.state is TurnState.FAILED
+        happened.append(told(Kind.TURN_FAILED, reason="capped") if is_capped else told(Kind.TURN_STARTED))
+        return happened
 
     # Run
 
@@ -180,7 +187,6 @@ class TurnRunner:
     ) -> None:
         """A turn to its end, and then what is due after it."""
         log.info("turn began", extra={"action": "turn.began", "turn": turn.number, "key": turn.key.text})
-        self.closing.tell(Kind.TURN_STARTED, turn)
         with self._at_work(turn, messages, bell) as running, self.on.meter.step("turn"):
             running.scene = scene
             await self._run(running)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -165,7 +165,11 @@ class Upkeep:
             last = page[-1]
 
     async def _expire(self, session: Session, rule: ResetRule, now: datetime) -> None:
-        reason = await self.on.store.transact(self.on.store.endings.expire(session, rule, now))
+        expire = self.on.news.along(
+            self.on.store.endings.expire(session, rule, now),
+            lambda reason: [self._happening(Kind.SESSION_ENDED, session, reason)] if reason else [],
+        )
+        reason = await self.on.store.transact(expire)
         if reason:
             log.info("session expired", extra={"action": "session.expired", "session": session.id})
             self._tell(Kind.SESSION_ENDED, session, reason)
@@ -204,7 +208,10 @@ class Upkeep:
             # Hooks may take their time: whoever sweeps by now tells the rest.
             if not await self._is_sweeper():
                 return
-            told = await self.on.happenings.told(self._happening(Kind.SESSION_FINALISED, session, session.end_reason))
+            happening = self._happening(Kind.SESSION_FINALISED, session, session.end_reason)
+            # Under the time that stays the same it is owed once, however often hooks have to be told.
+            await self.on.store.transact(self.on.news.owe(replace(happening, at=session.ended or happening.at)))
+            told = await self.on.happenings.told(happening)
             finalise = self.on.store.endings.finalise(session, self.on.clock.now(), done=told, tries=_FINALISE_TRIES)
             await self.on.store.transact(finalise)
 

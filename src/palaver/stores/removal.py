@@ -105,7 +105,7 @@ _NAME = 'o.dedup /*pg COLLATE "C"*/'
 _ITS_NOTICES = (
     "SELECT o.id FROM turns t CROSS JOIN (VALUES ('busy'), ('parked')) k"
     " JOIN outbox o ON o.dedup = k.column1 || ':' || t.no WHERE t.session_no = ?"
-    " UNION ALL SELECT o.id FROM turns t CROSS JOIN (VALUES ('halt'), ('tool')) k"
+    " UNION ALL SELECT o.id FROM turns t CROSS JOIN (VALUES ('halt'), ('tool'), ('told')) k"
     f" JOIN outbox o ON {_NAME} > k.column1 || ':' || t.no || ':' AND {_NAME} < k.column1 || ':' || t.no || ';'"
     " /*pg AND split_part(o.dedup, ':', 2) = t.no::text*/ WHERE t.session_no = ?"
 )

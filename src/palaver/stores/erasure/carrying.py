@@ -86,8 +86,8 @@ def _is_theirs(owed: Owed, found: Belongings) -> bool:
         or delivery.turn in found.turns
         or delivery.outbound.handoff in found.handoffs
         or (kind in {"command", "revision", "pair", "paired"} and number in found.messages)
-        or (kind in {"busy", "halt", "parked", "tool"} and number in found.turns)
-        or (kind == "welcome" and name in found.sessions)
+        or (kind in {"busy", "halt", "parked", "tool", "told"} and number in found.turns)
+        or (kind in {"welcome", "news"} and name in found.sessions)
     )
 
 
