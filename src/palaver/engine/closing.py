@@ -98,14 +98,14 @@ class Closing:
 
     async def give_up(self, turn: Turn, source: Source) -> None:
         """Whatever is the matter with the turn, it ends here: if it cannot be told to the people, then untold."""
-        try:
-            await self._suspend(turn, self.on.replies.to(source, words.GIVEN_UP), told)
-        except (StaleFence, StoreUnavailable):
-            raise
         told = (
             self.happening(Kind.TURN_FAILED, turn, reason="given up"),
             self.happening(Kind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED),
         )
+        try:
+            await self._suspend(turn, self.on.replies.to(source, words.GIVEN_UP), told)
+        except (StaleFence, StoreUnavailable):
+            raise
         except PalaverError as error:
             log_broken(log, "a notice was refused", error, {"action": "notice.refused", "turn": turn.number})
             await self._suspend(turn, [], told)
