@@ -1,0 +1,124 @@
+"""The client: nio's, let in with what was configured, and not to be stopped by what strangers send."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from nio import AsyncClient, AsyncClientConfig, store
+from nio.crypto import ENCRYPTION_ENABLED
+from nio.events import BadEventType, Event, ToDeviceEvent
+from nio.responses import ErrorResponse, LoginResponse, WhoamiResponse
+from nio.rooms import MatrixRoom
+
+from palaver.domain.errors import BadArgument
+from palaver.platforms.matrix.options import Options
+from palaver.platforms.matrix.refusals import asking, refusal
+from palaver.ports.adapter import PlatformDown, PlatformError, PlatformRefused
+
+__all__ = ["Client", "Entry", "check_extra", "opened"]
+
+_PATIENCE = 30.0
+_API = "/_matrix/client/v3/"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """What logging in has given us."""
+
+    device_id: str
+    token: str
+
+
+class Client(AsyncClient):
+    """What is encrypted is a stranger's, whatever it claims to be: where nio stumbles over it, it stays unread."""
+
+    def _handle_decrypt_to_device(self, to_device_event: ToDeviceEvent) -> ToDeviceEvent | None:
+        try:
+            return super()._handle_decrypt_to_device(to_device_event)
+        except Exception:  # noqa: BLE001 - anything may be wrong with it
+            return None
+
+    def _handle_timeline_event(
+        self, event: Event | BadEventType, room_id: str, room: MatrixRoom, encrypted_rooms: set[str]
+    ) -> Event | BadEventType | None:
+        try:
+            return super()._handle_timeline_event(event, room_id, room, encrypted_rooms)
+        except Exception:  # noqa: BLE001 - anything may be wrong with it
+            return None
+
+    async def ask(
+        self, method: str, *path: str, body: Mapping[str, Any] | None = None, **query: str
+    ) -> Mapping[str, Any] | None:
+        """What nio has no method for; None where the homeserver refuses it."""
+        address = _API + "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
+        headers = {"Authorization": f"Bearer {self.access_token}", "Content-Type": "application/json"}
+        with asking():
+            response = await self.send(method, address, None if body is None else json.dumps(body), headers)
+            return await self.parse_body(response) if response.ok else None
+
+
+def check_extra(options: Options) -> None:
+    """Raises BadArgument where encrypted rooms are wanted and cannot be had."""
+    if options.keys and not ENCRYPTION_ENABLED:
+        raise BadArgument(
+            "Encrypted rooms cannot be read here: there is",
+            found="matrix-nio without its part for encryption",
+            allowed="the extra matrix-encryption, or no option keys",
+            example="pip install 'palaver[matrix-encryption]'",
+        )
+
+
+@asynccontextmanager
+async def opened(account: str, options: Options, entry: Entry | None = None) -> AsyncGenerator[Client]:
+    """A client that is let in, by an earlier log-in if there was one."""
+    client = _client(account, options)
+    try:
+        with asking():
+            await _enter(client, options, entry)
+        yield client
+    finally:
+        await client.close()
+        if client.store:
+            client.store.database.close()
+
+
+def _client(account: str, options: Options) -> Client:
+    config: dict[str, Any] = {"max_limit_exceeded": 0, "max_timeouts": 0, "request_timeout": _PATIENCE}
+    folder = options.keys
+    if folder:
+        name = f"{quote(account, safe='')}.db"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / name).touch(mode=0o600)
+        config |= {"store": store.SqliteStore, "store_name": name}
+    settings = AsyncClientConfig(encryption_enabled=folder is not None, **config)
+    return Client(options.homeserver, options.user_id, options.device_id, str(folder or ""), settings)
+
+
+async def _enter(client: Client, options: Options, entry: Entry | None) -> None:
+    if options.password and entry:
+        client.restore_login(options.user_id, entry.device_id, entry.token)
+    elif options.password:
+        answer = await client.login(options.password.get_secret_value(), "Palaver")
+        if not isinstance(answer, LoginResponse):
+            raise _no_entry(answer, options, "the password")
+    elif options.access_token:
+        client.access_token = options.access_token.get_secret_value()
+        who = await client.whoami()
+        if not isinstance(who, WhoamiResponse):
+            raise _no_entry(who, options, "the access token")
+        if who.user_id != options.user_id:
+            raise PlatformRefused(f"the access token is one of {who.user_id}, but user_id says {options.user_id}")
+        client.restore_login(who.user_id, who.device_id or options.device_id, client.access_token)
+
+
+def _no_entry(answer: ErrorResponse, options: Options, means: str) -> PlatformError:
+    code = answer.status_code or "no answer that we understand"
+    if code in {"M_FORBIDDEN", "M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"}:
+        return PlatformRefused(
+            f"{options.homeserver} does not take {means} of {options.user_id} ({code}):"
+            " log in there with another client to see whether the account is in order, and configure a new one"
+        )
+    return refusal(answer) or PlatformDown(f"{options.homeserver} does not let us in: {code}")

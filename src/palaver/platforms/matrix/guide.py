@@ -1,0 +1,27 @@
+"""What a person is told and asked who has an account for the gateway on Matrix."""
+
+from palaver.ports.guide import Guide, Question
+
+__all__ = ["GUIDE"]
+
+GUIDE = Guide(
+    before=(
+        "Register an account for the gateway on your homeserver, as for a person: with Element, or with the command "
+        "register_new_matrix_user where the server is yours. Do not use your own account."
+    ),
+    questions=[
+        Question(option="homeserver", asks="The address of the homeserver, like https://matrix.example.org:"),
+        Question(option="user_id", asks="The whole id of the account, like @helper:example.org:"),
+        Question(
+            option="access_token",
+            asks="An access token of it, not shown while you type; nothing, to give its password:",
+            needed=False,
+        ),
+        Question(option="password", asks="Its password, not shown while you type:", unless="access_token"),
+    ],
+    after=(
+        "Invite it into a room, or begin a direct chat with it. It takes invitations from its own homeserver, unless "
+        "the option invites says otherwise."
+    ),
+    owner="Your own id on Matrix, like @you:example.org?",
+)

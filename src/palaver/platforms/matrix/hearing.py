@@ -1,0 +1,212 @@
+"""Hearing: what happens in the rooms we are in, one batch after the other, in order and without gaps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from nio.api import MessageDirection
+from nio.events import InviteMemberEvent, MegolmEvent
+from nio.exceptions import EncryptionError
+from nio.responses import ErrorResponse, RoomInfo, RoomMessagesResponse, SyncResponse
+from nio.rooms import MatrixInvitedRoom, MatrixRoom
+
+from palaver.platforms.matrix.client import Client
+from palaver.platforms.matrix.direct import DIRECT, Direct, kind_of
+from palaver.platforms.matrix.events import Event, event_of
+from palaver.platforms.matrix.parse import Scene
+from palaver.platforms.matrix.refusals import asking, refusal, unheard
+
+__all__ = ["Batch", "Heard", "Hearing", "Invitation"]
+
+_WAIT = 30_000
+"""Milliseconds that the homeserver may wait for something new."""
+_PAGE = 100
+_MOST_PAGES = 100
+_MOST_CLOSED = 100
+_SILENT: dict[str, Any] = {"types": []}
+_FILTER: dict[str, Any] = {
+    "presence": _SILENT,
+    "account_data": {"types": [DIRECT]},
+    "room": {
+        "account_data": _SILENT,
+        "ephemeral": _SILENT,
+        # Whoever speaks is told of again each time: we may have been restarted since.
+        "state": {"lazy_load_members": True, "include_redundant_members": True},
+        "timeline": {"limit": 50},
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Heard:
+    event: Event
+    scene: Scene
+    closed: MegolmEvent | None = None
+    """The event as it came, where it could not be decrypted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Invitation:
+    room_id: str
+    inviter: str
+    is_direct: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    position: str
+    heard: Sequence[Heard]
+    invitations: Sequence[Invitation]
+    entered: Sequence[str]
+    """Rooms that we have come into."""
+
+
+class Hearing:
+    def __init__(self, client: Client, direct: Direct, account: str | None, *, threads: bool) -> None:
+        self._client = client
+        self._direct = direct
+        self._account = account
+        self._threads = threads
+        self._noted: dict[str, list[Heard]] = {}
+        self._closed: list[Heard] = []
+        self._late: set[str] = set()
+        """Rooms that we were invited to before we first listened: what was said there meanwhile is past."""
+        self._is_first = True
+        client.add_event_callback(self._note, None)  # pyright: ignore[reportArgumentType] - None is for any event
+
+    async def batch(self, since: str | None) -> Batch:
+        """What is new. Without a position, nothing that was said is."""
+        self._noted.clear()
+        is_first, wait = self._is_first, 0 if self._is_first else _WAIT
+        with asking():
+            answer = await self._client.sync(wait, _FILTER, since, full_state=is_first)
+        if not isinstance(answer, SyncResponse):
+            raise unheard(answer)
+        self._is_first = False
+        for each in answer.account_data_events:
+            if getattr(each, "type", None) == DIRECT:
+                self._direct.learn(getattr(each, "content", {}))
+        for room_id in answer.rooms.leave:
+            self._client.rooms.pop(room_id, None)
+        if since is None:
+            self._late.update(answer.rooms.invite)
+            self._noted.clear()
+        opened = self._opened()
+        heard = [each for room_id, info in answer.rooms.join.items() for each in await self._room(room_id, info, since)]
+        self._closed = [*self._closed, *(each for each in heard if each.closed)][-_MOST_CLOSED:]
+        return Batch(
+            position=answer.next_batch,
+            heard=[*opened, *heard],
+            invitations=[*self._invitations(answer)],
+            entered=[room_id for room_id, events in self._noted.items() if _entrance(events) is not None],
+        )
+
+    async def _room(self, room_id: str, info: RoomInfo, since: str | None) -> list[Heard]:
+        """Of a room that we have just come into, only what was said after we were invited."""
+        noted = self._noted.get(room_id, [])
+        if info.timeline.limited and since and _entrance(noted) is None:
+            noted = [*await self._gap(room_id, info.timeline.prev_batch, since), *noted]
+            self._noted[room_id] = noted
+        entrance = _entrance(noted)
+        if entrance is None:
+            return noted
+        invited = [at for at, each in enumerate(noted[:entrance]) if _membership(each) == "invite"]
+        return noted[(entrance if room_id in self._late or not invited else invited[-1]) + 1 :]
+
+    async def _gap(self, room_id: str, start: str | None, since: str) -> list[Heard]:
+        """What was said between two batches and is in neither, oldest first."""
+        room, found = self._client.rooms[room_id], list[Heard]()
+        for _ in range(_MOST_PAGES):
+            if not start:
+                break
+            with asking():
+                answer = await self._client.room_messages(room_id, start, since, MessageDirection.back, _PAGE)
+            if not isinstance(answer, RoomMessagesResponse):
+                _raise_passing(answer)
+                break
+            found += [heard for each in answer.chunk if (heard := self._heard(room, each))]
+            start = answer.end if answer.chunk and answer.end != start else None
+        return found[::-1]
+
+    def _note(self, room: MatrixRoom, event: Any) -> None:  # noqa: ANN401 - nio has no word for all of them
+        if not isinstance(room, MatrixInvitedRoom) and (heard := self._heard(room, event)):
+            self._noted.setdefault(room.room_id, []).append(heard)
+
+    def _heard(self, room: MatrixRoom, event: Any) -> Heard | None:  # noqa: ANN401
+        read = event_of(event.source)
+        if read is None:
+            return None
+        closed = event if isinstance(event, MegolmEvent) else None
+        return Heard(event=read, scene=self._scene(room, read.sender), closed=closed)
+
+    def _scene(self, room: MatrixRoom, sender: str) -> Scene:
+        us = self._client.user_id
+        return Scene(
+            account=self._account,
+            us=us,
+            our_name=_name(room, us),
+            chat_id=room.room_id,
+            kind=kind_of(members=room.member_count, direct=room.room_id in self._direct, named=room.is_named),
+            title=room.named_room_name(),
+            name=_name(room, sender),
+            threads=self._threads,
+        )
+
+    def _opened(self) -> list[Heard]:
+        """What could not be read when it came, and can be now that its key is here."""
+        found, still = list[Heard](), list[Heard]()
+        for each in self._closed:
+            opened = self._decrypted(each.closed)
+            if opened is None:
+                still.append(each)
+            elif read := event_of(opened.source):
+                found.append(Heard(event=read, scene=each.scene))
+        self._closed = still
+        return found
+
+    def _decrypted(self, event: MegolmEvent | None) -> Any:  # noqa: ANN401
+        if event is None or self._client.olm is None:
+            return None
+        try:
+            return self._client.decrypt_event(event)
+        except (EncryptionError, LookupError, TypeError, ValueError):
+            return None
+
+    def _invitations(self, answer: SyncResponse) -> Sequence[Invitation]:
+        found = list[Invitation]()
+        for room_id, info in answer.rooms.invite.items():
+            for each in cast("list[object]", info.invite_state):
+                if isinstance(each, InviteMemberEvent) and each.state_key == self._client.user_id:
+                    content = cast("dict[str, object]", each.content)
+                    is_direct = content.get("is_direct") is True
+                    found.append(Invitation(room_id=room_id, inviter=each.sender, is_direct=is_direct))
+        return found
+
+
+def _name(room: MatrixRoom, user_id: str) -> str | None:
+    user = room.users.get(user_id)
+    return user.display_name if user else None
+
+
+def _membership(heard: Heard) -> str | None:
+    """What we have become in the room by it."""
+    event = heard.event
+    return event.content.membership if (event.type, event.state_key) == ("m.room.member", heard.scene.us) else None
+
+
+def _entrance(events: Sequence[Heard]) -> int | None:
+    """Where we came in, last; to change a name is no entrance."""
+    return next(
+        (
+            at
+            for at in reversed(range(len(events)))
+            if _membership(events[at]) == "join" and events[at].event.unsigned.prev_content.membership != "join"
+        ),
+        None,
+    )
+
+
+def _raise_passing(answer: ErrorResponse) -> None:
+    """Where we may not look any more there is nothing to be heard; all else is tried again."""
+    if answer.status_code != "M_FORBIDDEN":
+        raise refusal(answer) or unheard(answer)

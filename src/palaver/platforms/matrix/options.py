@@ -1,0 +1,56 @@
+"""What can be configured for an account on Matrix."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+__all__ = ["Invites", "Options", "Scope"]
+
+Scope = Literal["room", "thread"]
+Invites = Literal["everybody", "server", "nobody"] | tuple[str, ...]
+
+_USER = re.compile(r"@[^:\s]+:\S+")
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", text):
+        raise ValueError("the address of the homeserver, like https://matrix.example.org")
+    return text.rstrip("/")
+
+
+def _user(text: str) -> str:
+    if not _USER.fullmatch(text):
+        raise ValueError("the whole id of the account, like @helper:example.org")
+    return text
+
+
+def _folder(path: Path) -> Path:
+    whole = path.expanduser()
+    if not whole.is_absolute():
+        raise ValueError("a whole path, like ~/palaver/matrix-keys")
+    return whole
+
+
+class Options(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    homeserver: Annotated[str, AfterValidator(_address)]
+    user_id: Annotated[str, AfterValidator(_user)]
+    access_token: SecretStr | None = None
+    password: SecretStr | None = None
+    device_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")] = "PALAVER"
+    """With a password: the device that we log in as, always the same one."""
+    keys: Annotated[Path, AfterValidator(_folder)] | None = None
+    """The folder for the keys of encrypted rooms; without one, these are not read."""
+    invites: Invites = "server"
+    """Whose invitations are taken: everybody's, our own homeserver's, nobody's, or those of some people and servers."""
+    scope: Scope = "thread"
+    """Whether a thread is a conversation of its own, or belongs to that of its room."""
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        if (self.access_token is None) == (self.password is None):
+            raise ValueError("either access_token or password, and not both")
+        return self

@@ -1,0 +1,80 @@
+"""What a homeserver answers when it does not do what it was asked, as the errors of an adapter."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import aiohttp
+from nio.exceptions import EncryptionError, LocalProtocolError
+from nio.responses import ErrorResponse
+
+from palaver.ports.adapter import (
+    PlatformBusy,
+    PlatformDown,
+    PlatformError,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+)
+
+__all__ = ["asking", "refusal", "sending", "unheard", "unsent"]
+
+_PATIENCE = 5.0
+"""Seconds to wait where a homeserver asks for patience and does not say how much."""
+_LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"})
+_SHUT = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_GUEST_ACCESS_FORBIDDEN"})
+_REFUSED = frozenset({"M_TOO_LARGE", "M_BAD_JSON", "M_NOT_JSON", "M_INVALID_PARAM", "M_BAD_STATE"})
+
+
+def refusal(answer: ErrorResponse) -> PlatformError | None:
+    """What any request may be told; None for what only the request itself can make sense of."""
+    code = answer.status_code or ""
+    if code == "M_LIMIT_EXCEEDED":
+        return PlatformBusy((answer.retry_after_ms or _PATIENCE * 1000) / 1000)
+    if code in _LOGGED_OUT:
+        return PlatformRefused(f"the access token is not valid any more ({code}): get a new one and configure it")
+    if code == "M_USER_DEACTIVATED":
+        return PlatformRefused(f"the account is deactivated ({code}): configure another one")
+    return None
+
+
+def unheard(answer: ErrorResponse) -> PlatformError:
+    """Of reading. To be asked to wait is a connection that does not stand."""
+    known = refusal(answer)
+    if isinstance(known, PlatformRefused):
+        return known
+    return PlatformDown(str(known or f"the homeserver does not tell what is new: {answer.status_code or 'no reason'}"))
+
+
+def unsent(answer: ErrorResponse) -> PlatformError:
+    """Of a message."""
+    code = answer.status_code or ""
+    if known := refusal(answer):
+        return known
+    if code in _SHUT:
+        return TargetGone(f"we may not write there ({code})")
+    if code in _REFUSED:
+        return SendRefused(f"the homeserver does not take it ({code})")
+    return SendUnclear(f"the homeserver did not say whether it was sent ({code or 'no reason'})")
+
+
+@contextmanager
+def asking() -> Generator[None]:
+    """Requests that may be made again without harm."""
+    try:
+        yield
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise PlatformDown(f"no answer from the homeserver: {type(error).__name__}") from error
+
+
+@contextmanager
+def sending() -> Generator[None]:
+    """Only where no connection was made is it certain that nothing was sent."""
+    try:
+        yield
+    except aiohttp.ClientConnectorError as error:
+        raise PlatformDown("the homeserver cannot be reached") from error
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise SendUnclear(f"the connection was lost while sending: {type(error).__name__}") from error
+    except (EncryptionError, LocalProtocolError) as error:
+        raise SendRefused(f"it cannot be encrypted: {type(error).__name__}") from error

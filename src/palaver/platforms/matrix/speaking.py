@@ -1,0 +1,115 @@
+"""Speaking: what we say in rooms, and knowing it again."""
+
+import asyncio
+from pathlib import Path
+
+from nio.responses import RoomGetEventResponse, RoomSendError, RoomSendResponse
+
+from palaver.domain.attachment import Attachment
+from palaver.domain.turn import Outbound
+from palaver.platforms.matrix.client import Client
+from palaver.platforms.matrix.direct import Direct
+from palaver.platforms.matrix.media import put
+from palaver.platforms.matrix.refusals import asking, sending, unsent
+from palaver.platforms.matrix.render import Content, edit_of, file_message, message
+from palaver.ports.adapter import PlatformBusy, SendRefused, TargetGone
+
+__all__ = ["Speaking"]
+
+_TYPING = 30_000
+_MOST_KNOWN = 1000
+_SOON = 1.0
+
+
+class Speaking:
+    def __init__(self, client: Client, direct: Direct) -> None:
+        self._client = client
+        self._direct = direct
+        self._ours: dict[str, bool] = {}
+        """Of some events whether they are ours."""
+        self._one_at_a_time = asyncio.Lock()
+
+    async def say(self, outbound: Outbound, key: str) -> str:
+        return await self._send(await self._room(outbound.chat_id), message(outbound), key)
+
+    async def say_with(self, outbound: Outbound, file: Attachment, content: Path, key: str) -> str:
+        room_id = await self._room(outbound.chat_id)
+        where = await put(self._client, file, content, encrypt=await self._is_encrypted(room_id))
+        return await self._send(room_id, file_message(outbound, file, where), key)
+
+    async def edit(self, receipt: str, outbound: Outbound) -> None:
+        if not receipt.startswith("$"):
+            raise SendRefused("there is no such message")
+        await self._send(await self._room(outbound.chat_id), edit_of(receipt, outbound), None)
+
+    async def typing(self, outbound: Outbound) -> None:
+        with asking():
+            await self._client.room_typing(await self._room(outbound.chat_id), timeout=_TYPING)
+
+    async def mark_read(self, room_id: str, event_id: str) -> None:
+        await self._client.room_read_markers(room_id, event_id, event_id)
+
+    async def is_ours(self, room_id: str, event_id: str) -> bool:
+        """Whether we have said it, in this life or an earlier one."""
+        if event_id not in self._ours:
+            with asking():
+                answer = await self._client.room_get_event(room_id, event_id)
+            sender = getattr(answer.event, "sender", None) if isinstance(answer, RoomGetEventResponse) else None
+            self._know(event_id, ours=sender == self._client.user_id)
+        return self._ours[event_id]
+
+    def _know(self, event_id: str, *, ours: bool) -> None:
+        self._ours[event_id] = ours
+        if len(self._ours) > _MOST_KNOWN:
+            del self._ours[next(iter(self._ours))]
+
+    async def _send(self, room_id: str, content: Content, key: str | None) -> str:
+        encrypted = await self._is_encrypted(room_id)
+        with sending():
+            if encrypted:
+                answer = await self._send_encrypted(room_id, content, key)
+            else:
+                answer = await self._client.room_send(room_id, "m.room.message", content, tx_id=key)
+        if not isinstance(answer, RoomSendResponse):
+            raise unsent(answer)
+        self._know(answer.event_id, ours=True)
+        return answer.event_id
+
+    async def _send_encrypted(
+        self, room_id: str, content: Content, key: str | None
+    ) -> RoomSendResponse | RoomSendError:
+        async with self._one_at_a_time:
+            try:
+                return await self._client.room_send(
+                    room_id, "m.room.message", content, tx_id=key, ignore_unverified_devices=True
+                )
+            finally:
+                # Left there by a sharing that was cut off, it would keep the next one waiting for ever.
+                self._client.sharing_session.pop(room_id, None)
+
+    async def _is_encrypted(self, room_id: str) -> bool:
+        """Nothing goes into an encrypted room as plain text."""
+        room = self._client.rooms.get(room_id)
+        if room is None:
+            raise await self._unknown(room_id)
+        if room.encrypted and not self._client.olm:
+            raise SendRefused("the room is encrypted, and the account has no folder for keys")
+        return room.encrypted
+
+    async def _unknown(self, room_id: str) -> Exception:
+        """A room that we have only just come into will be known in a moment."""
+        joined = await self._client.ask("GET", "joined_rooms") or {}
+        if room_id in joined.get("joined_rooms", ()):
+            return PlatformBusy(_SOON)
+        return TargetGone("we are not in this room")
+
+    async def _room(self, chat_id: str) -> str:
+        """A target may name a room by its address, or a person."""
+        if chat_id.startswith("@"):
+            return await self._direct.room_with(chat_id)
+        if not chat_id.startswith("#"):
+            return chat_id
+        found = await self._client.ask("GET", "directory", "room", chat_id)
+        if found is None:
+            raise TargetGone(f"there is no room {chat_id}")
+        return str(found.get("room_id"))
