@@ -250,7 +250,7 @@ def _listening(adapters: Sequence[Adapter]) -> dict[tuple[str, str], Listening]:
     return {
         (adapter.platform.name, adapter.account or ""): adapter
         for adapter in adapters
-        if isinstance(adapter, Listening)
+        if isinstance(adapter, Listening) and adapter.listens
     }
 
 

@@ -11,7 +11,7 @@ from palaver.domain.turn import Outbound
 from palaver.ports.adapter import Call, Inlet, Limits, PlatformRefused, Reply
 from palaver.ports.guide import Guide, Question
 
-__all__ = ["CalledDove", "Dove", "Options"]
+__all__ = ["Dove", "Options"]
 
 
 class Options(BaseModel):
@@ -38,7 +38,11 @@ class Dove:
 
     @classmethod
     def make(cls, account: str, options: Options) -> "Dove":
-        return (CalledDove if options.mood == "called" else Dove)(account, options)
+        return cls(account, options)
+
+    @property
+    def listens(self) -> bool:
+        return self.given.mood == "called"
 
     async def run(self, inlet: Inlet) -> None:
         await inlet.connected()
@@ -62,8 +66,6 @@ class Dove:
                 pass
         return "@dove\x1b[31m"
 
-
-class CalledDove(Dove):
     async def hear(self, call: Call, inlet: Inlet) -> Reply:
         del call, inlet
         return Reply()

@@ -5,6 +5,7 @@ import io
 import json
 import stat
 from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from palaver.cli.main import main
 from palaver.config.writing import with_section
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import BadArgument
+from palaver.platforms.others import GROUP, maker
 from palaver.ports.access import Table
+from palaver.ports.guide import Guide
 from palaver.stores import grants
 from palaver.stores.opening import open_store
 from tests.packages import bring
@@ -72,7 +75,7 @@ def test_an_account_is_tried_and_written_and_its_owner_let_in(
         f"        token_file: {tmp_path}/token\n        mood: well\n# the end\n"
     )
     said = capsys.readouterr()
-    assert "has dove:main from now on, which is @dove" in said.out
+    assert "has dove:main from now on: @dove" in said.out
     assert "Doves sleep at night." in said.out
     assert "dove:7:x is its owner." in said.out
     assert TOKEN not in said.out + said.err
@@ -161,6 +164,28 @@ def test_an_adapter_without_a_guide_is_asked_for_by_its_options(
     assert main(["setup", "pigeon"]) == 0
     assert "folder cannot be ''" in capsys.readouterr().err
     assert own.read_text() == "platforms:\n  pigeon:\n    accounts:\n      main:\n        folder: /loft\n"
+
+
+@pytest.mark.usefixtures("own")
+def test_guides_of_ours_ask_for_options_that_there_are() -> None:
+    ours = [each.name for each in entry_points(group=GROUP) if each.dist and each.dist.name == "palaver"]
+    guides = {name: (maker(name), getattr(maker(name), "guide", None)) for name in ours}
+    assert guides
+    for found, guide in guides.values():
+        assert isinstance(guide, Guide)
+        assert {each.option for each in guide.questions} <= set(found.options.model_fields)
+
+
+def test_a_secret_is_made_where_none_is_given(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["setup", "webhook", "--account", "ci", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    [file] = said["secrets"]
+    assert file == str(own.parent / "keys/webhook-ci-secret")
+    secret = Path(file).read_text().strip()
+    assert len(secret) > 40
+    assert secret not in own.read_text()
+    assert said["known_as"] == "is called at /in/webhook/ci, signed as standard"
+    assert main(["config", "check"]) == 0
 
 
 WAY = ("platforms", "dove", "accounts", "main")

@@ -56,7 +56,7 @@ def test_what_is_connected_is_seen_beside_a_gateway(store_url: str, capsys: pyte
         ("pigeon", 1, "the gateway w1 tries; last error just now: a cat"),
         ("pigeon:work", 1, "no gateway serves it: palaver up"),
         ("pigeon:nobody", 1, "under platforms.pigeon.accounts"),
-        ("discord", 1, "no adapter for discord is installed; installed are: broken, pigeon, "),
+        ("discord", 1, "no adapter for discord is installed; installed are: broken, "),
         ("nonsense", 2, "Unknown platform 'nonsense'"),
     ],
 )

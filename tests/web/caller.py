@@ -30,6 +30,7 @@ class Caller:
     platform: ClassVar[Platform] = Platform(name="caller", title="Caller")
     options: ClassVar[type[BaseModel]] = Options
     limits: ClassVar[Limits] = Limits()
+    listens: ClassVar[bool] = True
     heard: ClassVar[list[Call]] = []
 
     @classmethod

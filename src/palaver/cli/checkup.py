@@ -39,10 +39,11 @@ async def ask_account(platform: str, account: str, options: Mapping[str, object]
         adapter = make_adapter(platform, account, options)
     except PalaverError as error:
         return Answer(ok=False, words=str(error))
+    is_called = isinstance(adapter, Listening) and adapter.listens
     if not isinstance(adapter, Checking):
-        return Answer(ok=True, words="", is_called=isinstance(adapter, Listening), was_asked=False)
+        return Answer(ok=True, words="", is_called=is_called, was_asked=False)
     ok, words = await _words(adapter)
-    return Answer(ok=ok, words=one_line(redact(words), _LONGEST), is_called=isinstance(adapter, Listening))
+    return Answer(ok=ok, words=one_line(redact(words), _LONGEST), is_called=is_called)
 
 
 async def _words(adapter: Checking) -> tuple[bool, str]:

@@ -271,7 +271,7 @@ def _tell_account(file: Path, joined: Joined, owner: str, *, json: bool) -> None
         said = {"file": str(file), "account": name, "options": joined.fields, "secrets": files}
         print_json({"ok": True, **said, "known_as": joined.known_as or None, "owner": owner or None})
         return
-    print_line(f"{file} has {name} from now on{f', which is {joined.known_as}' if joined.known_as else ''}.")
+    print_line(f"{file} has {name} from now on{f': {joined.known_as}' if joined.known_as else ''}.")
     for each in files:
         print_line(f"What is secret about it is in {each}, which only you may read.")
     if joined.guide.after:

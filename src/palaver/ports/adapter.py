@@ -303,6 +303,11 @@ class Reply:
 class Listening(Protocol):
     """Platforms that call us. Whoever calls is a stranger until the adapter has looked at a signature or a secret."""
 
+    @property
+    def listens(self) -> bool:
+        """Whether this account is to be called; another of the same platform may not be."""
+        ...
+
     async def hear(self, call: Call, inlet: Inlet) -> Reply:
         """Answered when what it brought is safe. Any worker may be called, whoever serves the account."""
         ...

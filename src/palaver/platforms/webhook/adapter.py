@@ -13,6 +13,7 @@ from palaver.domain.target import Place
 from palaver.domain.turn import Outbound
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.webhook import render
+from palaver.platforms.webhook.guide import GUIDE
 from palaver.platforms.webhook.options import CALLER, WebhookOptions
 from palaver.platforms.webhook.parse import Malformed, parse_call
 from palaver.platforms.webhook.signing import Unsigned, key_of
@@ -31,6 +32,7 @@ _PLATFORM = PLATFORMS["webhook"]
 class WebhookAdapter:
     platform = _PLATFORM
     options: ClassVar = WebhookOptions
+    guide = GUIDE
     limits = Limits(text=_LONGEST_TEXT, repeats_safely=True)
 
     def __init__(self, account: str, options: WebhookOptions, clock: Clock | None = None) -> None:
@@ -58,6 +60,10 @@ class WebhookAdapter:
 
     # In
 
+    @property
+    def listens(self) -> bool:
+        return self._options.secret is not None
+
     async def hear(self, call: Call, inlet: Inlet) -> Reply:
         if self._options.secret is None or call.path:
             return _told(404, {"error": "There is nothing here."})
@@ -76,7 +82,7 @@ class WebhookAdapter:
         waits = self._options.deliver == CALLER
         answer = await inlet.answer(inbound.source, self._options.wait if waits else 0)
         if waits and answer and answer.is_settled and "text/plain" in call.headers.get("accept", ""):
-            return Reply(body=answer.text.encode())
+            return Reply(body=answer.text.encode("utf-8", "replace"))
         return _reply(answer, says=waits, is_known=known is not None)
 
     def forwards_to(self) -> Sequence[Place]:
@@ -137,4 +143,4 @@ def _reply(answer: Answer | None, *, says: bool, is_known: bool) -> Reply:
 
 
 def _told(status: int, body: Mapping[str, object]) -> Reply:
-    return Reply(status=status, body=json.dumps(body, ensure_ascii=False).encode(), media_type="application/json")
+    return Reply(status=status, body=json.dumps(body).encode(), media_type="application/json")
