@@ -124,7 +124,12 @@ _FORMATS = (
     _kind("gitlab token", r"GR1348941[\w-]{20,}+", "gr1348941"),
     _kind("slack token", r"(?:xoxe\.)?xox[abceoprs]-[\w-]{15,}+|xapp-\d-[\w-]{13,}+", "xox", "xapp-"),
     _kind("slack webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w/+-]{16,}+)", "hooks.slack.com/"),
-    _kind("discord webhook", r"discord(?:app)?\.com/api/webhooks/(\d{15,21}/[\w-]{20,}+)", "discord"),
+    _kind(
+        "discord webhook",
+        r"discord(?:app)?\.com/api/webhooks/(\d{15,21}/[\w-]{20,}+)",
+        "discord.com/",
+        "discordapp.com/",
+    ),
     _kind("discord token", rf"\.(?:{_DISCORD_USER})([\w-]{{6,7}}\.[\w-]{{27,45}})(?![\w-])", "."),
     _kind("telegram token", r":(?<=\d{8}:)([\w-]{35})(?![\w-])", ":"),
     _kind("matrix token", r"syt_[A-Za-z0-9+/=-]{1,200}_[A-Za-z]{20}_[A-Za-z0-9]{6}", "syt_"),

@@ -49,7 +49,7 @@ def routes(desk: Desk) -> list[Route]:
         deed("/chat", chat.begin, needs=Right.CHAT),
         page("/chat/{name}", chat.show, needs=Right.CHAT),
         deed("/chat/{name}", chat.say, needs=Right.CHAT),
-        page("/chat/{name}/files/{line}/{place:int}", chat.file, needs=Right.CHAT),
+        page("/chat/{name}/files/{message}/{place:int}", chat.file, needs=Right.CHAT),
     ]
 
 
@@ -135,7 +135,7 @@ class _Chat:
             raise HTTPException(413, f"A file is larger than {size_text(limit)}.") from error
 
     async def file(self, request: Request, visitor: Visitor) -> Response:
-        source, line = self._source(request, visitor), request.path_params["line"]
+        source, line = self._source(request, visitor), request.path_params["message"]
 
         @work
         def found() -> Steps[Line]:
