@@ -24,6 +24,7 @@ from palaver.platforms.markdown.tree import (
     Words,
     words_of,
 )
+from tests.platforms.markdown.texts import MARKUP
 
 
 def words(text: str) -> tuple[Words]:
@@ -93,41 +94,6 @@ def test_styles_in_styles_end_somewhere_and_the_words_stay() -> None:
     assert isinstance(block, Paragraph)
     assert words_of(block.inside) == "deep"
     assert _depth(block.inside) < 20
-
-
-MARKUP = st.sampled_from(
-    [
-        *(
-            [
-                "*",
-                "**",
-                "_",
-                "`",
-                "```",
-                "~~",
-                "[",
-                "](",
-                ")",
-                "!",
-                "|",
-                "|-|",
-                "|-|-|",
-                "\\",
-                "<",
-                ">",
-                "http://x",
-                '"',
-                "---",
-                "===",
-                "word",
-                "Wort",
-                "слово",
-                "&amp;",
-            ]
-        ),
-        *("\n", "\n\n", "\r\n", "> ", "- ", "1. ", "# ", "    ", " ", "[a]: "),
-    ]
-)
 
 
 @given(st.lists(MARKUP | st.text(max_size=5), max_size=40))

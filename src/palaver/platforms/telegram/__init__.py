@@ -1,0 +1,1 @@
+"""Telegram, through its Bot API."""

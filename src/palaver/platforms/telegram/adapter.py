@@ -1,0 +1,308 @@
+"""The adapter for a bot on Telegram. What it has read is confirmed by asking for what comes after it."""
+
+import asyncio
+import hmac
+import json
+import logging
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+from telegram import Bot, BotCommand, Message, Update
+from telegram.error import TelegramError
+
+from palaver.domain.attachment import Attachment
+from palaver.domain.split import Unit
+from palaver.domain.text import one_line
+from palaver.domain.turn import Outbound
+from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.telegram.contents import TOO_LARGE
+from palaver.platforms.telegram.errors import Refusal, lost, unsent
+from palaver.platforms.telegram.guide import GUIDE
+from palaver.platforms.telegram.line import HEARD, open_line, raw_updates
+from palaver.platforms.telegram.options import Mode, TelegramOptions
+from palaver.platforms.telegram.parse import Moved, Pressed, Said, Us, parse
+from palaver.platforms.telegram.render import Rendered
+from palaver.platforms.telegram.sending import (
+    LONGEST_CAPTION,
+    LONGEST_TEXT,
+    buttons,
+    entities,
+    kind_of_file,
+    message_number,
+    place,
+    rendered,
+    thread,
+    upload,
+)
+from palaver.ports.adapter import (
+    Call,
+    Inlet,
+    Limits,
+    MenuLine,
+    PlatformDown,
+    PlatformError,
+    PlatformRefused,
+    Reply,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+)
+from palaver.ports.clock import Clock, SystemClock
+
+__all__ = ["TelegramAdapter"]
+
+log = logging.getLogger(__name__)
+
+_WAIT = 50
+"""Seconds for which Telegram keeps a request until there is something new."""
+_LOOK = 60.0
+"""Seconds between two looks at whether the webhook is still ours."""
+_PIECE = 1 << 16
+_SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105
+_COMMAND = re.compile(r"[a-z0-9_]{1,32}")
+_MOST_COMMANDS = 100
+_LONGEST_HELP = 256
+_LONGEST_TOPIC = 128
+
+
+class TelegramAdapter:
+    platform = PLATFORMS["telegram"]
+    options = TelegramOptions
+    guide = GUIDE
+    # Room is left for what the gateway adds. Groups take 20 messages a minute, states of one that grows included.
+    limits = Limits(text=LONGEST_TEXT - 96, unit=Unit.UTF16, interval=1.0, draft_interval=3.0)
+
+    def __init__(self, options: TelegramOptions, account: str, clock: Clock | None = None) -> None:
+        self.account = account
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._bot: Bot | None = None
+        """The line that is open while we run."""
+        self._us: Us | None = None
+
+    @classmethod
+    def make(cls, account: str, options: TelegramOptions) -> "TelegramAdapter":
+        return cls(options, account)
+
+    async def check(self) -> str:
+        async with self._line() as bot:
+            return f"@{bot.username}"
+
+    @property
+    def listens(self) -> bool:
+        return self._options.mode is Mode.WEBHOOK
+
+    async def show_menu(self, lines: Sequence[MenuLine]) -> None:
+        shown = [
+            BotCommand(line.name, one_line(line.help, _LONGEST_HELP) or line.name)
+            for line in lines
+            if _COMMAND.fullmatch(line.name)
+        ]
+        async with self._line() as bot:
+            await bot.set_my_commands(shown[:_MOST_COMMANDS])
+
+    # Messages in
+
+    async def run(self, inlet: Inlet) -> None:
+        async with self._line() as bot:
+            self._bot, self._us = bot, self._named(bot)
+            try:
+                await (self._poll if self._options.mode is Mode.POLL else self._be_called)(bot, inlet)
+            finally:
+                self._bot = None
+
+    async def _poll(self, bot: Bot, inlet: Inlet) -> None:
+        await bot.delete_webhook()
+        await inlet.connected()
+        offset = 0
+        while True:
+            for update in await raw_updates(bot, offset, _WAIT):
+                await self._take(update, self._named(bot), inlet)
+                offset = int(update["update_id"]) + 1
+
+    async def _be_called(self, bot: Bot, inlet: Inlet) -> None:
+        url = f"{self._options.public_url}/in/{self.platform.name}/{quote(self.account, safe='')}"
+        try:
+            await bot.set_webhook(url, allowed_updates=HEARD, secret_token=self._options.shared_secret)
+        except Refusal as refusal:
+            if refusal.code != HTTPStatus.BAD_REQUEST:
+                raise
+            raise PlatformRefused(f"Telegram does not call {url}: {refusal.words[:200]}") from refusal
+        await inlet.connected()
+        while True:
+            await asyncio.sleep(_LOOK)
+            found = await bot.get_webhook_info()
+            if found.url != url:
+                raise PlatformDown("somebody has set another webhook, or reads the messages of this bot without one")
+            if found.last_error_message:
+                log.warning("Telegram could not call us lately", extra={"action": "telegram.not_called"})
+
+    async def hear(self, call: Call, inlet: Inlet) -> Reply:
+        """A call by Telegram. It comes again until it is answered that all is well."""
+        given, secret = call.headers.get(_SECRET_HEADER, ""), self._options.shared_secret
+        if self._options.mode is not Mode.WEBHOOK or not hmac.compare_digest(given.encode(), secret.encode()):
+            return Reply(status=HTTPStatus.UNAUTHORIZED)
+        try:
+            update: object = json.loads(call.body)
+        except (ValueError, RecursionError):
+            return Reply(status=HTTPStatus.BAD_REQUEST)
+        if not isinstance(update, dict):
+            return Reply(status=HTTPStatus.BAD_REQUEST)
+        try:
+            await self._take(cast("dict[str, Any]", update), await self._who(), inlet)
+        except PlatformError:
+            return Reply(status=HTTPStatus.SERVICE_UNAVAILABLE)
+        return Reply()
+
+    async def _take(self, update: Mapping[str, Any], us: Us, inlet: Inlet) -> None:
+        """Returns when the update is safe with us, or nothing to us."""
+        try:
+            heard = parse(Update.de_json(dict(update), None), us, self._clock.now())
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # It would come again and again, and keep everything behind it from us.
+            log.warning("an update was unreadable: %s", type(error).__name__, extra={"action": "telegram.unreadable"})
+            return
+        match heard:
+            case Said():
+                await inlet.receive(heard.inbound, heard.trust)
+            case Pressed():
+                await inlet.receive(heard.inbound, heard.trust)
+                await self._confirm(heard)
+            case Moved():
+                await inlet.chat_moved(heard.old, heard.new)
+            case None:
+                pass
+
+    async def _confirm(self, pressed: Pressed) -> None:
+        """Show that the button was heard. Where others could have pressed it, it stays for whoever may."""
+        try:
+            async with self._line() as bot:
+                await bot.answer_callback_query(pressed.query)
+                if pressed.chat_id > 0:
+                    await bot.edit_message_reply_markup(pressed.chat_id, pressed.message_id)
+        except PlatformError as error:
+            log.info("a button was not settled: %s", type(error).__name__, extra={"action": "telegram.button"})
+
+    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        async with self._line(_unfetched) as bot:
+            found = await bot.get_file(file.handle or "")
+            content = bytes(await found.download_as_bytearray())
+        for start in range(0, len(content), _PIECE):
+            yield content[start : start + _PIECE]
+
+    # Messages out
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        """Telegram does not know a message again: a key is of no use."""
+        del idempotency_key
+        where = place(outbound)
+
+        async def sending(shown: Rendered) -> Message:
+            return await bot.send_message(
+                text=shown.text, entities=entities(shown.marks), reply_markup=buttons(outbound.choices), **where
+            )
+
+        async with self._line(unsent) as bot:
+            return str((await rendered(outbound.text, LONGEST_TEXT, sending)).message_id)
+
+    async def edit(self, receipt: str, outbound: Outbound) -> None:
+        number = message_number(receipt)
+        if number is None:
+            raise SendRefused("there is no such message: the number of one is wanted")
+
+        async def sending(shown: Rendered) -> None:
+            await bot.edit_message_text(
+                shown.text,
+                outbound.chat_id,
+                number,
+                entities=entities(shown.marks),
+                reply_markup=buttons(outbound.choices),
+            )
+
+        async with self._line(unsent) as bot:
+            try:
+                await rendered(outbound.text, LONGEST_TEXT, sending)
+            except Refusal as refusal:
+                if not refusal.says("message is not modified"):
+                    raise
+
+    async def typing(self, outbound: Outbound) -> None:
+        async with self._line() as bot:
+            await bot.send_chat_action(outbound.chat_id, "typing", message_thread_id=thread(outbound))
+
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        """What Telegram does not take for a picture, a video or a voice is sent as a document."""
+        del idempotency_key
+        file = outbound.file
+        if file is None:
+            raise SendRefused("there is no file")
+        kind = kind_of_file(file, content)
+        async with self._line(unsent) as bot:
+            try:
+                return await _upload(bot, outbound, file, content, kind)
+            except Refusal as refusal:
+                is_about_file = refusal.code == HTTPStatus.BAD_REQUEST and not isinstance(unsent(refusal), TargetGone)
+                if kind == "document" or refusal.moved_to or not is_about_file:
+                    raise
+                return await _upload(bot, outbound, file, content, "document")
+
+    async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        name = one_line(outbound.opens or "", _LONGEST_TOPIC) or "…"
+        async with self._line(unsent) as bot:
+            topic = str((await bot.create_forum_topic(outbound.chat_id, name)).message_thread_id)
+        inside = Outbound(platform=outbound.platform, chat_id=outbound.chat_id, text=outbound.text, thread_id=topic)
+        try:
+            await self.send(inside, idempotency_key=idempotency_key)
+        except PlatformError as error:
+            # The topic is there: a second one would be worse than an empty one.
+            raise SendUnclear(f"the topic was begun, but: {error}") from error
+        return topic
+
+    # The line
+
+    @asynccontextmanager
+    async def _line(self, means: Callable[[TelegramError], PlatformError] = lost) -> AsyncGenerator[Bot]:
+        """The line that is open, or one for the moment; what goes wrong on it is told in the words of an adapter."""
+        async with AsyncExitStack() as opened:
+            bot = self._bot
+            if bot is None:
+                try:
+                    bot = await opened.enter_async_context(open_line(self._options))
+                except TelegramError as error:
+                    raise lost(error) from error
+            try:
+                yield bot
+            except TelegramError as error:
+                raise means(error) from error
+
+    async def _who(self) -> Us:
+        if self._us is None:
+            async with self._line() as bot:
+                self._us = self._named(bot)
+        return self._us
+
+    def _named(self, bot: Bot) -> Us:
+        return Us(self.account, self._options.bot_id, bot.username)
+
+
+async def _upload(bot: Bot, outbound: Outbound, file: Attachment, content: Path, kind: str) -> str:
+    async def sending(shown: Rendered) -> Message:
+        send: Callable[..., Any] = getattr(bot, f"send_{kind}")
+        words = {"caption": shown.text, "caption_entities": entities(shown.marks)} if shown.text else {}
+        return await send(**{kind: upload(file, content)}, **words, **place(outbound))
+
+    return str((await rendered(outbound.text, LONGEST_CAPTION, sending)).message_id)
+
+
+def _unfetched(error: TelegramError) -> PlatformError:
+    """A file has no address that stays, so a missing one says nothing about the token."""
+    if isinstance(error, Refusal) and error.says("file is too big"):
+        return SendRefused(TOO_LARGE)
+    if isinstance(error, Refusal) and error.code == HTTPStatus.NOT_FOUND:
+        return SendRefused("Telegram does not have the file any more")
+    return lost(error)

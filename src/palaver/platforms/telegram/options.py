@@ -1,0 +1,69 @@
+"""What is configured for a bot on Telegram."""
+
+import hashlib
+import hmac
+import re
+from enum import StrEnum
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+__all__ = ["Mode", "TelegramOptions"]
+
+_TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,100}")
+_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
+_ADDRESS = re.compile(r"https?://[^\s/?#]+(?:/[^\s?#]*)?")
+
+
+class Mode(StrEnum):
+    POLL = "poll"
+    WEBHOOK = "webhook"
+
+
+class TelegramOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    token: SecretStr = Field(description="What @BotFather gave you for the bot.")
+    mode: Mode = Field(default=Mode.POLL, description="`poll` asks Telegram for messages; `webhook` has it call us.")
+    public_url: str | None = Field(default=None, description="For `webhook`: where the window is reached from outside.")
+    secret: SecretStr | None = Field(default=None, description="For `webhook`: what calls carry; made of the token.")
+    api_url: str = Field(default="https://api.telegram.org", description="Another server of the Bot API.")
+
+    @field_validator("token")
+    @classmethod
+    def _is_token(cls, token: SecretStr) -> SecretStr:
+        if not _TOKEN.fullmatch(token.get_secret_value()):
+            raise ValueError("a token from @BotFather is wanted: digits, a colon, letters, like 123456:ABC-DEF1234")
+        return token
+
+    @field_validator("secret")
+    @classmethod
+    def _is_secret(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret and not _SECRET.fullmatch(secret.get_secret_value()):
+            raise ValueError("1 to 256 of A-Z a-z 0-9 _ - are wanted, like kitchen-door-42")
+        return secret
+
+    @field_validator("public_url", "api_url")
+    @classmethod
+    def _is_address(cls, address: str | None) -> str | None:
+        if address is not None and not _ADDRESS.fullmatch(address):
+            raise ValueError("an address is wanted, like https://bot.example.org")
+        return address and address.rstrip("/")
+
+    @model_validator(mode="after")
+    def _can_be_called(self) -> Self:
+        if self.mode is Mode.WEBHOOK and not self.public_url:
+            raise ValueError("mode webhook needs public_url, like https://bot.example.org; mode poll needs none")
+        return self
+
+    @property
+    def bot_id(self) -> int:
+        """Which bot the token is for."""
+        return int(self.token.get_secret_value().partition(":")[0])
+
+    @property
+    def shared_secret(self) -> str:
+        """What a call by Telegram carries. Every worker has the same one."""
+        if self.secret:
+            return self.secret.get_secret_value()
+        return hmac.new(self.token.get_secret_value().encode(), b"palaver webhook", hashlib.sha256).hexdigest()

@@ -1,0 +1,115 @@
+"""What is owed, as the Bot API takes it: where to, in reply to what, with which buttons, as which kind of file."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from telegram import InlineKeyboardButton, InlineKeyboardMarkup, InputFile, MessageEntity, ReplyParameters
+
+from palaver.domain.attachment import Attachment, size_text
+from palaver.domain.turn import Choice, Outbound
+from palaver.platforms.telegram.errors import Refusal
+from palaver.platforms.telegram.render import Mark, Rendered, render
+from palaver.ports.adapter import SendRefused
+
+__all__ = [
+    "LONGEST_CAPTION",
+    "LONGEST_TEXT",
+    "buttons",
+    "entities",
+    "kind_of_file",
+    "message_number",
+    "place",
+    "rendered",
+    "thread",
+    "upload",
+]
+
+LONGEST_TEXT = 4096
+LONGEST_CAPTION = 1024
+_LARGEST_SENT = 50_000_000
+_LARGEST_PHOTO = 10_000_000
+_LONGEST_CHOICE = 64
+_GENERAL = "1"
+"""The topic that has no number where messages come from it, and takes none where they go to it."""
+_KINDS = {
+    "image/jpeg": "photo",
+    "image/png": "photo",
+    "image/webp": "photo",
+    "image/gif": "animation",
+    "video/mp4": "video",
+    "audio/ogg": "voice",
+    "audio/mpeg": "audio",
+    "audio/mp4": "audio",
+}
+
+T = TypeVar("T")
+
+
+def place(outbound: Outbound) -> dict[str, Any]:
+    """Where it goes. In a chat with one person nobody needs to be told what is answered."""
+    is_shared = outbound.chat_id.startswith("-")
+    answered = message_number(outbound.reply_to) if is_shared else None
+    reply = ReplyParameters(answered, allow_sending_without_reply=True) if answered else None
+    return {"chat_id": outbound.chat_id, "message_thread_id": thread(outbound), "reply_parameters": reply}
+
+
+def thread(outbound: Outbound) -> int | None:
+    if outbound.thread_id in {None, _GENERAL}:
+        return None
+    number = message_number(outbound.thread_id)
+    if number is None:
+        raise SendRefused("there is no such topic: the number of one is wanted, like 42")
+    return number
+
+
+def message_number(text: str | None) -> int | None:
+    """What Telegram counts: messages and topics. A pressed button is none of them."""
+    return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+def buttons(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
+    """One row; what is too long for a button can be typed."""
+    row = [
+        InlineKeyboardButton(choice.label, callback_data=choice.says)
+        for choice in choices
+        if len(choice.says.encode()) <= _LONGEST_CHOICE
+    ]
+    return InlineKeyboardMarkup([row]) if row else None
+
+
+async def rendered(text: str, room: int, sending: Callable[[Rendered], Awaitable[T]]) -> T:
+    """Send it rendered, and as it was written where Telegram does not take the marks."""
+    shown = render(text, room)
+    try:
+        return await sending(shown)
+    except Refusal as refusal:
+        if not shown.marks or not refusal.says("entit"):
+            raise
+        return await sending(Rendered(text))
+
+
+def entities(marks: Sequence[Mark]) -> list[MessageEntity]:
+    return [
+        MessageEntity(
+            mark.kind,
+            mark.offset,
+            mark.length,
+            url=mark.detail if mark.kind == "text_link" else None,
+            language=(mark.detail or None) if mark.kind == "pre" else None,
+        )
+        for mark in marks
+    ]
+
+
+def kind_of_file(file: Attachment, content: Path) -> str:
+    """As what people are shown it; whatever has no way of its own is a document."""
+    size = content.stat().st_size
+    if size > _LARGEST_SENT:
+        raise SendRefused(f"bots may send files of {size_text(_LARGEST_SENT)} at most, not {size_text(size)}")
+    kind = _KINDS.get(file.media_type, "document")
+    return "document" if kind == "photo" and size > _LARGEST_PHOTO else kind
+
+
+def upload(file: Attachment, content: Path) -> InputFile:
+    return InputFile(content.read_bytes(), filename=file.name.plain() or "file")

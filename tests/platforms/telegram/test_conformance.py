@@ -1,0 +1,31 @@
+"""The adapter passes the suite, over a server that speaks the Bot API, asking and being called."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from palaver.platforms.kit.conformance import AdapterConformance, Rig
+from tests.platforms.telegram.rigs import CalledRig, ForumRig
+from tests.platforms.telegram.server import serving
+from tests.platforms.telegram.world import World
+
+# What is Markdown is rendered, so it is shown as something else; Telegram itself has no carriage return.
+TEXTS = tuple(text for text in AdapterConformance.hostile if not text.startswith("*bold*") and "\r" not in text)
+
+
+class TestAsking(AdapterConformance):
+    hostile = TEXTS
+
+    @pytest.fixture
+    async def rig(self) -> AsyncGenerator[Rig]:
+        async with serving(World()) as server:
+            yield ForumRig(server)
+
+
+class TestBeingCalled(AdapterConformance):
+    hostile = TEXTS
+
+    @pytest.fixture
+    async def rig(self) -> AsyncGenerator[Rig]:
+        async with serving(World()) as server:
+            yield CalledRig(server)
