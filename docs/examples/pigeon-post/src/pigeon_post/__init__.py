@@ -1,0 +1,1 @@
+"""Pigeon post: an adapter for Palaver."""

@@ -1,0 +1,26 @@
+"""What can be configured for a pigeon, and what a person is asked for it."""
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from palaver.ports.guide import Guide, Question
+
+__all__ = ["GUIDE", "Options"]
+
+
+class Options(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = Field(default="127.0.0.1", description="Where the loft is.")
+    port: int = Field(default=7400, ge=1, le=65535, description="The port of the loft.")
+    ring: SecretStr = Field(description="What the loft knows your pigeon by.")
+
+
+GUIDE = Guide(
+    before="Ask the keeper of the loft for a pigeon. It wears a ring with a number on it.",
+    questions=[
+        Question(option="host", asks="Where is the loft?", usual="127.0.0.1"),
+        Question(option="port", asks="On which port?", usual="7400"),
+        Question(option="ring", asks="The number on the ring, not shown while you type:"),
+    ],
+    owner="Your own name at the loft?",
+)

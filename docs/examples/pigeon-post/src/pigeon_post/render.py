@@ -1,0 +1,9 @@
+"""From a message to a letter. Pigeons know no markup, so there is nothing to translate."""
+
+from palaver.domain.turn import Outbound
+
+__all__ = ["render"]
+
+
+def render(outbound: Outbound, key: str) -> dict[str, object]:
+    return {"do": "fly", "roost": outbound.chat_id, "text": outbound.text, "key": key}
