@@ -20,6 +20,7 @@ from palaver.engine.options import Options
 from palaver.engine.waitingroom import Waiter
 from palaver.gateway import terminal_socket
 from palaver.ports.clock import SystemClock
+from palaver.ports.files import TooLarge
 from palaver.ports.window import EVERY_RIGHT, Right
 from palaver.web.access.doors import make_token
 from palaver.web.bodies import Bodies, TooMuchAtOnce
@@ -276,6 +277,14 @@ async def test_bodies_together_take_no_more_memory_than_two_of_the_largest() -> 
     more.set()
     assert [len(each) for each in await asyncio.gather(*two)] == [4_500_000, 4_500_000]
     assert bodies.held == 0
+
+
+async def test_a_large_body_is_large_for_its_files_and_not_for_its_many_values() -> None:
+    async def body() -> AsyncGenerator[bytes]:
+        yield b"[" + b"[]," * 1_000_000
+
+    with pytest.raises(TooLarge):
+        await Bodies().read(body(), Options(), with_files=True)
 
 
 async def test_nobody_waits_for_who_has_gone(owner: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:

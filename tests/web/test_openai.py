@@ -17,6 +17,7 @@ from palaver.config.agents import EchoChoice
 from palaver.config.caps import CapsChoice
 from palaver.config.model import Config
 from palaver.domain.session import Principal
+from palaver.ports.window import Right
 from tests.web.conftest import Opened, opened
 from tests.web.test_api import PEOPLE, token
 
@@ -264,6 +265,30 @@ async def test_caps_say_when_there_is_room_again(config: Config) -> None:
             with pytest.raises(openai.RateLimitError, match="That is all of") as capped:
                 await ai.chat.completions.create(model="palaver", messages=[user("more")], **cast("Any", more))
             assert 0 < int(capped.value.response.headers["retry-after"]) <= 86_400
+
+
+async def test_words_have_an_end(window: Opened) -> None:
+    """Files may be large; whatever is hashed, compared, split and kept as words may not."""
+    long, half = "w" * 200_001, "w" * 100_001
+    tool = {"type": "function", "function": {"name": "weather", "description": long}}
+    called = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function"}]}
+    results = [user("x"), called, {"role": "tool", "tool_call_id": "c", "content": long}]
+    wrong: list[tuple[list[Any], dict[str, Any]]] = [
+        ([user(long)], {}),
+        ([{"role": "system", "content": long}, user("x")], {}),
+        ([{"role": "system", "content": half}, user(half)], {"user": "me"}),
+        ([user(half), assistant(half), user("x")], {}),
+        ([user("x")], {"tools": [tool]}),
+        (results, {}),
+        ([*[user("w" * 50), assistant("w" * 50)] * 30_000, user("x")], {}),
+    ]
+    headers = {"authorization": f"Bearer {await token(window, None, Right.CHAT)}"}
+    async with httpx.AsyncClient(base_url=window.url, headers=headers, timeout=30) as web:
+        for messages, more in wrong:
+            answer = await web.post("/v1/chat/completions", json={"model": "palaver", "messages": messages, **more})
+            assert (answer.status_code, answer.json()["error"]["type"]) == (413, "invalid_request_error"), answer.text
+            assert "not " in answer.json()["error"]["message"]
+    assert await window.store.read(window.store.lists.previews(Principal.operator(), 9)) == []
 
 
 async def test_a_request_that_is_none_is_refused(window: Opened) -> None:

@@ -12,6 +12,7 @@ __all__ = ["SMALL", "Bodies", "TooMuchAtOnce", "largest"]
 SMALL = 1_000_000
 """Bytes of a body without files."""
 _AT_ONCE = 2
+_MOST_VALUES = 1_000_000
 
 
 def largest(options: Options) -> int:
@@ -39,6 +40,9 @@ class Bodies:
                     raise TooLarge(f"The body is larger than {limit} bytes.")
                 if self.held > room:
                     raise TooMuchAtOnce("Others send much just now: try again later.")
+            # In JSON every value but the first stands behind one of these: so much for what it takes when it is read.
+            if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+                raise TooLarge(f"The body has more than {_MOST_VALUES:,} commas and brackets.")
             return bytes(content)
         finally:
             self.held -= len(content)

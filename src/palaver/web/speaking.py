@@ -24,8 +24,10 @@ from palaver.web.access.visitor import OWNER, Visitor, principal_of
 from palaver.web.desk import Desk
 from palaver.web.routing import check
 
-__all__ = ["Said", "Speaking", "conversation_for", "refuse_elsewhere"]
+__all__ = ["LONGEST_TEXT", "Said", "Speaking", "conversation_for", "refuse_elsewhere"]
 
+LONGEST_TEXT = 200_000
+"""Characters of one message."""
 _PLATFORM = "api"
 
 

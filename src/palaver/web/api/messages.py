@@ -14,7 +14,7 @@ from palaver.ports.fates import Fate
 from palaver.ports.window import Right
 from palaver.web.api.shapes import MessageShape, Moment, UsageShape, message_shape, usage_shape
 from palaver.web.api.table import Ask, Endpoint, Shape, body_of
-from palaver.web.speaking import Said, Speaking, conversation_for
+from palaver.web.speaking import LONGEST_TEXT, Said, Speaking, conversation_for
 
 __all__ = [
     "ENDPOINTS",
@@ -32,7 +32,6 @@ KEY_HEADER = "Idempotency-Key"
 _KEY = re.compile(r"[!-~]{1,100}")
 _NUMBER = re.compile(r"in:([0-9]{1,18})", re.ASCII)
 _Wait = Annotated[float, Meta(ge=0, le=600)]
-_LONGEST_TEXT = 200_000
 
 
 def key_of(ask_headers: str | None) -> str | None:
@@ -51,7 +50,7 @@ class NewFileShape(Shape, frozen=True, kw_only=True):
 
 
 class SendShape(Shape, frozen=True, kw_only=True):
-    text: Annotated[str, Meta(max_length=_LONGEST_TEXT)] = ""
+    text: Annotated[str, Meta(max_length=LONGEST_TEXT)] = ""
     session: str | None = None
     """The id of a session to say it in; else it is said in a conversation of your own."""
     conversation: Annotated[str, Meta(min_length=1, max_length=100)] | None = None

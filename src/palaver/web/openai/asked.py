@@ -4,8 +4,10 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal
 
 import msgspec
@@ -14,13 +16,17 @@ from palaver.domain.errors import BadArgument
 from palaver.domain.text import one_line
 from palaver.domain.tools import TOOL_NAME
 from palaver.domain.turn import Offered
+from palaver.ports.files import TooLarge
+from palaver.web.speaking import LONGEST_TEXT
 
-__all__ = ["MODEL", "Asked", "Read", "Sent", "Utterance", "read", "request_of"]
+__all__ = ["MODEL", "Asked", "Read", "Sent", "Utterance", "bounded", "read", "request_of"]
 
 MODEL = "palaver"
 _URL = re.compile(r"data:([\w.+/-]*)(?:;[\w=.-]+)*;base64,(.*)", re.DOTALL | re.ASCII)
 _LONGEST = 300
 _MOST_TOOLS = 128
+_LONGEST_REQUEST = 4_000_000
+"""Bytes, without its files: what was said before comes along each time."""
 
 
 class _Function(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,9 +130,29 @@ class Read:
 
 def request_of(content: bytes) -> Asked:
     try:
-        return msgspec.json.decode(content, type=Asked)
+        asked = msgspec.json.decode(content, type=Asked)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _refused("This request is not right:", one_line(str(error), _LONGEST)) from error
+    files = sum(map(len, _carried(asked.messages)))
+    bounded("The request without its files", len(content) - files, _LONGEST_REQUEST, "bytes")
+    return asked
+
+
+def _carried(messages: Sequence[_Message]) -> Iterator[str]:
+    """Files as they are written in messages."""
+    for part in (part for each in messages if isinstance(each.content, list) for part in each.content):
+        if part.image_url:
+            yield part.image_url.url
+        if part.input_audio:
+            yield part.input_audio.data
+        if part.file:
+            yield part.file.file_data
+
+
+def bounded(what: str, length: int, most: int = LONGEST_TEXT, unit: str = "characters") -> None:
+    """Raises TooLarge, before anything is done with it."""
+    if length > most:
+        raise TooLarge(f"{what} may have {most:,} {unit}, not {length:,}.")
 
 
 def _refused(problem: str, found: str, allowed: str = "a model and messages", example: str = "") -> BadArgument:
@@ -146,10 +172,14 @@ def read(asked: Asked) -> Read:
         allowed = "after the words of the assistant either words of yours, or results of its calls"
         raise _refused("There is nothing to answer, or too much, in", f"{len(now)} messages", allowed)
     last = before[-1].tool_calls if before else None
+    text = "\n\n".join(_words(each) for each in now if each.role == "user")
+    bounded("The message", len(text))
+    bounded("All instructions together", len(system))
+    bounded("All results of tools together", sum(map(len, results.values())))
     return Read(
         system=system,
         before=tuple(_utterances(before)),
-        text="\n\n".join(_words(each) for each in now if each.role == "user"),
+        text=text,
         files=tuple(file for each in now if each.role == "user" for file in _files(each)),
         results=results,
         called=frozenset(call.id for call in last or ()),
@@ -172,7 +202,9 @@ def _check(asked: Asked) -> None:
 def _offers(tools: Sequence[_Tool]) -> tuple[Offered, ...]:
     if len(tools) > _MOST_TOOLS:
         raise _refused("There are too many tools:", str(len(tools)), f"at most {_MOST_TOOLS}", "fewer")
-    return tuple(map(_offer, tools))
+    offers = tuple(map(_offer, tools))
+    bounded("All tools together", sum(len(each.description) + len(each.parameters) for each in offers))
+    return offers
 
 
 def _offer(tool: _Tool) -> Offered:
@@ -185,16 +217,11 @@ def _offer(tool: _Tool) -> Offered:
 
 def _utterances(messages: Sequence[_Message]) -> list[Utterance]:
     """Who spoke in turn; what tools gave is left out, since transcripts have it."""
-    found: list[Utterance] = []
-    for message in messages:
-        text = "" if message.role == "tool" else _words(message)
-        by_user = message.role == "user"
-        if not text.strip():
-            continue
-        if found and found[-1].by_user is by_user:
-            text = f"{found.pop().text}\n\n{text}"
-        found.append(Utterance(by_user, text))
-    return found
+    said = ((each.role == "user", _words(each)) for each in messages if each.role != "tool")
+    spoken = ((by_user, text) for by_user, text in said if text.strip())
+    return [
+        Utterance(by_user, "\n\n".join(text for _, text in run)) for by_user, run in groupby(spoken, key=itemgetter(0))
+    ]
 
 
 def _words(message: _Message) -> str:

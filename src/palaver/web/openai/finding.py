@@ -11,7 +11,7 @@ from palaver.domain.source import Source
 from palaver.engine import words
 from palaver.ports.work import Lock, Steps, work
 from palaver.web.access.visitor import principal_of
-from palaver.web.openai.asked import Read
+from palaver.web.openai.asked import Read, bounded
 from palaver.web.openai.matching import Standing, folded, name_of, opening, standing
 from palaver.web.speaking import Speaking, conversation_for
 
@@ -42,7 +42,7 @@ class Finding:
         if self.user is not None:
             source = self.speaking.at(f"user-{self.user}", message)
             is_new = not await self._sessions([await self.speaking.desk.engine.place_of(source)])
-            return source, opening(self.read.system, self.read.text) if is_new else self.read.text
+            return source, _first(opening(self.read.system, self.read.text)) if is_new else self.read.text
         return await self._matched(message)
 
     async def candidates(self) -> list[Session]:
@@ -95,10 +95,10 @@ class Finding:
                 if stands and stands.is_end and session.ended is None:
                     return places[session.key], self.read.text
                 found = found or ((session, stands) if stands else None)
+        text = self.read.text if found else _first(folded(self.read.system, self.read.before, self.read.text))
         elsewhere = self._elsewhere(message)
         beside = await self.speaking.desk.engine.place_of(elsewhere), elsewhere
         source = await self.speaking.desk.store.transact(_allot(self.speaking, places, beside, found))
-        text = self.read.text if found else folded(self.read.system, self.read.before, self.read.text)
         return source, text
 
     async def _standing(self, session: Session) -> Standing | None:
@@ -110,6 +110,11 @@ class Finding:
         """Whoever says something else than what came of the calls they were asked for lets them be."""
         key = await self.speaking.desk.engine.key_of(source)
         await self.speaking.desk.store.transact(_leave(self.speaking, key))
+
+
+def _first(text: str) -> str:
+    bounded("The first message of a conversation, with instructions and what was said before,", len(text))
+    return text
 
 
 @work

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from palaver.domain.transcript import Entry, Role
 from palaver.web.openai.asked import Utterance
@@ -41,11 +42,14 @@ def standing(system: str, before: Sequence[Utterance], entries: Sequence[Entry])
     """None where something else was said than the client says."""
     spoken = _spoken(entries)
     for start in (place for place, each in enumerate(before) if each.by_user):
+        length = len(before) - start
+        if length > len(spoken) or any(
+            each.text != text for each, (text, _) in zip(before[start + 1 :], spoken[1:], strict=False)
+        ):
+            continue
         # Where it began elsewhere, its first message stands for everything up to there.
-        first = folded(system, before[:start], before[start].text)
-        rest = [first, *(each.text for each in before[start + 1 :])]
-        if [text for text, _ in spoken[: len(rest)]] == rest:
-            return Standing(spoken[len(rest) - 1][1], len(spoken) == len(rest))
+        if spoken[0][0] == folded(system, before[:start], before[start].text):
+            return Standing(spoken[length - 1][1], len(spoken) == length)
     return None
 
 
@@ -59,10 +63,5 @@ def _spoken(entries: Sequence[Entry]) -> list[tuple[str, int]]:
         and entry.text.strip()
         and (entry.hidden_by is None or any(first <= entry.seq <= last for first, last in covers))
     ]
-    found: list[tuple[str, int]] = []
-    role = None
-    for entry in shown:
-        text = f"{found.pop()[0]}\n\n{entry.text}" if entry.role is role else entry.text
-        found.append((text, entry.seq))
-        role = entry.role
-    return found
+    runs = [list(run) for _, run in groupby(shown, key=lambda entry: entry.role)]
+    return [("\n\n".join(entry.text for entry in run), run[-1].seq) for run in runs]
