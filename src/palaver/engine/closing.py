@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from palaver.domain.errors import PalaverError, StaleFence, StoreUnavailable
 from palaver.domain.lifecycle import EndReason, TurnState
@@ -161,10 +162,18 @@ class Closing:
     def note(self, text: str) -> Entry:
         return self._entry(Role.NOTE, text)
 
-    def happening(self, kind: Kind, turn: Turn, *, reason: str | None = None, session: str | None = None) -> Happening:
+    def happening(
+        self,
+        kind: Kind,
+        turn: Turn,
+        *,
+        reason: str | None = None,
+        session: str | None = None,
+        at: datetime | None = None,
+    ) -> Happening:
         return Happening(
             kind=kind,
-            at=self.on.clock.now(),
+            at=at or self.on.clock.now(),
             key=turn.key.text,
             session=session or turn.session,
             turn=turn.number,

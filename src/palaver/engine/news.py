@@ -23,7 +23,7 @@ class News:
         self._watchers = [adapter for adapter in adapters if able(adapter, Watching)]
 
     def along(self, step: Work[T], tells: Callable[[T], Sequence[Happening]]) -> Work[T]:
-        """The step, and with it what its result says has happened."""
+        """The step, and with it what its result says has happened. `tells` has no clock: it may run anywhere."""
         return self._along(step, tells) if self._watchers else step
 
     @work

@@ -79,7 +79,7 @@ class TurnRunner:
                     return await self._heed_head(begun.head)
                 return begun.until
             if begun is not None:
-                self.closing.tell(*self._began(begun))
+                self.closing.tell(*self._began(begun, self.on.clock.now()))
                 if begun.turn.state is TurnState.FAILED:
                     self.closing.capped(begun.turn)
                 else:
@@ -130,7 +130,7 @@ class TurnRunner:
             welcome=self.welcomes.welcome,
         )
         capped = Capping(self.on).within(begin, now)
-        return self.on.news.along(capped, lambda begun: self._began(begun) if isinstance(begun, Begun) else [])
+        return self.on.news.along(capped, lambda begun: self._began(begun, now) if isinstance(begun, Begun) else [])
 
     def _choose(self, now: datetime, waiting: Sequence[Received]) -> Choice:
         choice = choose_waiting(
@@ -166,9 +166,9 @@ class TurnRunner:
         is_fresh = fresh_for is None or self.on.clock.now() - cut_off <= fresh_for
         return is_fresh and turn.attempt <= self.on.options.attempts
 
-    def _began(self, begun: Begun) -> list[Happening]:
+    def _began(self, begun: Begun, now: datetime) -> list[Happening]:
         """What has happened when a turn begins."""
-        opened, told = begun.opened, partial(self.closing.happening, turn=begun.turn)
+        opened, told = begun.opened, partial(self.closing.happening, turn=begun.turn, at=now)
         happened: list[Happening] = []
         if opened.ended is not None:
             happened.append(told(Kind.SESSION_ENDED, reason=opened.reason, session=opened.ended))

@@ -165,9 +165,10 @@ class Upkeep:
             last = page[-1]
 
     async def _expire(self, session: Session, rule: ResetRule, now: datetime) -> None:
+        ended = self._happening(Kind.SESSION_ENDED, session, None)
         expire = self.on.news.along(
             self.on.store.endings.expire(session, rule, now),
-            lambda reason: [self._happening(Kind.SESSION_ENDED, session, reason)] if reason else [],
+            lambda reason: [replace(ended, reason=reason)] if reason else [],
         )
         reason = await self.on.store.transact(expire)
         if reason:

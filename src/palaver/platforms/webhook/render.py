@@ -45,4 +45,4 @@ def message_id(idempotency_key: str, body: bytes) -> str:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, separators=(",", ":"))

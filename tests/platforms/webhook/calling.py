@@ -1,0 +1,38 @@
+"""Calls as programs make them, signed, and a gateway with a webhook account to make them to."""
+
+import json
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.platforms.webhook.adapter import WebhookAdapter
+from palaver.platforms.webhook.options import WebhookOptions
+from palaver.platforms.webhook.signing import Scheme, key_of, signed
+from palaver.ports.adapter import Call, Reply
+from tests.engine.gateway import Bench
+from tests.platforms.webhook.loopback import SECRET
+
+__all__ = ["GRANTS", "account", "call", "called", "told"]
+
+GRANTS = (Grant(platform="fake", role=AccessRole.MEMBER), Grant(platform="webhook", role=AccessRole.MEMBER))
+_ids = count(1)
+
+
+def account(name: str = "ci", **options: Any) -> WebhookAdapter:
+    usual = {"secret": SECRET, "text": "Build {{ build }}", "fences": False}
+    return WebhookAdapter(name, WebhookOptions.model_validate({**usual, **options}))
+
+
+def call(payload: object, *, id: str | None = None, **headers: str) -> Call:  # noqa: A002 - as it is called there
+    body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    sign = signed(key_of(Scheme.STANDARD, SECRET), id or f"msg_{next(_ids)}", datetime.now(UTC), body)
+    return Call(method="POST", headers={**sign, **headers}, body=body)
+
+
+async def called(here: Bench, adapter: WebhookAdapter, which: Call) -> Reply:
+    return await adapter.hear(which, here.engine.inlet("webhook", adapter.account))
+
+
+def told(reply: Reply) -> dict[str, Any]:
+    return json.loads(reply.body)
