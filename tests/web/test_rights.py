@@ -19,6 +19,7 @@ from tests.web.test_api import program, say, token
 PEOPLE = (
     GrantChoice(platform="api", user_id="alice"),
     GrantChoice(platform="api", user_id="gus", role=AccessRole.GUEST),
+    GrantChoice(platform="web", user_id="zoe"),
 )
 
 
@@ -106,6 +107,28 @@ async def test_a_place_that_leads_elsewhere_takes_the_right_to_read(window: Open
             await asyncio.sleep(0.02)
         assert (await talker.post(beside(talker, "/chat/main"), files=words)).status_code == 403
         assert (await talker.post(beside(talker, "/chat/one"), files=words)).status_code == 200
+
+
+async def test_who_is_blocked_where_a_conversation_is_at_home_does_not_speak_in_it_from_elsewhere(
+    window: Opened,
+) -> None:
+    store, now = window.store, SystemClock().now()
+    async with (
+        program(window, "web:zoe") as web,
+        program(window, "api:gus", Right.READ, Right.CHAT) as gus,
+        asyncio.timeout(20),
+    ):
+        await say(gus, "hello", conversation="mine")
+        await web.post(beside(web, "/chat/main"), files={"text": (None, "hello")})
+        while not (found := (await web.get("/sessions")).json()["sessions"]):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        await store.transact(store.links.link("web:zoe", "api:gus", now, by="test"))
+        inside = {"text": "let me in", "session": found[0]["id"]}
+        assert (await gus.post("/messages", json=inside)).status_code == 202
+        block = Grant(platform="web", user_id="zoe", effect=Effect.BLOCK)
+        await store.transact(store.grants.add(block, now, by="test"))
+        assert (await gus.post("/messages", json=inside)).status_code == 403
+        assert (await say(gus, "hello", conversation="mine"))["answer"] == "You said: hello"
 
 
 async def test_clients_of_openais_say_words_and_no_commands(window: Opened) -> None:

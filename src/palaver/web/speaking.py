@@ -22,6 +22,7 @@ from palaver.ports.window import Right
 from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import OWNER, Visitor, principal_of
 from palaver.web.desk import Desk
+from palaver.web.orders import entitled
 from palaver.web.routing import check
 
 __all__ = ["LONGEST_TEXT", "Said", "Speaking", "conversation_for", "refuse_elsewhere"]
@@ -165,6 +166,7 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
 def _attach(speaking: Speaking, session: Session, place: SessionKey, source: Source) -> Steps[None]:
     store, now = speaking.desk.store, speaking.desk.clock.now()
     principal = yield from principal_of(speaking.visitor, store)
+    yield from entitled(speaking.desk, principal, session.id, "attach")
     if (yield from store.attaching.leads_to(place)) == session.key:
         return
     held = yield from store.attaching.attachable(session.id, place, principal)
