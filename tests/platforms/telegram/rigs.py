@@ -9,7 +9,7 @@ from palaver.domain.source import Source
 from palaver.platforms.kit.conformance import CannotHappen, Shown
 from palaver.platforms.telegram.adapter import TelegramAdapter
 from palaver.platforms.telegram.options import TelegramOptions
-from palaver.ports.adapter import Call, Inlet, Reply
+from palaver.ports.adapter import Call, Inlet, MenuLine, Reply
 from tests.platforms.telegram.server import Server
 from tests.platforms.telegram.world import TOKEN, Chat, No
 
@@ -33,9 +33,7 @@ def adapter_of(server: Server, **options: Any) -> TelegramAdapter:
     return adapter
 
 
-class ForumRig:
-    """A supergroup with topics; the bot asks."""
-
+class _TelegramRig:
     thread_id: str | None = "77"
     kind = "group"
 
@@ -97,6 +95,30 @@ class ForumRig:
             sources.append(self._source(message))
         return sources[0]
 
+    async def mention(self, text: str) -> Source:
+        return await self.say(f"@helper_bot, {text}")
+
+    async def answer(self, receipt: str, text: str) -> Source:
+        ours = next(each for each in self.world.sent if str(each["message_id"]) == receipt)
+        message = self.world.says(self._chat, ALICE, text, reply_to_message=ours)
+        self.world.push(message)
+        return self._source(message)
+
+    async def choices(self) -> Sequence[str]:
+        return [button["text"] for button in self._buttons()]
+
+    async def press(self, label: str) -> Source:
+        data = next(button["callback_data"] for button in self._buttons() if button["text"] == label)
+        self.world.press(ALICE, self.world.sent[-1], data)
+        return self._source({**self.world.sent[-1], "from": ALICE})
+
+    def _buttons(self) -> list[dict[str, Any]]:
+        markup: dict[str, Any] = self.world.sent[-1].get("reply_markup") or {"inline_keyboard": []}
+        return [button for row in markup["inline_keyboard"] for button in row]
+
+    async def menu(self) -> Sequence[MenuLine]:
+        return [MenuLine(name=each["command"], help=each["description"]) for each in self.world.commands]
+
     async def shown(self) -> Sequence[Shown]:
         return [
             Shown(
@@ -123,6 +145,14 @@ class ForumRig:
         self._chat.is_gone = No(403, "Forbidden: bot was kicked from the supergroup chat")
 
 
+class ForumRig(_TelegramRig):
+    """A supergroup with topics; the bot asks."""
+
+    async def move_chat(self) -> str:
+        self._chat = self.world.upgrade(self._chat, -1002)
+        return self.chat_id
+
+
 class _Called(TelegramAdapter):
     """Reached at the address of the webhook for as long as it runs."""
 
@@ -139,7 +169,7 @@ class _Called(TelegramAdapter):
             self.server.calls_us = None
 
 
-class CalledRig(ForumRig):
+class CalledRig(_TelegramRig):
     """A private chat with topics; the bot is called."""
 
     kind = "dm"
