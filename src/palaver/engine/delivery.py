@@ -346,9 +346,10 @@ class Deliveries:
 
     def _tell_gone(self, delivery: Delivery, now: datetime) -> Steps[None]:
         outbound = delivery.outbound
+        gone = outbound.account if outbound.is_news else outbound.chat_id
         for home in (yield from self.on.store.places.all_homes()):
             if (home.platform, home.account, home.chat) != (outbound.platform, outbound.account, outbound.chat_id):
-                notice = self.on.replies.to(home, words.gone_notice(f"{outbound.platform}:{outbound.chat_id}"))
+                notice = self.on.replies.to(home, words.gone_notice(f"{outbound.platform}:{gone}"))
                 yield from self.on.store.outbox.owe(notice[0], f"gone:{delivery.number}", now)
                 return
 

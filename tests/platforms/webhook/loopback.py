@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from palaver.platforms.webhook.signing import Scheme, key_of, verified
+from palaver.platforms.webhook.signing import Scheme, verified
 
 __all__ = ["SECRET", "Asked", "Receiver", "Said", "serving"]
 
@@ -77,6 +77,7 @@ class Receiver:
     """A program that we post to. It knows a message again, and does what it is told the next times."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.posts: list[Asked] = []
         """All that came, repetitions included."""
         self.taken: dict[str, Any] = {}
@@ -102,6 +103,3 @@ class Receiver:
     @property
     def types(self) -> list[str]:
         return [payload["type"] for payload in self.payloads]
-
-
-assert key_of(Scheme.STANDARD, SECRET)

@@ -1,0 +1,184 @@
+"""What happens is posted, signed, once, in spite of crashes and receivers that fail."""
+
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.layers import Layers
+from palaver.domain.reset import ResetMode, ResetPolicy
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.chat import Chat
+from palaver.platforms.kit.world import World
+from palaver.platforms.webhook.adapter import WebhookAdapter
+from palaver.ports.hooks import Kind
+from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
+from tests.platforms.webhook.calling import GRANTS, account, call, called
+from tests.platforms.webhook.loopback import Receiver, Said, serving
+
+EVENTS = [kind.value.replace(" ", ".") for kind in Kind]
+TURN = ["session.started", "turn.started", "turn.finished", "message.delivered"]
+NOBODY = "http://127.0.0.1:9/"
+
+
+@pytest.fixture
+async def receiver() -> AsyncGenerator[Receiver]:
+    found = Receiver()
+    async with serving(found.answer) as url:
+        found.url = url
+        yield found
+
+
+def watching(url: str, name: str = "audit", **options: object) -> WebhookAdapter:
+    return account(name, url=url, **{"events": EVENTS, **options})
+
+
+async def say(here: Bench, text: str = "hello") -> Chat:
+    alice = here.world.person("alice")
+    chat = here.world.dm(alice)
+    await chat.say(alice, text)
+    return chat
+
+
+async def test_a_turn_is_told_signed_and_without_content(tmp_path: Path, receiver: Receiver) -> None:
+    world = World()
+    async with running(
+        tmp_path / "p.db", world, adapters=[FakeAdapter(world), watching(receiver.url)], grants=GRANTS
+    ) as here:
+        await say(here)
+        await until(lambda: sorted(receiver.types) == sorted(TURN))
+        told = {payload["type"]: payload for payload in receiver.payloads}
+        (session,) = await here.rows("SELECT id, key FROM sessions")
+        assert told["turn.finished"]["data"] == {"key": session[1], "session": session[0], "turn": "turn:1"}
+        assert told["message.delivered"]["data"] == {"turn": "turn:1", "delivery": "out:1024"}
+        assert b"hello" not in b"".join(post.body for post in receiver.posts)
+        await here.settled()
+        assert Kind.MESSAGE_DELIVERED in [happening.kind for happening in here.happened]
+        assert len(receiver.posts) == len(TURN), "that an event was delivered is no event"
+
+
+async def test_content_goes_along_where_it_is_asked_for(tmp_path: Path, receiver: Receiver) -> None:
+    world = World()
+    adapter = watching(receiver.url, events=["message.delivered"], content=True)
+    async with running(tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=GRANTS) as here:
+        await say(here)
+        await until(lambda: len(receiver.taken) == 1)
+        assert receiver.payloads[0]["data"]["text"] == "You said: hello"
+
+
+async def test_what_is_not_taken_is_posted_again_under_the_same_id(tmp_path: Path, receiver: Receiver) -> None:
+    receiver.plans += [Said(500), Said(302, headers={"location": "/elsewhere"}), "lost", "taken", Said(404)]
+    world = World()
+    adapter = watching(receiver.url, events=["turn.finished"])
+    async with running(
+        tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=GRANTS, chance=NoPauses()
+    ) as here:
+        await say(here)
+        await here.settled()
+        assert receiver.types == ["turn.finished"]
+        assert len(receiver.posts) == 6
+        assert len({(post.path, post.headers["webhook-id"], post.body) for post in receiver.posts}) == 1
+
+
+async def test_a_receiver_that_is_not_there_delays_nobody(tmp_path: Path, receiver: Receiver) -> None:
+    world = World()
+    adapters = [FakeAdapter(world), watching(NOBODY, "dead"), watching(receiver.url)]
+    async with running(tmp_path / "p.db", world, adapters=adapters, grants=GRANTS) as here:
+        chat = await say(here)
+        await chat.hears("You said: hello")
+        await until(lambda: len(receiver.taken) == len(TURN))
+        rows = await here.rows("SELECT count(*) FROM outbox WHERE account = 'webhook:dead' AND state <> 'delivered'")
+        assert rows == [(len(TURN),)]
+
+
+async def test_what_was_owed_before_a_crash_is_posted_after_it(tmp_path: Path, receiver: Receiver) -> None:
+    world = World()
+    async with running(
+        tmp_path / "p.db", world, adapters=[FakeAdapter(world), watching(NOBODY)], grants=GRANTS
+    ) as here:
+        await (await say(here)).hears("You said: hello")
+        await until(lambda: bool(here.happened) and here.happened[-1].kind is Kind.MESSAGE_DELIVERED)
+    async with running(
+        tmp_path / "p.db",
+        world,
+        adapters=[FakeAdapter(world), watching(receiver.url)],
+        grants=GRANTS,
+        clock=_later(),
+    ):
+        await until(lambda: sorted(receiver.types) == sorted(TURN))
+
+
+def _later() -> MovableClock:
+    clock = MovableClock()
+    clock.later(minutes=10)
+    return clock
+
+
+async def test_a_receiver_that_is_gone_is_switched_off_and_the_owner_told(tmp_path: Path, receiver: Receiver) -> None:
+    receiver.otherwise = Said(410)
+    world = World()
+    adapter = watching(receiver.url, events=["turn.finished"])
+    owner = (Grant(platform="fake", role=AccessRole.OWNER),)
+    async with running(tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=owner) as here:
+        alice = here.world.person("alice")
+        home = here.world.dm(alice)
+        await home.say(alice, "/sethome")
+        await here.settled()
+        for text in ("one", "two", "three"):
+            await home.say(alice, text)
+            await here.settled()
+        await home.hears("webhook:audit")
+        assert len(receiver.posts) == 1
+        assert await here.rows("SELECT count(*) FROM outbox WHERE account = 'webhook:audit' AND state = 'dead'") == [
+            (3,)
+        ]
+
+
+async def test_commands_and_the_end_of_time_are_told(tmp_path: Path, receiver: Receiver) -> None:
+    world, clock = World(), MovableClock()
+    idle = Layers(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
+    adapter = watching(receiver.url, events=["session.reset", "session.ended", "session.finalised"])
+    async with running(
+        tmp_path / "p.db",
+        world,
+        adapters=[FakeAdapter(world), adapter],
+        grants=GRANTS,
+        clock=clock,
+        resets=idle,
+        sweep_every=timedelta(seconds=0.02),
+    ) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears("You said: hello")
+        await chat.say(alice, "/new")
+        await until(lambda: sorted(receiver.types) == ["session.ended", "session.finalised", "session.reset"])
+        clock.later(hours=2)
+        await until(lambda: len(receiver.taken) == 5)
+        reasons = [each["data"]["reason"] for each in receiver.payloads if each["type"] == "session.ended"]
+        assert reasons == ["reset", "idle"]
+
+
+async def test_an_account_is_a_place_that_answers_can_go_to(tmp_path: Path, receiver: Receiver) -> None:
+    ci, crm = account(deliver="webhook:crm"), account("crm", url=receiver.url)
+    async with running(tmp_path / "p.db", adapters=[ci, crm], grants=GRANTS) as here:
+        assert (await called(here, ci, call({"build": "failed"}))).status == 202
+        await until(lambda: len(receiver.taken) == 1)
+        assert receiver.payloads == [{"type": "message", "data": {"text": "You said: Build failed", "account": "crm"}}]
+
+
+async def test_with_a_person_goes_what_was_told_about_them(tmp_path: Path, receiver: Receiver) -> None:
+    world = World()
+    adapter = watching(receiver.url, content=True)
+    async with running(tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=GRANTS) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await until(lambda: len(receiver.taken) == len(TURN))
+        await here.settled()
+        now = datetime.now(UTC)
+        number = await here.store.transact(here.store.erasures.ask_for(f"fake:{alice.id}", now, by="owner"))
+        await here.store.erasures.carry_out(number, now)
+        assert not await here.rows("SELECT dedup FROM outbox WHERE account = 'webhook:audit'")
