@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from palaver.domain.turn import Outbound
 from palaver.engine.words import MAY_BE_DUPLICATE
 from palaver.platforms.kit.chat import Chat
 from palaver.ports.work import Steps, work
@@ -49,12 +50,16 @@ async def test_what_was_not_heard_or_not_shown_is_lost(tmp_path: Path) -> None:
     assert "inbox []" in verdict.complaints[0]
 
 
+def _to(chat: Chat, text: str) -> Outbound:
+    return Outbound(platform="fake", chat_id=chat.id, text=text)
+
+
 async def test_an_answer_shown_again_without_the_mark_is_one_too_many(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db", acknowledges=False) as here:
         one, other = await talk(here)
         for chat, words in ((one, ""), (other, f"\n{MAY_BE_DUPLICATE}")):
             again = chat.shown[0]
-            chat.show("bot", again.text + words, thread=None, reply_to=None, key=str(again.key))
+            chat.show("bot", _to(chat, again.text + words), key=str(again.key))
         verdict = await judge([one, other], here.store)
     assert found(verdict) == {"duplicate_sends": [token(one, 0), str(one.shown[0].key)]}
 
@@ -62,7 +67,7 @@ async def test_an_answer_shown_again_without_the_mark_is_one_too_many(tmp_path: 
 async def test_an_answer_in_another_chat_has_leaked(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db", acknowledges=False) as here:
         one, other = await talk(here)
-        other.show("bot", token(one, 0), thread=None, reply_to=None, key="9")
+        other.show("bot", _to(other, token(one, 0)), key="9")
         verdict = await judge([one, other], here.store)
     assert found(verdict) == {"leaked": [token(one, 0)]}
 

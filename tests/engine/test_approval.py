@@ -12,6 +12,7 @@ from palaver.domain.transcript import ToolCall
 from palaver.domain.view import INTERRUPTED, open_calls
 from palaver.engine import words
 from palaver.platforms.kit.world import World
+from palaver.ports.adapter import Limits
 from palaver.ports.agent import (
     ApprovalNeeded,
     Event,
@@ -88,6 +89,60 @@ async def test_a_button_that_is_pressed_twice_does_not_answer_what_is_asked_next
         assert await states(here) == ["parked"]
         await chat.say(alice, f"/approve {number}-{fence}")
         await chat.hears("say it again")
+
+
+async def test_a_question_has_buttons_that_answer_it_and_no_other(store_url: str) -> None:
+    async with running(store_url, agent=Scripted(_in_steps)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "go")
+        first = await chat.hears("May I, asked?")
+        assert [choice.label for choice in first.choices] == ["Allow", "Deny"]
+        await chat.press(alice, first, "Allow")
+        second = await chat.hears("May I, later?")
+        await chat.press(alice, first, "Allow")  # once more
+        await chat.hears("was asked only after that")
+        assert await states(here) == ["parked"]
+        await chat.say(alice, "/deny")
+        await chat.hears("thank you")
+        await chat.press(alice, second, "Allow")  # when it was decided by words
+        await chat.hears("Nothing waits for your permission.")
+        await here.settled()
+        assert "later refused" in await here.texts()
+
+
+async def test_who_presses_a_button_may_no_more_than_who_says_it(tmp_path: Path) -> None:
+    world = World()
+    alice, bob, carol, eve = (world.person(name) for name in ("alice", "bob", "carol", "eve"))
+    grants = (
+        Grant(platform="fake", role=AccessRole.MEMBER, user_id=alice.id),
+        Grant(platform="fake", role=AccessRole.MEMBER, user_id=bob.id),
+        Grant(platform="fake", role=AccessRole.ADMIN, user_id=carol.id),
+    )
+    async with running(tmp_path / "p.db", world, grants=grants) as here:
+        group = world.group("friends", alice, bob, carol, eve)
+        await group.say(alice, "!approve it", thread="5")
+        question = await group.hears("May I")
+        await group.press(eve, question, "Allow")
+        await group.press(bob, question, "Allow")
+        await group.hears("is for people with the role admin")
+        assert await states(here) == ["parked"]
+        assert len(await here.rows("SELECT 1 FROM inbox WHERE state = 'refused'")) == 1
+        await group.press(carol, question, "Allow")
+        await group.hears("You said: it")
+
+
+async def test_a_long_question_has_its_buttons_at_its_end(tmp_path: Path) -> None:
+    async def asks(request: Request) -> AsyncGenerator[Event]:
+        yield ApprovalNeeded(call=ToolCall(id="c", name="look"), question=f"May I? {'really ' * 20}{heard(request)}")
+
+    async with running(tmp_path / "p.db", agent=Scripted(asks), limits=Limits(text=100)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "go")
+        last = await chat.hears("/deny does not.")
+        assert [bool(message.choices) for message in chat.shown] == [message == last for message in chat.shown]
+        assert len(chat.shown) > 1
 
 
 async def test_a_question_outlives_the_gateway(store_url: str) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
+from palaver.domain.split import Unit
 from palaver.domain.turn import Outbound
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.world import World
@@ -51,6 +52,30 @@ async def test_a_turn_that_is_taken_up_again_goes_on_in_the_same_message(tmp_pat
         await chat.hears("answer to")
         await here.settled()
         assert set(adapter.keys) <= {"draft:1", "palaver:1024"}
+
+
+class Showing(FakeAdapter):
+    def __init__(self, world: World, limits: Limits) -> None:
+        super().__init__(world, limits=limits)
+        self.shown: list[str] = []
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        self.shown.append(outbound.text)
+        return await super().send(outbound, idempotency_key=idempotency_key)
+
+
+async def test_a_draft_shows_what_one_message_holds_with_its_code_closed(tmp_path: Path) -> None:
+    world = World(longest=100, unit=Unit.UTF16)
+    adapter = Showing(world, Limits(text=100, unit=Unit.UTF16, repeats_safely=True))
+    agent = Slow(first_word="so\n```\n" + "\U0001f600\n" * 60)
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter]):
+        await chat.say(alice, "hello")
+        await chat.hears("\U0001f600")
+    (draft,) = adapter.shown
+    assert draft.endswith("\U0001f600\n```")
+    assert 90 < Unit.UTF16.measure(draft) <= 100
 
 
 @work

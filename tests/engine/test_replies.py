@@ -7,6 +7,7 @@ import pytest
 
 from palaver.domain.errors import BadArgument
 from palaver.domain.source import Source
+from palaver.domain.split import Unit
 from palaver.domain.turn import Outbound
 from palaver.engine import words
 from palaver.engine.replies import Replies
@@ -47,6 +48,15 @@ def test_wherever_it_goes_it_never_takes_more_messages_than_allowed(room: int) -
     assert len(replies.to(there, "w" * 64)) <= 64
 
 
+@pytest.mark.parametrize("unit", Unit)
+def test_parts_are_as_long_as_the_platform_counts(unit: Unit) -> None:
+    limits = Limits(text=100, unit=unit)
+    replies = Replies({"fake:bot": FakeAdapter(World(), "bot", limits=limits)})
+    parts = replies.to(Source(platform="fake", account="bot", chat_id="7"), "\U0001f600" * 1000)
+    longest = max(unit.measure(f"{part.text}\n{words.MAY_BE_DUPLICATE}") for part in parts)
+    assert 100 - unit.widest < longest <= 100
+
+
 async def test_a_turn_ends_even_if_it_cannot_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world, agent = World(), Slow()
     alice = world.person("alice")
@@ -55,7 +65,7 @@ async def test_a_turn_ends_even_if_it_cannot_be_told(tmp_path: Path, monkeypatch
         await chat.say(alice, "hello")
         await until(lambda: bool(agent.requests))
 
-    def refuse(self: Replies, source: Source, text: str, *, draft: str | None = None) -> list[Outbound]:  # noqa: ARG001
+    def refuse(self: Replies, source: Source, text: str, **_: object) -> list[Outbound]:  # noqa: ARG001
         raise BadArgument("too small a limit", found="0", allowed="1 or more", example="4096")
 
     monkeypatch.setattr(Replies, "to", refuse)

@@ -6,7 +6,7 @@ from palaver.domain.access import AccessRole
 from palaver.domain.command import Command
 from palaver.domain.errors import UnknownCommand
 
-__all__ = ["explain", "grouped", "list_commands", "spellings"]
+__all__ = ["allowed", "explain", "grouped", "list_commands", "spellings"]
 
 _GROUPS = ("conversations", "transcripts", "finding", "answers", "people", "gateway")
 """In this order; others come after, by name."""
@@ -32,10 +32,14 @@ def _slashed(*names: str) -> str:
     return ", ".join(f"/{name}" for name in names)
 
 
+def allowed(table: Mapping[str, Command], role: AccessRole) -> dict[str, list[Command]]:
+    """What somebody with that role may use."""
+    return grouped({name: command for name, command in table.items() if command.role <= role})
+
+
 def list_commands(table: Mapping[str, Command], role: AccessRole) -> str:
-    theirs = {name: command for name, command in table.items() if command.role <= role}
     lines: list[str] = []
-    for group, commands in grouped(theirs).items():
+    for group, commands in allowed(table, role).items():
         lines += [f"{group}:", *(f"{spellings(command)}: {command.help}" for command in commands), ""]
     return "\n".join([*lines, "/help and the name of one explains it."])
 

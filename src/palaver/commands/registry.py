@@ -1,9 +1,9 @@
 """The registry: every command declared once, with its help, who may use it, and the work it stands for."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from palaver.commands.help import explain, list_commands
+from palaver.commands.help import allowed, explain, list_commands
 from palaver.domain.access import AccessRole
 from palaver.domain.command import YES, Arg, Command, Invocation, command_table, parse_command, with_roles
 from palaver.domain.errors import NotAllowed
@@ -60,6 +60,10 @@ class Registry:
     def names(self) -> frozenset[str]:
         """Of whatever is performed, without other spellings."""
         return frozenset(self._by_name)
+
+    def listed(self, role: AccessRole, roles: Mapping[str, AccessRole]) -> Sequence[Command]:
+        groups = allowed(with_roles(self.table, roles), role)
+        return [command for commands in groups.values() for command in commands]
 
     def parse(self, text: str) -> Invocation | None:
         return parse_command(text, self.table)

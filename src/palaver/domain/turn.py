@@ -28,6 +28,7 @@ __all__ = [
     "account_text",
     "after_unclear",
     "outbound_to",
+    "question_name",
 ]
 
 
@@ -138,6 +139,15 @@ class Turn:
     """When it was last cut off."""
     draft: str | None = None
     """The receipt of the message in which the answer grows."""
+
+    @property
+    def question(self) -> str:
+        return question_name(self.number, self.fence)
+
+
+def question_name(turn: int, fence: int) -> str:
+    """What a turn asks permission for: it asks once each time it is at work."""
+    return f"{turn}-{fence}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from palaver.domain.errors import PalaverError, StaleFence, StoreUnavailable
 from palaver.domain.lifecycle import EndReason, TurnState
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Outbound, Turn
+from palaver.domain.turn import Choice, Outbound, Turn
 from palaver.engine import words
 from palaver.engine.answering import Outcome
 from palaver.engine.filing import Filing
@@ -68,7 +68,7 @@ class Closing:
         turns, turn, now = self.on.store.turns, running.turn, self.on.clock.now()
         # Whoever offered a tool sees the call itself, and answers it.
         is_theirs = needed.call.name in running.offered
-        question = [] if is_theirs else self.reply(running, words.approval_question(needed.question))
+        question = [] if is_theirs else self._question(running, needed)
         halt = turns.halt(
             turn,
             TurnState.PARKED,
@@ -80,6 +80,10 @@ class Closing:
         )
         await self.end(turn, halt, TurnState.PARKED)
         log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
+
+    def _question(self, running: Running, needed: ApprovalNeeded) -> list[Outbound]:
+        choices = words.approval_choices(running.turn.question)
+        return self.reply(running, words.approval_question(needed.question), choices=choices)
 
     async def cut_short(self, running: Running, why: Stop) -> None:
         log.info("turn stopped: %s", why, extra={"action": "turn.stopped", "turn": running.turn.number})
@@ -151,10 +155,9 @@ class Closing:
             if await through_outages(lambda: store.read(store.turns.state_of(turn))) is not state:
                 raise
 
-    def reply(self, running: Running, text: str) -> list[Outbound]:
-        return self.on.replies.to(
-            running.source, text, draft=(running.draft and running.draft.receipt) or running.turn.draft
-        )
+    def reply(self, running: Running, text: str, *, choices: tuple[Choice, ...] = ()) -> list[Outbound]:
+        draft = (running.draft and running.draft.receipt) or running.turn.draft
+        return self.on.replies.to(running.source, text, draft=draft, choices=choices)
 
     def _entry(self, role: Role, text: str) -> Entry:
         return Entry(seq=0, role=role, at=self.on.clock.now(), text=text)

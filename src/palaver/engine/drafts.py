@@ -5,11 +5,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from palaver.domain.split import split
 from palaver.domain.turn import Outbound
 from palaver.engine.budget import Budget
 from palaver.engine.traces import trace
 from palaver.ports.ability import able
-from palaver.ports.adapter import Adapter, Drafting, Editing, PlatformBusy, SendUnclear, TargetAway
+from palaver.ports.adapter import Adapter, Drafting, Editing, Limits, PlatformBusy, SendUnclear, TargetAway
 
 __all__ = ["Draft"]
 
@@ -67,7 +68,7 @@ class Draft:
             await asyncio.gather(self._showing, return_exceptions=True)
 
     async def _show(self, editing: Editing) -> None:
-        shown = replace(self._outbound, text=self.text[: self._adapter.limits.text])
+        shown = replace(self._outbound, text=_beginning(self.text, self._adapter.limits))
         if not shown.text.strip():
             return
         try:
@@ -94,3 +95,9 @@ class Draft:
             return await self._adapter.send(shown, idempotency_key=self._name)
         await editing.edit(self.receipt, shown)
         return self.receipt
+
+
+def _beginning(text: str, limits: Limits) -> str:
+    """What one message holds of it, with whatever it was cut out of closed."""
+    pieces = split(text[: limits.text + 1], limits.text, limits.unit)
+    return pieces[0].text if pieces else ""

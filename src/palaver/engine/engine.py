@@ -97,7 +97,7 @@ class Engine:
             closing=Closing(on),
         )
         self._lanes = Lanes(on, self._runner.take)
-        self._serving = Serving(on=on, intake=self._intake, adapters=accounts)
+        self._serving = Serving(on=on, intake=self._intake, adapters=accounts, menu=obedience.menu)
         self._deliveries = self._make_deliveries()
         self._upkeep = Upkeep(on=on, lanes=self._lanes, runner=self._runner, deliveries=self._deliveries)
         self._takes_turns: list[asyncio.Task[None]] = []

@@ -101,8 +101,11 @@ class HeldInlet(OpenInlet):
 
     fence: int
     health: Health
+    greet: Callable[[], None]
+    """What is done beside, each time that the connection was made."""
 
     async def connected(self) -> None:
+        self.greet()
         self.health.connected_since = now = self.on.clock.now()
         await self.on.surely(self.on.store.accounts.connected(self.platform, self.account, self.fence, now))
 

@@ -33,6 +33,7 @@ from palaver.engine.revising import Revising
 from palaver.engine.standing import Standing, standing
 from palaver.engine.tooling import Tooling
 from palaver.engine.traces import log_broken
+from palaver.ports.adapter import MenuLine
 from palaver.ports.commands import Commands, Spoken
 from palaver.ports.hooks import Happening, Kind
 from palaver.ports.repositories import Store
@@ -127,6 +128,11 @@ class Obedience:
     def is_command(self, received: Received) -> bool:
         """Whether it is done in one step instead of answered by a turn."""
         return received.inbound.revision is not None or self.invokes(received.inbound)
+
+    def menu(self) -> list[MenuLine]:
+        """The commands that everybody may use who is let in, as people are shown them."""
+        listed = self.commands.listed(AccessRole.MEMBER, self.on.options.command_roles)
+        return [MenuLine(name=command.name, help=command.help) for command in listed]
 
     def invokes(self, inbound: Inbound) -> bool:
         """Whether it is a command, right or wrong."""

@@ -8,7 +8,7 @@ from palaver.domain.platform import Platform
 from palaver.domain.source import Source
 from palaver.domain.split import split
 from palaver.domain.target import Place
-from palaver.domain.turn import Outbound, account_text, outbound_to
+from palaver.domain.turn import Choice, Outbound, account_text, outbound_to
 from palaver.engine import words
 from palaver.ports.ability import able
 from palaver.ports.adapter import Adapter, Files, Forwarding, Limits
@@ -82,33 +82,42 @@ class Replies:
             for part in self._parts(place, words.file_left(file))[:1]
         ]
 
-    def to(self, source: Source, text: str, *, draft: str | None = None) -> list[Outbound]:
+    def to(
+        self, source: Source, text: str, *, draft: str | None = None, choices: tuple[Choice, ...] = ()
+    ) -> list[Outbound]:
         """The messages that carry the text to where it was asked for, or where answers to that go.
 
-        The first takes the place of a draft.
+        The first takes the place of a draft, the last has the answers to choose from.
         """
-        return [part for place in self._answered_at(source) for part in self._parts(place, text, draft)]
+        return [part for place in self._answered_at(source) for part in self._parts(place, text, draft, choices)]
 
-    def _parts(self, source: Source, text: str, draft: str | None = None) -> list[Outbound]:
+    def _parts(
+        self, source: Source, text: str, draft: str | None = None, choices: tuple[Choice, ...] = ()
+    ) -> list[Outbound]:
         adapter = self.adapter_for(source.platform, source.account)
-        limits = adapter.limits if adapter else Limits()
-        pieces = _pieces(text, _room(limits)) if text.strip() else []
-        return [
+        pieces = _pieces(text, adapter.limits if adapter else Limits()) if text.strip() else []
+        parts = [
             outbound_to(source, piece)
             if position
             else outbound_to(source, piece, reply_to=source.message_id, edits=draft)
             for position, piece in enumerate(pieces)
         ]
+        return [*parts[:-1], *(replace(part, choices=choices) for part in parts[-1:])] if choices else parts
 
 
-def _pieces(text: str, room: int) -> list[str]:
-    pieces = [piece.text for piece in split(text, room)]
+def _pieces(text: str, limits: Limits) -> list[str]:
+    room = _room(limits)
+    # Whatever follows is in none of the pieces that are kept: none holds more than `room` characters.
+    beginning = text[: (_MOST_PARTS + 1) * room]
+    pieces = [piece.text for piece in split(beginning, room, limits.unit)]
     if len(pieces) <= _MOST_PARTS:
         return pieces
-    end = [piece.text for piece in split(words.CUT, room)][:_MOST_PARTS]
+    end = [piece.text for piece in split(words.CUT, room, limits.unit)][:_MOST_PARTS]
     return [*pieces[: _MOST_PARTS - len(end)], *end]
 
 
 def _room(limits: Limits) -> int:
     """What a message may hold, so that one that has to be sent twice can say so."""
-    return limits.text if limits.repeats_safely else max(1, limits.text - len(words.MAY_BE_DUPLICATE) - 1)
+    if limits.repeats_safely:
+        return limits.text
+    return max(limits.unit.widest, limits.text - limits.unit.measure(f"\n{words.MAY_BE_DUPLICATE}"))

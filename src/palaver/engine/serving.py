@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -14,7 +14,8 @@ from palaver.engine.inlet import Health, HeldInlet, OpenInlet
 from palaver.engine.intake import Intake
 from palaver.engine.traces import trace
 from palaver.engine.waiting import through_outages, unending
-from palaver.ports.adapter import Adapter, PlatformDown, PlatformError, PlatformRefused
+from palaver.ports.ability import able
+from palaver.ports.adapter import Adapter, Menu, MenuLine, PlatformDown, PlatformError, PlatformRefused
 
 __all__ = ["Pauses", "Serving"]
 
@@ -58,6 +59,9 @@ class Serving:
     returns: int = 0
     """How often somebody came back to a chat where nobody was."""
     health: dict[str, Health] = field(default_factory=dict[str, Health])
+    menu: Callable[[], Sequence[MenuLine]] = tuple
+    """What people are shown of the commands, where the platform can."""
+    _greeting: dict[str, "asyncio.Task[None]"] = field(default_factory=dict[str, "asyncio.Task[None]"])
 
     def served(self) -> Collection[str]:
         return [name for name, health in self.health.items() if health.served_since is not None]
@@ -100,6 +104,8 @@ class Serving:
         finally:
             running.cancel()
             await asyncio.wait({running})
+            if greeting := self._greeting.pop(self._name(adapter), None):
+                greeting.cancel()
 
     async def _still_held(self, adapter: Adapter, fence: int) -> bool:
         await asyncio.sleep(self._beat)
@@ -115,6 +121,7 @@ class Serving:
             returned=self._count_return,
             fence=fence,
             health=health,
+            greet=partial(self._greet, adapter),
         )
         pauses = Pauses()
         while True:
@@ -142,6 +149,18 @@ class Serving:
             log.warning("connection lost: %s", why, extra={"action": "account.down", "account": self._name(adapter)})
         name, account, now = adapter.platform.name, adapter.account, self.on.clock.now()
         await self.on.surely(self.on.store.accounts.down(name, account, fence, now, why, refused=refused))
+
+    def _greet(self, adapter: Adapter) -> None:
+        name = self._name(adapter)
+        if able(adapter, Menu) and (name not in self._greeting or self._greeting[name].done()):
+            self._greeting[name] = asyncio.create_task(self._show_menu(adapter))
+
+    async def _show_menu(self, adapter: Menu) -> None:
+        try:
+            async with asyncio.timeout(self.on.options.send_limit.total_seconds()):
+                await adapter.show_menu(self.menu())
+        except Exception as error:  # noqa: BLE001 - whoever knows the commands can use them without
+            log.info("the menu was not shown: %s", trace(error), extra={"action": "menu.dropped"})
 
     def _count_return(self) -> None:
         self.returns += 1

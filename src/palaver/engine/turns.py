@@ -158,7 +158,9 @@ class TurnRunner:
         """An album, or a text so long that the platform may have cut it."""
         inbound = received.inbound
         adapter = self.on.replies.adapter_for(inbound.source.platform, inbound.source.account)
-        return bool(inbound.burst) or (adapter is not None and len(inbound.text) > _ALMOST_FULL * adapter.limits.text)
+        if inbound.burst or adapter is None:
+            return bool(inbound.burst)
+        return adapter.limits.unit.measure(inbound.text) > _ALMOST_FULL * adapter.limits.text
 
     def _is_worth_it(self, turn: Turn) -> bool:
         """Within the budget of attempts, and not too long after it was cut off."""

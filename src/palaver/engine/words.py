@@ -8,6 +8,7 @@ from palaver.domain.caps import Measure, Reached
 from palaver.domain.errors import NotFound, PalaverError
 from palaver.domain.lifecycle import EndReason
 from palaver.domain.text import shown
+from palaver.domain.turn import Choice
 
 __all__ = [
     "ASKED_FIRST",
@@ -29,6 +30,7 @@ __all__ = [
     "STOPPED_NOTE",
     "TOO_LONG",
     "TOO_LONG_NOTE",
+    "approval_choices",
     "approval_question",
     "attach_question",
     "attached",
@@ -103,6 +105,11 @@ def reset_notice(reason: EndReason) -> str:
 
 def approval_question(question: str) -> str:
     return f"{question}\n/approve allows it, /deny does not."
+
+
+def approval_choices(question: str) -> tuple[Choice, ...]:
+    """An answer that names its question is an answer to no other, however late somebody takes it."""
+    return Choice("Allow", f"/approve {question}"), Choice("Deny", f"/deny {question}")
 
 
 def cut_off_note(attempt: int) -> str:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from palaver.domain.access import AccessRole
 from palaver.domain.attachment import Attachment, NewFile
-from palaver.domain.command import Invocation
+from palaver.domain.command import Command, Invocation
 from palaver.domain.session import Principal, Session
 from palaver.domain.source import DM
 from palaver.domain.turn import Received
@@ -72,6 +72,10 @@ class Spoken:
 
 
 class Commands(Protocol):
+    def listed(self, role: AccessRole, roles: Mapping[str, AccessRole]) -> Sequence[Command]:
+        """What somebody with that role may use, in the order in which people are shown it."""
+        ...
+
     def parse(self, text: str) -> Invocation | None:
         """None where the text invokes nothing. Raises InvalidInput with an answer for whoever wrote it."""
         ...

@@ -19,7 +19,6 @@ from palaver.stores.records import (
     session_of,
     turn_of,
 )
-from palaver.stores.steering import question_name
 from palaver.stores.transcript import SEQS
 from palaver.stores.visibility import visible_to
 
@@ -44,7 +43,7 @@ def flights(principal: Principal, limit: int, session: str | None = None) -> Ste
     for row in rows:
         turn, (stop, asked, waiting, *columns) = turn_of(row[:_TURN_WIDTH]), row[_TURN_WIDTH:]
         call = (yield from _call(turn, asked)) if asked else None
-        question = question_name(turn.number, turn.fence) if turn.state is TurnState.PARKED else None
+        question = turn.question if turn.state is TurnState.PARKED else None
         found.append(
             Flight(
                 turn=turn,

@@ -8,7 +8,7 @@ from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import TurnState
 from palaver.domain.session import Principal
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Received, Turn
+from palaver.domain.turn import Received, Turn, question_name
 from palaver.ports.store import TURNS, Decision, Offer, Signals, Status, key_topic
 from palaver.ports.work import Lock, Notify, Steps, work
 from palaver.stores.inbox import OPEN_TURN, RUNNING, put_into_turn, waiting
@@ -24,7 +24,6 @@ __all__ = [
     "drop_parked",
     "is_parked",
     "keep_draft",
-    "question_name",
     "request_stop",
     "signals",
     "status",
@@ -87,11 +86,6 @@ def decide(
     )
     yield Notify(TURNS)
     return Decision.DONE
-
-
-def question_name(number: int, fence: int) -> str:
-    """A turn asks once each time it is at work."""
-    return f"{number}-{fence}"
 
 
 def _taken(number: int, now: datetime) -> Steps[Turn]:

@@ -4,14 +4,16 @@ from collections.abc import Callable, Sequence
 
 from palaver.domain.attachment import NewFile
 from palaver.domain.source import Source
+from palaver.domain.split import Unit
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.conformance import Shown
 from palaver.platforms.kit.faults import Mishap
 from palaver.platforms.kit.link import Link
 from palaver.platforms.kit.messages import File, Message, Person
 from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Adapter, Limits
+from palaver.ports.adapter import Adapter, Limits, MenuLine
 
+ALICE = Person(id="p1", name="alice")
 Make = Callable[[Link], Adapter]
 
 
@@ -51,18 +53,36 @@ class WorldRig:
 
     async def say_with(self, text: str, files: Sequence[NewFile]) -> Source:
         sent = tuple(File(name=file.name, media_type=file.media_type, content=file.content) for file in files)
-        message = await self._chat.say(Person(id="p1", name="alice"), text, files=sent)
+        message = await self._chat.say(ALICE, text, files=sent)
         return self._source(message)
 
     async def shown_files(self) -> list[NewFile]:
         files = [file for message in self._chat.shown for file in message.files]
         return [NewFile(file.name, file.content, file.media_type) for file in files]
 
+    async def mention(self, text: str) -> Source:
+        return self._source(await self._chat.say(ALICE, text, mentions=("bot",)))
+
+    async def answer(self, receipt: str, text: str) -> Source:
+        return self._source(await self._chat.say(ALICE, text, reply_to=receipt))
+
+    async def choices(self) -> list[str]:
+        return [choice.label for choice in self._chat.shown[-1].choices]
+
+    async def press(self, label: str) -> Source:
+        return self._source(await self._chat.press(ALICE, self._chat.shown[-1], label))
+
+    async def move_chat(self) -> str:
+        return await self._chat.move()
+
+    async def menu(self) -> Sequence[MenuLine]:
+        return self._world.menus["bot"]
+
     async def edit(self, said: Source, text: str) -> None:
-        await self._chat.edit(Person(id="p1", name="alice"), self._message(said), text)
+        await self._chat.edit(ALICE, self._message(said), text)
 
     async def delete(self, said: Source) -> None:
-        await self._chat.delete(Person(id="p1", name="alice"), self._message(said))
+        await self._chat.delete(ALICE, self._message(said))
 
     def _message(self, said: Source) -> Message:
         message = self._chat.find(said.message_id or "")
@@ -85,5 +105,5 @@ class WorldRig:
         self._chat.gone = True
 
 
-def world_for_checks() -> World:
-    return World(longest=500, interval=0.01, repeats_safely=True)
+def world_for_checks(unit: Unit = Unit.CODE_POINTS) -> World:
+    return World(longest=500, unit=unit, interval=0.01, repeats_safely=True)

@@ -1,7 +1,7 @@
 """Each check of the conformance suite catches an adapter that breaks the rule."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -11,7 +11,8 @@ import pytest
 
 from palaver.domain.attachment import Attachment
 from palaver.domain.source import Source, Trust
-from palaver.domain.turn import Inbound, Outbound
+from palaver.domain.split import Unit
+from palaver.domain.turn import Choice, Inbound, Outbound
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.conformance import AdapterConformance
 from palaver.platforms.kit.link import Line
@@ -20,6 +21,7 @@ from palaver.ports.adapter import (
     Answer,
     Inlet,
     Limits,
+    MenuLine,
     PlatformBusy,
     PlatformDown,
     SendRefused,
@@ -50,6 +52,9 @@ class Changing:
 
     async def knows_as(self, alias: str, canonical: str) -> None:
         await self._inlet.knows_as(alias, canonical)
+
+    async def chat_moved(self, old: str, new: str) -> None:
+        await self._inlet.chat_moved(old, new)
 
     async def is_back(self, chat_id: str) -> None:
         await self._inlet.is_back(chat_id)
@@ -239,6 +244,32 @@ class TypesByShowing(FakeAdapter):
         await self.send(replace(outbound, text="…"), idempotency_key="typing")
 
 
+class PressesAsAStranger(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, source=replace(inbound.source, user_id=None))
+
+
+class HearsNoMention(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, mentions_us=False)
+
+
+class KeepsButtons(FakeAdapter):
+    async def edit(self, receipt: str, outbound: Outbound) -> None:
+        await super().edit(receipt, replace(outbound, choices=(Choice("Allow", "/approve"),)))
+
+
+class StaysInTheOldChat(FakeAdapter):
+    async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
+        if update.moved_from is None:
+            await super()._hand_over(line, update, inlet)
+
+
+class ShowsHalfAMenu(FakeAdapter):
+    async def show_menu(self, lines: Sequence[MenuLine]) -> None:
+        await super().show_menu(lines[:1])
+
+
 BROKEN = [
     (ForgetsNames, "a_message_is_handed_over_with_its_ids_and_with_names_as_labels"),
     (TakesNamesForIds, "hostile_names_are_kept_as_labels_and_change_no_id"),
@@ -268,13 +299,19 @@ BROKEN = [
     (FetchesTheFirst, "files_are_told_with_their_message_and_fetched_afterwards"),
     (DescribesFiles, "a_file_is_shown_once_with_a_receipt_of_its_own"),
     (TypesByShowing, "typing_shows_no_message"),
+    (PressesAsAStranger, "an_answer_that_is_chosen_comes_in_as_if_it_was_said"),
+    (HearsNoMention, "an_answer_that_is_chosen_comes_in_as_if_it_was_said"),
+    (KeepsButtons, "an_edit_takes_buttons_away_and_brings_them"),
+    (HearsNoMention, "who_mentions_us_or_answers_us_means_us"),
+    (StaysInTheOldChat, "a_chat_that_gets_another_id_is_told_of"),
+    (ShowsHalfAMenu, "the_menu_is_shown_and_what_cannot_be_shown_is_left_out"),
     (OpensNothing, "a_thread_that_is_begun_is_where_people_answer"),
 ]
 
 
 @pytest.fixture(autouse=True)
 def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("checks", "notebook"):
+    for module in ("checks", "notebook", "trying"):
         monkeypatch.setattr(f"palaver.platforms.kit.{module}.PATIENCE", 0.3)
 
 
@@ -300,6 +337,18 @@ async def test_a_broken_adapter_is_caught(kind: type[FakeAdapter], name: str) ->
         LeavesATask.left.cancel()
 
 
+@pytest.mark.parametrize("counted", Unit)
+@pytest.mark.parametrize("said", Unit)
+async def test_limits_are_true_only_in_what_the_platform_counts(counted: Unit, said: Unit) -> None:
+    world, limits = world_for_checks(counted), Limits(text=500, unit=said, interval=0.01, repeats_safely=True)
+    rig = WorldRig(world, world, lambda link: FakeAdapter(link, limits=limits))
+    if counted.widest > said.widest:
+        with pytest.raises(SendRefused):
+            await check("limits_are_true")(rig)
+    else:
+        await check("limits_are_true")(rig)
+
+
 @pytest.mark.parametrize("shown", [True, False])
 async def test_a_lost_send_that_is_not_said_to_be_lost_is_caught(shown: bool) -> None:
     name = "a_connection_lost_while_sending_is_never_taken_for_a_clear_answer"
@@ -309,6 +358,6 @@ async def test_a_lost_send_that_is_not_said_to_be_lost_is_caught(shown: bool) ->
 
 
 def test_every_check_has_an_adapter_that_it_catches() -> None:
-    names = {name.removeprefix("test_") for name in vars(AdapterConformance) if name.startswith("test_")}
+    names = {name.removeprefix("test_") for name in dir(AdapterConformance) if name.startswith("test_")}
     apart = {"a_connection_lost_while_sending_is_never_taken_for_a_clear_answer"}
     assert names == {name for _, name in BROKEN} | apart

@@ -279,7 +279,7 @@ async def test_texts_too_long_or_blank_are_refused() -> None:
     chat = dm(world)
     assert await world.send("bot", to(chat, "ä" * 5), "k")
     for text in ("ä" * 6, "", " \n"):
-        with pytest.raises(SendRefused, match="1 to 5 characters"):
+        with pytest.raises(SendRefused, match="1 to 5 code points"):
             await world.send("bot", to(chat, text), "k")
 
 

@@ -1,7 +1,7 @@
 """The adapter of the fake platform: what the smallest complete adapter looks like."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from palaver.domain.attachment import Attachment
@@ -12,7 +12,7 @@ from palaver.domain.turn import Inbound, Outbound, Revision
 from palaver.platforms.kit.link import Line, Link
 from palaver.platforms.kit.messages import Message, Update
 from palaver.platforms.kit.world import BOT
-from palaver.ports.adapter import Inlet, Limits
+from palaver.ports.adapter import Inlet, Limits, MenuLine
 
 __all__ = ["FAKE", "FakeAdapter"]
 
@@ -99,8 +99,14 @@ class FakeAdapter:
     async def edit(self, receipt: str, outbound: Outbound) -> None:
         await self._link.edit(self._account, receipt, outbound)
 
+    async def show_menu(self, lines: Sequence[MenuLine]) -> None:
+        await self._link.show_menu(self._account, lines)
+
     async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
-        await inlet.receive(self._inbound(update), Trust(is_bot=update.person.is_bot))
+        if update.moved_from is not None:
+            await inlet.chat_moved(update.moved_from, update.chat)
+        else:
+            await inlet.receive(self._inbound(update), Trust(is_bot=update.person.is_bot))
         # Only now is the message safe.
         await line.acknowledge(update.number)
 

@@ -7,6 +7,7 @@ from itertools import count
 
 from palaver.domain.source import DM
 from palaver.domain.text import shown as shown_text
+from palaver.domain.turn import Choice, Outbound
 from palaver.platforms.kit.messages import File, Message, Person
 from palaver.ports.clock import Clock
 
@@ -14,7 +15,7 @@ __all__ = ["Chat"]
 
 
 class Chat:
-    """To be spoken into with `say`, `edit` and `delete`, listened to with `hears`, looked at with `shown`."""
+    """To be spoken into with `say`, `edit`, `delete` and `press`, listened to with `hears`, looked at with `shown`."""
 
     def __init__(
         self,
@@ -26,6 +27,7 @@ class Chat:
         accounts: frozenset[str],
         clock: Clock,
         tell: Callable[["Chat", Person, Message], None],
+        rename: Callable[["Chat", bool], None],
     ) -> None:
         self.id = id
         self.kind = kind
@@ -49,6 +51,7 @@ class Chat:
         self.free_at = 0.0
         self._clock = clock
         self._tell = tell
+        self._rename = rename
         self._numbers = count(1)
         self._changed = asyncio.Event()
 
@@ -74,8 +77,7 @@ class Chat:
         album: str | None = None,
     ) -> Message:
         """Somebody writes into the chat; with the names of accounts that are mentioned."""
-        if self.people and person not in self.people:
-            raise ValueError(f"{person.name} is not in the chat {self.title}; in it are: {self._names()}")
+        self._admit(person)
         answered = self.find(reply_to) if reply_to else None
         named = {*mentions, *((answered.author,) if answered else ())} & self.accounts
         message = self._message(
@@ -103,6 +105,27 @@ class Chat:
         await asyncio.sleep(0)
         return deleted
 
+    async def press(self, person: Person, message: Message, label: str) -> Message:
+        """Somebody presses a button under a message of ours. It is no message that anybody sees."""
+        self._admit(person)
+        offered = self._current(message.id)
+        says = next(choice.says for choice in offered.choices if choice.label == label)
+        pressed = replace(
+            self._made(author=person.id, text=says, thread=offered.thread, mentions=(offered.author,)), pressed=True
+        )
+        self._tell(self, person, pressed)
+        await asyncio.sleep(0)
+        return pressed
+
+    async def move(self, *, silently: bool = False) -> str:
+        """The chat has another id from now on, and its accounts are told; gives the new one.
+
+        Silently they are not told, but whoever writes to the old one learns the new one.
+        """
+        self._rename(self, silently)
+        await asyncio.sleep(0)
+        return self.id
+
     async def hears(self, text: str, *, times: int = 1, within: float = 10.0) -> Message:
         """Wait until something with this text in it was shown, so many times; gives the last of them."""
         try:
@@ -116,31 +139,24 @@ class Chat:
 
     # What the platform does here for our accounts
 
-    def show(
-        self,
-        account: str,
-        text: str,
-        *,
-        thread: str | None,
-        reply_to: str | None,
-        key: str,
-        file: File | None = None,
-    ) -> Message:
-        message = self._message(author=account, text=text, thread=thread, reply_to=reply_to, key=key)
-        if file is not None:
-            message = replace(message, files=(file,))
-            self._put(message)
+    def show(self, account: str, outbound: Outbound, *, key: str, file: File | None = None) -> Message:
+        message = self._message(
+            author=account, text=outbound.text, thread=outbound.thread_id, reply_to=outbound.reply_to, key=key
+        )
+        message = replace(message, files=(file,) if file else (), choices=outbound.choices)
+        self._put(message)
         return message
 
     def find(self, number: str) -> Message | None:
         return next((message for message in self.messages if message.id == number), None)
 
-    def change(self, number: str, text: str) -> Message:
+    def change(self, number: str, text: str, choices: tuple[Choice, ...] = ()) -> Message:
         """Editing to the same text changes nothing."""
         old = self._current(number)
-        if old.text == text:
+        if (old.text, old.choices) == (text, choices):
             return old
-        new = replace(old, text=text, earlier=(*old.earlier, old.text), changed=self._clock.now())
+        earlier = (*old.earlier, old.text)
+        new = replace(old, text=text, choices=choices, earlier=earlier, changed=self._clock.now())
         self._put(new)
         return new
 
@@ -161,22 +177,20 @@ class Chat:
         mentions: tuple[str, ...] = (),
         key: str | None = None,
     ) -> Message:
-        message = Message(
-            id=str(next(self._numbers)),
-            author=author,
-            text=text,
-            at=self._clock.now(),
-            thread=thread,
-            reply_to=reply_to,
-            mentions=mentions,
-            key=key,
-        )
+        message = self._made(author=author, text=text, thread=thread, mentions=mentions)
+        message = replace(message, reply_to=reply_to, key=key)
         self.messages.append(message)
         self._look()
         return message
 
-    def _names(self) -> str:
-        return ", ".join(person.name for person in self.people)
+    def _made(self, *, author: str, text: str, thread: str | None, mentions: tuple[str, ...]) -> Message:
+        number, now = str(next(self._numbers)), self._clock.now()
+        return Message(id=number, author=author, text=text, at=now, thread=thread, mentions=mentions)
+
+    def _admit(self, person: Person) -> None:
+        if self.people and person not in self.people:
+            names = ", ".join(each.name for each in self.people)
+            raise ValueError(f"{person.name} is not in the chat {self.title}; in it are: {names}")
 
     def _look(self) -> None:
         """Whoever is waiting looks again."""

@@ -3,34 +3,17 @@
 # ruff: noqa: S101 - these are tests
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TypeVar
 
 import pytest
 
-from palaver.domain.attachment import Attachment, NewFile
 from palaver.domain.label import Label
-from palaver.domain.turn import Outbound
+from palaver.platforms.kit.capabilities import CapabilityChecks
 from palaver.platforms.kit.notebook import PATIENCE, Notebook, running
-from palaver.platforms.kit.rig import CannotHappen, FilingRig, RevisingRig, Rig, Shown
-from palaver.ports.adapter import (
-    Adapter,
-    Editing,
-    Fetching,
-    Files,
-    PlatformBusy,
-    PlatformDown,
-    SendRefused,
-    SendUnclear,
-    TargetAway,
-    TargetGone,
-    Threading,
-    Typing,
-)
+from palaver.platforms.kit.rig import RevisingRig, Rig, Shown
+from palaver.platforms.kit.trying import happening, paced, send, to_chat
+from palaver.ports.adapter import Limits, PlatformBusy, PlatformDown, SendUnclear, TargetGone
 
 __all__ = ["AdapterConformance"]
 
@@ -45,16 +28,8 @@ _HOSTILE = (
     "../../etc/passwd:agent:main",
 )
 
-_FILES = (
-    NewFile("notes.txt", "grüße\n".encode(), "text/plain"),
-    NewFile("../../etc/passwd", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "image/png"),
-)
 
-_keys = count(1)
-_T = TypeVar("_T")
-
-
-class AdapterConformance:
+class AdapterConformance(CapabilityChecks):
     """Inherit from it, give it a fixture `rig`, and pytest runs every check over your adapter."""
 
     hostile: Sequence[str] = _HOSTILE
@@ -116,11 +91,13 @@ class AdapterConformance:
             await notebook.has(1)
             await changing.edit(source, "hello")
             await notebook.has_changes(1)
-            await changing.delete(source)
+            said, (edited,) = notebook.received[0], notebook.changes
+            assert edited.source.message_id == source.message_id
+            assert (edited.text, edited.revision and edited.revision.deleted) == ("hello", False)
+            await happening(changing.delete(source))
             await notebook.has_changes(2)
-        said, (edited, deleted) = notebook.received[0], notebook.changes
-        assert {each.source.message_id for each in (edited, deleted)} == {source.message_id}
-        assert (edited.text, edited.revision and edited.revision.deleted) == ("hello", False)
+        deleted = notebook.changes[1]
+        assert deleted.source.message_id == source.message_id
         assert deleted.revision
         assert deleted.revision.deleted
         assert said.at <= edited.at <= deleted.at, "a change is told with the time of the change"
@@ -176,7 +153,7 @@ class AdapterConformance:
         async with running(rig.adapter(), notebook):
             await rig.say("before")
             await notebook.has(1)
-            await _happening(rig.cut())
+            await happening(rig.cut())
             await rig.say("after")
             await rig.say("and on")
             await notebook.has(3)
@@ -187,7 +164,7 @@ class AdapterConformance:
     async def test_a_message_is_shown_once_where_it_belongs(self, rig: Rig) -> None:
         adapter = rig.adapter()
         async with running(adapter, Notebook()):
-            receipts = [await _send(adapter, rig, "one"), await _send(adapter, rig, "two")]
+            receipts = [await send(adapter, rig, "one"), await send(adapter, rig, "two")]
         assert all(receipts)
         assert len(set(receipts)) == len(receipts), "two messages have two receipts"
         assert await rig.shown() == [Shown(chat_id=rig.chat_id, text="one"), Shown(chat_id=rig.chat_id, text="two")]
@@ -196,7 +173,7 @@ class AdapterConformance:
         adapter, thread = rig.adapter(), _thread_of(rig)
         async with running(adapter, Notebook()):
             for text in ("part one", "part two"):
-                await _send(adapter, rig, text, thread_id=thread)
+                await send(adapter, rig, text, thread_id=thread)
         assert [(shown.text, shown.thread_id) for shown in await rig.shown()] == [
             ("part one", thread),
             ("part two", thread),
@@ -206,16 +183,16 @@ class AdapterConformance:
         adapter = rig.adapter()
         async with running(adapter, Notebook()):
             for text in self.hostile:
-                await _send(adapter, rig, text)
+                await send(adapter, rig, text)
         assert [shown.text for shown in await rig.shown()] == list(self.hostile)
 
     async def test_limits_are_true(self, rig: Rig) -> None:
         """The longest text is shown whole, and at the allowed pace nobody is asked to wait."""
         adapter = rig.adapter()
-        longest = "ä" * adapter.limits.text
+        longest = _longest(adapter.limits)
         async with running(adapter, Notebook()):
             for _ in range(3):
-                await _send(adapter, rig, longest)
+                await send(adapter, rig, longest)
         assert [shown.text == longest for shown in await rig.shown()] == [True] * 3
 
     async def test_a_repeated_key_shows_one_message_if_the_adapter_says_so(self, rig: Rig) -> None:
@@ -223,7 +200,7 @@ class AdapterConformance:
         if not adapter.limits.repeats_safely:
             pytest.skip("the adapter does not say that it repeats safely")
         async with running(adapter, Notebook()):
-            receipts = {await _send(adapter, rig, "once", key="the-same") for _ in range(2)}
+            receipts = {await send(adapter, rig, "once", key="the-same") for _ in range(2)}
         assert len(receipts) == 1
         assert [shown.text for shown in await rig.shown()] == ["once"]
 
@@ -232,20 +209,20 @@ class AdapterConformance:
     async def test_a_rate_limit_says_how_long_to_wait(self, rig: Rig) -> None:
         adapter = rig.adapter()
         async with running(adapter, Notebook()):
-            await _send(adapter, rig, "before")
-            await _happening(rig.limit_rate())
+            await send(adapter, rig, "before")
+            await happening(rig.limit_rate())
             with pytest.raises(PlatformBusy) as busy:
-                await _send(adapter, rig, "too much")
+                await send(adapter, rig, "too much")
         assert busy.value.after > 0
         assert [shown.text for shown in await rig.shown()] == ["before"]
 
     async def test_a_chat_that_is_gone_is_told_apart(self, rig: Rig) -> None:
         adapter = rig.adapter()
         async with running(adapter, Notebook()):
-            await _send(adapter, rig, "before")
-            await _happening(rig.close_chat())
+            await send(adapter, rig, "before")
+            await happening(rig.close_chat())
             with pytest.raises(TargetGone):
-                await _send(adapter, rig, "too late")
+                await send(adapter, rig, "too late")
 
     @pytest.mark.parametrize("shown", [True, False], ids=["shown", "not shown"])
     async def test_a_connection_lost_while_sending_is_never_taken_for_a_clear_answer(
@@ -254,11 +231,11 @@ class AdapterConformance:
         """Whoever is told PlatformDown or PlatformBusy sends again: only if nothing was shown may that be said."""
         adapter = rig.adapter()
         async with running(adapter, Notebook()):
-            await _send(adapter, rig, "before")
-            await _happening(rig.lose_send(shown=shown))
+            await send(adapter, rig, "before")
+            await happening(rig.lose_send(shown=shown))
             with pytest.raises(SendUnclear if shown else (SendUnclear, PlatformDown)):
-                await _paced(adapter, adapter.send(_outbound(adapter, rig, "lost?"), idempotency_key="lost"))
-            await _send(adapter, rig, "after")
+                await paced(adapter, adapter.send(to_chat(adapter, rig, "lost?"), idempotency_key="lost"))
+            await send(adapter, rig, "after")
         assert [each.text for each in await rig.shown()] == ["before", *(["lost?"] if shown else []), "after"]
 
     # Beginning and end
@@ -269,124 +246,11 @@ class AdapterConformance:
         async with running(adapter, notebook):
             await rig.say("hi")
             await notebook.has(1)
-            await _send(adapter, rig, "hello")
+            await send(adapter, rig, "hello")
         async with asyncio.timeout(PATIENCE):
             # The counterpart may need a moment to see that the adapter has gone.
             while left := asyncio.all_tasks() - before:
                 await asyncio.wait(left, timeout=0.01)
-
-    # What an adapter may have besides
-
-    async def test_an_edit_changes_the_message_and_the_same_edit_again_does_no_harm(self, rig: Rig) -> None:
-        adapter = rig.adapter()
-        if not isinstance(adapter, Editing):
-            pytest.skip("the adapter has no Editing")
-        async with running(adapter, Notebook()):
-            receipt = await _send(adapter, rig, "draft")
-            for text in ("grown", "grown", "whole"):
-                await _paced(adapter, adapter.edit(receipt, _outbound(adapter, rig, text)))
-            with pytest.raises(SendRefused):
-                await adapter.edit("no such receipt", _outbound(adapter, rig, "x"))
-        assert [shown.text for shown in await rig.shown()] == ["whole"]
-
-    async def test_a_thread_that_is_begun_is_where_people_answer(self, rig: Rig) -> None:
-        adapter, notebook = rig.adapter(), Notebook()
-        if not isinstance(adapter, Threading):
-            pytest.skip("the adapter has no Threading")
-        async with running(adapter, notebook):
-            opening = replace(_outbound(adapter, rig, "it begins"), opens="Plans")
-            key = f"check-{next(_keys)}"
-            thread = await _patiently(lambda: _paced(adapter, adapter.open_thread(opening, idempotency_key=key)))
-            await rig.say("I am here", thread_id=thread)
-            await notebook.has(1)
-        assert [(shown.text, shown.thread_id) for shown in await rig.shown()] == [("it begins", thread)]
-        assert notebook.received[0].source.thread_id == thread
-
-    async def test_files_are_told_with_their_message_and_fetched_afterwards(self, rig: Rig) -> None:
-        adapter, notebook = rig.adapter(), Notebook()
-        if not (isinstance(adapter, Fetching) and isinstance(rig, FilingRig)):
-            pytest.skip("the adapter has no Fetching, or its rig no files")
-        async with running(adapter, notebook):
-            source = await rig.say_with("look", _FILES)
-            files = await notebook.has_files(len(_FILES))
-            contents = [b"".join([piece async for piece in adapter.fetch(file)]) for file in files]
-        assert notebook.received[0].source == source
-        assert [text for text in notebook.texts if text] == ["look"], "the words are said once"
-        assert contents == [file.content for file in _FILES]
-        told = [(file.name, file.media_type) for file in files]
-        assert told == [(Label(file.name), file.media_type) for file in _FILES]
-        for file, told_file in zip(_FILES, files, strict=True):
-            assert told_file.size in {None, len(file.content)}, "a size that is told is true"
-            assert told_file.sha256 is None, "what a file is kept under is not for an adapter to say"
-
-    async def test_a_file_is_shown_once_with_a_receipt_of_its_own(self, rig: Rig) -> None:
-        adapter = rig.adapter()
-        if not (isinstance(adapter, Files) and isinstance(rig, FilingRig)):
-            pytest.skip("the adapter has no Files, or its rig no files")
-        receipts: list[str] = []
-        with TemporaryDirectory() as folder:
-            async with running(adapter, Notebook()):
-                receipts.append(await _send(adapter, rig, "here they are"))
-                for file in _FILES:
-                    content = Path(folder) / str(len(receipts))
-                    content.write_bytes(file.content)
-                    attached = Attachment(Label(file.name), file.media_type, len(file.content), "0" * 64)
-                    outbound = replace(_outbound(adapter, rig, ""), file=attached)
-                    sent = adapter.send_file(outbound, content, idempotency_key=f"file-{next(_keys)}")
-                    receipts.append(await _paced(adapter, sent))
-        assert len(set(receipts)) == len(receipts), "two messages have two receipts"
-        assert [file.content for file in await rig.shown_files()] == [file.content for file in _FILES]
-        assert [file.name for file in await rig.shown_files()] == [file.name for file in _FILES]
-
-    async def test_typing_shows_no_message(self, rig: Rig) -> None:
-        adapter = rig.adapter()
-        if not isinstance(adapter, Typing):
-            pytest.skip("the adapter has no Typing")
-        async with running(adapter, Notebook()):
-            await _send(adapter, rig, "before")
-            await adapter.typing(_outbound(adapter, rig, ""))
-        assert [shown.text for shown in await rig.shown()] == ["before"]
-
-
-def _outbound(adapter: Adapter, rig: Rig, text: str, *, thread_id: str | None = None) -> Outbound:
-    return Outbound(
-        platform=adapter.platform.name,
-        account=adapter.account,
-        chat_id=rig.chat_id,
-        thread_id=thread_id,
-        text=text,
-    )
-
-
-async def _send(adapter: Adapter, rig: Rig, text: str, *, thread_id: str | None = None, key: str | None = None) -> str:
-    """Send as the gateway would: wait for the connection and for whoever is away, keep the pace."""
-    key = key or f"check-{next(_keys)}"
-    message = _outbound(adapter, rig, text, thread_id=thread_id)
-    return await _patiently(lambda: _paced(adapter, adapter.send(message, idempotency_key=key)))
-
-
-async def _patiently(sending: Callable[[], Awaitable[_T]]) -> _T:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            try:
-                return await sending()
-            except (PlatformDown, TargetAway):
-                await asyncio.sleep(0.01)
-
-
-async def _paced(adapter: Adapter, sending: Awaitable[_T]) -> _T:
-    try:
-        return await sending
-    finally:
-        await asyncio.sleep(adapter.limits.interval)
-
-
-async def _happening(trouble: Awaitable[None]) -> None:
-    """Let the rig make trouble, or skip the check with the reason it gives."""
-    try:
-        await trouble
-    except CannotHappen as reason:
-        pytest.skip(str(reason))
 
 
 def _revising(rig: Rig) -> RevisingRig:
@@ -399,3 +263,10 @@ def _thread_of(rig: Rig) -> str:
     if rig.thread_id is None:
         pytest.skip("the platform has no threads")
     return rig.thread_id
+
+
+def _longest(limits: Limits) -> str:
+    """As long as the limit says, in characters that are counted differently everywhere."""
+    wide = "\U0001f600"
+    size = limits.unit.measure(wide)
+    return wide * (limits.text // size) + "a" * (limits.text % size)

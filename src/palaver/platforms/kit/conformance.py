@@ -8,9 +8,30 @@ class TestMine(AdapterConformance):
 import pytest
 
 # So that a failed check shows the values. It has to be said before the module is imported.
-pytest.register_assert_rewrite("palaver.platforms.kit.checks")
+pytest.register_assert_rewrite("palaver.platforms.kit.checks", "palaver.platforms.kit.capabilities")
 
 from palaver.platforms.kit.checks import AdapterConformance  # noqa: E402
-from palaver.platforms.kit.rig import CannotHappen, FilingRig, RevisingRig, Rig, Shown  # noqa: E402
+from palaver.platforms.kit.rig import (  # noqa: E402
+    CannotHappen,
+    FilingRig,
+    MentioningRig,
+    MenuRig,
+    MovingRig,
+    PressingRig,
+    RevisingRig,
+    Rig,
+    Shown,
+)
 
-__all__ = ["AdapterConformance", "CannotHappen", "FilingRig", "RevisingRig", "Rig", "Shown"]
+__all__ = [
+    "AdapterConformance",
+    "CannotHappen",
+    "FilingRig",
+    "MentioningRig",
+    "MenuRig",
+    "MovingRig",
+    "PressingRig",
+    "RevisingRig",
+    "Rig",
+    "Shown",
+]

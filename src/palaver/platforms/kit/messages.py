@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from palaver.domain.turn import Choice
+
 __all__ = ["File", "Message", "Person", "Update"]
 
 
@@ -48,11 +50,18 @@ class Message:
     files: tuple[File, ...] = ()
     album: str | None = None
     """What several messages have in common that were sent as one."""
+    choices: tuple[Choice, ...] = ()
+    """Buttons under it; whoever presses one is taken to have said what it says."""
+    pressed: bool = False
+    """It was said by pressing a button, and told to nobody but the account whose button it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Update:
-    """What the platform tells an account: somebody said something, or changed or deleted what they had said."""
+    """What the platform tells an account: somebody said something, or changed or deleted what they had said.
+
+    Or a chat that had the id `moved_from` has another one now; then nobody said anything.
+    """
 
     number: int
     chat: str
@@ -60,3 +69,4 @@ class Update:
     title: str
     person: Person
     message: Message
+    moved_from: str | None = None

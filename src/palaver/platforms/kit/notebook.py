@@ -26,6 +26,8 @@ class Notebook:
         self.trusts: list[Trust] = []
         self.offered: list[Inbound] = []
         """What was handed over, safe or not."""
+        self.moves: list[tuple[str, str]] = []
+        """Chats that got another id, as often as it was said."""
         self.refusals = 0
         """How many of the next messages it fails to keep."""
         self.writes = asyncio.Event()
@@ -72,6 +74,10 @@ class Notebook:
 
     async def knows_as(self, alias: str, canonical: str) -> None: ...
 
+    async def chat_moved(self, old: str, new: str) -> None:
+        self.moves.append((old, new))
+        self._look()
+
     async def answer(self, source: Source, within: float) -> Answer | None:
         """It keeps, and answers nothing."""
 
@@ -85,6 +91,9 @@ class Notebook:
     async def has_files(self, count: int) -> list[Attachment]:
         await self._until(lambda: len(self.files) >= count)
         return self.files
+
+    async def has_moves(self, count: int) -> None:
+        await self._until(lambda: len(self.moves) >= count)
 
     async def was_offered(self, count: int) -> None:
         await self._until(lambda: len(self.offered) >= count)

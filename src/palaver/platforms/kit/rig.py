@@ -6,9 +6,19 @@ from typing import Protocol, runtime_checkable
 
 from palaver.domain.attachment import NewFile
 from palaver.domain.source import Source
-from palaver.ports.adapter import Adapter
+from palaver.ports.adapter import Adapter, MenuLine
 
-__all__ = ["CannotHappen", "FilingRig", "RevisingRig", "Rig", "Shown"]
+__all__ = [
+    "CannotHappen",
+    "FilingRig",
+    "MentioningRig",
+    "MenuRig",
+    "MovingRig",
+    "PressingRig",
+    "RevisingRig",
+    "Rig",
+    "Shown",
+]
 
 
 class CannotHappen(Exception):
@@ -91,3 +101,45 @@ class FilingRig(Protocol):
     async def shown_files(self) -> Sequence[NewFile]:
         """The files that our account has sent so far, in order."""
         ...
+
+
+@runtime_checkable
+class MentioningRig(Protocol):
+    """A rig whose person can mention our account and answer its messages. Only such a rig is asked to."""
+
+    async def mention(self, text: str) -> Source:
+        """The person says the text with a mention of our account in front of it."""
+        ...
+
+    async def answer(self, receipt: str, text: str) -> Source:
+        """The person says the text in answer to a message of ours."""
+        ...
+
+
+@runtime_checkable
+class PressingRig(Protocol):
+    """A rig whose person sees buttons and can press them. Only such a rig is asked to."""
+
+    async def choices(self) -> Sequence[str]:
+        """What is written on the buttons of the last message that our account has sent."""
+        ...
+
+    async def press(self, label: str) -> Source:
+        """The person presses one of them. Gives the source an adapter must make of it, whatever its message id is."""
+        ...
+
+
+@runtime_checkable
+class MovingRig(Protocol):
+    """A rig whose chat can get another id. Only such a rig is asked to."""
+
+    async def move_chat(self) -> str:
+        """From now on everything happens under another id, which it gives; `chat_id` and `say` go by it."""
+        ...
+
+
+@runtime_checkable
+class MenuRig(Protocol):
+    """A rig that sees which commands our account shows. Only such a rig is asked to."""
+
+    async def menu(self) -> Sequence[MenuLine]: ...

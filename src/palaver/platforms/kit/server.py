@@ -22,6 +22,7 @@ from palaver.platforms.kit.wire import (
     OpenThread,
     Send,
     SendFile,
+    ShowMenu,
     Typing,
     read,
     read_request,
@@ -69,26 +70,34 @@ async def _visit(world: World, reader: asyncio.StreamReader, writer: asyncio.Str
         writer.close()
 
 
-async def _answer(world: World, request: Send | OpenThread | Edit | Typing | Fetch | SendFile) -> Answer:
+async def _answer(world: World, request: Send | OpenThread | Edit | Typing | Fetch | SendFile | ShowMenu) -> Answer:
     try:
         match request:
             case Send(account, outbound, key):
                 return Answer(receipt=await world.send(account, outbound, key))
             case OpenThread(account, outbound, key):
                 return Answer(receipt=await world.open_thread(account, outbound, key))
-            case Edit(account, outbound, receipt):
-                await world.edit(account, receipt, outbound)
             case Fetch(account, handle):
                 return Answer(content=await world.fetch(account, handle))
             case SendFile(account, outbound, content, key):
                 return Answer(receipt=await world.send_file(account, outbound, content, key))
-            case Typing(account, outbound):
-                await world.typing(account, outbound)
+            case Edit() | Typing() | ShowMenu():
+                await _do(world, request)
     except SendUnclear:
         raise
     except PlatformError as error:
         return Answer.of(error)
     return Answer()
+
+
+async def _do(world: World, request: Edit | Typing | ShowMenu) -> None:
+    match request:
+        case Edit(account, outbound, receipt):
+            await world.edit(account, receipt, outbound)
+        case ShowMenu(account, lines):
+            await world.show_menu(account, lines)
+        case Typing(account, outbound):
+            await world.typing(account, outbound)
 
 
 async def _update(line: Line, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

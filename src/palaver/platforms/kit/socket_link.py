@@ -1,6 +1,7 @@
 """The link to a world in another process, over a local socket."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,11 +17,12 @@ from palaver.platforms.kit.wire import (
     Request,
     Send,
     SendFile,
+    ShowMenu,
     Typing,
     read,
     write,
 )
-from palaver.ports.adapter import PlatformDown, SendUnclear
+from palaver.ports.adapter import MenuLine, PlatformDown, SendUnclear
 
 __all__ = ["SocketLine", "SocketLink"]
 
@@ -48,6 +50,9 @@ class SocketLink:
 
     async def typing(self, account: str, outbound: Outbound) -> None:
         await self._ask(Typing(account, outbound))
+
+    async def show_menu(self, account: str, lines: Sequence[MenuLine]) -> None:
+        await self._ask(ShowMenu(account, tuple(lines)))
 
     async def fetch(self, account: str, handle: str) -> bytes:
         try:

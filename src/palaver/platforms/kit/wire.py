@@ -1,7 +1,7 @@
 """The wire between a world and adapters in other processes: one JSON value per line over a local socket.
 
-A connection carries one request. `send`, `open-thread`, which is like it, `edit` and `typing` get one answer; the
-platform ends the connection without an answer where the sender is not to know what became of it:
+A connection carries one request. `send`, `open-thread`, which is like it, `edit`, `show-menu` and `typing` get one
+answer; the platform ends the connection without an answer where the sender is not to know what became of it:
 
     → {"do": "send", "account": "bot", "key": "7.0", "outbound": {"platform": "fake", "chat_id": "c1", "text": "hi"}}
     ← {"receipt": "12"}
@@ -10,8 +10,8 @@ platform ends the connection without an answer where the sender is not to know w
     → {"do": "edit", "account": "bot", "receipt": "12", "outbound": {…}}
     ← {"error": "busy", "words": "…", "after": 1.5}
 
-The errors are `down`, `busy` and `away` (both with `after`), `refused` and `gone`. `open` gets updates for as long as
-the connection lasts, and takes the numbers of those that are safe:
+The errors are `down`, `busy` and `away` (both with `after`), `refused`, `gone`, and `moved`, whose words are the new id
+of the chat. `open` gets updates for as long as the connection lasts, and takes the numbers of those that are safe:
 
     → {"do": "open", "account": "bot"}
     ← {"number": 1, "chat": "c1", "kind": "dm", "title": "alice", "person": {…}, "message": {…}}
@@ -26,7 +26,16 @@ import msgspec
 
 from palaver.domain.label import Label
 from palaver.domain.turn import Outbound
-from palaver.ports.adapter import PlatformBusy, PlatformDown, PlatformError, SendRefused, TargetAway, TargetGone
+from palaver.ports.adapter import (
+    ChatMoved,
+    MenuLine,
+    PlatformBusy,
+    PlatformDown,
+    PlatformError,
+    SendRefused,
+    TargetAway,
+    TargetGone,
+)
 
 __all__ = [
     "LONGEST_LINE",
@@ -38,6 +47,7 @@ __all__ = [
     "Request",
     "Send",
     "SendFile",
+    "ShowMenu",
     "Typing",
     "read",
     "read_request",
@@ -87,7 +97,12 @@ class Typing(msgspec.Struct, frozen=True, tag_field="do", tag="typing"):
     outbound: Outbound
 
 
-Request = Open | Send | OpenThread | Edit | Typing | Fetch | SendFile
+class ShowMenu(msgspec.Struct, frozen=True, tag_field="do", tag="show-menu"):
+    account: str
+    lines: tuple[MenuLine, ...]
+
+
+Request = Open | Send | OpenThread | Edit | Typing | Fetch | SendFile | ShowMenu
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,7 +117,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
         """An error as it is told; there is none for SendUnclear, which is told by silence."""
         name = next(name for name, kind in _ERRORS.items() if isinstance(error, kind))
         after = error.after if isinstance(error, PlatformBusy) else 0.0
-        return cls(error=name, words=str(error), after=after)
+        return cls(error=name, words=error.new if isinstance(error, ChatMoved) else str(error), after=after)
 
     def result(self) -> "Answer":
         """Itself, or the error raised again."""
@@ -118,6 +133,7 @@ _ERRORS: dict[str, type[PlatformDown | PlatformBusy | SendRefused]] = {
     "away": TargetAway,
     "busy": PlatformBusy,
     "gone": TargetGone,
+    "moved": ChatMoved,
     "refused": SendRefused,
 }
 

@@ -4,18 +4,28 @@ Time comes from the running event loop alone and chance from a seed, so that a t
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
 from palaver.domain.source import CHANNEL, DM, GROUP
+from palaver.domain.split import Unit
 from palaver.domain.turn import Outbound
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.faults import Faults, Luck, Mishap
 from palaver.platforms.kit.mailbox import Mailbox, MailboxLine
 from palaver.platforms.kit.messages import File, Message, Person, Update
-from palaver.ports.adapter import PlatformBusy, PlatformDown, SendRefused, SendUnclear, TargetAway, TargetGone
+from palaver.ports.adapter import (
+    ChatMoved,
+    MenuLine,
+    PlatformBusy,
+    PlatformDown,
+    SendRefused,
+    SendUnclear,
+    TargetAway,
+    TargetGone,
+)
 from palaver.ports.clock import Clock
 
 __all__ = ["BOT", "LoopClock", "World"]
@@ -46,6 +56,7 @@ class World:
         faults: Faults | None = None,
         seed: int = 0,
         longest: int = 4000,
+        unit: Unit = Unit.CODE_POINTS,
         interval: float = 0.0,
         repeats_safely: bool = False,
         clock: Clock | None = None,
@@ -55,10 +66,15 @@ class World:
         """Nobody can connect or send."""
         self.chats: dict[str, Chat] = {}
         self._longest = longest
+        self._unit = unit
         self._interval = interval
         self._repeats_safely = repeats_safely
         self._clock = clock or LoopClock()
+        self.menus: dict[str, tuple[MenuLine, ...]] = {}
+        """The commands that each account shows."""
         self._mailboxes: dict[str, Mailbox] = {}
+        self._renamed: dict[str, Chat] = {}
+        """Chats under ids that they had before and that still say where they are."""
         self._cuts = 0
         self._chat_numbers = count(1)
         self._people_numbers = count(1)
@@ -114,7 +130,7 @@ class World:
             return known
         self._accept_text(chat, outbound.text)
         cuts = self._cuts
-        message = chat.show(account, outbound.text, thread=outbound.thread_id, reply_to=outbound.reply_to, key=key)
+        message = chat.show(account, outbound, key=key)
         if mishap:
             raise self.luck.error(mishap)
         await self._take_time(cuts)
@@ -127,7 +143,7 @@ class World:
         if not message or message.author != account:
             raise SendRefused(f"there is no message {receipt} of {account} in chat {chat.id}")
         self._accept_text(chat, outbound.text)
-        chat.change(receipt, outbound.text)
+        chat.change(receipt, outbound.text, outbound.choices)
         if mishap:
             raise self.luck.error(mishap)
 
@@ -135,6 +151,11 @@ class World:
         if self.down:
             raise PlatformDown("the platform does not answer")
         self._place(account, outbound).typing.append((account, outbound.thread_id))
+
+    async def show_menu(self, account: str, lines: Sequence[MenuLine]) -> None:
+        if self.down:
+            raise PlatformDown("the platform does not answer")
+        self.menus[account] = tuple(lines)
 
     async def fetch(self, account: str, handle: str) -> bytes:
         """The content of a file that somebody sent; the handle says where it is."""
@@ -162,8 +183,7 @@ class World:
         if named is None:
             raise SendRefused("there is no file")
         file = File(name=named.name.stored(), media_type=named.media_type, content=content, size=len(content))
-        place = {"thread": outbound.thread_id, "reply_to": outbound.reply_to}
-        message = chat.show(account, outbound.text, **place, key=key, file=file)
+        message = chat.show(account, outbound, key=key, file=file)
         if mishap:
             raise self.luck.error(mishap)
         return message.id
@@ -177,6 +197,7 @@ class World:
             accounts=frozenset(accounts),
             clock=self._clock,
             tell=self._tell,
+            rename=self._rename,
         )
         chat.interval = self._interval
         self.chats[chat.id] = chat
@@ -194,8 +215,22 @@ class World:
             person=person,
             message=replace(message, files=tuple(map(_described, message.files))) if message.files else message,
         )
-        for account in sorted(chat.accounts):
+        for account in sorted(chat.accounts.intersection(message.mentions) if message.pressed else chat.accounts):
             self._deliver(self._mailbox(account), update)
+
+    def _rename(self, chat: Chat, silently: bool) -> None:
+        old, chat.id = chat.id, f"c{next(self._chat_numbers)}"
+        self.chats[chat.id] = self.chats.pop(old)
+        if silently:
+            self._renamed[old] = chat
+            return
+        nobody, nothing = Person(id="", name=""), Message(id="", author="", text="", at=self._clock.now())
+        for account in sorted(chat.accounts):
+            number = next(self._update_numbers)
+            update = Update(
+                number=number, chat=chat.id, kind=chat.kind, title=chat.title, person=nobody, message=nothing
+            )
+            self._deliver(self._mailbox(account), replace(update, moved_from=old))
 
     def _deliver(self, mailbox: Mailbox, update: Update) -> None:
         if delay := self.luck.delay():
@@ -221,6 +256,8 @@ class World:
             raise SendUnclear("the connection was lost while sending")
 
     def _place(self, account: str, outbound: Outbound) -> Chat:
+        if moved := self._renamed.get(outbound.chat_id):
+            raise ChatMoved(moved.id)
         chat = self.chats.get(outbound.chat_id)
         if chat is None or chat.gone or account not in chat.accounts:
             raise TargetGone(f"there is no chat {outbound.chat_id} in which {account} may write")
@@ -232,8 +269,9 @@ class World:
         return next((message for message in chat.shown if message.key == key), None)
 
     def _accept_text(self, chat: Chat, text: str) -> None:
-        if not text.strip() or len(text) > self._longest:
-            raise SendRefused(f"a message has 1 to {self._longest} characters, not {len(text)}")
+        length = self._unit.measure(text)
+        if not text.strip() or length > self._longest:
+            raise SendRefused(f"a message has 1 to {self._longest} {self._unit.value}, not {length}")
         now = asyncio.get_running_loop().time()
         if chat.free_at - now > _A_MOMENT:
             raise PlatformBusy(chat.free_at - now)
