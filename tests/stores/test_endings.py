@@ -62,26 +62,46 @@ async def test_a_session_in_a_turn_does_not_end(world: World) -> None:
     assert await world.store.transact(endings.expire(session, RULE, world.now)) is None
 
 
+async def ended_one(world: World) -> Session:
+    session = await open_one(world)
+    assert await owed(world) == []
+    await world.store.transact(sessions.end(session.number, EndReason.IDLE, world.now))
+    return await world.store.read(sessions.get(session.number))
+
+
 async def owed(world: World) -> list[str]:
     return [session.id for session in await world.store.read(endings.to_finalise(10))]
 
 
 async def test_hooks_are_owed_to_what_has_ended_until_they_were_told(world: World) -> None:
-    session = await open_one(world)
-    assert await owed(world) == []
-    await world.store.transact(sessions.end(session.number, EndReason.RESET, world.now))
+    session = await ended_one(world)
     assert await owed(world) == [session.id]
+    assert await world.store.transact(endings.try_finalising(session, world.now, tries=3))
     await world.store.transact(endings.finalise(session, world.now, done=True, tries=3))
     assert await owed(world) == []
+    assert not await world.store.transact(endings.try_finalising(session, world.now, tries=3))
 
 
-async def test_hooks_that_fail_are_tried_so_often_and_no_more(world: World) -> None:
-    session = await open_one(world)
-    await world.store.transact(sessions.end(session.number, EndReason.RESET, world.now))
+@pytest.mark.parametrize("dies", [False, True])
+async def test_hooks_that_fail_are_tried_so_often_and_no_more_also_by_ones_that_die(world: World, dies: bool) -> None:
+    session = await ended_one(world)
     for _ in range(3):
         assert await owed(world) == [session.id]
-        await world.store.transact(endings.finalise(session, world.now, done=False, tries=3))
+        assert await world.store.transact(endings.try_finalising(session, world.now, tries=3))
+        if not dies:
+            await world.store.transact(endings.finalise(session, world.now, done=False, tries=3))
+    assert not await world.store.transact(endings.try_finalising(session, world.now, tries=3))
     assert await owed(world) == []
+
+
+async def test_what_was_taken_up_again_meanwhile_and_ended_anew_is_owed_its_hooks_anew(world: World) -> None:
+    session = await ended_one(world)
+    assert await world.store.transact(endings.try_finalising(session, world.now, tries=3))
+    assert await world.store.transact(moves.back(key_of(dm()), world.now, principal=OPERATOR))
+    world.later(minutes=1)
+    await world.store.transact(sessions.end(session.number, EndReason.IDLE, world.now))
+    await world.store.transact(endings.finalise(session, world.now, done=True, tries=3))
+    assert await owed(world) == [session.id]
 
 
 async def drop(world: World) -> int:

@@ -204,7 +204,7 @@ class Upkeep:
             pass
 
     async def _finalise(self) -> None:
-        """The hooks for a session that has ended, once; tried again twice if one of them fails."""
+        """The hooks for a session that has ended, once; tried again twice if one of them fails, or we do."""
         for session in await self.on.store.read(self.on.store.endings.to_finalise(_PAGE)):
             # Hooks may take their time: whoever sweeps by now tells the rest.
             if not await self._is_sweeper():
@@ -212,6 +212,9 @@ class Upkeep:
             happening = self._happening(Kind.SESSION_FINALISED, session, session.end_reason)
             # Under the time that stays the same it is owed once, however often hooks have to be told.
             await self.on.store.transact(self.on.news.owe(replace(happening, at=session.ended or happening.at)))
+            tries = self.on.store.endings.try_finalising(session, self.on.clock.now(), tries=_FINALISE_TRIES)
+            if not await self.on.store.transact(tries):
+                continue
             told = await self.on.happenings.told(happening)
             finalise = self.on.store.endings.finalise(session, self.on.clock.now(), done=told, tries=_FINALISE_TRIES)
             await self.on.store.transact(finalise)

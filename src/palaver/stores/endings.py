@@ -11,7 +11,7 @@ from palaver.stores.inbox import OPEN_TURN
 from palaver.stores.records import SESSION_COLUMNS, instant, micros, session_of
 from palaver.stores.sessions import due, end, open_by_key
 
-__all__ = ["drop_route", "expire", "finalise", "silent", "to_finalise", "unused"]
+__all__ = ["drop_route", "expire", "finalise", "silent", "to_finalise", "try_finalising", "unused"]
 
 
 @work
@@ -48,13 +48,33 @@ def to_finalise(limit: int) -> Steps[list[Session]]:
 
 
 @work
-def finalise(session: Session, now: datetime, *, done: bool, tries: int) -> Steps[None]:
-    """Remember that the hooks were told; after so many tries that failed, that they will not be."""
-    yield (
-        "UPDATE sessions SET finalise_tries = finalise_tries + 1, finalised = CASE"
-        " WHEN ? = 1 OR finalise_tries + 1 >= ? THEN CAST(? AS BIGINT) END WHERE no = ? AND ended IS NOT NULL",
-        (int(done), tries, micros(now), session.number),
+def try_finalising(session: Session, now: datetime, *, tries: int) -> Steps[bool]:
+    """Count a try before the hooks are told: whoever dies in it has tried. False where they are not to be told."""
+    rows = yield (
+        f"UPDATE sessions SET finalise_tries = finalise_tries + 1 WHERE {_THIS_ENDING} AND finalise_tries < ?"
+        " RETURNING no",
+        (*_ending(session), tries),
     )
+    if not rows:
+        yield from finalise(session, now, done=False, tries=tries)
+    return bool(rows)
+
+
+@work
+def finalise(session: Session, now: datetime, *, done: bool, tries: int) -> Steps[None]:
+    """Remember that the hooks were told; after so many tries, that they will not be."""
+    yield (
+        f"UPDATE sessions SET finalised = ? WHERE {_THIS_ENDING} AND (? = 1 OR finalise_tries >= ?)",
+        (micros(now), *_ending(session), int(done), tries),
+    )
+
+
+# A session that was taken up again and has ended anew is owed them anew.
+_THIS_ENDING = "no = ? AND ended = ? AND finalised IS NULL"
+
+
+def _ending(session: Session) -> tuple[int, int | None]:
+    return session.number, session.ended and micros(session.ended)
 
 
 _IN_NO_TURN = f"NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = r.key AND t.state IN {OPEN_TURN})"
