@@ -8,6 +8,7 @@ from typing import TypeVar
 from bench.engines import Engine
 from bench.measure import Bare, Figure, Sides, ratio_at_least, ratio_at_most, set_aside, side_by_side
 from bench.populate import answer_of, running_turns
+from bench.raw import Script
 from bench.workshop import Workshop
 from palaver.cli.loop import run
 from palaver.domain.turn import Turn
@@ -33,9 +34,9 @@ def turn(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
 async def _one_by_one(engine: Engine, turns: Sequence[Turn], url: str, other: str) -> Sides:
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(await open_store(url))
+        scripts = await _scripts(engine, other, turns)
         raw = await engine.raw(other)
         stack.push_async_callback(raw.close)
-        scripts = [await raw.record(answer_of(each)) for each in turns]
         set_aside()
 
         async def ours(number: int) -> None:
@@ -62,10 +63,9 @@ async def sixty_four(engine: Engine, turns: Sequence[Turn], url: str, other: str
     """Seconds per turn. The rows of the bare side are ready before the clock starts."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(await open_store(url))
-        raw, crowd = await engine.raw(other), await engine.crowd(other)
+        scripts = await _scripts(engine, other, turns)
+        crowd = await engine.crowd(other)
         stack.push_async_callback(crowd.close)
-        scripts = [await raw.record(answer_of(each)) for each in turns]
-        await raw.close()
         set_aside()
 
         async def settle(each: Turn) -> None:
@@ -79,6 +79,14 @@ async def sixty_four(engine: Engine, turns: Sequence[Turn], url: str, other: str
 
         sides = await side_by_side(ours, theirs, rounds=len(turns) // _ROUND - 1, between=crowd.between)
     return Sides(ours=sides.ours / _ROUND, other=sides.other / _ROUND)
+
+
+async def _scripts(engine: Engine, url: str, turns: Sequence[Turn]) -> list[Script]:
+    """What the bare side is to run. On a connection of its own: neither side has seen a page when the clock starts."""
+    raw = await engine.raw(url)
+    scripts = [await raw.record(answer_of(each)) for each in turns]
+    await raw.close()
+    return scripts
 
 
 def _share(items: Sequence[T], number: int) -> Sequence[T]:

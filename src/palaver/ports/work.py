@@ -11,7 +11,7 @@ runs on the writer thread of SQLite and over a connection to PostgreSQL, and pie
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 __all__ = ["Lock", "Notify", "Row", "Statement", "Steps", "Value", "Work", "work"]
 
@@ -43,16 +43,13 @@ Statement = tuple[str, tuple[Value, ...]] | tuple[str, list[tuple[Value, ...]]] 
 Steps = Generator[Statement, list[Row], T]
 
 
-class Work(Generic[T_co]):
+class Work(partial[Steps[T_co]]):  # pyright: ignore[reportInvalidTypeArguments] - nobody writes into one
     """Work that can be started, and started again when a transaction had to be given up."""
 
-    __slots__ = ("_start",)
-
-    def __init__(self, start: Callable[[], Steps[T_co]]) -> None:
-        self._start = start
+    __slots__ = ()
 
     def __iter__(self) -> Steps[T_co]:
-        return self._start()
+        return self()
 
 
 def work(function: Callable[P, Steps[T]]) -> Callable[P, Work[T]]:
@@ -60,6 +57,6 @@ def work(function: Callable[P, Steps[T]]) -> Callable[P, Work[T]]:
 
     @wraps(function)
     def describe(*args: P.args, **kwargs: P.kwargs) -> Work[T]:
-        return Work(partial(function, *args, **kwargs))
+        return Work(function, *args, **kwargs)
 
     return describe

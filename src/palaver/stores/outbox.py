@@ -32,6 +32,7 @@ __all__ = [
     "unclear",
 ]
 
+_SEND = Notify(OUTBOX)
 # The column chat says where it goes, whatever id the chat had when the words were put down.
 _NOW_AT = "coalesce((SELECT m.now_at FROM moved_chats m WHERE m.account = ? AND m.chat = ?), ?)"
 # Behind whatever is owed to the chat already, also where the clock of another worker runs ahead.
@@ -70,8 +71,9 @@ def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Steps[
             f" VALUES (?, ?, {_NOW_AT}, 'due', ?, {_CREATED}, ?)",
             rows,
         )
-        yield from note_files("out", {turn * REPLIES + ordinal: _files(reply) for ordinal, reply in enumerate(replies)})
-        yield Notify(OUTBOX)
+        if filed := {turn * REPLIES + each: _files(reply) for each, reply in enumerate(replies) if reply.file}:
+            yield from note_files("out", filed)
+        yield _SEND
 
 
 @work
@@ -86,7 +88,7 @@ def owe(outbound: Outbound, dedup: str, now: datetime) -> Steps[int | None]:
     )
     for (number,) in rows:
         yield from note_files("out", {number: _files(outbound)})
-    yield Notify(OUTBOX)
+    yield _SEND
     return rows[0][0] if rows else None
 
 
@@ -156,7 +158,7 @@ def hasten(platform: str, account: str | None, chat: str, now: datetime) -> Step
         " AND state IN ('due', 'claimed') AND state = 'due' AND +due > ?",
         (micros(now), account_text(platform, account), encode_id(chat), micros(now)),
     )
-    yield Notify(OUTBOX)
+    yield _SEND
 
 
 @work
@@ -259,7 +261,7 @@ def reclaim_sends(
     for delivery, owner in lost:
         yield from unclear(delivery, owner, now, safe=safe(delivery.outbound), error="its sender disappeared")
     if lost:
-        yield Notify(OUTBOX)
+        yield _SEND
     return [delivery for delivery, _ in lost]
 
 
@@ -286,5 +288,5 @@ def resolve(number: int, state: OutboxState, now: datetime, *, receipt: str | No
         " WHERE id = ? AND state = 'unclear' RETURNING id",
         (state.value, receipt, micros(now), number),
     )
-    yield Notify(OUTBOX)
+    yield _SEND
     return bool(rows)

@@ -1,7 +1,7 @@
 """Records: values of the domain as columns, and back."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -157,19 +157,21 @@ class Prepared(NamedTuple):
 
 def prepare(entry: Entry, turn: int | None = None) -> Prepared:
     """The one door through which entries are written: secrets in tool output stay outside."""
-    text = entry.text if entry.role is _USER or entry.role is _ASSISTANT else redact(entry.text)
+    role, text = entry.role, entry.text
+    if role is not _USER and role is not _ASSISTANT:
+        text = redact(text)
     place = entry.turn if turn is None else str(turn)
-    values = _without_defaults((entry.role, entry.at, text, place, *entry[_AFTER_TURN:_HIDDEN_BY]))
+    values = _without_defaults((role, entry.at, text, place, *entry[_AFTER_TURN:_HIDDEN_BY]))
     try:
         body = _encoder.encode(values)
     except UnicodeEncodeError:
         body = _encoder.encode(_encodable(values))
-    return Prepared(entry.role.value, int(entry.observed), body[1:], kept_of(entry.files))
+    return Prepared(role.value, 1 if entry.observed else 0, body[1:], kept_of(entry.files))
 
 
-def kept_of(files: Iterable[Attachment]) -> tuple[str, ...]:
+def kept_of(files: Sequence[Attachment]) -> tuple[str, ...]:
     """Under what the files are kept that are here."""
-    return tuple(dict.fromkeys(file.sha256 for file in files if file.sha256 is not None))
+    return tuple(dict.fromkeys(file.sha256 for file in files if file.sha256 is not None)) if files else ()
 
 
 _AFTER_TURN = Entry._fields.index("turn") + 1

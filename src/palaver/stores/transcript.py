@@ -128,9 +128,8 @@ def append(
     ]
     if rows:
         yield "INSERT INTO entries (id, role, turn_no, observed, body) VALUES (?, ?, ?, ?, ?)", rows
-        yield from note_files(
-            "entry", {start + seq: each.files for seq, each in enumerate(entries, first_seq) if each.files}
-        )
+        if filed := {start + seq: each.files for seq, each in enumerate(entries, first_seq) if each.files}:
+            yield from note_files("entry", filed)
     if rows or settles:
         kind, last_seq = "append" if rows else "settle", first_seq + len(rows) - 1
         yield from journal(kind, session_number, first_seq, last_seq, turn if settles else None)

@@ -50,7 +50,7 @@ class _Job(Generic[T]):
 
     @property
     def name(self) -> str:
-        start: partial[Any] = self.work._start  # pyright: ignore[reportPrivateUsage, reportAssignmentType]
+        start: partial[Any] = self.work
         return start.func.__name__ + ("?" if self.reads else "")
 
 
