@@ -8,11 +8,12 @@ from palaver.domain.attachment import Attachment
 from palaver.domain.errors import BadArgument, NotFound, SessionBusy
 from palaver.domain.label import Label
 from palaver.domain.lifecycle import EndReason, TurnState
+from palaver.domain.revision import RevisionPolicy
 from palaver.domain.session import Principal
-from palaver.domain.turn import Outbound
+from palaver.domain.turn import Inbound, Outbound, Revision
 from palaver.ports.store import Opening
 from palaver.ports.work import Steps, Value, work
-from palaver.stores import inbox, moves, outbox, removal, sessions, transcript, turns
+from palaver.stores import inbox, moves, outbox, removal, revisions, sessions, transcript, turns
 from palaver.stores.invariants import violations
 from palaver.stores.removal import ProcessRuns, Pruned, PruneRule, Survey
 from palaver.stores.store import Store
@@ -76,8 +77,12 @@ async def test_what_was_sent_because_of_its_turns_goes_with_its_files(world: Wor
     begun = await world.exchange("one")
     turn = begun.turn.number
     file = Attachment(name=Label("secret.txt"), sha256="a" * 64, size=1)
-    kept = ("command:1:0", f"tool:{turn}0:x", f"busy:{turn}0", f"halt:{turn}0:1:0")
+    change = Inbound(source=dm(message_id="m1"), text="uno", at=NOON, revision=Revision(version="2"))
+    changed = await world.store.transact(revisions.accept_revision(change, KEY, NOON, RevisionPolicy.IGNORE))
+    session = begun.turn.session
+    kept = ("command:1:0", f"tool:{turn}0:x", f"busy:{turn}0", f"halt:{turn}0:1:0", "welcome:another:0")
     gone = (f"busy:{turn}", f"parked:{turn}", f"halt:{turn}:1:0", f"tool:{turn}:x", f"tool:{turn}:y")
+    gone = (*gone, f"told:{turn}:x", f"revision:{changed}:0", f"welcome:{session}:0", f"news:{session}:0")
     for name in (*kept, *gone):
         outbound = Outbound(platform="telegram", chat_id="elsewhere", text="secret", file=file)
         await world.store.transact(outbox.owe(outbound, name, world.now))

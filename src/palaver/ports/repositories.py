@@ -3,7 +3,7 @@
 `transact` takes any work, alone or joined with other work by `yield from`; `read` takes what only looks.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -92,6 +92,10 @@ class Inbox(Protocol):
         urgent: bool = False,
         failed: str | None = None,
     ) -> Work[bool]: ...
+
+    def mention(self, number: int, sessions: Iterable[Session]) -> Work[None]:
+        """The answer to a command has words of these sessions: it goes when one of them is removed."""
+        ...
 
 
 class Turns(Protocol):

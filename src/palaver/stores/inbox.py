@@ -1,6 +1,6 @@
 """The inbox in the store: every message is accepted once and ends in a named state."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from palaver.domain.access import AccessRole
 from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import InboxState, TurnState
-from palaver.domain.session import Principal, identity_of
+from palaver.domain.session import Principal, Session, identity_of
 from palaver.domain.source import Source
 from palaver.domain.turn import Inbound, Outbound, Received
 from palaver.ports.store import INBOX, key_topic
@@ -28,6 +28,7 @@ __all__ = [
     "depth",
     "enqueue",
     "inbox_row",
+    "mention",
     "move",
     "obey",
     "put_into_turn",
@@ -347,6 +348,20 @@ def obey(
     if not mine:
         return False
     yield from _step_back(received.key)
-    yield from outbox.owe_all(answers((yield from does)), f"command:{received.number}", now)
+    yield _MENTION_OPEN, (received.number, received.key.text)
+    answer = yield from does
+    yield _MENTION_OPEN, (received.number, received.key.text)
+    yield from outbox.owe_all(answers(answer), f"command:{received.number}", now)
     yield _LOOK
     return True
+
+
+_MENTION = "INSERT INTO mentions (inbox_no, session_no) SELECT ?, no FROM sessions WHERE"
+_MENTION_OPEN = f"{_MENTION} key = ? AND ended IS NULL ON CONFLICT DO NOTHING"
+
+
+@work
+def mention(number: int, sessions: Iterable[Session]) -> Steps[None]:
+    """What a command is answered with has words of these sessions: it goes with any of them."""
+    for session in sessions:
+        yield f"{_MENTION} no = ? ON CONFLICT DO NOTHING", (number, session.number)

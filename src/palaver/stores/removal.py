@@ -67,68 +67,82 @@ def _remove(session: Session, now: datetime) -> Steps[Removed]:
     number = session.number
     span = (number * SEQS, (number + 1) * SEQS)
     files = yield from _let_files_go(number, span)
-    notices = yield _ITS_NOTICES, (number, number)
+    notices = yield _ITS_NOTICES, _of(number, _ITS_NOTICES)
     yield from drop([row[0] for row in notices])
+    yield from _empty_messages(number)
     turns = yield "SELECT no FROM turns WHERE session_no = ? ORDER BY no", (number,)
     yield from _remove_turns([row[0] for row in turns])
     yield from _forbid_return(session, now)
     entries = yield "SELECT count(*) FROM entries WHERE id >= ? AND id < ?", span
     yield "DELETE FROM entries WHERE id >= ? AND id < ?", span
-    for table in ("participants", "routes", "operations", "processes"):
+    for table in ("participants", "routes", "operations", "processes", "mentions"):
         yield f"DELETE FROM {table} WHERE session_no = ?", (number,)
     yield "DELETE FROM sessions WHERE no = ?", (number,)
     yield from journal("delete", number, 1, max(session.counters.entries, 1))
     return Removed(session=session, entries=entries[0][0], turns=len(turns), files=files)
 
 
-_ITS_MESSAGES = "SELECT i.{} FROM inbox i JOIN turns t ON t.no = i.turn_no WHERE t.session_no = ?"
+def _of(session: int, sql: str) -> tuple[Value, ...]:
+    return (session,) * sql.count("?")
+
+
+_ITS_MESSAGES = (
+    "SELECT i.{0} FROM turns t JOIN inbox i ON i.turn_no = t.no WHERE t.session_no = ?"
+    " UNION ALL SELECT i.{0} FROM mentions m JOIN inbox i ON i.no = m.inbox_no"
+    " WHERE m.session_no = ? AND i.turn_no IS NULL"
+)
+"""What its turns answer, and the commands that were said in it or answered with words of it."""
+_CHANGES = f"SELECT r.no FROM inbox r WHERE r.revises IN ({_ITS_MESSAGES.format('dedup')})"
+
+# Names are compared by their bytes: then whatever begins with one is found next to it.
+_NAME = 'o.dedup /*pg COLLATE "C"*/'
+_ITS_NOTICES = (
+    "WITH causes (name) AS ("
+    "SELECT k.column1 || ':' || t.no FROM turns t"
+    " CROSS JOIN (VALUES ('busy'), ('parked'), ('halt'), ('tool'), ('told')) k WHERE t.session_no = ?"
+    " UNION ALL SELECT 'command:' || m.inbox_no FROM mentions m WHERE m.session_no = ?"
+    f" UNION ALL SELECT 'revision:' || c.no FROM ({_CHANGES}) c"
+    " UNION ALL SELECT 'handoff:' || p.no FROM operations p WHERE p.session_no = ?"
+    " UNION ALL SELECT k.column1 || ':' || s.id FROM sessions s"
+    " CROSS JOIN (VALUES ('welcome'), ('news')) k WHERE s.no = ?)"
+    " SELECT o.id FROM causes c JOIN outbox o ON o.dedup = c.name"
+    f" UNION ALL SELECT o.id FROM causes c JOIN outbox o ON {_NAME} > c.name || ':' AND {_NAME} < c.name || ';'"
+    " /*pg AND split_part(o.dedup, ':', 1) || ':' || split_part(o.dedup, ':', 2) = c.name*/"
+)
+"""What was owed because of it, besides the replies of its turns: named after what it was owed for."""
 
 
 def _let_files_go(session: int, span: tuple[int, int]) -> Steps[tuple[str, ...]]:
     """Of its entries, of its messages and what changed them, of its replies and notices."""
     entries = yield from drop_files("kind = 'entry' AND holder >= ? AND holder < ?", *span)
-    revisions = f"SELECT no FROM inbox WHERE revises IN ({_ITS_MESSAGES.format('dedup')})"
-    messages = yield from drop_files(
-        f"kind = 'in' AND holder IN ({_ITS_MESSAGES.format('no')} UNION ALL {revisions})", session, session
-    )
+    theirs = f"{_ITS_MESSAGES.format('no')} UNION ALL {_CHANGES}"
+    messages = yield from drop_files(f"kind = 'in' AND holder IN ({theirs})", *_of(session, theirs))
     replies = yield from drop_files(
         "kind = 'out' AND holder IN (SELECT o.id FROM turns t JOIN outbox o"
         f" ON o.id >= t.no * {REPLIES} AND o.id < (t.no + 1) * {REPLIES} WHERE t.session_no = ?)",
         session,
     )
-    notices = yield from drop_files(f"kind = 'out' AND holder IN ({_ITS_NOTICES})", session, session)
+    notices = yield from drop_files(f"kind = 'out' AND holder IN ({_ITS_NOTICES})", *_of(session, _ITS_NOTICES))
     return (*entries, *messages, *replies, *notices)
 
 
-# Names are compared by their bytes: then whatever begins with one is found next to it.
-_NAME = 'o.dedup /*pg COLLATE "C"*/'
-_ITS_NOTICES = (
-    "SELECT o.id FROM turns t CROSS JOIN (VALUES ('busy'), ('parked')) k"
-    " JOIN outbox o ON o.dedup = k.column1 || ':' || t.no WHERE t.session_no = ?"
-    " UNION ALL SELECT o.id FROM turns t CROSS JOIN (VALUES ('halt'), ('tool'), ('told')) k"
-    f" JOIN outbox o ON {_NAME} > k.column1 || ':' || t.no || ':' AND {_NAME} < k.column1 || ':' || t.no || ';'"
-    " /*pg AND split_part(o.dedup, ':', 2) = t.no::text*/ WHERE t.session_no = ?"
-)
-"""What was owed because of its turns, besides their replies."""
+def _empty_messages(session: int) -> Steps[None]:
+    """Their words go, their ids stay: a platform that delivers a message again must not start a second turn."""
+    its = _ITS_MESSAGES.format("no")
+    yield f"UPDATE inbox SET body = ? WHERE no IN ({_CHANGES})", (b"", *_of(session, _CHANGES))
+    yield (
+        f"UPDATE inbox SET body = ?, state = 'done', turn_no = NULL, reason = NULL WHERE no IN ({its})",
+        (b"", *_of(session, its)),
+    )
 
 
 def _remove_turns(turns: Sequence[int]) -> Steps[None]:
     if not turns:
         return
     yield from fold_all()
-    numbers: list[tuple[Value, ...]] = [(turn,) for turn in turns]
     replies: list[tuple[Value, ...]] = [(turn * REPLIES, (turn + 1) * REPLIES) for turn in turns]
     yield "DELETE FROM outbox WHERE id >= ? AND id < ?", replies
-    yield (
-        "UPDATE inbox SET body = ? WHERE revises IN (SELECT dedup FROM inbox WHERE turn_no = ?)",
-        [(b"", turn) for turn in turns],
-    )
-    # Its words go, its id stays: a platform that delivers the message again must not start a second turn.
-    yield (
-        "UPDATE inbox SET body = ?, state = 'done', turn_no = NULL, reason = NULL WHERE turn_no = ?",
-        [(b"", turn) for turn in turns],
-    )
-    yield "DELETE FROM turns WHERE no = ?", numbers
+    yield "DELETE FROM turns WHERE no = ?", [(turn,) for turn in turns]
 
 
 def _forbid_return(session: Session, now: datetime) -> Steps[None]:

@@ -104,6 +104,7 @@ def drop_messages(erasure: int, messages: Sequence[Received], digests: Digests) 
             (*values, message.number),
         )
         gone += [row[0] for row in rows]
+    yield "DELETE FROM mentions WHERE inbox_no = ?", [(number,) for number in gone]
     yield from _drop_files(erasure, "in", gone, digests)
     for key in sorted({message.key.text for message in messages}):
         yield (

@@ -1,0 +1,37 @@
+"""A conversation that is deleted takes along what commands told of it, wherever they were said."""
+
+from pathlib import Path
+
+from palaver.domain.session import Principal
+from palaver.stores import removal
+from palaver.stores.shelf import DiskShelf
+from tests.commands.talk import talking
+
+OPERATOR = Principal.operator()
+HERE = ("/title canary business", "/undo", "/redo", "/export", "/search canary", "/sessions", "/help")
+ELSEWHERE = (
+    "/whoami",
+    "/search canary",
+    "/sessions",
+    "/resume",
+    "/export md canary business",
+    "/attach canary business",
+)
+
+
+async def test_no_answer_of_a_command_outlives_it(store_url: str, tmp_path: Path) -> None:
+    async with talking(store_url, shelf=DiskShelf(tmp_path / "files")) as alice:
+        await alice.say("the canary is yellow")
+        session = await alice.session()
+        other = alice.elsewhere()
+        await other.say("about the weather")
+        for talk, said in ((alice, HERE), (other, ELSEWHERE)):
+            for command in said:
+                await talk.ask(command)
+                await alice.here.settled()
+        await alice.here.store.transact(removal.delete(session.id, OPERATOR, session.started))
+        bodies = await alice.here.rows("SELECT body FROM outbox UNION ALL SELECT body FROM inbox")
+        assert not [body for (body,) in bodies if b"canary" in body]
+        assert await alice.here.rows("SELECT * FROM attachments") == []
+        kept = [body for (body,) in bodies if b"weather" in body or b"/whoami" in body]
+        assert len(kept) == 3, "what is not of it stays"
