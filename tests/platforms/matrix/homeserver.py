@@ -164,6 +164,8 @@ def _configure(folder: Path, port: int) -> None:
         "federation_domain_whitelist": [],
         "trusted_key_servers": [],
         "presence": {"enabled": False},
+        "stats": {"enabled": False},
+        "enable_room_list_search": False,
         "user_directory": {"enabled": False},
         "push": {"enabled": False},
         "rc_message": freely,

@@ -8,9 +8,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from nio import AsyncClient, AsyncClientConfig, store
+from nio.api import Api
 from nio.crypto import ENCRYPTION_ENABLED
 from nio.events import BadEventType, Event, ToDeviceEvent
-from nio.responses import ErrorResponse, LoginResponse, WhoamiResponse
+from nio.exceptions import LocalProtocolError
+from nio.responses import ErrorResponse, KeysUploadError, KeysUploadResponse, LoginResponse, WhoamiResponse
 from nio.rooms import MatrixRoom
 
 from palaver.domain.errors import BadArgument
@@ -48,6 +50,15 @@ class Client(AsyncClient):
             return super()._handle_timeline_event(event, room_id, room, encrypted_rooms)
         except Exception:  # noqa: BLE001 - anything may be wrong with it
             return None
+
+    async def keys_upload(self) -> KeysUploadResponse | KeysUploadError:
+        """Written down before they are given away: a crash must not leave keys there that nobody has here."""
+        if not self.olm:
+            raise LocalProtocolError("there are no keys")
+        keys = self.olm.share_keys()
+        self.olm.save_account()
+        answer: Any = await self._send(KeysUploadResponse, *Api.keys_upload(self.access_token, keys))  # pyright: ignore[reportUnknownMemberType]
+        return answer
 
     async def ask(
         self, method: str, *path: str, body: Mapping[str, Any] | None = None, **query: str

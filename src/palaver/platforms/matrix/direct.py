@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from nio.rooms import MatrixRoom
 
 from palaver.domain.source import DM, GROUP
 from palaver.platforms.matrix.client import Client
@@ -27,6 +28,9 @@ class Direct:
 
     def __contains__(self, room_id: str) -> bool:
         return any(room_id in rooms for rooms in self._rooms.values())
+
+    def kind(self, room: MatrixRoom) -> str:
+        return kind_of(members=room.member_count, direct=room.room_id in self, named=room.is_named)
 
     async def load(self) -> None:
         self.learn(await self._client.ask("GET", *self._path) or {})

@@ -11,20 +11,20 @@ from nio.responses import ErrorResponse, RoomInfo, RoomMessagesResponse, SyncRes
 from nio.rooms import MatrixInvitedRoom, MatrixRoom
 
 from palaver.platforms.matrix.client import Client
-from palaver.platforms.matrix.direct import DIRECT, Direct, kind_of
+from palaver.platforms.matrix.direct import DIRECT, Direct
 from palaver.platforms.matrix.events import Event, event_of
 from palaver.platforms.matrix.parse import Scene
 from palaver.platforms.matrix.refusals import asking, refusal, unheard
 
-__all__ = ["Batch", "Heard", "Hearing", "Invitation"]
+__all__ = ["FILTER", "PAGE", "Batch", "Heard", "Hearing", "Invitation"]
 
 _WAIT = 30_000
 """Milliseconds that the homeserver may wait for something new."""
-_PAGE = 100
+PAGE = 100
 _MOST_PAGES = 100
 _MOST_CLOSED = 100
 _SILENT: dict[str, Any] = {"types": []}
-_FILTER: dict[str, Any] = {
+FILTER: dict[str, Any] = {
     "presence": _SILENT,
     "account_data": {"types": [DIRECT]},
     "room": {
@@ -79,7 +79,7 @@ class Hearing:
         self._noted.clear()
         is_first, wait = self._is_first, 0 if self._is_first else _WAIT
         with asking():
-            answer = await self._client.sync(wait, _FILTER, since, full_state=is_first)
+            answer = await self._client.sync(wait, FILTER, since, full_state=is_first)
         if not isinstance(answer, SyncResponse):
             raise unheard(answer)
         self._is_first = False
@@ -120,7 +120,7 @@ class Hearing:
             if not start:
                 break
             with asking():
-                answer = await self._client.room_messages(room_id, start, since, MessageDirection.back, _PAGE)
+                answer = await self._client.room_messages(room_id, start, since, MessageDirection.back, PAGE)
             if not isinstance(answer, RoomMessagesResponse):
                 _raise_passing(answer)
                 break
@@ -146,7 +146,7 @@ class Hearing:
             us=us,
             our_name=_name(room, us),
             chat_id=room.room_id,
-            kind=kind_of(members=room.member_count, direct=room.room_id in self._direct, named=room.is_named),
+            kind=self._direct.kind(room),
             title=room.named_room_name(),
             name=_name(room, sender),
             threads=self._threads,

@@ -47,7 +47,7 @@ class Options(BaseModel):
     invites: Invites = "server"
     """Whose invitations are taken: everybody's, our own homeserver's, nobody's, or those of some people and servers."""
     scope: Scope = "thread"
-    """Whether a thread is a conversation of its own, or belongs to that of its room."""
+    """Whether a thread is a conversation of its own, or is heard and answered as if it were said in the room."""
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:

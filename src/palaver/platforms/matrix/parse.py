@@ -146,11 +146,12 @@ def _files(content: Content) -> tuple[Attachment, ...]:
 
 
 def _mentions_us(content: Content, text: str, scene: Scene) -> bool:
-    """What a client says of it counts; older ones leave it to the text."""
+    """Who begins with our name speaks to us. Else what a client says of it counts; older ones leave it to the text."""
+    if _addressed(text, scene, ":,") is not None:
+        return True
     if content.mentions is not None:
         return scene.us in content.mentions.user_ids
-    pills = (unquote(unescape(found)) for found in _PILL.findall(content.formatted_body))
-    return scene.us in pills or scene.us in text or _addressed(text, scene, ":,") is not None
+    return scene.us in text or scene.us in (unquote(unescape(each)) for each in _PILL.findall(content.formatted_body))
 
 
 def _without_our_name(text: str, content: Content, scene: Scene) -> str:

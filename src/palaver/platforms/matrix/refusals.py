@@ -23,7 +23,7 @@ _PATIENCE = 5.0
 """Seconds to wait where a homeserver asks for patience and does not say how much."""
 _LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"})
 _SHUT = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_GUEST_ACCESS_FORBIDDEN"})
-_REFUSED = frozenset({"M_TOO_LARGE", "M_BAD_JSON", "M_NOT_JSON", "M_INVALID_PARAM", "M_BAD_STATE"})
+_OUR_FAULT = range(400, 500)
 
 
 def refusal(answer: ErrorResponse) -> PlatformError | None:
@@ -53,7 +53,7 @@ def unsent(answer: ErrorResponse) -> PlatformError:
         return known
     if code in _SHUT:
         return TargetGone(f"we may not write there ({code})")
-    if code in _REFUSED:
+    if getattr(answer.transport_response, "status", 0) in _OUR_FAULT:
         return SendRefused(f"the homeserver does not take it ({code})")
     return SendUnclear(f"the homeserver did not say whether it was sent ({code or 'no reason'})")
 

@@ -60,16 +60,9 @@ def _formatted(text: str) -> Content:
 
 
 def _relation(outbound: Outbound) -> Content:
-    answers = {"m.in_reply_to": {"event_id": outbound.reply_to}} if outbound.reply_to else {}
-    if outbound.thread_id is None:
-        return {"m.relates_to": answers} if answers else {}
-    # For clients that know no threads, each message in one answers something.
-    answered = answers or {"m.in_reply_to": {"event_id": outbound.thread_id}}
-    return {
-        "m.relates_to": {
-            "rel_type": "m.thread",
-            "event_id": outbound.thread_id,
-            "is_falling_back": not answers,
-            **answered,
-        }
-    }
+    """In a thread nothing is quoted: what it says of an answer is for clients that know no threads."""
+    answered = {"m.in_reply_to": {"event_id": outbound.reply_to or outbound.thread_id}}
+    if outbound.thread_id:
+        thread = {"rel_type": "m.thread", "event_id": outbound.thread_id, "is_falling_back": True}
+        return {"m.relates_to": {**thread, **answered}}
+    return {"m.relates_to": answered} if outbound.reply_to else {}

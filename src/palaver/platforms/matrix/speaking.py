@@ -1,18 +1,20 @@
 """Speaking: what we say in rooms, and knowing it again."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from nio.responses import RoomGetEventResponse, RoomSendError, RoomSendResponse
 
 from palaver.domain.attachment import Attachment
+from palaver.domain.source import DM
 from palaver.domain.turn import Outbound
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.direct import Direct
 from palaver.platforms.matrix.media import put
 from palaver.platforms.matrix.refusals import asking, sending, unsent
 from palaver.platforms.matrix.render import Content, edit_of, file_message, message
-from palaver.ports.adapter import PlatformBusy, SendRefused, TargetGone
+from palaver.ports.adapter import ChatMoved, PlatformBusy, SendRefused, TargetGone
 
 __all__ = ["Speaking"]
 
@@ -30,12 +32,13 @@ class Speaking:
         self._one_at_a_time = asyncio.Lock()
 
     async def say(self, outbound: Outbound, key: str) -> str:
-        return await self._send(await self._room(outbound.chat_id), message(outbound), key)
+        room_id = await self._room(outbound.chat_id)
+        return await self._send(room_id, message(self._quoting(room_id, outbound)), key)
 
     async def say_with(self, outbound: Outbound, file: Attachment, content: Path, key: str) -> str:
         room_id = await self._room(outbound.chat_id)
         where = await put(self._client, file, content, encrypt=await self._is_encrypted(room_id))
-        return await self._send(room_id, file_message(outbound, file, where), key)
+        return await self._send(room_id, file_message(self._quoting(room_id, outbound), file, where), key)
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
         if not receipt.startswith("$"):
@@ -63,6 +66,12 @@ class Speaking:
         if len(self._ours) > _MOST_KNOWN:
             del self._ours[next(iter(self._ours))]
 
+    def _quoting(self, room_id: str, outbound: Outbound) -> Outbound:
+        """Where there are only two, it is clear what an answer is to."""
+        room = self._client.rooms.get(room_id)
+        is_direct = room and self._direct.kind(room) == DM
+        return replace(outbound, reply_to=None) if is_direct else outbound
+
     async def _send(self, room_id: str, content: Content, key: str | None) -> str:
         encrypted = await self._is_encrypted(room_id)
         with sending():
@@ -70,10 +79,19 @@ class Speaking:
                 answer = await self._send_encrypted(room_id, content, key)
             else:
                 answer = await self._client.room_send(room_id, "m.room.message", content, tx_id=key)
-        if not isinstance(answer, RoomSendResponse):
-            raise unsent(answer)
-        self._know(answer.event_id, ours=True)
-        return answer.event_id
+        if isinstance(answer, RoomSendResponse):
+            self._know(answer.event_id, ours=True)
+            return answer.event_id
+        problem = unsent(answer)
+        if isinstance(problem, TargetGone) and (new := await self._replacement(room_id)):
+            raise ChatMoved(new)
+        raise problem
+
+    async def _replacement(self, room_id: str) -> str | None:
+        """The room that has taken the place of this one, if we are in it."""
+        closed = await self._client.ask("GET", "rooms", room_id, "state", "m.room.tombstone", "") or {}
+        new = closed.get("replacement_room")
+        return new if isinstance(new, str) and await self._is_in(new) else None
 
     async def _send_encrypted(
         self, room_id: str, content: Content, key: str | None
@@ -98,10 +116,11 @@ class Speaking:
 
     async def _unknown(self, room_id: str) -> Exception:
         """A room that we have only just come into will be known in a moment."""
+        return PlatformBusy(_SOON) if await self._is_in(room_id) else TargetGone("we are not in this room")
+
+    async def _is_in(self, room_id: str) -> bool:
         joined = await self._client.ask("GET", "joined_rooms") or {}
-        if room_id in joined.get("joined_rooms", ()):
-            return PlatformBusy(_SOON)
-        return TargetGone("we are not in this room")
+        return room_id in joined.get("joined_rooms", ())
 
     async def _room(self, chat_id: str) -> str:
         """A target may name a room by its address, or a person."""

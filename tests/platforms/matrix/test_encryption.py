@@ -1,0 +1,135 @@
+"""Encrypted rooms on a real homeserver: read and written, with keys that survive; told where that cannot be."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.attachment import Attachment, NewFile
+from palaver.domain.label import Label
+from palaver.platforms.kit.notebook import Notebook, running
+from palaver.platforms.matrix.adapter import MatrixAdapter
+from palaver.ports.adapter import SendRefused
+from tests.platforms.matrix.homeserver import Homeserver, Stage
+from tests.platforms.matrix.rigs import ACCOUNT, MatrixRig, rigged
+from tests.platforms.matrix.test_rooms import outbound, said_by
+
+_FILE = NewFile("../secret.txt", b"nobody else reads this", "text/plain")
+
+
+@pytest.fixture(scope="module")
+def stage(home: Homeserver) -> Stage:
+    return home.stage(encrypted=True)
+
+
+@pytest.fixture
+async def rig(home: Homeserver, tmp_path: Path) -> AsyncGenerator[MatrixRig]:
+    async with rigged(home, tmp_path, home.stage(encrypted=True)) as rig:
+        yield rig
+
+
+async def kinds(rig: MatrixRig) -> set[str]:
+    """What the homeserver itself can see of it."""
+    path = f"/_matrix/client/v3/rooms/{rig.chat_id}/messages?dir=b&limit=100"
+    events = rig.home.ask("GET", path, None, rig.stage.human.token)["chunk"]
+    return {event["type"] for event in events if "state_key" not in event}
+
+
+async def test_words_and_files_go_both_ways_and_after_a_restart(rig: MatrixRig, tmp_path: Path) -> None:
+    notebook, adapter = Notebook(), rig.adapter()
+    async with running(adapter, notebook):
+        source = await rig.say("who is there?")
+        await notebook.has(1)
+        receipt = await said_by(adapter, rig, "it is **me**")
+        await adapter.edit(receipt, outbound(rig, "it is **us**"))
+        await rig.say_with("read this", [_FILE])
+        (file,) = await notebook.has_files(1)
+        assert b"".join([piece async for piece in adapter.fetch(file)]) == _FILE.content
+    await rig.say("while you were away")
+    again = rig.adapter()
+    async with running(again, notebook):
+        await notebook.has(3)
+        (tmp_path / "content").write_bytes(_FILE.content)
+        attached = Attachment(Label(_FILE.name), _FILE.media_type, len(_FILE.content), "0" * 64)
+        await said_by(again, rig, "here it is")
+        sending = replace(outbound(rig, ""), file=attached)
+        await again.send_file(sending, tmp_path / "content", idempotency_key="the file")
+        assert b"".join([piece async for piece in again.fetch(file)]) == _FILE.content
+    assert notebook.received[0].source == source
+    assert notebook.texts == ["who is there?", "read this", "while you were away"]
+    assert [shown.text for shown in await rig.shown()] == ["it is **us**", "here it is", _FILE.name]
+    assert await rig.shown_files() == [_FILE]
+    assert await kinds(rig) == {"m.room.encrypted"}
+
+
+async def test_who_cannot_be_read_is_told_once(rig: MatrixRig) -> None:
+    notebook, client = Notebook(), rig.person.client
+    async with running(rig.adapter(), notebook):
+        await rig.is_heard()
+        # The person's client does not know yet that we have keys, and gives us none.
+        for text in ("first", "second"):
+            await client.room_send(rig.chat_id, "m.room.message", {"msgtype": "m.text", "body": text})
+        await rig.proxy.answered("/sendToDevice/m.room_key_request")
+        assert not notebook.received
+        assert client.olm
+        client.olm.outbound_group_sessions[rig.chat_id].shared = False
+        await rig.say("third")
+        await notebook.has(1)
+    told = [shown.text for shown in await rig.shown()]
+    assert len(told) == 1
+    assert "cannot read this message" in told[0]
+    assert notebook.texts[-1] == "third"
+
+
+async def test_a_message_whose_key_comes_later_is_read_then(rig: MatrixRig) -> None:
+    notebook, client = Notebook(), rig.person.client
+    async with running(rig.adapter(), notebook):
+        await rig.is_heard()
+        await rig.person.looks()
+        assert client.olm
+        client.invalidate_outbound_session(rig.chat_id)
+        await client.keys_claim({**client.get_missing_sessions(rig.chat_id)})
+        us = [rig.options.user_id]
+        shares = [*client.olm.share_group_session_parallel(rig.chat_id, us, ignore_unverified_devices=True)]
+        client.olm.outbound_group_sessions[rig.chat_id].shared = True
+        await client.room_send(rig.chat_id, "m.room.message", {"msgtype": "m.text", "body": "early"})
+        await rig.proxy.answered("/sendToDevice/m.room_key_request")
+        assert not notebook.received
+        path = "/_matrix/client/v3/sendToDevice/m.room.encrypted/late"
+        for _, messages in shares:
+            rig.home.ask("PUT", path, messages, rig.stage.human.token)
+        await notebook.has(1)
+    assert notebook.texts == ["early"]
+
+
+async def test_without_keys_an_encrypted_room_is_told_so_and_nothing_goes_there_in_plain(
+    home: Homeserver, stage: Stage, tmp_path: Path
+) -> None:
+    notebook = Notebook()
+    async with rigged(home, tmp_path, stage) as rig:
+        adapter = MatrixAdapter.make(ACCOUNT, rig.options.model_copy(update={"keys": None}))
+        async with running(adapter, notebook):
+            await rig.proxy.answered("/sync")
+            for text in ("one", "two"):
+                await rig.person.says(rig.chat_id, text)
+            await rig.proxy.answered("/send/m.room.message")
+            with pytest.raises(SendRefused):
+                await said_by(adapter, rig, "a secret")
+        assert ["not set up to read" in shown.text for shown in await rig.shown()] == [True]
+    assert not notebook.received
+
+
+async def test_neither_content_that_breaks_the_reader_nor_a_forged_file_does_harm(rig: MatrixRig) -> None:
+    adapter, notebook = rig.adapter(), Notebook()
+    async with running(adapter, notebook):
+        await rig.say("before")
+        await rig.person.sends(rig.chat_id, {"no": "type"})
+        await rig.person.sends(rig.chat_id, {"msgtype": "m.image", "body": "x", "file": {"url": 3}})
+        await rig.say_with("after", [_FILE])
+        (file,) = await notebook.has_files(1)
+        other_hash = (file.handle or "").replace('"sha256":"', '"sha256":"AAAA')
+        for handle in (other_hash, "{}", "mxc://palaver.test/nothing"):
+            with pytest.raises(SendRefused):
+                [piece async for piece in adapter.fetch(file._replace(handle=handle))]
+    assert notebook.texts == ["before", "x", "after"]

@@ -1,0 +1,120 @@
+"""Markdown becomes the HTML that Matrix allows, and nothing of it is lost or taken for markup."""
+
+import json
+import re
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.domain.attachment import Attachment
+from palaver.domain.label import Label
+from palaver.domain.split import Unit
+from palaver.domain.turn import Outbound
+from palaver.platforms.matrix.html import html_of
+from palaver.platforms.matrix.render import LONGEST_TEXT, edit_of, file_message, message
+
+ALLOWED = {
+    *("a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol"),
+    *("p", "pre", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
+}
+
+
+def outbound(text: str, *, thread_id: str | None = None, reply_to: str | None = None) -> Outbound:
+    return Outbound(platform="matrix", chat_id="!r:x", text=text, thread_id=thread_id, reply_to=reply_to)
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("hello", None),
+        ("one\ntwo\n\nthree", None),
+        ("**bold** and *it* and ~~gone~~", "<p><strong>bold</strong> and <em>it</em> and <del>gone</del></p>"),
+        ("a \\* star", "<p>a * star</p>"),
+        ("`x < y`", "<p><code>x &lt; y</code></p>"),
+        ("```python\nx = 1\n```", '<pre><code class="language-python">x = 1</code></pre>'),
+        ("# Title", "<h1>Title</h1>"),
+        ("> said", "<blockquote><p>said</p></blockquote>"),
+        ("- a\n- b", "<ul><li>a</li><li>b</li></ul>"),
+        ("3. a\n4. b", '<ol start="3"><li>a</li><li>b</li></ol>'),
+        ("[x](https://e.org/?a=1&b=2)", '<p><a href="https://e.org/?a=1&amp;b=2">x</a></p>'),
+        ("[x](gopher://e.org)", "<p>x (gopher://e.org)</p>"),
+        (
+            "| a | b |\n|---|---|\n| 1 | 2 |",
+            "<table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>1</td><td>2</td></tr></tbody></table>",
+        ),
+        ("<script>alert(1)</script> **x**", "<p>&lt;script&gt;alert(1)&lt;/script&gt; <strong>x</strong></p>"),
+    ],
+)
+def test_markdown_becomes_html_where_that_says_more(text: str, html: str | None) -> None:
+    assert html_of(text) == html
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        assert {name for name, _ in attrs} <= {"href", "class", "start"}
+        if tag not in {"br", "hr"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@given(st.text(alphabet="ab<>&\"'`*_~[]()!#|-\n 1.\\", max_size=60))
+def test_whatever_was_written_the_html_is_well_formed_and_has_every_word(text: str) -> None:
+    html = html_of(text) or ""
+    reader = _Reader()
+    reader.feed(html)
+    reader.close()
+    assert not reader.open
+    assert reader.tags <= ALLOWED
+    if html:
+        words = re.findall(r"[ab]+", text)
+        shown = unescape(html)
+        assert all(word in shown for word in words)
+
+
+@pytest.mark.parametrize("character", ["ä", "\n", '"', "&", "漢", "😀", "*a* "])
+def test_the_longest_text_fits_into_an_event_also_when_it_is_encrypted(character: str) -> None:
+    text = (character * LONGEST_TEXT)[: LONGEST_TEXT // Unit.UTF8.measure(character) * len(character)]
+    for content in (message(outbound(text)), edit_of("$x", outbound(text))):
+        assert len(json.dumps(content)) * 4 / 3 < 65_536 - 1500
+
+
+def test_nobody_is_mentioned_and_a_thread_is_kept() -> None:
+    content = message(outbound("hi @bob:example.org", thread_id="$root", reply_to="$two"))
+    assert content["m.mentions"] == {}
+    assert content["m.relates_to"] == {
+        "rel_type": "m.thread",
+        "event_id": "$root",
+        "is_falling_back": True,
+        "m.in_reply_to": {"event_id": "$two"},
+    }
+
+
+def test_an_answer_says_to_what() -> None:
+    assert message(outbound("hi", reply_to="$two"))["m.relates_to"] == {"m.in_reply_to": {"event_id": "$two"}}
+
+
+@pytest.mark.parametrize(
+    ("media_type", "kind"),
+    [("image/png", "m.image"), ("audio/ogg", "m.audio"), ("video/mp4", "m.video"), ("text/plain", "m.file")],
+)
+def test_a_file_is_called_by_its_name_and_shown_as_what_it_is(media_type: str, kind: str) -> None:
+    file = Attachment(Label("../x"), media_type, 3)
+    content = file_message(outbound(""), file, {"url": "mxc://e/x"})
+    assert (content["msgtype"], content["body"], content["filename"], content["url"]) == (
+        kind,
+        "../x",
+        "../x",
+        "mxc://e/x",
+    )
+    assert file_message(outbound("see"), file, {})["body"] == "see"

@@ -1,0 +1,252 @@
+"""Rooms on a real homeserver: coming in, being meant, missing nothing, moving on."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palaver.domain.source import DM, GROUP
+from palaver.domain.turn import Outbound
+from palaver.platforms.kit.notebook import PATIENCE, Notebook, running
+from palaver.platforms.matrix import hearing
+from palaver.platforms.matrix.adapter import MatrixAdapter
+from palaver.platforms.matrix.options import Options
+from palaver.ports.adapter import ChatMoved, PlatformBusy, PlatformDown, PlatformRefused, TargetGone
+from tests.platforms.matrix.homeserver import PASSWORD, Homeserver, Stage
+from tests.platforms.matrix.rigs import ACCOUNT, MatrixRig, present, rigged
+
+
+@pytest.fixture(scope="module")
+def stage(home: Homeserver) -> Stage:
+    return home.stage()
+
+
+@pytest.fixture
+async def rig(home: Homeserver, stage: Stage, tmp_path: Path) -> AsyncGenerator[MatrixRig]:
+    async with rigged(home, tmp_path, stage) as rig:
+        yield rig
+
+
+class Moving(Notebook):
+    def __init__(self) -> None:
+        super().__init__()
+        self.moves: list[tuple[str, str]] = []
+
+    async def chat_moved(self, old: str, new: str) -> None:
+        self.moves.append((old, new))
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not is_so():  # noqa: ASYNC110 - nobody tells when the other side has done it
+            await asyncio.sleep(0.02)
+
+
+def outbound(rig: MatrixRig, text: str, chat_id: str | None = None) -> Outbound:
+    return Outbound(platform="matrix", account=ACCOUNT, chat_id=chat_id or rig.chat_id, text=text)
+
+
+async def said_by(adapter: MatrixAdapter, rig: MatrixRig, text: str, chat_id: str | None = None, key: str = "") -> str:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                return await adapter.send(outbound(rig, text, chat_id), idempotency_key=key or text)
+            except (PlatformDown, PlatformBusy):
+                await asyncio.sleep(0.02)
+
+
+async def test_who_invites_us_is_heard_from_the_invitation_on_as_who_is_alone_with_us(rig: MatrixRig) -> None:
+    notebook, person = Notebook(), rig.person
+    async with running(rig.adapter(), notebook):
+        await rig.is_heard()
+        room_id = await person.makes_room(rig.options.user_id, name="For two", direct=True)
+        await person.says(room_id, "at once")
+        await notebook.has(1)
+        first = notebook.received[0].source
+        await person.client.room_invite(room_id, "@third:palaver.test")
+        await person.says(room_id, "with a third")
+        await notebook.has(2)
+    assert notebook.texts == ["at once", "with a third"]
+    assert (first.chat_id, first.chat_kind) == (room_id, DM)
+    assert notebook.received[1].source.chat_kind == GROUP
+
+
+@pytest.mark.parametrize(
+    ("invites", "membership"), [(("elsewhere.org",), "leave"), ("nobody", "invite"), ("everybody", "join")]
+)
+async def test_invitations_are_answered_by_the_policy(
+    home: Homeserver, stage: Stage, tmp_path: Path, invites: Any, membership: str
+) -> None:
+    async with rigged(home, tmp_path, stage, invites=invites) as rig, running(rig.adapter(), Notebook()):
+        await rig.is_heard()
+        room_id = await rig.person.makes_room(stage.bot.user_id)
+        heard = len(rig.proxy.asked)
+        path = f"/_matrix/client/v3/rooms/{room_id}/state/m.room.member/{stage.bot.user_id}"
+
+        def is_answered() -> bool:
+            asked = rig.proxy.asked[heard:]
+            if membership == "invite":
+                return any("/sync" in each for each in asked)
+            return home.ask("GET", path, None, stage.human.token)["membership"] == membership
+
+        await until(is_answered)
+        assert home.ask("GET", path, None, stage.human.token)["membership"] == membership
+        home.ask("POST", f"/_matrix/client/v3/rooms/{room_id}/leave", {}, stage.bot.token)
+
+
+async def test_more_than_one_batch_of_messages_comes_whole_in_order_and_once(
+    rig: MatrixRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(hearing.FILTER["room"]["timeline"], "limit", 2)
+    monkeypatch.setattr(hearing, "PAGE", 3)
+    notebook = Notebook()
+    async with running(rig.adapter(), notebook):
+        await rig.say("before")
+        await notebook.has(1)
+        await rig.proxy.answered("/read_markers")
+    meanwhile = [f"number {number}" for number in range(9)]
+    for text in meanwhile:
+        await rig.say(text)
+    async with running(rig.adapter(), notebook):
+        await notebook.has(10)
+    async with running(rig.adapter(), notebook):
+        await rig.say("after")
+        await notebook.has(11)
+    assert [each.text for each in notebook.received] == ["before", *meanwhile, "after"]
+
+
+async def test_who_answers_us_means_us_also_after_a_restart(rig: MatrixRig) -> None:
+    notebook, adapter = Notebook(), rig.adapter()
+    async with running(adapter, notebook):
+        receipt = await said_by(adapter, rig, "a question")
+    async with running(rig.adapter(), notebook):
+        for event_id in (receipt, rig.thread_id):
+            relation = {"m.in_reply_to": {"event_id": event_id}}
+            await rig.person.says(rig.chat_id, "an answer", **{"m.relates_to": relation})
+        await notebook.has(2)
+    assert [each.mentions_us for each in notebook.received] == [True, False]
+    assert [each.reply_to for each in notebook.received] == [receipt, rig.thread_id]
+
+
+async def test_malformed_events_stop_nothing_and_notices_are_of_bots(rig: MatrixRig) -> None:
+    notebook = Notebook()
+    async with running(rig.adapter(), notebook):
+        await rig.is_heard()
+        odd = {"msgtype": "m.text", "body": "odd", "formatted_body": ["b"], "m.relates_to": {"x": 1}}
+        for content in ({"msgtype": "", "body": "?"}, {"msgtype": "m.image", "body": "x", "info": "none"}, odd):
+            await rig.person.sends(rig.chat_id, content)
+        await rig.person.sends(rig.chat_id, {"msgtype": "m.notice", "body": "beep"})
+        await notebook.has(3)
+    assert notebook.texts == ["x", "odd", "beep"]
+    assert [trust.is_bot for trust in notebook.trusts] == [False, False, True]
+
+
+async def test_a_repeated_send_is_known_again_by_another_process(rig: MatrixRig) -> None:
+    receipts = set[str]()
+    for _ in range(2):
+        adapter = rig.adapter()
+        async with running(adapter, Notebook()):
+            receipts.add(await said_by(adapter, rig, "once", key="same-key"))
+    assert len(receipts) == 1
+    assert [shown.text for shown in await rig.shown()] == ["once"]
+
+
+async def test_a_target_may_be_an_address_or_a_person(rig: MatrixRig) -> None:
+    adapter, alias = rig.adapter(), f"#dev{rig.chat_id[1:6].lower()}:palaver.test"
+    await rig.person.client.room_put_alias(alias, rig.chat_id)
+    async with running(adapter, Notebook()):
+        await said_by(adapter, rig, "to the address", alias)
+        with pytest.raises(TargetGone):
+            await said_by(adapter, rig, "to nowhere", "#nowhere:palaver.test")
+        receipt = await said_by(adapter, rig, "to a person", rig.person.user_id)
+    assert receipt.startswith("$")
+    assert [shown.text for shown in await rig.shown()] == ["to the address"]
+
+
+@pytest.mark.parametrize("join_rule", ["public", "invite"])
+async def test_the_room_that_replaces_another_goes_on_with_its_conversation(
+    home: Homeserver, tmp_path: Path, join_rule: str
+) -> None:
+    async with rigged(home, tmp_path) as rig:
+        client, notebook, adapter = rig.person.client, Moving(), rig.adapter()
+        await client.room_put_state(rig.chat_id, "m.room.join_rules", {"join_rule": join_rule})
+        async with running(adapter, notebook):
+            await rig.say("before")
+            await notebook.has(1)
+            path = f"/_matrix/client/v3/rooms/{rig.chat_id}/upgrade"
+            new = home.ask("POST", path, {"new_version": "11"}, rig.stage.human.token)["replacement_room"]
+            if join_rule == "invite":
+                await client.room_invite(new, rig.options.user_id)
+            await until(lambda: (rig.chat_id, new) in notebook.moves)
+            with pytest.raises(ChatMoved) as moved:
+                await said_by(adapter, rig, "still there?")
+            assert moved.value.new == new
+            await said_by(adapter, rig, "here we are", new)
+            await rig.person.says(new, "after")
+            await notebook.has(2)
+    assert notebook.texts == ["before", "after"]
+
+
+async def test_a_wrong_token_or_password_is_told_in_words(rig: MatrixRig) -> None:
+    given = {"homeserver": rig.home.url, "user_id": rig.options.user_id}
+    for wrong in ({"access_token": "nonsense"}, {"password": "nonsense"}):
+        adapter = MatrixAdapter.make(ACCOUNT, Options.model_validate({**given, **wrong}))
+        with pytest.raises(PlatformRefused, match="configure a new one") as refused:
+            await adapter.check()
+        assert "nonsense" not in str(refused.value)
+    other = {**given, "user_id": "@other:palaver.test", "access_token": rig.stage.bot.token}
+    with pytest.raises(PlatformRefused, match="but user_id says @other"):
+        await MatrixAdapter.make(ACCOUNT, Options.model_validate(other)).run(Notebook())
+
+
+async def test_a_password_is_used_once_and_a_check_ends_no_log_in(rig: MatrixRig) -> None:
+    given = {"homeserver": rig.options.homeserver, "user_id": rig.options.user_id, "password": PASSWORD}
+    adapter, notebook = MatrixAdapter.make(ACCOUNT, Options.model_validate(given)), Notebook()
+    assert rig.options.user_id in await adapter.check()
+    async with running(adapter, notebook):
+        await rig.say("hi")
+        await notebook.has(1)
+        await adapter.check()
+        rig.proxy.cut()
+        await rig.say("still here")
+        await notebook.has(2)
+    log_ins = [each for each in rig.proxy.asked if each.endswith("/login")]
+    assert len(log_ins) == 3, "one for each check, and one for the account"
+
+
+async def test_a_log_in_that_was_ended_is_refused(home: Homeserver, tmp_path: Path) -> None:
+    stage = home.stage()
+    async with rigged(home, tmp_path, stage) as rig:
+        home.ask("POST", "/_matrix/client/v3/logout", {}, stage.bot.token)
+        with pytest.raises(PlatformRefused, match="access token"):
+            await rig.adapter().run(Notebook())
+
+
+async def test_a_room_that_we_are_not_in_is_a_dead_target(rig: MatrixRig) -> None:
+    adapter = rig.adapter()
+    async with running(adapter, Notebook()):
+        with pytest.raises(TargetGone):
+            await said_by(adapter, rig, "anybody?", "!nowhere:palaver.test")
+
+
+async def test_a_thread_in_the_scope_of_its_room_is_the_room(home: Homeserver, stage: Stage, tmp_path: Path) -> None:
+    notebook = Notebook()
+    async with rigged(home, tmp_path, stage, scope="room") as rig, running(rig.adapter(), notebook):
+        await rig.say("in the thread", thread_id=rig.thread_id)
+        await notebook.has(1)
+    assert notebook.received[0].source.thread_id is None
+
+
+async def test_two_people_are_told_apart_by_their_ids(home: Homeserver, rig: MatrixRig) -> None:
+    notebook, bob = Notebook(), home.register("bob")
+    await rig.person.client.room_invite(rig.chat_id, bob.user_id)
+    home.join(rig.chat_id, bob)
+    async with present(home, bob) as other, running(rig.adapter(), notebook):
+        await rig.say("hi", name="the same")
+        await other.is_called(rig.chat_id, "the same")
+        await other.says(rig.chat_id, "hi")
+        await notebook.has(2)
+    assert [each.source.user_id for each in notebook.received] == [rig.person.user_id, bob.user_id]
+    assert len({each.labels.user for each in notebook.received}) == 1
