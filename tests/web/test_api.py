@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -16,6 +17,7 @@ from starlette.types import Message, Receive
 from palaver.config.agents import EchoChoice
 from palaver.config.caps import CapsChoice
 from palaver.config.model import Config, GrantChoice
+from palaver.domain.attachment import Attachment
 from palaver.engine.options import Options
 from palaver.engine.waitingroom import Waiter
 from palaver.gateway import terminal_socket
@@ -24,6 +26,7 @@ from palaver.ports.files import TooLarge
 from palaver.ports.window import EVERY_RIGHT, Right
 from palaver.web.access.doors import make_token
 from palaver.web.bodies import Bodies, TooMuchAtOnce
+from palaver.web.speaking import Speaking
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened, opened
 
@@ -260,22 +263,26 @@ async def test_only_what_brings_files_may_be_large(owner: httpx.AsyncClient) -> 
 
 async def test_bodies_together_take_no_more_memory_than_two_of_the_largest() -> None:
     options = Options(file_size=3_000_000, files_per_message=1)
-    bodies, more = Bodies(), asyncio.Event()
+    bodies, more, kept = Bodies(), asyncio.Event(), asyncio.Event()
 
     async def body() -> AsyncGenerator[bytes]:
         yield b"x" * 4_500_000
         await more.wait()
 
-    async def read() -> bytes:
-        return await bodies.read(body(), options, with_files=True)
+    async def read() -> int:
+        async with bodies.read(body(), options, with_files=True) as content:
+            await kept.wait()
+            return len(content)
 
     two = [asyncio.create_task(read()) for _ in range(2)]
-    while bodies.held < 9_000_000:  # noqa: ASYNC110 - they begin
+    for event in (more, kept):
+        while bodies.held < 9_000_000:  # noqa: ASYNC110 - they begin, and hold what they have read
+            await asyncio.sleep(0)
+        with pytest.raises(TooMuchAtOnce):
+            await read()
+        event.set()
         await asyncio.sleep(0)
-    with pytest.raises(TooMuchAtOnce):
-        await read()
-    more.set()
-    assert [len(each) for each in await asyncio.gather(*two)] == [4_500_000, 4_500_000]
+    assert await asyncio.gather(*two) == [4_500_000, 4_500_000]
     assert bodies.held == 0
 
 
@@ -284,7 +291,43 @@ async def test_a_large_body_is_large_for_its_files_and_not_for_its_many_values()
         yield b"[" + b"[]," * 1_000_000
 
     with pytest.raises(TooLarge):
-        await Bodies().read(body(), Options(), with_files=True)
+        async with Bodies().read(body(), Options(), with_files=True):
+            pass
+
+
+async def test_who_waits_holds_nothing_of_what_they_brought(
+    window: Opened, owner: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bytes] = []
+    held: list[int] = []
+    keep, settled = Speaking.keep, Waiter.until_settled
+
+    async def kept_by(self: Speaking, name: str, media_type: str, content: bytes) -> Attachment:
+        kept.append(content)
+        return await keep(self, name, media_type, content)
+
+    async def waits(self: Waiter, seconds: float, receive: Receive | None = None) -> bool:
+        held.append(sys.getrefcount(kept[-1]))
+        return await settled(self, seconds, receive)
+
+    monkeypatch.setattr(Speaking, "keep", kept_by)
+    monkeypatch.setattr(Waiter, "until_settled", waits)
+    content = base64.b64encode(b"x" * 1000).decode()
+    await say(owner, "look", files=[{"name": "f", "content": content}])
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{content}"}}
+    asked = {"model": "palaver", "messages": [{"role": "user", "content": [picture]}]}
+    assert (await owner.post(f"{window.url}/v1/chat/completions", json=asked)).status_code == 200
+    assert held == [2, 2], "the list here, and the question itself"
+
+
+async def test_forms_are_no_larger_than_ours(window: Opened, owner: httpx.AsyncClient) -> None:
+    many = {f"field{number}": "x" for number in range(30)}
+    for fields in (many, {"title": "x" * 20_000}):
+        assert (await owner.post(f"{window.url}/sessions/x/rename", data=fields)).status_code == 400
+    parts = {name: (None, text) for name, text in many.items()}
+    assert (await owner.post(f"{window.url}/chat/main", files=parts)).status_code == 400
+    large = await owner.post(f"{window.url}/mcp", content=b" " * 1_000_001)
+    assert large.status_code == 413
 
 
 async def test_nobody_waits_for_who_has_gone(owner: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:

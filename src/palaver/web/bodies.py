@@ -1,13 +1,16 @@
 """Bodies: what requests bring, read as far as it may go; all together take no more memory than two of the largest."""
 
-from collections.abc import AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+
+from starlette.types import Message, Receive
 
 from palaver.domain.errors import PalaverError
 from palaver.engine.options import Options
 from palaver.ports.files import TooLarge
 
-__all__ = ["SMALL", "Bodies", "TooMuchAtOnce", "largest"]
+__all__ = ["SMALL", "Bodies", "TooMuchAtOnce", "again", "largest"]
 
 SMALL = 1_000_000
 """Bytes of a body without files."""
@@ -27,14 +30,19 @@ class TooMuchAtOnce(PalaverError):
 @dataclass
 class Bodies:
     held: int = 0
-    """Bytes of bodies that are not here as a whole yet."""
+    """Bytes of bodies that come in, or that somebody still works with."""
 
-    async def read(self, pieces: AsyncIterable[bytes], options: Options, *, with_files: bool) -> bytes:
+    @asynccontextmanager
+    async def read(
+        self, pieces: AsyncIterable[bytes], options: Options, *, with_files: bool
+    ) -> AsyncGenerator[bytearray]:
+        """It counts, with what was made of it, until the end of the block: nobody waits for anything in there."""
         limit, room = largest(options) if with_files else SMALL, _AT_ONCE * largest(options)
-        content = bytearray()
+        content, held = bytearray(), 0
         try:
             async for piece in pieces:
                 content += piece
+                held += len(piece)
                 self.held += len(piece)
                 if len(content) > limit:
                     raise TooLarge(f"The body is larger than {limit} bytes.")
@@ -43,6 +51,17 @@ class Bodies:
             # In JSON every value but the first stands behind one of these: so much for what it takes when it is read.
             if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
                 raise TooLarge(f"The body has more than {_MOST_VALUES:,} commas and brackets.")
-            return bytes(content)
+            yield content
         finally:
-            self.held -= len(content)
+            self.held -= held
+            content.clear()
+
+
+def again(body: bytes, receive: Receive) -> Receive:
+    """The body is there once more for whoever reads it next."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return replay

@@ -82,8 +82,12 @@ class _Calls:
             return refusal(IN, 500, UNTOLD)
 
     async def _call(self, request: Request, path: str) -> Call:
-        async with asyncio.timeout(_PATIENCE):
-            body = await self.desk.bodies.read(request.stream(), self.desk.engine.options, with_files=False)
+        options = self.desk.engine.options
+        async with (
+            asyncio.timeout(_PATIENCE),
+            self.desk.bodies.read(request.stream(), options, with_files=False) as read,
+        ):
+            body = bytes(read)
         headers: dict[str, str] = {}
         for header, value in request.headers.items():
             if header not in _OURS:

@@ -16,6 +16,7 @@ from palaver.engine.traces import log_broken
 from palaver.web.access.doors import Doors
 from palaver.web.access.visitor import Visitor
 from palaver.web.address import Address
+from palaver.web.bodies import again
 from palaver.web.problems import IN, UNTOLD, refusal
 
 __all__ = ["CSRF_FIELD", "CSRF_HEADER", "Guard", "cookie_name", "visitor_if_any", "visitor_of"]
@@ -130,7 +131,7 @@ class Guard:
         if shown is None and headers.get("content-type", "").partition(";")[0].strip() == _FORM:
             body = await _body(receive)
             shown = _field(body)
-            receive = _again(body, receive)
+            receive = again(body, receive)
         if shown is not None and hmac.compare_digest(shown.encode(), visitor.csrf.encode()):
             return receive, None
         return receive, refusal(scope["path"], 403, "The form is too old: load the page again.")
@@ -163,16 +164,6 @@ def _field(body: bytes) -> str | None:
     if len(body) > _LONGEST_FORM:
         return None
     return parse_qs(body.decode(errors="replace")).get(CSRF_FIELD, [None])[0]
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """The body is there once more for whoever reads it next."""
-    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return waiting.pop() if waiting else await receive()
-
-    return replay
 
 
 class _Answering:

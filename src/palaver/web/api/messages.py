@@ -2,9 +2,11 @@
 
 import re
 import secrets
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
+from starlette.types import Receive
 
 from palaver.domain.attachment import UNKNOWN_TYPE
 from palaver.domain.errors import BadArgument, NotFound
@@ -13,7 +15,7 @@ from palaver.domain.source import Source
 from palaver.ports.fates import Fate
 from palaver.ports.window import Right
 from palaver.web.api.shapes import MessageShape, Moment, UsageShape, message_shape, usage_shape
-from palaver.web.api.table import Ask, Endpoint, Shape, body_of
+from palaver.web.api.table import Ask, Endpoint, Later, Shape, body_of
 from palaver.web.speaking import LONGEST_TEXT, Said, Speaking, conversation_for
 
 __all__ = [
@@ -68,7 +70,11 @@ async def _send(ask: Ask) -> object:
     source = await _source(ask, speaking, key)
     files = [await speaking.keep(file.name, file.media_type, file.content) for file in body.files]
     received = await speaking.say(source, Said(text=body.text, files=tuple(files)))
-    told = message_shape(await speaking.reply(received.number, body.wait, ask.request.receive))
+    return Later(partial(_come, speaking, received.number, body.wait, ask.request.receive))
+
+
+async def _come(speaking: Speaking, number: int, wait: float, receive: Receive) -> object:
+    told = message_shape(await speaking.reply(number, wait, receive))
     is_open = told.state in {InboxState.WAITING, InboxState.IN_TURN} and told.waits_for is None
     return body_of(told, 202 if is_open else 200)
 
@@ -139,11 +145,10 @@ class _FateQuery(Shape, frozen=True, kw_only=True):
 async def _fate(ask: Ask) -> FatesShape:
     store, name = ask.desk.store, ask.query.name
     found = await ask.desk.read(ask.visitor, lambda principal: store.fates.fates(name, principal))
-    return FatesShape(fates=[_fate_shape(fate, is_owner=ask.visitor.is_owner) for fate in found])
+    return FatesShape(fates=[_fate_shape(fate) for fate in found])
 
 
-def _fate_shape(fate: Fate, *, is_owner: bool) -> FateShape:
-    """What an adapter says when it fails may quote: it is the owner's."""
+def _fate_shape(fate: Fate) -> FateShape:
     run = fate.run
     return FateShape(
         turn=run and f"turn:{run.turn.number}",
@@ -154,7 +159,7 @@ def _fate_shape(fate: Fate, *, is_owner: bool) -> FateShape:
                 id=f"in:{each.number}",
                 state=each.state,
                 received=each.received,
-                reason=each.reason if is_owner or each.state is InboxState.REFUSED else None,
+                reason=each.reason,
                 text=each.inbound and each.inbound.text,
             )
             for each in fate.arrivals
@@ -168,7 +173,7 @@ def _fate_shape(fate: Fate, *, is_owner: bool) -> FateShape:
                 text=each.delivery.outbound.text,
                 attempts=each.delivery.attempts,
                 receipt=each.delivery.receipt,
-                error=each.delivery.error if is_owner else None,
+                error=each.delivery.error,
             )
             for each in fate.sendings
         ],

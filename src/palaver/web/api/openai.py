@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive
 
 from palaver.domain.errors import BadArgument, PalaverError
 from palaver.domain.turn import Received
@@ -18,7 +19,7 @@ from palaver.web.access.visitor import Visitor, principal_of
 from palaver.web.api.messages import KEY_HEADER, key_of
 from palaver.web.desk import Desk
 from palaver.web.openai.answering import Grown, Telling, line, outcome_of
-from palaver.web.openai.asked import MODEL, Asked, Read, read, request_of
+from palaver.web.openai.asked import MODEL, Asked, read, request_of
 from palaver.web.openai.finding import Finding
 from palaver.web.routing import deed, page
 from palaver.web.speaking import Said, Speaking
@@ -34,8 +35,9 @@ _STREAM = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 def routes(desk: Desk) -> list[Route]:
     async def complete(request: Request, visitor: Visitor) -> Response:
-        content = await desk.bodies.read(request.stream(), desk.engine.options, with_files=True)
-        return await _Completion.of(desk, visitor, request, request_of(content))
+        async with desk.bodies.read(request.stream(), desk.engine.options, with_files=True) as content:
+            completion = await _said(desk, visitor, request, request_of(content))
+        return await completion.answer(request.receive)
 
     async def models(_: Request, __: Visitor) -> Response:
         return JSONResponse({"object": "list", "data": [_CARD]})
@@ -56,65 +58,79 @@ def _check_model(name: str) -> None:
         raise HTTPException(404, f"There is no model {name[:100]!r} here; allowed: {MODEL}, whoever answers behind it.")
 
 
+async def _said(desk: Desk, visitor: Visitor, request: Request, asked: Asked) -> "_Completion":
+    _check_model(asked.model)
+    said, speaking = read(asked), Speaking(desk, visitor)
+    finding = Finding(
+        speaking=speaking,
+        read=said,
+        key=key_of(request.headers.get(KEY_HEADER)),
+        session=request.headers.get(SESSION_HEADER) or (asked.metadata or {}).get("session"),
+        user=asked.user,
+    )
+    received = await (_continued(finding) if said.results else _begun(finding))
+    return _Completion(
+        desk=desk, speaking=speaking, received=received, streams=asked.stream, wants_usage=asked.wants_usage
+    )
+
+
+async def _begun(finding: Finding) -> Received:
+    """The message that is answered: the one that is said now, or was said before under the same key."""
+    speaking, said = finding.speaking, finding.read
+    before = await finding.earlier()
+    if before and (found := await speaking.earlier(before)):
+        return found
+    source, text = await finding.place()
+    if not text.strip() and not said.files:
+        raise BadArgument("There is nothing to say in", found=text, allowed="text or files", example="hello")
+    await finding.leave_calls(source)
+    files = [await speaking.keep(file.name, file.media_type, file.content) for file in said.files]
+    return await speaking.say(source, Said(text=text, files=tuple(files), offers=said.offers, plain=True))
+
+
+async def _continued(finding: Finding) -> Received:
+    """The turn goes on from which the calls came. Given again, results change nothing."""
+    for session in await finding.candidates():
+        found = await finding.speaking.desk.store.transact(_given(finding, session.id))
+        if found is not None:
+            return found
+    wrong = next(iter(finding.read.results))
+    raise BadArgument("Nothing waits for a result of the call", found=wrong, allowed="its last calls", example="")
+
+
+@work
+def _given(finding: Finding, session: str) -> Steps[Received | None]:
+    store, now, results = finding.speaking.desk.store, finding.speaking.desk.clock.now(), finding.read.results
+    principal = yield from principal_of(finding.speaking.visitor, store)
+    for entry in reversed((yield from store.transcripts.load_visible(session, principal))):
+        if entry.turn and results.keys() & {call.id for call in entry.calls}:
+            yield from store.answers.give_results(int(entry.turn), results, now, principal)
+            return (yield from store.answers.heard(int(entry.turn), principal))
+    return None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Completion:
-    """One request. Whether its client stays or goes, the turn goes on to its end, and is in the conversation."""
+    """One answer. Whether its client stays or goes, the turn goes on to its end, and is in the conversation."""
 
     desk: Desk
     speaking: Speaking
-    asked: Asked
-    read: Read
-    finding: Finding
+    received: Received
+    streams: bool
+    wants_usage: bool
 
-    @staticmethod
-    async def of(desk: Desk, visitor: Visitor, request: Request, asked: Asked) -> Response:
-        _check_model(asked.model)
-        said, speaking = read(asked), Speaking(desk, visitor)
-        finding = Finding(
-            speaking=speaking,
-            read=said,
-            key=key_of(request.headers.get(KEY_HEADER)),
-            session=request.headers.get(SESSION_HEADER) or (asked.metadata or {}).get("session"),
-            user=asked.user,
-        )
-        completion = _Completion(desk=desk, speaking=speaking, asked=asked, read=said, finding=finding)
-        return await completion.answer(request)
-
-    async def answer(self, request: Request) -> Response:
-        received = await self._received()
+    async def answer(self, receive: Receive) -> Response:
+        received = self.received
         telling = Telling(number=received.number, created=int(received.received.timestamp()))
-        if self.asked.stream:
-            return await self._streamed(received, telling)
-        reply = await self.speaking.reply(received.number, _PATIENCE, request.receive)
+        if self.streams:
+            return await self._streamed(telling)
+        reply = await self.speaking.reply(received.number, _PATIENCE, receive)
         outcome = outcome_of(reply, self.desk)
         return JSONResponse(telling.whole(outcome, reply), headers=_headers(reply))
 
-    async def _received(self) -> Received:
-        """The message that is answered: the one that is said now, was said before, or whose calls have results."""
-        if self.read.results:
-            return await self._continued()
-        before = await self.finding.earlier()
-        if before and (found := await self.speaking.earlier(before)):
-            return found
-        source, text = await self.finding.place()
-        if not text.strip() and not self.read.files:
-            raise BadArgument("There is nothing to say in", found=text, allowed="text or files", example="hello")
-        await self.finding.leave_calls(source)
-        files = [await self.speaking.keep(file.name, file.media_type, file.content) for file in self.read.files]
-        return await self.speaking.say(source, Said(text=text, files=tuple(files), offers=self.read.offers, plain=True))
-
-    async def _continued(self) -> Received:
-        """The turn goes on from which the calls came. Given again, results change nothing."""
-        for session in await self.finding.candidates():
-            found = await self.desk.store.transact(_given(self, session.id))
-            if found is not None:
-                return found
-        wrong = next(iter(self.read.results))
-        raise BadArgument("Nothing waits for a result of the call", found=wrong, allowed="its last calls", example="")
-
-    async def _streamed(self, received: Received, telling: Telling) -> Response:
+    async def _streamed(self, telling: Telling) -> Response:
         """It begins with the first word, so that what goes wrong before is told as what it is."""
-        stream = self._pieces(received, telling)
+        stream = self._pieces(telling)
         first = await anext(stream)
 
         async def pieces() -> AsyncIterator[bytes]:
@@ -124,14 +140,14 @@ class _Completion:
 
         return StreamingResponse(pieces(), media_type="text/event-stream", headers=_STREAM)
 
-    async def _pieces(self, received: Received, telling: Telling) -> AsyncIterator[bytes]:
+    async def _pieces(self, telling: Telling) -> AsyncIterator[bytes]:
         grown, has_begun = Grown(), False
-        with self.desk.waiting.waiting(received.number) as waiter:
+        with self.desk.waiting.waiting(self.received.number) as waiter:
             async for piece in self._growing(waiter, grown):
                 has_begun = True
                 yield telling.piece({"role": "assistant", "content": piece})
         try:
-            reply = await self.speaking.reply(received.number)
+            reply = await self.speaking.reply(self.received.number)
             outcome = outcome_of(reply, self.desk)
         except (PalaverError, HTTPException) as error:
             if not has_begun:
@@ -140,7 +156,7 @@ class _Completion:
             yield line({"error": {"message": words, "type": "server_error", "param": None, "code": None}})
             return
         yield telling.piece({"role": "assistant", "content": grown.rest(outcome.content)})
-        for piece in telling.ending(outcome, reply, usage=self.asked.wants_usage):
+        for piece in telling.ending(outcome, reply, usage=self.wants_usage):
             yield piece
 
     async def _growing(self, waiter: Waiter, grown: Grown) -> AsyncIterator[str]:
@@ -154,15 +170,3 @@ class _Completion:
 def _headers(reply: Reply) -> dict[str, str]:
     session = {SESSION_HEADER: reply.turn.session} if reply.turn else {}
     return {"X-Palaver-Message": f"in:{reply.received.number}", **session}
-
-
-@work
-def _given(completion: _Completion, session: str) -> Steps[Received | None]:
-    store, now = completion.desk.store, completion.desk.clock.now()
-    results = completion.read.results
-    principal = yield from principal_of(completion.speaking.visitor, store)
-    for entry in reversed((yield from store.transcripts.load_visible(session, principal))):
-        if entry.turn and results.keys() & {call.id for call in entry.calls}:
-            yield from store.answers.give_results(int(entry.turn), results, now, principal)
-            return (yield from store.answers.heard(int(entry.turn), principal))
-    return None

@@ -2,7 +2,8 @@
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -23,7 +24,7 @@ from palaver.web.desk import Desk
 from palaver.web.problems import problem
 from palaver.web.routing import check
 
-__all__ = ["PREFIX", "Ask", "Endpoint", "Shape", "body_of", "checked", "converted", "route_of"]
+__all__ = ["PREFIX", "Ask", "Endpoint", "Later", "Shape", "body_of", "checked", "converted", "route_of"]
 
 PREFIX = "/api/v1"
 _JSON = "application/json"
@@ -49,13 +50,20 @@ class Ask:
     body: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """What is told once something came of it. Until then nothing is held of what the request brought."""
+
+    tells: Callable[[], Awaitable[object]]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
     method: str
     path: str
     """Below `/api/v1`; parts in braces are text, or whole numbers with `:int`."""
     does: Callable[[Ask], Awaitable[object]]
-    """Gives what is told, as `gives` says, or a whole response."""
+    """Gives what is told, as `gives` says, or a whole response; now or later."""
     gives: Any
     """A type; None for what is no JSON, or nothing at all."""
     summary: str
@@ -77,7 +85,9 @@ class Endpoint:
 def route_of(endpoint: Endpoint, desk: Desk) -> Route:
     async def answer(request: Request) -> Response:
         try:
-            told = await endpoint.does(await _asked(endpoint, desk, request))
+            told = await _done(endpoint, desk, request)
+            if isinstance(told, Later):
+                told = await told.tells()
         except (PalaverError, HTTPException) as error:
             return problem(request.url.path, error)
         if isinstance(told, Response):
@@ -96,17 +106,13 @@ def checked(endpoint: Endpoint, visitor: Visitor) -> None:
     check(visitor, endpoint.needs, for_owner=endpoint.for_owner)
 
 
-async def _asked(endpoint: Endpoint, desk: Desk, request: Request) -> Ask:
+async def _done(endpoint: Endpoint, desk: Desk, request: Request) -> object:
     visitor = visitor_of(request)
     checked(endpoint, visitor)
-    return Ask(
-        desk=desk,
-        visitor=visitor,
-        request=request,
-        path=request.path_params,
-        query=_query(endpoint, request),
-        body=await _body(endpoint, desk, request),
-    )
+    query = _query(endpoint, request)
+    async with _body(endpoint, desk, request) as body:
+        ask = Ask(desk=desk, visitor=visitor, request=request, path=request.path_params, query=query, body=body)
+        return await endpoint.does(ask)
 
 
 def _query(endpoint: Endpoint, request: Request) -> Shape | None:
@@ -119,17 +125,20 @@ def _query(endpoint: Endpoint, request: Request) -> Shape | None:
     return _from_text(shape, dict(given), example)
 
 
-async def _body(endpoint: Endpoint, desk: Desk, request: Request) -> Shape | None:
+@asynccontextmanager
+async def _body(endpoint: Endpoint, desk: Desk, request: Request) -> AsyncGenerator[Shape | None]:
     if endpoint.takes is None:
-        return None
+        yield None
+        return
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise HTTPException(415, f"A body is {_JSON} here; add the header Content-Type: {_JSON}.")
-    content = await desk.bodies.read(request.stream(), desk.engine.options, with_files=endpoint.with_files)
-    return _decoded(content, endpoint.takes, msgspec.json.encode(endpoint.example).decode())
+    options, example = desk.engine.options, msgspec.json.encode(endpoint.example).decode()
+    async with desk.bodies.read(request.stream(), options, with_files=endpoint.with_files) as content:
+        yield _decoded(content, endpoint.takes, example)
 
 
-def _decoded(content: bytes, shape: type[Shape], example: str) -> Shape:
+def _decoded(content: bytearray, shape: type[Shape], example: str) -> Shape:
     try:
         return msgspec.json.decode(content, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from palaver.domain.errors import PalaverError
 from palaver.ports.window import Right
 from palaver.web.access.visitor import Visitor
-from palaver.web.api.table import Ask, Shape, checked, converted
+from palaver.web.api.table import Ask, Later, Shape, checked, converted
 from palaver.web.desk import Desk
 from palaver.web.mcp.deeds import Deed
 from palaver.web.problems import API, problem
@@ -32,6 +32,8 @@ class Here:
     async def ask(self, deed: Deed, given: Mapping[str, Any]) -> tuple[bool, bytes]:
         try:
             told = await deed.endpoint.does(self._asked(deed, given))
+            if isinstance(told, Later):
+                told = await told.tells()
         except (PalaverError, HTTPException) as error:
             return False, bytes(problem(API, error).body)
         return True, bytes(told.body) if isinstance(told, Response) else msgspec.json.encode(told)

@@ -128,7 +128,7 @@ class Read:
     offers: tuple[Offered, ...] = ()
 
 
-def request_of(content: bytes) -> Asked:
+def request_of(content: bytes | bytearray) -> Asked:
     try:
         asked = msgspec.json.decode(content, type=Asked)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

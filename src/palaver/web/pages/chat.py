@@ -37,6 +37,7 @@ _LINES = 50
 _CHATS = 100
 _PIECE = 1 << 16
 _LONGEST_REST = 2_000_000
+_MOST_FIELDS = 10
 _LONGEST_TEXT = 200_000
 
 environment.filters["size"] = size_text
@@ -96,7 +97,8 @@ class _Chat:
     async def say(self, request: Request, visitor: Visitor) -> Response:
         source, name = self._source(request, visitor), _name(request)
         self._refuse_too_much(request)
-        async with request.form(max_files=self._desk.engine.options.files_per_message) as form:
+        files_at_most = self._desk.engine.options.files_per_message
+        async with request.form(max_files=files_at_most, max_fields=_MOST_FIELDS) as form:
             text, message = str(form.get("text", "")), str(form.get("id", "")) or secrets.token_hex(12)
             files = [await self._kept(each) for each in _uploads(form)]
         if not text.strip() and not files:

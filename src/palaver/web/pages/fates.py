@@ -16,7 +16,7 @@ from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
 from palaver.web.pages.base import Link
-from palaver.web.pages.parts import asked, done, keep_query, show
+from palaver.web.pages.parts import asked, done, form_of, keep_query, show
 from palaver.web.routing import deed, page
 
 __all__ = ["LINK", "routes"]
@@ -67,7 +67,7 @@ def routes(desk: Desk) -> list[Route]:
 
     async def settle(request: Request, visitor: Visitor) -> Response:
         """What only a person can know: whether a send arrived."""
-        how, number = str((await request.form()).get("how", "")), request.path_params["number"]
+        how, number = str((await form_of(request)).get("how", "")), request.path_params["number"]
         if not _NUMBER.fullmatch(number):
             raise NotFound("send", number)
         if how not in _SETTLED or not visitor.is_owner:

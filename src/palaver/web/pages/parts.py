@@ -1,6 +1,7 @@
 """What pages of the dashboard share: times and texts as they are shown, and how a button is answered."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, cast
@@ -20,13 +21,14 @@ from palaver.web.pages.base import environment, render
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LONGEST_TEXT", "Scene", "asked", "done", "keep_query", "legible", "order", "principal", "show"]
+__all__ = ["LONGEST_TEXT", "Scene", "asked", "done", "form_of", "keep_query", "legible", "order", "principal", "show"]
 
 LONGEST_TEXT = 20_000
 """How much of one text a page shows."""
 # Control characters, what turns the direction of text around, and half surrogates. Line ends and tabs stay.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LONGEST_LINE = 240
+_MOST_FIELDS, _LONGEST_FIELD = 20, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,12 @@ def show(desk: Desk, request: Request, template: str, visitor: Visitor, /, **fac
 def asked(request: Request, name: str) -> str:
     """What was entered into a field, without what stands around it."""
     return request.query_params.get(name, "").strip()
+
+
+async def form_of(request: Request) -> Mapping[str, str]:
+    """The fields of a form without files; no more of it is read than a form of ours has."""
+    form = await request.form(max_files=0, max_fields=_MOST_FIELDS, max_part_size=_LONGEST_FIELD)
+    return {name: value for name, value in form.items() if isinstance(value, str)}
 
 
 def keep_query(request: Request, **changed: object) -> str:

@@ -1,6 +1,7 @@
 """People: who talks here, who asks to be let in, and who may do what."""
 
-from starlette.datastructures import FormData
+from collections.abc import Mapping
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,7 +21,7 @@ from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
 from palaver.web.pages.base import Link
-from palaver.web.pages.parts import asked, done, keep_query, show
+from palaver.web.pages.parts import asked, done, form_of, keep_query, show
 from palaver.web.routing import deed, page
 
 __all__ = ["LINK", "routes"]
@@ -79,7 +80,7 @@ class _People:
     async def approve(self, request: Request, visitor: Visitor) -> Response:
         """A code shows that whoever waits is the one that the owner means."""
         _refuse_others(visitor)
-        form, replies = await request.form(), Replies({})
+        form, replies = await form_of(request), Replies({})
         code, role = parse_code(_text(form, "code")), AccessRole.named(_text(form, "role") or AccessRole.MEMBER.text)
         stranger = await self._desk.act(
             visitor,
@@ -102,7 +103,7 @@ class _People:
 
     async def deny(self, request: Request, visitor: Visitor) -> Response:
         _refuse_others(visitor)
-        form = await request.form()
+        form = await form_of(request)
         who, blocks = _text(form, "identity"), bool(form.get("block"))
         stranger = await self._desk.act(
             visitor,
@@ -114,7 +115,7 @@ class _People:
 
     async def grant(self, request: Request, visitor: Visitor) -> Response:
         _refuse_others(visitor)
-        form = await request.form()
+        form = await form_of(request)
         grant = Grant(
             effect=Effect.BLOCK if form.get("block") else Effect.ALLOW,
             role=AccessRole.named(_text(form, "role") or AccessRole.MEMBER.text),
@@ -146,7 +147,7 @@ class _People:
 _LARGEST = (1 << 62) - 1
 
 
-def _text(form: FormData, name: str) -> str:
+def _text(form: Mapping[str, str], name: str) -> str:
     return str(form.get(name, "")).strip()
 
 

@@ -20,7 +20,7 @@ from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
 from palaver.web.downloads import PICTURES, download
 from palaver.web.orders import rename
-from palaver.web.pages.parts import LONGEST_TEXT, asked, done, legible, order, show
+from palaver.web.pages.parts import LONGEST_TEXT, asked, done, form_of, legible, order, show
 from palaver.web.routing import deed, page
 
 __all__ = ["routes"]
@@ -120,7 +120,7 @@ class _Transcript:
 
     async def order(self, request: Request, visitor: Visitor) -> Response:
         """The same commands as in the chat."""
-        form = await request.form()
+        form = await form_of(request)
         session, text = request.path_params["id"], str(form.get("text", ""))
         if not _ORDER.fullmatch(text):
             raise HTTPException(400, "Here one can order /undo, /redo, /back, /branch, /stop, and answer a question.")
@@ -143,7 +143,7 @@ class _Transcript:
         return await self._desk.read(visitor, found)
 
     async def rename(self, request: Request, visitor: Visitor) -> Response:
-        title, session = str((await request.form()).get("title", "")), request.path_params["id"]
+        title, session = str((await form_of(request)).get("title", "")), request.path_params["id"]
         renamed = await rename(self._desk, visitor, session, title)
         return done(
             request, f"This conversation is called “{one_line(renamed.title or '', 100)}” now.", f"/sessions/{session}"
