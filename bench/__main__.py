@@ -40,6 +40,8 @@ MEASURES: Mapping[str, Measure] = {
     "engine.workers": workers.workers,
     # What providers' libraries take of memory and time is no part of the other figures.
     "agent.overhead": lambda _: import_module("bench.agent").overhead(),
+    "adapter.import": lambda _: import_module("bench.adapters").imports(),
+    "adapter.message": lambda _: import_module("bench.adapters").message(),
     "web.push": lambda workshop: import_module("bench.web").push(workshop),
     "web.page_100k": lambda workshop: import_module("bench.pages").page_100k(workshop),
     "pg.turn": _on(engines.postgres, turns.turn),
