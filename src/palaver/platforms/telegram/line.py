@@ -2,10 +2,13 @@
 
 import json
 import logging
+import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any, cast
 
+import httpx
 from telegram import Bot
 from telegram.error import TelegramError
 from telegram.request import HTTPXRequest
@@ -61,6 +64,12 @@ def _mapping(found: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", found) if isinstance(found, dict) else {}
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """Made once: reading every authority there is takes longer than a call."""
+    return httpx.create_ssl_context()
+
+
 @asynccontextmanager
 async def open_line(options: TelegramOptions) -> AsyncGenerator[Bot]:
     """A bot whose token Telegram has accepted, so that it knows its own name. Raises TelegramError."""
@@ -71,6 +80,7 @@ async def open_line(options: TelegramOptions) -> AsyncGenerator[Bot]:
         write_timeout=30.0,
         pool_timeout=10.0,
         media_write_timeout=60.0,
+        httpx_kwargs={"verify": _tls()},
     )
     bot = Bot(
         options.token.get_secret_value(),

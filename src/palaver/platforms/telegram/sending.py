@@ -112,4 +112,5 @@ def kind_of_file(file: Attachment, content: Path) -> str:
 
 
 def upload(file: Attachment, content: Path) -> InputFile:
-    return InputFile(content.read_bytes(), filename=file.name.plain() or "file")
+    """Quotes would be shown as the numbers they are sent as."""
+    return InputFile(content.read_bytes(), filename=file.name.plain().replace('"', "'") or "file")

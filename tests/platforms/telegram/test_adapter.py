@@ -1,0 +1,380 @@
+"""The adapter beyond the suite: what Telegram refuses, how it is called, what it shows."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.attachment import Attachment
+from palaver.domain.label import Label
+from palaver.domain.turn import Choice, Outbound
+from palaver.platforms.kit.notebook import Notebook, running
+from palaver.ports.adapter import (
+    Call,
+    ChatMoved,
+    MenuLine,
+    PlatformBusy,
+    PlatformDown,
+    PlatformError,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+)
+from tests.engine.gateway import until
+from tests.platforms.telegram.rigs import ALICE, WEBHOOK, ForumRig, adapter_of
+from tests.platforms.telegram.server import Server, serving
+from tests.platforms.telegram.world import TOKEN, No, World
+
+
+@pytest.fixture
+async def server() -> AsyncGenerator[Server]:
+    async with serving(World()) as server:
+        server.world.chat(7)
+        server.world.chat(-5, "group", title="Dev")
+        yield server
+
+
+def to(chat: int, text: str, **more: object) -> Outbound:
+    return replace(Outbound(platform="telegram", account="helper", chat_id=str(chat), text=text), **more)  # pyright: ignore[reportArgumentType]
+
+
+# What Telegram refuses
+
+
+@pytest.mark.parametrize(
+    ("no", "error"),
+    [
+        (No(429, "Too Many Requests: retry after 35", retry_after=35), PlatformBusy),
+        (No(429, "Too Many Requests"), PlatformBusy),
+        (No(400, "Bad Request: chat not found"), TargetGone),
+        (No(400, "Bad Request: PEER_ID_INVALID"), TargetGone),
+        (No(400, "Bad Request: not enough rights to send text messages to the chat"), TargetGone),
+        (No(403, "Forbidden: bot was blocked by the user"), TargetGone),
+        (No(403, "Forbidden: bot is not a member of the channel chat"), TargetGone),
+        (No(400, "Bad Request: message thread not found"), SendRefused),
+        (No(400, "Bad Request: message is too long"), SendRefused),
+        (No(400, "Bad Request: group chat was upgraded to a supergroup chat", migrate_to_chat_id=-1001), ChatMoved),
+        (No(401, "Unauthorized"), PlatformRefused),
+        (No(502, "Bad Gateway"), SendUnclear),
+        (No(500, "Internal Server Error"), SendUnclear),
+    ],
+    ids=lambda each: each.words if isinstance(each, No) else "",
+)
+async def test_what_telegram_refuses_is_told_apart(server: Server, no: No, error: type[PlatformError]) -> None:
+    server.world.refuses["sendmessage"] = [no]
+    with pytest.raises(PlatformError) as raised:
+        await adapter_of(server).send(to(7, "hi"), idempotency_key="1")
+    assert type(raised.value) is error
+    if isinstance(raised.value, PlatformBusy):
+        assert raised.value.after == no.parameters.get("retry_after", 1)
+    if isinstance(raised.value, ChatMoved):
+        assert raised.value.new == "-1001"
+
+
+async def test_where_there_is_no_connection_nothing_was_sent(server: Server, unused_port: int) -> None:
+    adapter = adapter_of(server, api_url=f"http://127.0.0.1:{unused_port}")
+    for doing in (adapter.send(to(7, "hi"), idempotency_key="1"), adapter.run(Notebook())):
+        with pytest.raises(PlatformDown, match="no connection") as raised:
+            await doing
+        assert TOKEN not in str(raised.value)
+
+
+@pytest.fixture
+async def unused_port() -> int:
+    closed = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = closed.sockets[0].getsockname()[1]
+    closed.close()
+    return port
+
+
+async def test_a_wrong_token_is_told_with_what_to_do(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    wrong = adapter_of(server, token=TOKEN[:-1])
+    for doing in (wrong.run(Notebook()), wrong.check()):
+        with pytest.raises(PlatformRefused, match="BotFather") as raised:
+            await doing
+        assert TOKEN[:-1] not in str(raised.value)
+    ours = [record for record in caplog.records if record.name.startswith(("palaver", "telegram"))]
+    assert not [record for record in ours if TOKEN[:-1] in record.getMessage()]
+
+
+async def test_a_server_that_is_no_bot_api_is_no_answer(server: Server) -> None:
+    with pytest.raises(PlatformDown):
+        await adapter_of(server, api_url=f"{server.url}/elsewhere").check()
+
+
+@pytest.mark.parametrize(
+    "words", ["terminated by other getUpdates request", "can't use getUpdates method while webhook is active"]
+)
+async def test_two_readers_are_told_to_be_one(server: Server, words: str) -> None:
+    server.world.refuses["getupdates"] = [No(409, f"Conflict: {words}")]
+    with pytest.raises(PlatformDown, match="one reader"):
+        await adapter_of(server).run(Notebook())
+
+
+async def test_whoever_asks_later_takes_over_from_whoever_asked_before(server: Server) -> None:
+    first, notebook = asyncio.create_task(adapter_of(server).run(Notebook())), Notebook()
+    await until(lambda: bool(server.world.asked("getupdates")))
+    async with running(adapter_of(server), notebook):
+        with pytest.raises(PlatformDown, match="one reader"):
+            await first
+        await ForumRig(server).say("hi")
+        await notebook.has(1)
+
+
+async def test_marks_that_telegram_does_not_take_are_left_out(server: Server) -> None:
+    server.world.refuses["sendmessage"] = [No(400, "Bad Request: can't parse entities: who knows why")]
+    await adapter_of(server).send(to(7, "**bold**"), idempotency_key="1")
+    assert [(each["text"], each["entities"]) for each in server.world.sent] == [("**bold**", [])]
+
+
+# Messages in
+
+
+async def test_what_cannot_be_read_keeps_nothing_from_us(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    rig, notebook = ForumRig(server), Notebook()
+    server.world.push({"text": "no chat, no date, no number"})
+    await rig.say("after it")
+    async with running(rig.adapter(), notebook):
+        await notebook.has(1)
+        await until(lambda: not server.world.updates)
+    assert notebook.texts == ["after it"]
+    assert "no chat" not in caplog.text
+
+
+async def test_asking_confirms_what_is_safe_and_takes_the_webhook_away(server: Server) -> None:
+    rig, notebook = ForumRig(server), Notebook()
+    server.world.webhook = {"url": "https://elsewhere.example.org"}
+    async with running(rig.adapter(), notebook):
+        await rig.say("one")
+        await notebook.has(1)
+        await until(lambda: not server.world.updates)
+    assert server.world.asked("getupdates")[0]["allowed_updates"] == [
+        "message",
+        "edited_message",
+        "channel_post",
+        "edited_channel_post",
+        "callback_query",
+    ]
+
+
+async def test_a_button_is_confirmed_and_taken_off_where_one_person_is(server: Server) -> None:
+    adapter, notebook = adapter_of(server), Notebook()
+    async with running(adapter, notebook):
+        for chat in (7, -5):
+            await adapter.send(to(chat, "May I?", choices=(Choice("Yes", "/approve 1"),)), idempotency_key="1")
+            server.world.press(ALICE, server.world.sent[-1], "/approve 1")
+        await until(lambda: len(server.world.asked("answercallbackquery")) == 2)
+        await notebook.has(2)
+    private, group = server.world.sent
+    assert private["reply_markup"] is None
+    assert group["reply_markup"], "others may press it, who may do no more than look"
+
+
+async def test_a_button_whose_time_is_over_is_heard_all_the_same(server: Server) -> None:
+    adapter, notebook = adapter_of(server), Notebook()
+    server.world.refuses["answercallbackquery"] = [No(400, "Bad Request: query is too old")]
+    async with running(adapter, notebook):
+        await adapter.send(to(7, "May I?"), idempotency_key="1")
+        server.world.press(ALICE, server.world.sent[-1], "/approve 1")
+        await notebook.has(1)
+        await until(lambda: not server.world.updates)
+
+
+@pytest.mark.parametrize(
+    ("handle", "words"), [("nothing", "invalid file_id"), ("large", "larger than 20 MB"), ("lost", "any more")]
+)
+async def test_a_file_that_is_not_to_be_had_says_why(server: Server, handle: str, words: str) -> None:
+    server.world.files |= {"large": b"x" * 20_000_001, "lost": b""}
+    original = server.world.answer
+
+    def answer(method: str, asked: dict[str, object]) -> object:
+        found = original(method, asked)
+        if asked.get("file_id") == "lost":
+            del server.world.files["lost"]
+        return found
+
+    server.world.answer = answer
+    with pytest.raises(SendRefused, match=words):
+        await anext(aiter(adapter_of(server).fetch(Attachment(Label("x"), handle=handle))))
+
+
+# Being called
+
+
+def call(server: Server, **changed: object) -> Call:
+    hook = server.world.webhook
+    usual = {"method": "POST", "headers": {"x-telegram-bot-api-secret-token": hook.get("secret", "")}, "body": b"{}"}
+    return Call(**{**usual, **changed})  # pyright: ignore[reportArgumentType]
+
+
+async def test_only_whoever_knows_the_secret_is_heard(server: Server) -> None:
+    adapter, notebook = adapter_of(server, **WEBHOOK), Notebook()
+    message = server.world.says(server.world.chats[7], ALICE, "hi")
+    body = json.dumps({"update_id": 1, "message": message}).encode()
+    async with running(adapter, notebook):
+        await until(lambda: bool(server.world.webhook["url"]))
+        secret = server.world.webhook["secret"]
+        assert server.world.webhook["url"] == "https://bot.example.org/in/telegram/helper"
+        for headers in ({}, {"x-telegram-bot-api-secret-token": "ü"}, {"x-telegram-bot-api-secret-token": secret[:-1]}):
+            assert (await adapter.hear(call(server, headers=headers, body=body), notebook)).status == 401
+        for wrong in (b"", b"[]", b"\xff", b"[" * 100_000):
+            assert (await adapter.hear(call(server, body=wrong), notebook)).status == 400
+        assert not notebook.offered
+        assert (await adapter.hear(call(server, body=body), notebook)).status == 200
+    assert notebook.texts == ["hi"]
+    assert TOKEN not in secret
+
+
+async def test_any_worker_may_be_called_and_says_so_when_it_cannot_tell_who_it_is(server: Server) -> None:
+    serves, other = adapter_of(server, **WEBHOOK), adapter_of(server, **WEBHOOK)
+    message = server.world.says(server.world.chats[-5], ALICE, "/new@helper_bot")
+    body = json.dumps({"update_id": 1, "message": message}).encode()
+    notebook = Notebook()
+    async with running(serves, notebook):
+        await until(lambda: bool(server.world.webhook["url"]))
+        server.world.refuses["getme"] = [No(502, "Bad Gateway")]
+        assert (await other.hear(call(server, body=body), notebook)).status == 503
+        for _ in range(2):
+            assert (await other.hear(call(server, body=body), notebook)).status == 200
+    assert notebook.texts == ["/new"]
+    assert len(server.world.asked("getme")) == 3, "who we are is asked for once"
+
+
+async def test_who_asks_is_not_to_be_called(server: Server) -> None:
+    adapter = adapter_of(server)
+    assert not adapter.listens
+    assert (await adapter.hear(call(server), Notebook())).status == 401
+    assert adapter_of(server, **WEBHOOK).listens
+
+
+async def test_an_address_that_telegram_does_not_call_is_told(server: Server) -> None:
+    local = adapter_of(server, mode="webhook", public_url="http://localhost:1")
+    with pytest.raises(PlatformRefused, match="HTTPS"):
+        await local.run(Notebook())
+
+
+async def test_a_webhook_that_was_taken_away_is_noticed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaver.platforms.telegram.adapter._LOOK", 0.0)
+    serving = asyncio.create_task(adapter_of(server, **WEBHOOK).run(Notebook()))
+    await until(lambda: len(server.world.asked("getwebhookinfo")) > 1)
+    server.world.webhook = {"url": ""}
+    with pytest.raises(PlatformDown, match="webhook"):
+        await serving
+
+
+# Messages out
+
+
+async def test_what_is_answered_is_shown_where_several_people_talk(server: Server) -> None:
+    adapter = adapter_of(server)
+    for chat, reply_to in ((-5, "12"), (-5, "callback:12"), (7, "12")):
+        await adapter.send(to(chat, "yes", reply_to=reply_to), idempotency_key="1")
+    replies = [asked.get("reply_parameters") for asked in server.world.asked("sendmessage")]
+    assert replies == [{"message_id": 12, "allow_sending_without_reply": True}, None, None]
+
+
+async def test_the_general_topic_takes_no_number(server: Server) -> None:
+    forum = server.world.chat(-1001, "supergroup", title="F", topics={77})
+    adapter = adapter_of(server)
+    for thread in ("1", None, "77"):
+        await adapter.send(to(forum.id, "x", thread_id=thread), idempotency_key="1")
+    await adapter.typing(to(forum.id, "", thread_id="77"))
+    assert [each.get("message_thread_id") for each in server.world.sent] == [None, None, 77]
+    assert server.world.asked("sendchataction")[0]["message_thread_id"] == 77
+    with pytest.raises(SendRefused, match="topic"):
+        await adapter.send(to(forum.id, "x", thread_id="$event"), idempotency_key="1")
+
+
+async def test_a_choice_that_is_too_long_for_a_button_has_none(server: Server) -> None:
+    choices = (Choice("Yes", "/approve 1"), Choice("No", "ü" * 33))
+    await adapter_of(server).send(to(7, "May I?", choices=choices), idempotency_key="1")
+    (row,) = server.world.sent[0]["reply_markup"]["inline_keyboard"]
+    assert row == [{"text": "Yes", "callback_data": "/approve 1"}]
+
+
+async def test_a_topic_is_not_begun_twice_because_its_first_message_was_refused(server: Server) -> None:
+    forum = server.world.chat(-1001, "supergroup", title="F", topics={77})
+    adapter = adapter_of(server)
+    server.world.refuses["sendmessage"] = [No(429, "Too Many Requests: retry after 5", retry_after=5)]
+    with pytest.raises(SendUnclear):
+        await adapter.open_thread(to(forum.id, "x", opens="Plans"), idempotency_key="1")
+    with pytest.raises(SendRefused, match="not a forum"):
+        await adapter.open_thread(to(-5, "x", opens="Plans"), idempotency_key="1")
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+
+
+@pytest.mark.parametrize(
+    ("media_type", "content", "kind"),
+    [
+        ("image/png", PICTURE, "photo"),
+        ("image/png", b"no picture", "document"),
+        ("image/png", PICTURE + bytes(10_000_000), "document"),
+        ("image/gif", b"GIF8", "animation"),
+        ("audio/ogg", b"OggS", "voice"),
+        ("audio/mpeg", b"ID3", "audio"),
+        ("video/mp4", b"....ftyp", "video"),
+        ("text/html", b"<p>", "document"),
+    ],
+)
+async def test_a_file_is_shown_as_what_it_is(
+    server: Server, tmp_path: Path, media_type: str, content: bytes, kind: str
+) -> None:
+    (path := tmp_path / "0").write_bytes(content)
+    file = Attachment(Label('a"b\n.x'), media_type, len(content), "0" * 64)
+    receipt = await adapter_of(server).send_file(to(7, "*look*", file=file), path, idempotency_key="1")
+    assert [(each[0], each[1], each[2] == content) for each in server.world.uploads] == [(kind, "a'b .x", True)]
+    assert (server.world.sent[0]["caption"], receipt) == ("look", str(server.world.sent[0]["message_id"]))
+
+
+@pytest.mark.parametrize(
+    "no", [No(403, "Forbidden: bot was blocked by the user"), No(400, "Bad Request: chat not found")]
+)
+async def test_a_file_for_a_chat_that_is_gone_is_not_tried_as_a_document(
+    server: Server, tmp_path: Path, no: No
+) -> None:
+    (path := tmp_path / "0").write_bytes(PICTURE)
+    server.world.chats[7].is_gone = no
+    file = Attachment(Label("a.png"), "image/png", 1, "0" * 64)
+    with pytest.raises(TargetGone):
+        await adapter_of(server).send_file(to(7, "", file=file), path, idempotency_key="1")
+    assert not server.world.asked("senddocument")
+
+
+async def test_a_file_that_is_larger_than_bots_may_send_is_refused_before_it_is_sent(
+    server: Server, tmp_path: Path
+) -> None:
+    with (path := tmp_path / "0").open("wb") as content:
+        content.truncate(50_000_001)
+    file = Attachment(Label("a"), "text/plain", 50_000_001, "0" * 64)
+    with pytest.raises(SendRefused, match="50 MB"):
+        await adapter_of(server).send_file(to(7, "", file=file), path, idempotency_key="1")
+
+
+async def test_the_menu_fits(server: Server) -> None:
+    lines = [MenuLine(name="new", help=" a\nb "), MenuLine(name="no-dash", help="x"), MenuLine(name="bare", help="")]
+    many = [MenuLine(name=f"c{number}", help="h" * 300) for number in range(200)]
+    await adapter_of(server).show_menu((*lines, *many))
+    shown = server.world.commands
+    assert shown[:2] == [{"command": "new", "description": "a b"}, {"command": "bare", "description": "bare"}]
+    assert len(shown) == 100
+    assert max(len(each["description"]) for each in shown) == 256
+
+
+async def test_who_we_are(server: Server) -> None:
+    assert await adapter_of(server).check() == "@Helper_Bot"
+
+
+async def test_a_server_that_fails_leaves_it_open(server: Server) -> None:
+    adapter = adapter_of(server)
+    receipt = await adapter.send(to(7, "old"), idempotency_key="1")
+    server.world.refuses["editmessagetext"] = [No(504, "Gateway Timeout")]
+    with pytest.raises(SendUnclear):
+        await adapter.edit(receipt, to(7, "new"))

@@ -1,0 +1,41 @@
+"""What may be configured for a bot, and what is told where it is wrong."""
+
+import pytest
+from pydantic import ValidationError
+
+from palaver.platforms.telegram.options import Mode, TelegramOptions
+from tests.platforms.telegram.world import TOKEN
+
+
+def test_a_token_is_enough_and_is_not_shown() -> None:
+    made = TelegramOptions.model_validate({"token": TOKEN})
+    assert (made.mode, made.api_url, made.bot_id) == (Mode.POLL, "https://api.telegram.org", 42)
+    assert TOKEN not in repr(made)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"token": "no token"}, "BotFather"),
+        ({"token": f"{TOKEN}\n"}, "BotFather"),
+        ({"mode": "webhook"}, "needs public_url"),
+        ({"mode": "push"}, "poll"),
+        ({"public_url": "bot.example.org"}, "https://bot.example.org"),
+        ({"api_url": "https://x y"}, "address"),
+        ({"secret": "no spaces"}, "A-Z a-z 0-9"),
+        ({"tokn": "x"}, "tokn"),
+    ],
+)
+def test_mistakes_are_told_with_what_is_wanted(changed: dict[str, str], words: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        TelegramOptions.model_validate({"token": TOKEN, **changed})
+    assert words in str(raised.value)
+
+
+def test_every_worker_has_the_same_secret_and_another_bot_has_another() -> None:
+    first, again, other = (
+        TelegramOptions.model_validate({"token": token}).shared_secret for token in (TOKEN, TOKEN, f"{TOKEN}5")
+    )
+    assert first == again != other
+    set_by_hand = TelegramOptions.model_validate({"token": TOKEN, "secret": "kitchen-door"})
+    assert set_by_hand.shared_secret.startswith("kitchen")
