@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -45,8 +45,6 @@ class Joined:
     known_as: str = ""
     """Who it is on the platform, as that says."""
     guide: Guide
-    given: bool = False
-    """Nobody was asked: it was all said on the command line."""
 
     @property
     def way(self) -> tuple[str, str, str, str]:
@@ -61,9 +59,9 @@ def join(platform: str, account: str, given: Sequence[str], *, tests: bool) -> J
             "An account cannot be called", found=account, allowed="letters, digits, - and _", example="main"
         )
     guide = _guide(found)
-    begin = partial(Joined, platform=platform, account=account, guide=guide)
-    if given or not is_somebody_there():
-        return _tried(found, _given(found, begin(given=True), given), tests=tests)
+    begin = partial(_begun, found, partial(Joined, platform=platform, account=account, guide=guide), given)
+    if not is_somebody_there():
+        return _tried(found, _filled(found, begin()), tests=tests)
     if guide.before:
         print_note(guide.before)
     while True:
@@ -73,6 +71,24 @@ def join(platform: str, account: str, given: Sequence[str], *, tests: bool) -> J
             print_note(str(refusal))
             if not confirmed("Once more?"):
                 raise Unanswered from None
+
+
+def _begun(found: Maker, make: Callable[[], Joined], given: Sequence[str]) -> Joined:
+    """With what was said on the command line."""
+    joined = make()
+    example = f"palaver setup {joined.platform} {_example(found, joined.guide)}"
+    for each in given:
+        option, separator, value = each.partition("=")
+        if not separator or not value:
+            raise BadArgument("--set cannot be", found=option, allowed="OPTION=VALUE", example=example)
+        _take_given(found, joined, option, value, example)
+    return joined
+
+
+def _open_questions(joined: Joined) -> Iterator[Question]:
+    for question in joined.guide.questions:
+        if question.option not in joined.options and question.unless not in joined.options:
+            yield question
 
 
 def _guide(found: Maker) -> Guide:
@@ -88,9 +104,7 @@ def _guide(found: Maker) -> Guide:
 
 
 def _asked(found: Maker, joined: Joined) -> Joined:
-    for question in joined.guide.questions:
-        if question.unless and question.unless in joined.options:
-            continue
+    for question in _open_questions(joined):
         if question.help:
             print_note(question.help)
         asks = ask_secretly if _is_secret(found, question.option) else ask_for
@@ -136,22 +150,19 @@ def _is_secret(found: Maker, option: str) -> bool:
 # What was given on the command line
 
 
-def _given(found: Maker, joined: Joined, given: Sequence[str]) -> Joined:
-    example = f"palaver setup {joined.platform} {_example(found, joined.guide)}"
-    if not given and any(each.needed and not each.usual and not each.make for each in joined.guide.questions):
-        raise BadArgument(
-            "Nobody is at the terminal to be asked:", found="no --set", allowed="--set OPTION=VALUE", example=example
-        )
-    for each in given:
-        option, separator, value = each.partition("=")
-        if not separator or not value:
-            raise BadArgument("--set cannot be", found=option, allowed="OPTION=VALUE", example=example)
-        _take_given(found, joined, option, value, example)
-    for question in joined.guide.questions:
-        if question.option not in joined.options and question.option not in joined.fields:
-            usual = question.make() if question.make else question.usual
-            if usual and question.unless not in joined.options:
-                _put(joined, question.option, usual, secret=_is_secret(found, question.option))
+def _filled(found: Maker, joined: Joined) -> Joined:
+    """With what counts where nothing is said, as nobody is there to be asked."""
+    for question in _open_questions(joined):
+        usual = question.make() if question.make else question.usual
+        if usual:
+            _put(joined, question.option, usual, secret=_is_secret(found, question.option))
+        elif question.needed:
+            raise BadArgument(
+                f"Nobody is at the terminal to be asked for {question.option}:",
+                found="no --set",
+                allowed="--set OPTION=VALUE",
+                example=f"palaver setup {joined.platform} {_example(found, joined.guide)}",
+            )
     return joined
 
 

@@ -256,7 +256,7 @@ def _write_account(file: Path, before: str, joined: Joined) -> None:
 
 def _own(joined: Joined, owner: str) -> str:
     """Who the owner is there, if that is known now; they are let in at once."""
-    if not owner and joined.guide.owner and not joined.given and is_somebody_there():
+    if not owner and joined.guide.owner and is_somebody_there():
         owner = ask_for(f"{joined.guide.owner} Nothing, to be let in by a code later:", "", str)
     if owner:
         grant = Grant(role=AccessRole.OWNER, platform=joined.platform, user_id=owner)
