@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from palaver.commands.timeline import steps_of
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import BadArgument, NotFound
 from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
@@ -13,7 +14,7 @@ from palaver.domain.source import Source
 from palaver.domain.turn import Inbound, Outbound
 from palaver.ports.store import Welcome
 from palaver.ports.work import Steps, work
-from palaver.stores import inbox, outbox, removal, steering, turns
+from palaver.stores import inbox, outbox, removal, steering, transcript, turns
 from palaver.stores.fates import Fate, fates
 from palaver.stores.store import Store
 from tests.stores.world import LEASE, NEVER, NOON, OPERATOR, World, dm, first, group, key_of
@@ -112,6 +113,30 @@ async def test_everybody_in_a_shared_turn_is_told_all_of_it(store: Store) -> Non
     assert (await told(store, "in:1", ANN)).run
     with pytest.raises(NotFound):
         await store.read(fates("in:1", BEN))
+
+
+async def test_what_was_taken_back_and_how_it_failed_is_told_to_the_operator_alone(store: Store) -> None:
+    world = World(store)
+    await world.exchange("canary", "canary it is")
+    await store.transact(transcript.undo(key_of(dm()), 1, world.now, principal=ANN))
+    await world.say("go on")
+    begun = await world.begin()
+    assert begun
+    owed = Outbound(platform="telegram", chat_id="7", text="Sorry.")
+    await store.transact(turns.settle(begun.turn, [], [owed], world.now, error="canary in a trace"))
+    for delivery in await store.transact(outbox.claim("w1", world.now, LEASE)):
+        dead = outbox.settle_send(delivery, "w1", OutboxState.DEAD, error="canary, said the platform")
+        await store.transact(dead)
+    assert str(await store.read(fates(begun.turn.session, OPERATOR))).count("canary") == 7
+    undone, failed = await store.read(fates(begun.turn.session, ANN))
+    assert "canary" not in f"{undone} {failed}"
+    assert undone.run
+    assert failed.run
+    assert (undone.run.taken_back, undone.run.entries, undone.arrivals[0].state) == (True, (), InboxState.DONE)
+    assert (failed.run.turn.worker, failed.arrivals[0].reason, failed.sendings[0].worker) == ("", None, None)
+    assert failed.arrivals[0].inbound
+    assert (failed.arrivals[0].inbound.text, failed.sendings[0].delivery.outbound.text) == ("go on", "Sorry.")
+    assert "by" not in steps_of(failed, world.now)[-1].sentence
 
 
 async def test_what_waits_says_for_what(store: Store) -> None:

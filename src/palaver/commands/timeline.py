@@ -132,7 +132,7 @@ def _run_steps(run: Run, present: datetime) -> Iterator[Step]:
         yield Step(turn.halted, name, "was cut off or halted", Tone.OPEN)
     if run.stop:
         yield Step(run.ended or turn.started, name, f"was asked to stop by {run.stop}", Tone.OPEN, exact=False)
-    attempt = f"at attempt {turn.attempt} by {turn.worker}"
+    attempt = f"at attempt {turn.attempt}{_by(turn.worker)}"
     spent = f"; {run.usage.input_tokens} tokens in, {run.usage.output_tokens} out" if run.usage.model else ""
     tone = _TONES.get(turn.state, Tone.OPEN)
     outcome = f"{turn.state.value} {attempt}{_words(turn.error)}{spent}{_lease(run)}"
@@ -165,11 +165,15 @@ def _outcome(sending: Sending, present: datetime) -> str:
         case OutboxState.DUE:
             return f"due {ago(delivery.due, present)}"
         case OutboxState.CLAIMED:
-            return f"on its way by {sending.worker}"
+            return f"on its way{_by(sending.worker)}"
         case OutboxState.DEAD:
             return "given up"
         case OutboxState.UNCLEAR:
             return "unclear whether it arrived"
+
+
+def _by(worker: str | None) -> str:
+    return f" by {worker}" if worker else ""
 
 
 def _words(error: str | None) -> str:

@@ -49,6 +49,8 @@ class Run:
     """Who asked it to stop, and when."""
     usage: Usage
     entries: tuple[Entry, ...]
+    taken_back: bool = False
+    """Something of it was undone or deleted: whoever does not see everything is told none of its words."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

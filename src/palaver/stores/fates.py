@@ -70,7 +70,7 @@ def _tell(anchors: Iterable[_Anchor], principal: Principal) -> Steps[dict[_Ancho
         home = yield from _home(anchor)
         fate = yield from _FATES[home.kind](home.number, principal)
         if fate and home not in told:
-            told[home] = fate
+            told[home] = fate if principal.sees_all else _for_people(fate)
     return told
 
 
@@ -210,8 +210,9 @@ def _run(number: int, principal: Principal) -> Steps[Run | None]:
         return None
     *row, ended, stop, model, tokens_in, tokens_out, cost = rows[0]
     turn = turn_of(tuple(row))
-    bodies = yield (
-        "SELECT body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? ORDER BY id",
+    left = yield (
+        "SELECT e.body, coalesce(o.kind, 'compaction') <> 'compaction' FROM entries e"
+        " LEFT JOIN operations o ON o.no = e.hidden_by WHERE e.id >= ? AND e.id < ? AND e.turn_no = ? ORDER BY e.id",
         (turn.session_number * SEQS, (turn.session_number + 1) * SEQS, number),
     )
     return Run(
@@ -219,8 +220,32 @@ def _run(number: int, principal: Principal) -> Steps[Run | None]:
         ended=None if ended is None else instant(ended),
         stop=stop,
         usage=Usage(model=model, input_tokens=tokens_in, output_tokens=tokens_out, cost_micros=cost),
-        entries=tuple(entries_of(body for (body,) in bodies)),
+        entries=tuple(entries_of(body for body, is_back in left if principal.sees_all or not is_back)),
+        taken_back=any(is_back for _, is_back in left),
     )
+
+
+def _for_people(fate: Fate) -> Fate:
+    """Without words that were taken back; and what agents, platforms and workers say when they fail may quote."""
+    run = fate.run and replace(fate.run, turn=replace(fate.run.turn, error=None, worker=""))
+    return Fate(
+        arrivals=tuple(_arrival_for_people(each, run) for each in fate.arrivals),
+        run=run,
+        sendings=tuple(_sending_for_people(each, run) for each in fate.sendings),
+    )
+
+
+def _arrival_for_people(arrival: Arrival, run: Run | None) -> Arrival:
+    if run and run.taken_back and arrival.inbound:
+        arrival = replace(arrival, inbound=replace(arrival.inbound, text="", earlier=(), files=()))
+    return replace(arrival, reason=None) if run and arrival.state is not InboxState.REFUSED else arrival
+
+
+def _sending_for_people(sending: Sending, run: Run | None) -> Sending:
+    delivery = replace(sending.delivery, error=None)
+    if run and run.taken_back:
+        delivery = replace(delivery, outbound=replace(delivery.outbound, text="", file=None, choices=()))
+    return replace(sending, delivery=delivery, worker=None)
 
 
 def _arrivals(condition: str, number: int) -> Steps[list[Arrival]]:
