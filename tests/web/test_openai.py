@@ -178,6 +178,24 @@ async def _called(ai: openai.AsyncOpenAI, messages: Messages, *, streams: bool) 
     return piece.id or "", piece.function.name or "", piece.function.arguments or ""
 
 
+async def test_a_tool_that_is_named_is_offered_alone(ai: openai.AsyncOpenAI) -> None:
+    def choice(name: str) -> Any:
+        return {"type": "function", "function": {"name": name}}
+
+    for name, reason in (("clock", "tool_calls"), ("weather", "stop")):
+        told = await ai.chat.completions.create(
+            model="palaver",
+            messages=[user(f"!use {name} {{}}")],
+            tools=[WEATHER, CLOCK],
+            tool_choice=choice("clock"),
+        )
+        assert told.choices[0].finish_reason == reason
+    refused: list[Any] = [choice("trumpet"), {"type": "function"}, {"type": "allowed_tools"}, [], 7]
+    for wrong in refused:
+        with pytest.raises(openai.BadRequestError):
+            await ask(ai, [user("hello")], tools=[WEATHER], tool_choice=wrong)
+
+
 async def test_calls_that_are_left_alone_keep_nobody_waiting(window: Opened, ai: openai.AsyncOpenAI) -> None:
     messages: Messages = [user("!use weather {}")]
     await _called(ai, messages, streams=False)

@@ -74,6 +74,15 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True):
     tool_call_id: str | None = None
 
 
+class _Named(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+
+
+class _Choice(msgspec.Struct, frozen=True, kw_only=True):
+    type: Literal["function"]
+    function: _Named
+
+
 class _StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     include_usage: bool = False
 
@@ -86,7 +95,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     stream_options: _StreamOptions | None = None
     tools: list[_Tool] | None = None
-    tool_choice: Any = None
+    tool_choice: str | _Choice | None = None
     response_format: dict[str, Any] | None = None
     n: int | None = None
     user: str | None = None
@@ -183,20 +192,33 @@ def read(asked: Asked) -> Read:
         files=tuple(file for each in now if each.role == "user" for file in _files(each)),
         results=results,
         called=frozenset(call.id for call in last or ()),
-        offers=() if asked.tool_choice == "none" else _offers(asked.tools or ()),
+        offers=_offers(_chosen(asked)),
     )
 
 
 def _check(asked: Asked) -> None:
     kind = (asked.response_format or {}).get("type", "text")
+    choice = "auto" if isinstance(asked.tool_choice, _Choice) else str(asked.tool_choice)
     wrong = (
         ("n cannot be", str(asked.n), "1", asked.n in {None, 1}),
-        ("tool_choice cannot be", str(asked.tool_choice), "auto, none", asked.tool_choice in {None, "auto", "none"}),
+        ("tool_choice cannot be", choice, "auto, none, or a function", choice in {"None", "auto", "none"}),
         ("response_format cannot be", str(kind), "text", kind == "text"),
     )
     for problem, found, allowed, is_right in wrong:
         if not is_right:
             raise _refused(problem, one_line(found, _LONGEST), allowed, allowed.partition(",")[0])
+
+
+def _chosen(asked: Asked) -> Sequence[_Tool]:
+    """One that is named is offered alone; nobody makes the agent use it."""
+    tools, choice = asked.tools or (), asked.tool_choice
+    if not isinstance(choice, _Choice):
+        return () if choice == "none" else tools
+    named = {tool.function.name: tool for tool in tools if tool.function}
+    if choice.function.name not in named:
+        allowed = one_line(", ".join(named), _LONGEST) or "none, where there are no tools"
+        raise _refused("tool_choice cannot be", one_line(choice.function.name, _LONGEST), allowed, "auto")
+    return [named[choice.function.name]]
 
 
 def _offers(tools: Sequence[_Tool]) -> tuple[Offered, ...]:
