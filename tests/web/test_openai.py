@@ -114,6 +114,16 @@ async def test_bound_by_name_or_by_session(window: Opened, ai: openai.AsyncOpenA
         await ask(ai, [user("x")], metadata={"session": "no such session"})
 
 
+async def test_a_long_name_is_a_short_key(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    """PostgreSQL takes no key of more than 2,700 bytes."""
+    name = "n" * 100_000
+    _, session = await ask(ai, [user("one")], user=name)
+    assert await ask(ai, [user("two")], user=name) == ("You said: two", session)
+    assert (await ask(ai, [user("three")], user=f"{name}!"))[1] != session
+    previews = await window.store.read(window.store.lists.previews(Principal.operator(), 9))
+    assert max(len(preview.session.key.text) for preview in previews) < 200
+
+
 async def test_answers_stream_as_they_grow(config: Config) -> None:
     slowly = EchoChoice(streams=True, delay=timedelta(milliseconds=30))
     async with opened(config.model_copy(update={"agent": slowly})) as window, await client(window) as ai:

@@ -20,6 +20,7 @@ __all__ = ["Finding"]
 _PLACES = 32
 """How many conversations of one person that begin alike can be told apart."""
 _LOOKED_AT = 16
+_LONGEST_NAME = 100
 _OLD = timedelta(hours=1)
 """A conversation that nobody went on with for so long makes room for another, where there is no other room."""
 
@@ -40,7 +41,7 @@ class Finding:
         if self.session is not None:
             return await self.speaking.in_session(await self._bound(self.session), message), self.read.text
         if self.user is not None:
-            source = self.speaking.at(f"user-{self.user}", message)
+            source = self.speaking.at(_named(self.user), message)
             is_new = not await self._sessions([await self.speaking.desk.engine.place_of(source)])
             return source, _first(opening(self.read.system, self.read.text)) if is_new else self.read.text
         return await self._matched(message)
@@ -49,7 +50,7 @@ class Finding:
         """Where the client may have been before."""
         if self.session is not None:
             return [await self._bound(self.session)]
-        named = [await self._key_at(f"user-{self.user}")] if self.user is not None else None
+        named = [await self._key_at(_named(self.user))] if self.user is not None else None
         return (await self._sessions(named or list(await self._places(None))))[:_LOOKED_AT]
 
     async def earlier(self) -> Sequence[Source]:
@@ -110,6 +111,11 @@ class Finding:
         """Whoever says something else than what came of the calls they were asked for lets them be."""
         key = await self.speaking.desk.engine.key_of(source)
         await self.speaking.desk.store.transact(_leave(self.speaking, key))
+
+
+def _named(user: str) -> str:
+    """Long names are shortened: databases take only so much for the name of a conversation."""
+    return f"user-{user if len(user) <= _LONGEST_NAME else conversation_for(user)}"
 
 
 def _first(text: str) -> str:
