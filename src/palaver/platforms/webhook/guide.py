@@ -26,5 +26,8 @@ GUIDE = Guide(
             needed=False,
         ),
     ],
-    after="Give the secret and the address /in/webhook/NAME at the public name of your window to the program.",
+    after=(
+        "Give the secret and the address /in/webhook/NAME at the public name of your window to the program, "
+        "and let it in: palaver grants add webhook:NAME."
+    ),
 )

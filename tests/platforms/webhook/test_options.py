@@ -1,0 +1,55 @@
+"""What is wrong with a webhook account is said when the configuration is read."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from palaver.platforms.others import maker
+from palaver.platforms.webhook.adapter import WebhookAdapter
+from palaver.platforms.webhook.options import WebhookOptions
+from palaver.ports.hooks import Kind
+from tests.platforms.webhook.loopback import SECRET
+
+_WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "neither called nor posted to": ({"secret": None}, "a secret, by which callers are known, or a url"),
+    "a secret that can be guessed": ({"secret": "hunter2"}, "at least 24 random bytes"),
+    "a template": ({"text": "Build {{ build"}, "build.status"),
+    "a path": ({"session": "a b"}, "names and numbers with dots"),
+    "a platform": ({"deliver": "pigeon:1"}, "Unknown target"),
+    "no single chat": ({"deliver": "telegram"}, "answers go to caller, to nowhere, or to chats"),
+    "an address": ({"url": "ftp://example.org"}, "https://example.org/hook"),
+    "an event": ({"url": "https://example.org", "events": ["turn.done"]}, "turn.finished"),
+    "events to nowhere": ({"events": ["turn.finished"]}, "events are posted to a url"),
+    "an unknown option": ({"secrets": "x"}, "Extra inputs"),
+}
+
+
+@pytest.mark.parametrize(("options", "words"), _WRONG.values(), ids=_WRONG)
+def test_a_mistake_is_said_with_what_is_allowed(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        WebhookOptions.model_validate({"secret": SECRET, **options})
+    assert words in str(error.value)
+    assert "hunter2" not in repr(error.value.errors(include_input=False))
+
+
+def test_what_is_right_is_understood() -> None:
+    options = WebhookOptions.model_validate(
+        {
+            "secret": SECRET,
+            "deliver": "telegram:12345, webhook:crm",
+            "url": "https://user:word@example.org/hook?token=hush",
+            "events": ["turn.finished", "session.ended"],
+        }
+    )
+    assert [place.text for place in options.places] == ["telegram:12345", "webhook:crm"]
+    assert options.events == (Kind.TURN_FINISHED, Kind.SESSION_ENDED)
+    assert SECRET not in repr(options)
+    assert "hush" not in repr(options)
+
+
+async def test_the_installed_adapter_says_what_an_account_is_for() -> None:
+    assert maker("webhook") is WebhookAdapter
+    options = WebhookOptions.model_validate({"secret": SECRET, "url": "https://example.org/hook?token=hush"})
+    told = await WebhookAdapter.make("ci", options).check()
+    assert told == "is called at /in/webhook/ci, signed as standard, posts to example.org"
