@@ -79,7 +79,7 @@ def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words
 @pytest.mark.parametrize(
     ("platform", "words"),
     [
-        ("telegram", "No installed adapter is called 'telegram'"),
+        ("discord", "No installed adapter is called 'discord'"),
         ("terminal", "No installed adapter is called 'terminal'"),
         ("broken", "cannot be loaded"),
     ],

@@ -128,14 +128,20 @@ def test_a_project_lets_nobody_in(place: Place) -> None:
 
 def test_paths_count_from_the_folder_of_their_file(place: Place) -> None:
     del place.environ["PALAVER_HOME"]
-    folder = place.project.parent
-    config = place.load(project="data_dir: here")
+    folder = place.user.parent
+    config = place.load(user="data_dir: here")
     assert (config.data_dir, config.store) == (folder / "here", str(folder / "here/palaver.db"))
-    assert place.load(project="store: x.db").store == str(folder / "x.db")
-    assert place.load(project="store: sqlite:///a%20b.db").store == f"sqlite:///{folder}/a%20b.db"
-    assert place.load(project="store: sqlite:////a.db").store == "sqlite:////a.db"
-    assert place.load(project="store: postgresql://db/x").store == "postgresql://db/x"
-    assert place.load(project="store: ~/x.db").store == str(Path("~/x.db").expanduser())
+    assert place.load(user="store: x.db").store == str(folder / "x.db")
+    assert place.load(user="store: sqlite:///a%20b.db").store == f"sqlite:///{folder}/a%20b.db"
+    assert place.load(user="store: sqlite:////a.db").store == "sqlite:////a.db"
+    assert place.load(user="store: postgresql://db/x").store == "postgresql://db/x"
+    assert place.load(user="store: ~/x.db").store == str(Path("~/x.db").expanduser())
+
+
+@pytest.mark.parametrize("line", ["data_dir: here", "store: x.db"])
+def test_a_project_brings_no_database(line: str, place: Place) -> None:
+    """Who may speak, and with which keys, stands in the database: a cloned folder would let strangers in."""
+    assert "in the user's own file" in place.mistake(project=line).allowed
 
 
 # Secrets
@@ -154,8 +160,8 @@ def test_a_reference_that_leads_nowhere_is_a_mistake(text: str, place: Place) ->
 
 
 def test_a_project_reads_nothing_of_the_environment(place: Place) -> None:
-    mistake = place.mistake(project="store: postgresql://evil.example/${WORD}", WORD="sesame")
-    assert (mistake.spot.line, mistake.field) == (1, "store")
+    mistake = place.mistake(project="timezone: Europe/${WORD}", WORD="sesame")
+    assert (mistake.spot.line, mistake.field) == (1, "timezone")
     assert "sesame" not in str(mistake)
 
 

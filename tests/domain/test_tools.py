@@ -29,6 +29,12 @@ def test_the_closest_rule_counts(name: str, leave: Leave) -> None:
     assert rules.leave(name, AccessRole.OWNER, "terminal", asks=True) is leave
 
 
+@pytest.mark.parametrize(("name", "leave"), [("search", Leave.ASK), ("notes__read", Leave.ALWAYS)])
+def test_what_is_said_of_all_counts_where_nothing_closer_is_said(name: str, leave: Leave) -> None:
+    rules = ToolRules(allowed={"all": Leave.ASK, "n*": Leave.ALWAYS})
+    assert rules.leave(name, AccessRole.OWNER, "terminal", asks=False) is leave
+
+
 def test_role_and_platform_both_have_to_have_it() -> None:
     rules = ToolRules(platforms={"irc": frozenset({"search"}), "sms": frozenset()}, allowed={"search": Leave.ALWAYS})
     has = [

@@ -94,7 +94,7 @@ class Exchange:
                 known = self._announced.get(said.call)
                 yield ToolReturned(call=known.id if known else said.call, text=said.text)
             case ApprovalWanted():
-                yield await self._ask(self._announced.get(said.call.id, _call(said.call)), said.question)
+                yield await self._ask(self._meant(said.call), said.question)
             case _:
                 if event := _event(said):
                     yield event
@@ -119,6 +119,14 @@ class Exchange:
             detail = f"it asked a person about {len(question)} characters; {LONGEST_QUESTION} are allowed"
             return Failure(kind=FailureKind.FATAL, detail=detail)
         return ApprovalNeeded(call=call, question=question)
+
+    def _meant(self, call: WireCall) -> ToolCall:
+        """The call that was written down, whatever is said of it now; any other is a new one.
+
+        What is announced in this turn goes by the ids of the agent alone: an id that the gateway gave is not one.
+        """
+        still_open = {each.id: each for each in open_calls(self.request.messages)}
+        return self._announced.get(call.id) or still_open.get(call.id) or self._announce(call)
 
     def _announce(self, call: WireCall) -> ToolCall:
         """Under an id for which nobody has allowed anything, and nothing has come back, before."""

@@ -17,7 +17,7 @@ from palaver.domain.source import USUAL_KINDS
 
 __all__ = ["misplaced", "misshapen", "unknown_names"]
 
-_ONLY_THE_USERS = ("agent", "commands", "grants", "hooks", "tools", "web")
+_ONLY_THE_USERS = ("agent", "commands", "data_dir", "grants", "hooks", "store", "tools", "web")
 
 
 def misshapen(node: Node) -> Iterator[Mistake]:

@@ -5,7 +5,15 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, SecretStr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 
 from palaver.config.forms import Duration, Form, MaybeName, Part, refused, words_text
 from palaver.domain.access import AccessRole
@@ -17,17 +25,21 @@ __all__ = ["McpChoice", "ToolNames", "ToolsChoice"]
 _USUAL = ToolRules()
 _OFF = "off"
 _SERVER = re.compile(r"[a-z0-9][a-z0-9-]{0,19}", re.ASCII)
-_PATTERN = re.compile(r"[A-Za-z0-9_*?-]{1,64}", re.ASCII)
+_PATTERN = re.compile(r"[A-Za-z0-9_*-]{1,64}", re.ASCII)
 _SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
+
+
+def _pattern(name: str) -> str:
+    if not _PATTERN.fullmatch(name):
+        raise ValueError(name)
+    return name
 
 
 def _names(value: object) -> object:
     if not isinstance(value, str):
         return value
     names = frozenset[str]() if value == _OFF else frozenset(name.strip() for name in value.split(","))
-    if not all(_PATTERN.fullmatch(name) for name in names):
-        raise ValueError(value)
-    return names
+    return frozenset(map(_pattern, names))
 
 
 ToolNames = Annotated[
@@ -44,7 +56,8 @@ Headers = Annotated[
 ]
 Words = Annotated[tuple[str, ...], Form("a list of texts", '["serve"]')]
 Leaves = Annotated[
-    Mapping[str, Leave], Form(f"a section of tools, each with one of {', '.join(Leave)}", "{search: ask}")
+    Mapping[Annotated[str, AfterValidator(_pattern)], Leave],
+    Form(f"a section of tools, * standing for anything, each with one of {', '.join(Leave)}", "{search: ask}"),
 ]
 
 

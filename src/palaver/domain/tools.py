@@ -68,22 +68,22 @@ class ToolRules:
         has_role = _fits(name, self.roles.get(role, frozenset()))
         if not has_role or not _fits(name, self.platforms.get(platform, EVERYTHING)):
             return Leave.NEVER
-        fitting = sorted((len(pattern), pattern) for pattern in self.allowed if _matches(name, pattern))
         if name in self.allowed:
             return self.allowed[name]
+        fitting = [pattern for pattern in self.allowed if _matches(name, pattern)]
         if fitting:
-            return self.allowed[fitting[-1][1]]
+            return self.allowed[max(fitting, key=lambda pattern: (pattern not in EVERYTHING, len(pattern), pattern))]
         return Leave.ASK if asks else Leave.ALWAYS
 
 
 def _fits(name: str, patterns: frozenset[str]) -> bool:
-    return patterns >= EVERYTHING or any(_matches(name, pattern) for pattern in patterns)
+    return any(_matches(name, pattern) for pattern in patterns)
 
 
 @lru_cache(1024)
 def _matches(name: str, pattern: str) -> bool:
-    """A star stands for any letters, and nothing else has a meaning."""
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None
+    """A star stands for any letters, the word for all for all, and nothing else has a meaning."""
+    return pattern in EVERYTHING or re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None
 
 
 def arguments_of(call: ToolCall) -> Mapping[str, object] | None:

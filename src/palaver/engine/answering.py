@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from palaver.domain.errors import StoreError
-from palaver.domain.transcript import Entry, Role
+from palaver.domain.transcript import Entry, Role, ToolCall
 from palaver.domain.turn import Usage
 from palaver.domain.view import open_calls
 from palaver.engine.traces import log_broken
@@ -50,15 +50,15 @@ class Answering:
     """What was heard of the answer so far."""
     has_called: bool = False
     """Something was called since the turn was taken up: whatever a person allowed before was for other calls."""
-    _called: set[str] = field(default_factory=set[str])
-    """What the agent called last and has no result of."""
+    _called: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    """What the agent called last and has no result of, by id."""
     _placed: int = 0
     """Tokens put out that stand with an entry already."""
 
     async def ask(self, request: Request) -> Outcome:
         """Until the agent is done, has failed, or has said nothing for too long."""
         self.said = ""
-        self._called = {call.id for call in open_calls(request.messages)}
+        self._called = {call.id: call for call in open_calls(request.messages)}
         try:
             stream = aiter(self.agent.answer(request))
             try:
@@ -89,8 +89,11 @@ class Answering:
     async def _until_done(self, stream: AsyncIterator[Event]) -> Outcome:
         while True:
             event = await self._next(stream)
-            if isinstance(event, ApprovalNeeded) and event.call.id not in self._called:
-                await self._take(ToolCalled(calls=(event.call,)))
+            if isinstance(event, ApprovalNeeded):
+                if event.call.id not in self._called:
+                    await self._take(ToolCalled(calls=(event.call,)))
+                elif event.call != self._called[event.call.id]:
+                    return Failure(kind=FailureKind.FATAL, detail="the agent asked about another call than it had made")
             if isinstance(event, Outcome):
                 return event
             await self._take(event)
@@ -117,7 +120,7 @@ class Answering:
             case ToolCalled():
                 self.said = ""
                 self.has_called = True
-                self._called = {call.id for call in event.calls}
+                self._called = {call.id: call for call in event.calls}
                 await self.write(
                     Entry(
                         seq=0,
@@ -131,5 +134,5 @@ class Answering:
                     )
                 )
             case ToolReturned():
-                self._called.discard(event.call)
+                self._called.pop(event.call, None)
                 await self.write(Entry(seq=0, role=Role.TOOL, at=self.now(), text=event.text, answers=event.call))
