@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, SecretStr
 
+from palaver.cli.main import main
 from palaver.config.effective import effective
 from palaver.config.loading import Loaded, survey
 from palaver.config.mistakes import MalformedConfig
@@ -48,6 +49,18 @@ def test_a_file_that_others_may_read_is_said() -> None:
     assert read("{folder: /a, token_file: token}").cautions == (
         f"{file} holds a secret that others on this machine may read: chmod 600 {file}",
     )
+
+
+def test_the_check_of_a_configuration_says_so_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(b"s3cret", 0o644)
+    read("{folder: /a, token_file: token}")
+    monkeypatch.setenv("PALAVER_CONFIG", str(Path("conf/own.yaml").absolute()))
+    assert main(["config", "check"]) == 0
+    assert "chmod 600" in capsys.readouterr().out
+    assert main(["config", "show"]) == 0
+    assert "s3cret" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from palaver.domain.errors import StoreUnavailable
 from palaver.domain.platform import Platform
 from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Outbound
-from palaver.ports.adapter import Call, Inlet, Limits, PlatformBusy, Reply
+from palaver.ports.adapter import Call, Inlet, Limits, PlatformBusy, PlatformDown, Reply
 from tests.packages import bring
 
 __all__ = ["Caller", "Options", "install"]
@@ -51,6 +51,8 @@ class Caller:
         match call.path:
             case "busy":
                 raise PlatformBusy(6.2)
+            case "down":
+                raise PlatformDown("the platform does not know who we are")
             case "outage":
                 raise StoreUnavailable("the store is away")
             case "broken":

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from palaver.domain.errors import StoreError
 from palaver.engine.traces import log_broken
-from palaver.ports.adapter import Call, Listening, PlatformBusy, Reply
+from palaver.ports.adapter import Call, Listening, PlatformBusy, PlatformError, Reply
 from palaver.ports.files import TooLarge
 from palaver.web.access.limits import Attempts
 from palaver.web.bodies import TooMuchAtOnce
@@ -75,7 +75,7 @@ class _Calls:
             return _response(await adapter.hear(call, self.desk.engine.inlet(*name)))
         except PlatformBusy as busy:
             return _later(503, busy.after)
-        except StoreError:
+        except (PlatformError, StoreError):
             return _later(503, _LATER)
         except Exception as error:  # noqa: BLE001 - whatever an adapter raises, a stranger is told nothing of it
             log_broken(log, "a call broke", error, {"action": "call.broke", "account": ":".join(name)})
