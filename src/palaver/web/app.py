@@ -32,8 +32,8 @@ A page is a module `web/pages/<name>.py`, a part of the API a module `web/api/<n
   those of its children that differ change, each known by its id. After a change that no entry, turn or
   send comes of, say `desk.hub.hint("people")`. A growing answer arrives as the event `palaver:draft` on `document`
   with `detail` {session, turn, text}. No inline script, no inline style: the policy forbids both.
-- fail: raise what the domain raises. NotFound is 404, InvalidInput 400, NotAllowed 403, SessionBusy 409, an outage 503:
-  as a page for browsers, else as JSON `{"error": …}`.
+- fail: raise what the domain raises. NotFound is 404, InvalidInput 400, NotAllowed 403, SessionBusy 409, an outage 503,
+  whatever else 500 without its words: as a page for browsers, else as JSON `{"error": …}`.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ from palaver.web import api, assets, calls, entry, pages
 from palaver.web.access.guard import Guard, visitor_if_any
 from palaver.web.desk import Desk
 from palaver.web.pages.base import POSITION, Link, navigation, render
-from palaver.web.problems import API, OPENAI, problem, status_of
+from palaver.web.problems import API, OPENAI, problem, status_of, told
 
 __all__ = ["make_app"]
 
@@ -69,7 +69,7 @@ def make_app(desk: Desk) -> Guard:
         routes += module.routes(desk)
         links += [module.LINK] if hasattr(module, "LINK") else []
     navigation[:] = sorted(links, key=lambda link: link.place)
-    app = Starlette(routes=routes, exception_handlers={PalaverError: _failed, HTTPException: _failed})
+    app = Starlette(routes=routes, exception_handlers=dict.fromkeys((PalaverError, HTTPException, Exception), _failed))
     return Guard(_Marked(app, desk), desk.doors, desk.address)
 
 
@@ -99,7 +99,7 @@ async def _failed(request: Request, error: Exception) -> Response:
     if request.url.path.startswith((API, OPENAI)):
         return problem(request.url.path, error)
     status = status_of(error)
-    words = str(error.detail) if isinstance(error, HTTPException) else str(error)
+    words = told(error)
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"error": words}, status_code=status)
     title = _TITLES.get(status, "That went wrong")

@@ -18,6 +18,7 @@ from palaver.ports.window import WINDOW
 from palaver.ports.work import Notify, Steps, work
 from palaver.web.access.visitor import OWNER, Visitor
 from palaver.web.feeds import Event, Feed, Reader, entries_of, placed
+from palaver.web.numbers import number
 
 __all__ = ["CHAT", "HEARTBEAT", "TOPICS", "Event", "Hub"]
 
@@ -211,7 +212,8 @@ class Hub:
 
     def _missed(self, visitor: Visitor, hints: str) -> list[Event]:
         boot, _, count = hints.partition(".")
-        known = int(count) if boot == self._boot and count.isdigit() else -1
+        told = number(count) if boot == self._boot else None
+        known = -1 if told is None else told
         changed = {**self._changed, CHAT: max(self._changed.get(CHAT, 0), self._pushed.get(visitor.key.identity, 0))}
         missed = [topic for topic in TOPICS if known < changed.get(topic, 0)]
         topics = missed if visitor.is_owner else [CHAT] if CHAT in missed else []

@@ -20,7 +20,7 @@ from palaver.domain.errors import (
 from palaver.ports.files import TooLarge
 from palaver.web.bodies import TooMuchAtOnce
 
-__all__ = ["API", "IN", "OPENAI", "UNTOLD", "problem", "refusal", "status_of"]
+__all__ = ["API", "IN", "OPENAI", "UNTOLD", "problem", "refusal", "status_of", "told"]
 
 API = "/api/"
 OPENAI = "/v1/"
@@ -56,13 +56,18 @@ def status_of(error: Exception) -> int:
 
 def problem(path: str, error: Exception) -> Response:
     """An error that is meant for whoever asked: with what was found, what is allowed, an example."""
-    status = status_of(error)
-    if isinstance(error, HTTPException):
-        return refusal(path, status, str(error.detail), headers=error.headers)
+    headers = error.headers if isinstance(error, HTTPException) else None
     facts = {}
     if isinstance(error, InvalidInput):
         facts = {"found": error.found[:200], "allowed": error.allowed, "example": error.example}
-    return refusal(path, status, UNTOLD if status == _SERVERS else str(error), facts=facts)
+    return refusal(path, status_of(error), told(error), headers=headers, facts=facts)
+
+
+def told(error: Exception) -> str:
+    """What nobody expected may quote anybody: the log has it."""
+    if isinstance(error, HTTPException):
+        return str(error.detail)
+    return UNTOLD if status_of(error) == _SERVERS else str(error)
 
 
 def refusal(

@@ -23,6 +23,7 @@ from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
 from palaver.web.downloads import download
+from palaver.web.numbers import number
 from palaver.web.pages.base import Link, environment, render
 from palaver.web.pages.parts import LONGEST_TEXT
 from palaver.web.routing import deed, page
@@ -39,6 +40,7 @@ _PIECE = 1 << 16
 _LONGEST_REST = 2_000_000
 _MOST_FIELDS = 10
 _LONGEST_TEXT = 200_000
+_LAST_MOMENT = 10**16
 
 environment.filters["size"] = size_text
 
@@ -60,7 +62,7 @@ class _Chat:
 
     async def show(self, request: Request, visitor: Visitor) -> Response:
         source, engine = self._source(request, visitor), self._desk.engine
-        before = _moment(request.query_params.get("before"))
+        before = _moment(request.query_params.get("before", ""))
         place, key = await engine.place_of(source), await engine.key_of(source)
 
         @work
@@ -115,12 +117,12 @@ class _Chat:
 
     def _refuse_too_much(self, request: Request) -> None:
         """Before any of it is written to a disk."""
-        options, length = self._desk.engine.options, request.headers.get("content-length", "")
-        if not length.isdigit():
+        options, length = self._desk.engine.options, number(request.headers.get("content-length", ""))
+        if length is None:
             raise HTTPException(411, "A message has to say how long it is.")
         # What is no file is read into memory.
         files = options.files_per_message if "multipart/form-data" in request.headers.get("content-type", "") else 0
-        if int(length) > options.file_size * files + _LONGEST_REST:
+        if length > options.file_size * files + _LONGEST_REST:
             limit = size_text(options.file_size if files else _LONGEST_REST)
             raise HTTPException(413, f"{'A file' if files else 'This'} is larger than {limit}.")
 
@@ -173,10 +175,10 @@ def _uploads(form: FormData) -> list[UploadFile]:
     return [each for each in form.getlist("files") if isinstance(each, UploadFile) and each.filename]
 
 
-def _moment(text: str | None) -> datetime | None:
-    if not text or not text.isdigit() or len(text) > 16:  # noqa: PLR2004 - microseconds since 1970
-        return None
-    return datetime.fromtimestamp(int(text) / 1_000_000, UTC)
+def _moment(text: str) -> datetime | None:
+    """Of microseconds since 1970; so far as there are years."""
+    micros = number(text)
+    return None if micros is None else datetime.fromtimestamp(min(micros, _LAST_MOMENT) / 1_000_000, UTC)
 
 
 def _chats(sessions: list[Session], here: str) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from palaver.ports.fates import NAMES, Arrival, Fate, Sending
 from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
+from palaver.web.numbers import number
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, done, form_of, keep_query, show
 from palaver.web.routing import deed, page
@@ -36,7 +37,7 @@ def routes(desk: Desk) -> list[Route]:
     async def messages(request: Request, visitor: Visitor) -> Response:
         wanted, before = asked(request, "show"), asked(request, "before")
         states = _SHOWN.get(wanted, _SHOWN[""])
-        last = int(before) if before.isdecimal() and len(before) < _LONGEST else None
+        last = number(before)
 
         @work
         def looked(principal: Principal) -> Steps[tuple[list[Arrival], list[Sending]]]:
@@ -88,7 +89,6 @@ async def _told(desk: Desk, visitor: Visitor, name: str) -> tuple[list[Fate], st
         return [], str(error)
 
 
-_LONGEST = 18
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 

@@ -11,6 +11,7 @@ from palaver.domain.transcript import Role
 from palaver.ports.search import SAID, Hit, Order, SearchFilter
 from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
+from palaver.web.numbers import number
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, keep_query, principal, show
 from palaver.web.routing import page
@@ -61,8 +62,8 @@ def routes(desk: Desk) -> list[Route]:
 
 
 def _limit(request: Request) -> int:
-    text = asked(request, "limit")
-    return max(1, min(int(text), _MOST)) if text.isdecimal() else _PAGE
+    limit = number(asked(request, "limit"))
+    return _PAGE if limit is None else max(1, min(limit, _MOST))
 
 
 def _filter(request: Request, now: datetime) -> SearchFilter:

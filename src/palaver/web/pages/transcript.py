@@ -19,6 +19,7 @@ from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
 from palaver.web.downloads import PICTURES, download
+from palaver.web.numbers import number
 from palaver.web.orders import rename
 from palaver.web.pages.parts import LONGEST_TEXT, asked, done, form_of, legible, order, show
 from palaver.web.routing import deed, page
@@ -157,13 +158,13 @@ class _Transcript:
 
 def _place(request: Request) -> dict[str, int]:
     """Which passage is wanted: before an entry, after one, or around one; nothing for the newest."""
-    given = {name: int(text) for name in ("before", "after", "at") if (text := asked(request, name)).isdecimal()}
-    given = {name: min(seq, _LONGEST_SEQ) for name, seq in given.items()}
+    wanted = {name: number(asked(request, name)) for name in ("before", "after", "at")}
+    given = {name: min(seq, _LONGEST_SEQ) for name, seq in wanted.items() if seq is not None}
     if "at" in given:
         return {"before": given["at"] + _AHEAD}
     return {"before": given["before"]} if "before" in given else given
 
 
 def _back(at: object) -> str:
-    count = str(at or "")
-    return f"--at {count}" if count.isdecimal() and int(count) else ""
+    count = number(str(at or ""))
+    return f"--at {count}" if count else ""

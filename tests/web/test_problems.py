@@ -1,0 +1,37 @@
+"""Whatever goes wrong is said in the form that whoever asked reads, and in words of nobody."""
+
+import httpx
+import pytest
+
+from palaver.web.desk import Desk
+from palaver.web.numbers import number
+from palaver.web.problems import UNTOLD
+
+
+async def test_what_nobody_expected_is_said_in_the_form_that_was_asked_for(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def breaks(*_: object) -> None:
+        raise ValueError("words of somebody's")
+
+    monkeypatch.setattr(Desk, "read", breaks)
+    page, program = await client.get("/sessions"), await client.get("/api/v1/sessions")
+    assert (page.status_code, program.status_code) == (500, 500)
+    assert UNTOLD in page.text
+    assert 'href="/search"' in page.text, "it is a page like any other"
+    assert "content-security-policy" in page.headers
+    assert program.headers["content-type"] == "application/problem+json"
+    assert program.json()["detail"] == UNTOLD
+    broke = [record for record in caplog.records if getattr(record, "action", "") == "window.broke"]
+    assert len(broke) == 2
+    assert "somebody's" not in caplog.text + page.text + program.text
+
+
+async def test_numbers_in_addresses_may_be_anything(client: httpx.AsyncClient) -> None:
+    long = "9" * 5000
+    for address in ("/chat?before=", "/search?q=x&limit=", "/messages?before="):
+        for text in ("²", "-1", "", "9" * 18, long):
+            assert (await client.get(f"{address}{text}")).status_code == 200, (address, text)
+    for name in ("before", "after", "at"):
+        assert (await client.get(f"/sessions/none?{name}={long}")).status_code == 404
+    assert [number(text) for text in ("42", "٣", "²", "", "-1", " 1", long)] == [42, *[None] * 6]
