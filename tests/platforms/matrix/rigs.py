@@ -130,7 +130,7 @@ class MatrixRig:
         self.person = person
         self.chat_id = stage.room_id
         self.thread_id: str | None = begun
-        self._begun = begun
+        self._begun: str | None = begun
         self._is_limited = self._is_closed = False
 
     def adapter(self) -> MatrixAdapter:
@@ -180,7 +180,7 @@ class MatrixRig:
     async def _events(self) -> list[dict[str, Any]]:
         events = await self.person.sees(self.chat_id)
         ids = [event["event_id"] for event in events]
-        return events[ids.index(self._begun) + 1 :]
+        return events[ids.index(self._begun) + 1 :] if self._begun else events
 
     def _is_ours(self, event: dict[str, Any]) -> bool:
         return event["sender"] == self.options.user_id and event["type"] == "m.room.message"
@@ -206,6 +206,30 @@ class MatrixRig:
         if self._is_closed:
             await self.person.client.room_invite(self.chat_id, self.options.user_id)
             self.home.join(self.chat_id, self.stage.bot)
+
+    @property
+    def is_spent(self) -> bool:
+        """Nobody can use its room any more."""
+        return self._begun is None
+
+    async def move_chat(self) -> str:
+        """The room is upgraded, as its admin does it."""
+        await self.is_heard()
+        await self.person.client.room_put_state(self.chat_id, "m.room.join_rules", {"join_rule": "public"})
+        path = f"/_matrix/client/v3/rooms/{self.chat_id}/upgrade"
+        answer = self.home.ask("POST", path, {"new_version": "11"}, self.stage.human.token)
+        self.chat_id, self._begun = str(answer["replacement_room"]), None
+        return self.chat_id
+
+    async def mention(self, text: str) -> Source:
+        meant = {"user_ids": [self.options.user_id]}
+        return self.source(
+            await self.person.says(self.chat_id, f"{self.options.user_id}: {text}", **{"m.mentions": meant})
+        )
+
+    async def answer(self, receipt: str, text: str) -> Source:
+        relation = {"m.in_reply_to": {"event_id": receipt}}
+        return self.source(await self.person.says(self.chat_id, text, **{"m.relates_to": relation}))
 
     async def edit(self, said: Source, text: str) -> None:
         content = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Content", "Event", "Keyed", "Replied", "event_of"]
+__all__ = ["About", "Content", "Event", "Keyed", "Mentions", "Relation", "Replied", "Unsigned", "event_of"]
 
 
 class Replied(msgspec.Struct, frozen=True):
