@@ -15,7 +15,7 @@ GUIDE = Guide(
         Question(
             option="access_token",
             asks="An access token of it, not shown while you type; nothing, to give its password:",
-            help="In Element, logged in as the account: Settings, Help & About, Advanced. Then close it; do not log out.",
+            help="In Element, logged in as the account: Settings, Help & About, Advanced. Then close it, logged in.",
             needed=False,
         ),
         Question(option="password", asks="Its password, not shown while you type:", unless="access_token"),
