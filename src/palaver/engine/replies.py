@@ -1,5 +1,6 @@
 """Replies: from an answer to the messages that carry it, cut to what the platform takes, to where answers go."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -14,6 +15,8 @@ from palaver.ports.ability import able
 from palaver.ports.adapter import Adapter, Files, Forwarding, Limits
 
 __all__ = ["Replies"]
+
+log = logging.getLogger(__name__)
 
 
 _MOST_PARTS = 64
@@ -71,6 +74,9 @@ class Replies:
         if not able(adapter, Forwarding) or source.chat == source.account:
             return [source]
         places = [self.place_at(target, source.profile) for target in adapter.forwards_to()]
+        if None in places:
+            told = {"action": "forward.missing", "account": account_text(source.platform, source.account)}
+            log.warning("there is no account of ours to send an answer by", extra=told)
         return [place for place in places if place is not None] or [source]
 
     def files(self, source: Source, files: Sequence[Attachment]) -> list[Outbound]:

@@ -140,6 +140,23 @@ async def test_what_cannot_be_understood_is_answered_with_why(tmp_path: Path, bo
         assert await here.rows("SELECT count(*) FROM inbox") == [(0,)]
 
 
+@pytest.mark.parametrize("depth", [50, 400, 900, 2000])
+async def test_a_payload_may_be_nested_as_deeply_as_it_can_be_told(tmp_path: Path, depth: int) -> None:
+    adapter = account(text="{{ . }}", longest=10)
+    async with running(tmp_path / "p.db", adapters=[adapter], grants=GRANTS) as here:
+        assert (await called(here, adapter, call(b"[" * depth + b"]" * depth))).status in {200, 400}
+
+
+async def test_an_answer_that_can_go_nowhere_else_stays_where_it_was_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter = account(deliver="telegram:12345")
+    async with running(tmp_path / "p.db", adapters=[adapter], grants=GRANTS) as here:
+        assert (await called(here, adapter, call({"build": "failed"}))).status == 202
+        await here.settled()
+    assert "forward.missing" in [getattr(record, "action", "") for record in caplog.records]
+
+
 async def test_a_field_that_is_demanded_is_named_where_it_is_missing(tmp_path: Path) -> None:
     adapter = account(missing="error", text="{{ build.status }}")
     async with running(tmp_path / "p.db", adapters=[adapter], grants=GRANTS) as here:

@@ -93,6 +93,8 @@ class _Reading:
             )
         except Lacking as lacking:
             raise Malformed(f"The payload has no {lacking}.") from None
+        except RecursionError:
+            raise Malformed("The payload is nested too deeply.") from None
         if not text:
             raise Malformed("Nothing is said by this payload: none of the fields that are asked for is there.")
         return text
