@@ -259,10 +259,17 @@ async def test_an_address_that_telegram_does_not_call_is_told(server: Server) ->
         await local.run(Notebook())
 
 
-async def test_a_webhook_that_was_taken_away_is_noticed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palaver.platforms.telegram.adapter._LOOK", 0.0)
+async def test_a_webhook_that_fails_or_was_taken_away_is_noticed(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("palaver.platforms.telegram.adapter._LOOK", 0.01)
     serving = asyncio.create_task(adapter_of(server, **WEBHOOK).run(Notebook()))
+    await until(lambda: bool(server.world.webhook["url"]))
+    server.world.webhook |= {"last_error_date": 1_700_000_000, "last_error_message": "long ago"}
     await until(lambda: len(server.world.asked("getwebhookinfo")) > 1)
+    server.world.webhook |= {"last_error_date": 4_000_000_000, "last_error_message": "Connection\nrefused"}
+    await until(lambda: "Connection refused" in caplog.text)
+    assert "long ago" not in caplog.text
     server.world.webhook = {"url": ""}
     with pytest.raises(PlatformDown, match="webhook"):
         await serving

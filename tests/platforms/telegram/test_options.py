@@ -1,5 +1,8 @@
 """What may be configured for a bot, and what is told where it is wrong."""
 
+import subprocess
+import sys
+
 import pytest
 from pydantic import ValidationError
 
@@ -39,3 +42,11 @@ def test_every_worker_has_the_same_secret_and_another_bot_has_another() -> None:
     assert first == again != other
     set_by_hand = TelegramOptions.model_validate({"token": TOKEN, "secret": "kitchen-door"})
     assert set_by_hand.shared_secret.startswith("kitchen")
+
+
+def test_nothing_of_it_is_loaded_before_it_is_used() -> None:
+    code = (
+        "import sys, palaver.gateway; from palaver.platforms.others import known_platforms; known_platforms();"
+        "sys.exit('telegram' in sys.modules or 'markdown_it' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

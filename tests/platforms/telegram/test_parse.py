@@ -144,6 +144,8 @@ HEART = "💚💚"  # Four UTF-16 units.
         ("Helper: hello", [entity("text_mention", 0, 6, user=BOT)], "hello", True),
         ("Alice: hello", [entity("text_mention", 0, 5, user=ALICE)], "Alice: hello", False),
         ("/status", [entity("bot_command", 0, 7)], "/status", False),
+        ("/start", [entity("bot_command", 0, 6)], "/help", False),
+        ("/start@helper_bot from-a-link", [entity("bot_command", 0, 17)], "/help", True),
         ("/new@Helper_Bot now", [entity("bot_command", 0, 15)], "/new now", True),
         ("see /new@helper_bot", [entity("bot_command", 4, 15)], "see /new@helper_bot", True),
         ("x", [entity("mention", 50, 90), entity("no_such_kind", 0, 1)], "x", False),

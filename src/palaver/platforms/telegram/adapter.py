@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
@@ -68,6 +69,7 @@ _COMMAND = re.compile(r"[a-z0-9_]{1,32}")
 _MOST_COMMANDS = 100
 _LONGEST_HELP = 256
 _LONGEST_TOPIC = 128
+_LONGEST_REASON = 200
 
 
 class TelegramAdapter:
@@ -132,15 +134,16 @@ class TelegramAdapter:
         except Refusal as refusal:
             if refusal.code != HTTPStatus.BAD_REQUEST:
                 raise
-            raise PlatformRefused(f"Telegram does not call {url}: {refusal.words[:200]}") from refusal
+            raise PlatformRefused(f"Telegram does not call {url}: {refusal.words[:_LONGEST_REASON]}") from refusal
         await inlet.connected()
         while True:
             await asyncio.sleep(_LOOK)
             found = await bot.get_webhook_info()
             if found.url != url:
                 raise PlatformDown("somebody has set another webhook, or reads the messages of this bot without one")
-            if found.last_error_message:
-                log.warning("Telegram could not call us lately", extra={"action": "telegram.not_called"})
+            if found.last_error_date and self._clock.now() - found.last_error_date < timedelta(seconds=2 * _LOOK):
+                why = one_line(found.last_error_message or "", _LONGEST_REASON)
+                log.warning("Telegram could not call us: %s", why, extra={"action": "telegram.not_called"})
 
     async def hear(self, call: Call, inlet: Inlet) -> Reply:
         """A call by Telegram. It comes again until it is answered that all is well."""

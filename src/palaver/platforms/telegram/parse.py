@@ -15,6 +15,8 @@ __all__ = ["PLATFORM", "Moved", "Pressed", "Said", "Us", "parse"]
 
 PLATFORM = "telegram"
 _KINDS = {"private": DM, "group": GROUP, "supergroup": GROUP, "channel": CHANNEL}
+_START = "/start"
+"""What the button says by which people open a chat with a bot, with whatever a link may have added."""
 _AFTER_NAME = " \t\n,:"
 
 
@@ -183,7 +185,8 @@ def _addressed(message: Message, us: Us) -> tuple[str, bool, bool]:
     if first and first.type == MessageEntity.BOT_COMMAND:
         command, _, bot = _span(text, first).partition("@")
         is_others = bool(bot) and first not in ours and message.chat.type != "private"
-        return (command + _after(text, first) if first in ours else text), bool(ours), is_others
+        words = command + _after(text, first) if first in ours else text
+        return ("/help" if command == _START else words), bool(ours), is_others
     if first and first in ours:
         return _after(text, first).lstrip(_AFTER_NAME) or text, True, False
     return text, bool(ours), False
