@@ -1,5 +1,5 @@
 """Commands that need a store run on both engines, like the store itself."""
 
-from tests.stores.conftest import postgres_server, store_url
+from tests.stores.ready import store_url
 
-__all__ = ["postgres_server", "store_url"]
+__all__ = ["store_url"]

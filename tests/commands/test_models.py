@@ -12,10 +12,7 @@ from palaver.domain.access import AccessRole, Grant
 from palaver.domain.session import ModelOverride
 from palaver.platforms.kit.world import World
 from tests.engine.agents import Slow
-from tests.engine.conftest import postgres_server, store_url
 from tests.engine.gateway import running
-
-__all__ = ["postgres_server", "store_url"]
 
 OFFERED = [
     ModelOverride(model="small", provider="acme", base_url="https://models.example/v1"),

@@ -5,10 +5,7 @@ from collections.abc import AsyncGenerator
 from palaver.domain.turn import Usage
 from palaver.ports.agent import Event, Final, Request, UsageReport
 from tests.engine.agents import Scripted
-from tests.engine.conftest import postgres_server, store_url
 from tests.engine.gateway import MovableClock, running
-
-__all__ = ["postgres_server", "store_url"]
 
 
 async def _answer(_: Request) -> AsyncGenerator[Event]:

@@ -1,16 +1,5 @@
 """Dialogues are played on both databases, whose tables are there already."""
 
-from pathlib import Path
+from tests.stores.ready import store_url
 
-import pytest
-
-from tests.stores.conftest import ENGINES, fresh_store, postgres_server
-
-__all__ = ["postgres_server", "store_url"]
-
-
-@pytest.fixture(params=ENGINES)
-async def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/palaver.db"
-    return await fresh_store(request.getfixturevalue("postgres_server"))
+__all__ = ["store_url"]

@@ -7,9 +7,9 @@ import pytest
 
 from palaver.ports.work import Steps, work
 from tests.leaks.walk import Leak, Walk, walk
-from tests.stores.conftest import postgres_server, store_url
+from tests.stores.ready import store_url
 
-__all__ = ["postgres_server", "store_url"]
+__all__ = ["store_url"]
 
 SEEDS = int(os.environ.get("PALAVER_LEAKS", "2"))
 STEPS = 60

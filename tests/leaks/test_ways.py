@@ -9,9 +9,9 @@ from palaver.ports.agent import Event, Final, Request
 from tests.engine.agents import Scripted, noted
 from tests.engine.places import between
 from tests.engine.test_links import FOR_THE_OWNER, linked, people
-from tests.stores.conftest import postgres_server, store_url
+from tests.stores.ready import store_url
 
-__all__ = ["postgres_server", "store_url"]
+__all__ = ["store_url"]
 
 SHARED = Layers(default=Scope(group=GroupScope.SHARED))
 ADMINS = (Grant(role=AccessRole.ADMIN),)

