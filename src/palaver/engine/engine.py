@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 class Engine:
     """From a message to its answer. `serve` until it is cancelled; `drain` first for a quiet end."""
 
+    _takes_turns: Sequence["asyncio.Task[None]"] = ()
+
     def __init__(
         self,
         *,
@@ -100,7 +102,6 @@ class Engine:
         self._serving = Serving(on=on, intake=self._intake, adapters=accounts, menu=obedience.menu)
         self._deliveries = self._make_deliveries()
         self._upkeep = Upkeep(on=on, lanes=self._lanes, runner=self._runner, deliveries=self._deliveries)
-        self._takes_turns: list[asyncio.Task[None]] = []
 
     def _make_deliveries(self) -> Deliveries:
         return Deliveries(
