@@ -179,6 +179,6 @@ def _misfit(node: Node, way: Way, fault: ErrorDetails, known: Mapping[str, Any],
         field=dotted((*way, *inner)),
         problem=f"{dotted((*way, *inner[:-1]))} lacks" if lacks else f"{dotted((*way, *inner))} cannot be",
         found=str(name) if lacks else written if isinstance(at.value, str) else at.kind,
-        allowed=options if lacks else fault["msg"],
+        allowed=options if lacks else fault["msg"].removeprefix("Value error, "),
         example=f"{name}: …",
     )

@@ -2,10 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from palaver.config.loading import load
+from palaver.config.mistakes import MalformedConfig
+from palaver.platforms.others import known_platforms, maker
 from palaver.platforms.telegram.options import Mode, TelegramOptions
 from tests.platforms.telegram.world import TOKEN
 
@@ -33,6 +37,15 @@ def test_mistakes_are_told_with_what_is_wanted(changed: dict[str, str], words: s
     with pytest.raises(ValidationError) as raised:
         TelegramOptions.model_validate({"token": TOKEN, **changed})
     assert words in str(raised.value)
+
+
+def test_a_mistake_in_the_configuration_is_told_without_the_token(tmp_path: Path) -> None:
+    (own := tmp_path / "own.yaml").write_text("platforms: {telegram: {accounts: {helper: {token: 42-secret}}}}")
+    with pytest.raises(MalformedConfig) as raised:
+        load(tmp_path, {"PALAVER_CONFIG": str(own), "PALAVER_HOME": "/data"}, known_platforms(), maker)
+    (mistake,) = raised.value.mistakes
+    assert "allowed: a token from @BotFather" in str(mistake)
+    assert "42-secret" not in str(mistake)
 
 
 def test_every_worker_has_the_same_secret_and_another_bot_has_another() -> None:

@@ -33,21 +33,21 @@ class TelegramOptions(BaseModel):
     @classmethod
     def _is_token(cls, token: SecretStr) -> SecretStr:
         if not _TOKEN.fullmatch(token.get_secret_value()):
-            raise ValueError("a token from @BotFather is wanted: digits, a colon, letters, like 123456:ABC-DEF1234")
+            raise ValueError("a token from @BotFather: digits, a colon and letters, like 123456:ABC-DEF1234")
         return token
 
     @field_validator("secret")
     @classmethod
     def _is_secret(cls, secret: SecretStr | None) -> SecretStr | None:
         if secret and not _SECRET.fullmatch(secret.get_secret_value()):
-            raise ValueError("1 to 256 of A-Z a-z 0-9 _ - are wanted, like kitchen-door-42")
+            raise ValueError("1 to 256 of A-Z a-z 0-9 _ -, like kitchen-door-42")
         return secret
 
     @field_validator("public_url", "api_url")
     @classmethod
     def _is_address(cls, address: str | None) -> str | None:
         if address is not None and not _ADDRESS.fullmatch(address):
-            raise ValueError("an address is wanted, like https://bot.example.org")
+            raise ValueError("an address, like https://bot.example.org")
         return address and address.rstrip("/")
 
     @model_validator(mode="after")
