@@ -110,7 +110,7 @@ def test_an_edit_is_a_change_of_the_message_it_replaces() -> None:
 def test_a_redaction_is_a_deletion_in_old_and_new_rooms(source: dict[str, Any]) -> None:
     inbound = parsed(source)
     assert inbound
-    assert inbound.source.message_id == "$first"
+    assert (inbound.source.message_id, inbound.source.user_id) == ("$first", None)
     assert inbound.revision == Revision(version="$one", deleted=True)
 
 

@@ -2,6 +2,7 @@
 
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.direct import Direct
+from palaver.platforms.matrix.events import content_of
 from palaver.platforms.matrix.hearing import Invitation
 from palaver.platforms.matrix.options import Invites
 
@@ -38,10 +39,13 @@ async def enter(client: Client, room_id: str, through: str) -> bool:
 
 
 async def replaced_by(client: Client, room_id: str) -> str | None:
-    """The room whose place it has taken: it says so itself, and that room says so, too."""
-    made = await client.ask("GET", "rooms", room_id, "state", "m.room.create", "") or {}
-    old = made.get("predecessor", {}).get("room_id")
-    if not isinstance(old, str):
+    """The room whose place it has taken: it says so itself, and that room says so, too.
+
+    Either alone could be said by anybody, to get at what was said elsewhere.
+    """
+    made = content_of(await client.ask("GET", "rooms", room_id, "state", "m.room.create", ""))
+    old = made.predecessor.room_id
+    if not old:
         return None
-    closed = await client.ask("GET", "rooms", old, "state", "m.room.tombstone", "") or {}
-    return old if closed.get("replacement_room") == room_id else None
+    closed = content_of(await client.ask("GET", "rooms", old, "state", "m.room.tombstone", ""))
+    return old if closed.replacement_room == room_id else None

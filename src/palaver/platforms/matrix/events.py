@@ -5,7 +5,19 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["About", "Content", "Event", "Keyed", "Mentions", "Relation", "Replied", "Unsigned", "event_of"]
+__all__ = [
+    "About",
+    "Content",
+    "Event",
+    "Former",
+    "Keyed",
+    "Mentions",
+    "Relation",
+    "Replied",
+    "Unsigned",
+    "content_of",
+    "event_of",
+]
 
 
 class Replied(msgspec.Struct, frozen=True):
@@ -37,6 +49,10 @@ class About(msgspec.Struct, frozen=True):
     size: int | None = None
 
 
+class Former(msgspec.Struct, frozen=True):
+    room_id: str = ""
+
+
 class Content(msgspec.Struct, frozen=True):
     msgtype: str = ""
     body: str = ""
@@ -53,6 +69,7 @@ class Content(msgspec.Struct, frozen=True):
     redacts: str = ""
     replacement_room: str = ""
     membership: str = ""
+    predecessor: Former = Former()
 
 
 class Unsigned(msgspec.Struct, frozen=True):
@@ -70,6 +87,14 @@ class Event(msgspec.Struct, frozen=True):
     redacts: str = ""
     state_key: str | None = None
     unsigned: Unsigned = Unsigned()
+
+
+def content_of(source: Mapping[str, Any] | None) -> Content:
+    """Nothing where there is none, or it is malformed."""
+    try:
+        return msgspec.convert(source or {}, Content, strict=False)
+    except msgspec.ValidationError:
+        return Content()
 
 
 def event_of(source: Mapping[str, Any]) -> Event | None:

@@ -1,7 +1,7 @@
 """From an event in a room to a message, or to the change of one."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from html import unescape
 from urllib.parse import unquote
@@ -87,12 +87,12 @@ def _edit(event: Event, scene: Scene) -> Inbound | None:
 
 
 def _deletion(event: Event, scene: Scene) -> Inbound | None:
-    """Newer rooms name what is redacted in the content."""
+    """Newer rooms name what is redacted in the content. Whoever did it, the homeserver has seen that they may."""
     redacted = event.content.redacts or event.redacts
     if not redacted:
         return None
     return Inbound(
-        source=_source(event, scene, redacted, None),
+        source=replace(_source(event, scene, redacted, None), user_id=None),
         text="",
         at=_moment(event),
         labels=_labels(scene),

@@ -11,6 +11,8 @@ from palaver.domain.source import DM
 from palaver.domain.turn import Outbound
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.direct import Direct
+from palaver.platforms.matrix.doors import replaced_by
+from palaver.platforms.matrix.events import content_of
 from palaver.platforms.matrix.media import put
 from palaver.platforms.matrix.refusals import asking, sending, unsent
 from palaver.platforms.matrix.render import Content, edit_of, file_message, message
@@ -89,9 +91,9 @@ class Speaking:
 
     async def _replacement(self, room_id: str) -> str | None:
         """The room that has taken the place of this one, if we are in it."""
-        closed = await self._client.ask("GET", "rooms", room_id, "state", "m.room.tombstone", "") or {}
-        new = closed.get("replacement_room")
-        return new if isinstance(new, str) and await self._is_in(new) else None
+        closed = content_of(await self._client.ask("GET", "rooms", room_id, "state", "m.room.tombstone", ""))
+        new = closed.replacement_room
+        return new if new and await replaced_by(self._client, new) == room_id else None
 
     async def _send_encrypted(
         self, room_id: str, content: Content, key: str | None

@@ -73,8 +73,7 @@ class Visit:
         """Whether it was a message of somebody else."""
         event, room_id = heard.event, heard.scene.chat_id
         if event.type == "m.room.tombstone" and event.state_key == "" and event.content.replacement_room:
-            if await enter(self._client, event.content.replacement_room, event.sender):
-                await self._moved(room_id, event.content.replacement_room)
+            await self._follow(room_id, event.content.replacement_room, event.sender)
         elif event.sender == self._client.user_id:
             return False
         elif heard.closed:
@@ -89,6 +88,10 @@ class Visit:
         if inbound.mentions_us or not inbound.reply_to or inbound.source.chat_kind == DM:
             return inbound
         return replace(inbound, mentions_us=await self.speaking.is_ours(room_id, inbound.reply_to))
+
+    async def _follow(self, old: str, new: str, through: str) -> None:
+        if await enter(self._client, new, through) and await replaced_by(self._client, new) == old:
+            await self._moved(old, new)
 
     async def _moved(self, old: str, new: str) -> None:
         await self._direct.moved(old, new)
