@@ -23,6 +23,7 @@ from palaver.domain.view import INTERRUPTED
 from palaver.platforms.kit.messages import File, Person
 from palaver.platforms.kit.world import World
 from palaver.ports.agent import Event, Final, Request
+from palaver.ports.clock import SystemClock
 from palaver.ports.tools import Tool, Toolset, Use
 from palaver.stores.fates import fates
 from palaver.stores.invariants import violations
@@ -128,6 +129,22 @@ async def test_whoever_speaks_into_a_turn_with_a_lesser_role_takes_its_tools_awa
         go.set()
         await group.hears("There is no tool called lever")
         assert lever.pulled == 1
+
+
+async def test_a_role_that_was_taken_away_while_a_person_was_asked_does_not_count(store_url: str) -> None:
+    lever, world = Lever(asks=True), World()
+    alice = world.person("alice")
+    async with running(store_url, world, toolsets=lambda _: (lever,), grants=(Grant(role=AccessRole.MEMBER),)) as here:
+        grants, now = here.store.grants, SystemClock().now()
+        owner = Grant(platform="fake", user_id=alice.id, role=AccessRole.OWNER)
+        number = await here.store.transact(grants.add(owner, now, by="test"))
+        chat = world.dm(alice)
+        await chat.say(alice, use("lever"))
+        await chat.hears("May I use lever?")
+        await here.store.transact(grants.remove(number, now, by="test", force=True))
+        await chat.say(alice, "/approve")
+        await chat.hears("There is no tool called lever")
+        assert lever.pulled == 0
 
 
 # What a person is asked

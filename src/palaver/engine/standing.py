@@ -10,11 +10,12 @@ from palaver.domain.ids import decode_id
 from palaver.domain.key import canonical, canonical_source
 from palaver.domain.session import Principal, Session, identity_of, source_behind
 from palaver.domain.source import Source, Trust
+from palaver.domain.turn import Received
 from palaver.ports.access import Table
 from palaver.ports.repositories import Store
 from palaver.ports.work import Steps, work
 
-__all__ = ["Standing", "canonical_grants", "standing"]
+__all__ = ["Standing", "by_now", "canonical_grants", "standing"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +57,29 @@ def _voice(store: Store, session: str, principal: Principal) -> Steps[tuple[Sess
     return found, place
 
 
-def _decided(store: Store, fixed: Sequence[Grant], source: Source) -> Steps[Access]:
+@work
+def by_now(store: Store, fixed: Sequence[Grant], messages: Sequence[Received]) -> Steps[list[Received]]:
+    """Messages of earlier, each by whoever its sender is by now: nobody acts in a role that was taken from them."""
+    found: list[Received] = []
+    for each in messages:
+        # What their adapter saw of them then is not kept: it is taken to be so still, for it gave them no more.
+        person = yield from _decided(store, fixed, each.inbound.source, _VOUCHED_FOR)
+        bot = yield from _decided(store, fixed, each.inbound.source, _BOT)
+        now = max(person.role or AccessRole.GUEST, bot.role or AccessRole.GUEST)
+        found.append(replace(each, role=min(each.role or AccessRole.GUEST, now)))
+    return found
+
+
+_VOUCHED_FOR, _BOT = Trust(has_role_grant=True, via_trusted_relay=True), Trust(is_bot=True)
+
+
+def _decided(store: Store, fixed: Sequence[Grant], source: Source, trust: Trust | None = None) -> Steps[Access]:
     table = yield from store.grants.table(Table())
     aliases = (yield from store.aliases.everywhere()).get(source.platform, {})
     plain = canonical_source(source, aliases)
     grants = canonical_grants((*fixed, *table.grants.values()), source.platform, aliases)
-    return decide_access(plain, Trust(), grants, person=table.people.get(identity_of(plain) or ""), pairing=False)
+    person = table.people.get(identity_of(plain) or "")
+    return decide_access(plain, trust or Trust(), grants, person=person, pairing=False)
 
 
 def canonical_grants(grants: Iterable[Grant], platform: str, aliases: Mapping[str, str]) -> Iterable[Grant]:

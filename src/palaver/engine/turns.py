@@ -26,6 +26,7 @@ from palaver.engine.obedience import Obedience
 from palaver.engine.presence import Presence
 from palaver.engine.running import Bell, Running, Stop, Wish
 from palaver.engine.scene import Scene, Scenes
+from palaver.engine.standing import by_now
 from palaver.engine.titles import Titles
 from palaver.engine.tooling import Tooling
 from palaver.engine.traces import log_broken
@@ -34,7 +35,7 @@ from palaver.engine.welcome import Welcomes
 from palaver.ports.agent import Failure, FailureKind
 from palaver.ports.hooks import Growth, Happening, Kind
 from palaver.ports.store import Begun, Held, Opening, key_topic
-from palaver.ports.work import Work
+from palaver.ports.work import Steps, Work, work
 
 __all__ = ["TurnRunner"]
 
@@ -86,6 +87,12 @@ class TurnRunner:
                     await self._see_through(begun.turn, begun.messages, bell, scene)
         return None
 
+    @work
+    def _said(self, turn: Turn) -> Steps[list[Received]]:
+        """What a turn of earlier answers, by people as they are now."""
+        messages = yield from self.on.store.turns.messages(turn)
+        return (yield from by_now(self.on.store, self.on.options.grants, messages))
+
     async def _heed_head(self, head: Received) -> datetime | None:
         """A command, or a message that waits for its files."""
         if self.obedience.is_command(head):
@@ -99,7 +106,7 @@ class TurnRunner:
         with self.on.store.hear(key_topic(turn.key), bell.ring):
             bell.ring()  # What was said to the turn while nobody was at work on it counts.
             turns = self.on.store.turns
-            messages = await through_outages(lambda: self.on.store.read(turns.messages(turn)))
+            messages = await through_outages(lambda: self.on.store.read(self._said(turn)))
             try:
                 is_worth_it = bool(messages) and takes_up and self._is_worth_it(turn)
                 wish = self.compacting.wish(messages)
