@@ -20,7 +20,7 @@ from palaver.ports.access import Table as Granted
 from palaver.ports.store import Database
 from palaver.ports.usage import By
 from palaver.ports.work import Row, Steps, Value, Work, work
-from palaver.stores import grants, handing, inbox, moves, outbox, places, sessions, transcript, turns, usage
+from palaver.stores import chats, grants, handing, inbox, moves, outbox, places, sessions, transcript, turns, usage
 from palaver.stores.erasure import forgetting
 from palaver.stores.erasure.carrying import Pass
 from palaver.stores.erasure.digests import digests_of_store
@@ -86,6 +86,7 @@ async def live(store: Store) -> World:
     owed = Outbound(platform="telegram", chat_id=ID, text=f"a word about {SECRET}")
     await store.transact(outbox.owe(owed, "notice:1", NOON))
     await store.transact(places.set_home("main", dm(ID), NOON, by=ANN))
+    await store.transact(chats.move("telegram", None, "an id from before", ID, NOON))
     await store.transact(grants.add(Grant(platform="telegram", user_id=ID), NOON, by=BOB))
     await store.transact(grants.add(Grant(platform="telegram", user_id="8"), NOON, by=ANN))
     await store.transact(store.people.person_of(ANN, NOON, name=NAME))
