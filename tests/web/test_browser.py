@@ -122,7 +122,31 @@ async def test_a_conversation_elsewhere_appears_in_the_list_and_in_the_transcrip
     await tab.get_by_text("You said: the first words").wait_for()
     await say(shared, "and more", "live")
     await tab.get_by_text("You said: and more").wait_for()
-    assert await tab.locator("#entries > li").filter(has_text="and more").count() == 2
+    await expect(tab.locator("#entries > li").filter(has_text="and more")).to_have_count(2)
+
+
+FAILS_TWICE = """
+window.EventSource = class extends EventTarget { constructor() { super(); window.stream = this; } close() {} };
+const real = window.fetch;
+window.asked = 0;
+window.fetch = (...what) => {
+  window.asked += 1;
+  if (window.asked === 1) return Promise.reject(new TypeError("cut off"));
+  return window.asked === 2 ? Promise.resolve(new Response("", { status: 503 })) : real(...what);
+};
+"""
+
+
+async def test_what_could_not_be_fetched_is_fetched_once_the_gateway_is_back(shared: Opened, tab: Page) -> None:
+    """Nothing else happens meanwhile that would have it fetched."""
+    await tab.add_init_script(FAILS_TWICE)
+    await tab.goto(f"{shared.url}/sessions")
+    await say(shared, "said while it was cut off", "back")
+    await tab.evaluate("stream.dispatchEvent(new MessageEvent('changed', {data: '{\"topics\": [\"sessions\"]}'}))")
+    await tab.wait_for_function("asked === 1")
+    await tab.evaluate("stream.onopen()")
+    await tab.locator("#sessions li").filter(has_text="said while it was cut off").wait_for()
+    assert await tab.evaluate("asked") == 3
 
 
 async def test_an_answer_is_seen_growing_and_is_there_once(shared: Opened, tab: Page) -> None:

@@ -11,12 +11,14 @@
 
   // Live parts
 
+  // Whether the gateway has answered, be it that there is no such page any more.
   async function refresh(address, ids) {
     const answer = await fetch(address, { headers: { "x-fragment": ids.join(" ") }, credentials: "same-origin" });
-    if (answer.redirected && new URL(answer.url).pathname === "/login") { location.reload(); return; }
-    if (!answer.ok) return;
+    if (answer.redirected && new URL(answer.url).pathname === "/login") { location.reload(); return true; }
+    if (!answer.ok) return answer.status < 500;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const id of ids) swap(document.getElementById(id), fresh.getElementById(id));
+    return true;
   }
 
   function swap(old, fresh) {
@@ -56,26 +58,27 @@
   function touch(topics) {
     for (const part of document.querySelectorAll("[data-live][id]")) {
       if (!part.dataset.live.split(/\s+/).some((topic) => topics.includes(topic) || topics.includes("*"))) continue;
-      const address = part.dataset.src || location.href;
-      if (!stale.has(address)) stale.set(address, new Set());
-      stale.get(address).add(part.id);
+      mark(part.dataset.src || location.href, [part.id]);
     }
-    if (!fetching && !document.hidden) catchUp();
+    catchUp();
   }
 
+  const mark = (address, ids) => stale.set(address, new Set([...(stale.get(address) || []), ...ids]));
+  const pause = (time) => new Promise((done) => setTimeout(done, time));
+
+  // However much happens, a page is fetched a few times in a second, and not while nobody sees it.
   async function catchUp() {
+    if (fetching) return;
     fetching = true;
-    try {
-      while (stale.size) {
-        const [address, ids] = stale.entries().next().value;
-        stale.delete(address);
-        await refresh(address, [...ids]);
-        // However much happens, a page is fetched a few times in a second, and not while nobody sees it.
-        await new Promise((resolve) => setTimeout(resolve, 100));
-        if (document.hidden) break;
-        await new Promise((done) => setTimeout(done, 100));
-      }
-    } catch { /* the stream says when the gateway is back */ } finally { fetching = false; }
+    let fails = false;
+    while (stale.size && !fails && !document.hidden) {
+      const [address, ids] = stale.entries().next().value;
+      stale.delete(address);
+      fails = !(await refresh(address, [...ids]).catch(() => false));
+      if (fails) mark(address, ids); else await pause(200);
+    }
+    fetching = false;
+    if (fails) setTimeout(catchUp, 1000);
   }
 
   // A browser has few connections to one place: a page that nobody sees holds none, and goes on from where it was.
@@ -87,7 +90,7 @@
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) { close(); return; }
       open();
-      if (!fetching) catchUp();
+      catchUp();
     });
     addEventListener("pagehide", close);
     addEventListener("pageshow", open);
@@ -100,7 +103,7 @@
       place.searchParams.set("after", event.lastEventId);
       does(JSON.parse(event.data));
     });
-    source.onopen = () => say("");
+    source.onopen = () => { say(""); catchUp(); };
     source.onerror = () => {
       say("Not connected; trying again …");
       // A browser gives up for good where the answer was no stream: a login that has ended, or a gateway that starts.
