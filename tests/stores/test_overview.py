@@ -35,6 +35,14 @@ async def test_a_turn_in_flight_is_shown_with_what_it_asks_to_those_who_may_see_
         assert await world.store.read(overview.flights(principal, 10, session=begun.turn.session))
     assert not await world.store.read(overview.flights(OPERATOR, 10, session="other"))
     assert not await world.store.read(overview.flights(BEN, 10))
+    for number, states, count in (
+        (begun.turn.number, (), 1),
+        (begun.turn.number + 1, (), 0),
+        (None, (TurnState.PARKED,), 1),
+        (None, (TurnState.RUNNING, TurnState.INTERRUPTED), 0),
+    ):
+        found = await world.store.read(overview.flights(ANN, 10, number=number, states=states))
+        assert len(found) == count, (number, states)
 
 
 async def test_messages_in_and_out_are_listed_newest_first_and_by_state(world: World) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from palaver.domain.access import AccessRole
-from palaver.domain.lifecycle import InboxState, OutboxState
+from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
 from palaver.domain.session import Principal, Session
 from palaver.domain.transcript import Entry, ToolCall
 from palaver.domain.turn import Delivery, Inbound, Turn, Usage
@@ -101,8 +101,16 @@ class Fates(Protocol):
 class Overview(Protocol):
     """What is going on, and what went on lately."""
 
-    def flights(self, principal: Principal, limit: int, session: str | None = None) -> Work[list[Flight]]:
-        """Turns that have not ended, the oldest first: everywhere, or in one session."""
+    def flights(
+        self,
+        principal: Principal,
+        limit: int,
+        session: str | None = None,
+        *,
+        number: int | None = None,
+        states: Collection[TurnState] = (),
+    ) -> Work[list[Flight]]:
+        """Turns that have not ended, the oldest first: everywhere, or in one session; one of them; those in states."""
         ...
 
     def arrivals(

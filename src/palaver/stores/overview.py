@@ -30,14 +30,23 @@ _TURN_WIDTH = TURN_COLUMNS.count(",") + 1
 
 
 @work
-def flights(principal: Principal, limit: int, session: str | None = None) -> Steps[list[Flight]]:
+def flights(
+    principal: Principal,
+    limit: int,
+    session: str | None = None,
+    *,
+    number: int | None = None,
+    states: Collection[TurnState] = (),
+) -> Steps[list[Flight]]:
     seen = visible_to(principal)
-    only, values = ("", ()) if session is None else (" AND s.id = ?", (session,))
+    wanted = {"s.id": session, "t.no": number}
+    only: dict[str, Value] = {column: value for column, value in wanted.items() if value is not None}
+    narrowed = "".join(f" AND {column} = ?" for column in only)
     rows = yield (
         f"SELECT {TURN_COLUMNS}, t.stop, t.asked, (SELECT count(*) FROM inbox i WHERE i.key = t.key"
         f" AND i.state = 'waiting'), {SESSION_COLUMNS} FROM turns t JOIN sessions s ON s.no = t.session_no"
-        f" WHERE t.state IN {OPEN_TURN} AND {seen.sql}{only} ORDER BY t.no LIMIT ?",
-        (*seen.values, *values, limit),
+        f" WHERE t.state IN {OPEN_TURN} AND {seen.sql}{narrowed} AND {_among('t.state', states)} ORDER BY t.no LIMIT ?",
+        (*seen.values, *only.values(), *(state.value for state in states), limit),
     )
     found: list[Flight] = []
     for row in rows:

@@ -1,8 +1,12 @@
 """The API: turns in flight, and what they wait for."""
 
+import re
+
 from palaver.domain.errors import NotFound
 from palaver.domain.lifecycle import TurnState
+from palaver.domain.session import Principal
 from palaver.ports.fates import Flight
+from palaver.ports.repositories import Store
 from palaver.ports.store import Decision
 from palaver.ports.window import Right
 from palaver.ports.work import Steps, work
@@ -13,7 +17,7 @@ from palaver.web.orders import entitled
 
 __all__ = ["ENDPOINTS", "DecisionShape", "DoneShape", "FlightShape", "FlightsShape"]
 
-_MOST = 500
+_NAME = re.compile(r"turn:([0-9]{1,18})", re.ASCII)
 
 
 class FlightShape(Shape, frozen=True, kw_only=True):
@@ -69,25 +73,28 @@ def _shape(flight: Flight) -> FlightShape:
     )
 
 
-async def _flights(ask: Ask, limit: int, session: str | None = None) -> list[Flight]:
-    overview = ask.desk.store.overview
-    return await ask.desk.read(ask.visitor, lambda principal: overview.flights(principal, limit, session))
+async def _listed(ask: Ask, *states: TurnState) -> FlightsShape:
+    overview, query = ask.desk.store.overview, ask.query
+    found = await ask.desk.read(
+        ask.visitor, lambda principal: overview.flights(principal, query.limit, query.session, states=states)
+    )
+    return FlightsShape(turns=[_shape(each) for each in found])
 
 
 async def _list(ask: Ask) -> FlightsShape:
-    return FlightsShape(turns=[_shape(each) for each in await _flights(ask, ask.query.limit, ask.query.session)])
+    return await _listed(ask)
 
 
 async def _approvals(ask: Ask) -> FlightsShape:
-    parked = [each for each in await _flights(ask, _MOST) if each.turn.state is TurnState.PARKED]
-    return FlightsShape(turns=[_shape(each) for each in parked[: ask.query.limit]])
+    return await _listed(ask, TurnState.PARKED)
 
 
-def _named(flights: list[Flight], name: str) -> Flight:
-    for flight in flights:
-        if f"turn:{flight.turn.number}" == name:
-            return flight
-    raise NotFound("turn in flight", name)
+def _named(store: Store, principal: Principal, name: str) -> Steps[Flight]:
+    number = _NAME.fullmatch(name)
+    found = (yield from store.overview.flights(principal, 1, number=int(number[1]))) if number else []
+    if not found:
+        raise NotFound("turn in flight", name)
+    return found[0]
 
 
 async def _stop(ask: Ask) -> DoneShape:
@@ -96,7 +103,7 @@ async def _stop(ask: Ask) -> DoneShape:
     @work
     def stop() -> Steps[bool]:
         principal = yield from principal_of(ask.visitor, store)
-        flight = _named((yield from store.overview.flights(principal, _MOST)), ask.path["id"])
+        flight = yield from _named(store, principal, ask.path["id"])
         yield from entitled(ask.desk, principal, flight.turn.session, "stop")
         if flight.turn.state is TurnState.PARKED:
             decided = yield from store.steering.decide(flight.turn.key, now, principal, allowed=False)
@@ -112,7 +119,7 @@ async def _decide(ask: Ask) -> DoneShape:
     @work
     def decide() -> Steps[bool]:
         principal = yield from principal_of(ask.visitor, store)
-        flight = _named((yield from store.overview.flights(principal, _MOST)), ask.path["id"])
+        flight = yield from _named(store, principal, ask.path["id"])
         body = ask.body
         yield from entitled(ask.desk, principal, flight.turn.session, "approve" if body.allow else "deny")
         decided = yield from store.steering.decide(
