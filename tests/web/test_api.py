@@ -111,6 +111,27 @@ async def test_the_same_key_is_the_same_message(owner: httpx.AsyncClient) -> Non
     assert wrong.status_code == 400
 
 
+async def test_the_same_key_is_no_excuse_for_another_message(window: Opened, owner: httpx.AsyncClient) -> None:
+    def body(text: str, *contents: str) -> dict[str, Any]:
+        return {"text": text, "files": [{"name": "f", "content": content} for content in contents], "wait": 20}
+
+    async def status(path: str, key: str, body: dict[str, Any]) -> int:
+        return (await owner.post(path, json=body, headers={"idempotency-key": key})).status_code
+
+    same = {"words": body("yes"), "queue": body("/queue  yes "), "file": body("yes", "aGVsbG8=", "Zm9v")}
+    other = [body("no, not yes"), body("/queue yes"), body("yes", "aGVsbG8="), body("yes", "Zm9v", "aGVsbG8=")]
+    for key, words in same.items():
+        assert [await status("/messages", key, words) for _ in range(2)] == [200, 200], key
+    assert [await status("/messages", "words", each) for each in other] == [409] * 4
+    assert [await status("/messages", "file", each) for each in other] == [409] * 4
+    assert await status("/messages", "queue", body("/queue no yes")) == 409
+    path = f"{window.url}/v1/chat/completions"
+    before = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    for text, expected in (("c", 200), ("c", 200), ("d", 409)):
+        words = [*before, {"role": "user", "content": text}]
+        assert await status(path, "v1", {"model": "palaver", "messages": words}) == expected
+
+
 async def test_who_does_not_wait_asks_later(config: Config) -> None:
     async with opened(config) as window, program(window) as owner:
         sent = await owner.post("/messages", json={"text": "!slow 1 hello"})
@@ -125,6 +146,8 @@ async def test_commands_approvals_and_stops(owner: httpx.AsyncClient) -> None:
     assert "/approve allows it" in told["notices"][0]
     (waiting,) = (await owner.get("/approvals")).json()["turns"]
     assert (waiting["id"], waiting["asks"]["name"]) == (told["turn"], "echo")
+    other = {"session": (await say(owner, "hello"))["session"]}
+    assert (await owner.get("/approvals", params=other)).json() == {"turns": []}
     path, answer = f"/approvals/{waiting['id']}", {"allow": True, "question": waiting["question"]}
     assert (await owner.post(path, json={**answer, "question": "1-9"})).json() == {"done": False}
     assert (await owner.post(path, json=answer)).json() == {"done": True}

@@ -122,6 +122,10 @@ class Engine:
         with self._on.meter.step("accept"):
             await self._intake.receive(inbound, trust)
 
+    def meant(self, inbound: Inbound) -> Inbound:
+        """What a message is kept as."""
+        return self._obedience.meant(inbound)
+
     def inlet(self, platform: str, account: str | None) -> Inlet:
         """For what comes to an account over HTTP, at this gateway, whoever serves it; how far was read is not kept."""
         return self._serving.inlet(platform, account)

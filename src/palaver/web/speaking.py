@@ -2,13 +2,14 @@
 
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from starlette.exceptions import HTTPException
 from starlette.types import Receive
 
 from palaver.domain.attachment import Attachment
+from palaver.domain.busy import BusyMode
 from palaver.domain.errors import StoreUnavailable
 from palaver.domain.ids import decode_id, encode_id
 from palaver.domain.key import SessionKey
@@ -25,7 +26,7 @@ from palaver.web.desk import Desk
 from palaver.web.orders import entitled
 from palaver.web.routing import check
 
-__all__ = ["LONGEST_TEXT", "Said", "Speaking", "conversation_for", "refuse_elsewhere"]
+__all__ = ["LONGEST_TEXT", "Said", "Speaking", "conversation_for", "refuse_elsewhere", "refuse_other"]
 
 LONGEST_TEXT = 200_000
 """Characters of one message."""
@@ -98,20 +99,17 @@ class Speaking:
 
     async def say(self, source: Source, said: Said) -> Received:
         """Safe when it returns. What was said before under this id is given as it was; other words are refused."""
+        only_talks = self.visitor.only_talks
+        inbound = Inbound(
+            source=source,
+            text=said.text,
+            at=self.desk.clock.now(),
+            files=said.files,
+            offers=said.offers,
+            plain=said.plain or only_talks,
+        )
         found = await self.earlier([source])
-        if found is not None and not said.text.endswith(found.inbound.text):  # `/queue words` is kept as the words
-            raise HTTPException(409, "This Idempotency-Key was used for other words; take another one.")
         if found is None:
-            now = self.desk.clock.now()
-            only_talks = self.visitor.only_talks
-            inbound = Inbound(
-                source=source,
-                text=said.text,
-                at=now,
-                files=said.files,
-                offers=said.offers,
-                plain=said.plain or only_talks,
-            )
             await refuse_elsewhere(self.desk, self.visitor, source)
             await self.desk.engine.receive(inbound, Trust(only_talks=only_talks))
             found = await self.earlier([source])
@@ -121,6 +119,8 @@ class Speaking:
             raise HTTPException(
                 403, f"This was refused: {found.reason}. Once that has changed, send it under a new id."
             )
+        meant = self.desk.engine.meant(inbound)
+        refuse_other(found, [meant.text], said.files, meant.busy)
         return found
 
     async def earlier(self, sources: Sequence[Source]) -> Received | None:
@@ -141,6 +141,16 @@ class Speaking:
     async def keep(self, name: str, media_type: str, content: bytes) -> Attachment:
         """A file that comes with a message: it is safe before the message is."""
         return await self.desk.talking.keep(name, media_type, _pieces(content), self.desk.engine.options.file_size)
+
+
+def refuse_other(
+    found: Received, texts: Collection[str], files: Sequence[Attachment], busy: BusyMode | None = None
+) -> None:
+    """Raises where something else was said under this id: none of these texts, or with other files."""
+    said = found.inbound
+    are_files_same = [file.handle for file in said.files] == [file.handle for file in files]
+    if said.text not in texts or said.busy is not busy or not are_files_same:
+        raise HTTPException(409, "This Idempotency-Key was used for another message; take another one.")
 
 
 async def refuse_elsewhere(desk: Desk, visitor: Visitor, source: Source) -> None:

@@ -21,8 +21,9 @@ from palaver.web.desk import Desk
 from palaver.web.openai.answering import Grown, Telling, line, outcome_of
 from palaver.web.openai.asked import MODEL, Asked, read, request_of
 from palaver.web.openai.finding import Finding
+from palaver.web.openai.matching import folded
 from palaver.web.routing import deed, page
-from palaver.web.speaking import Said, Speaking
+from palaver.web.speaking import Said, Speaking, refuse_other
 
 __all__ = ["SESSION_HEADER", "routes"]
 
@@ -77,14 +78,15 @@ async def _said(desk: Desk, visitor: Visitor, request: Request, asked: Asked) ->
 async def _begun(finding: Finding) -> Received:
     """The message that is answered: the one that is said now, or was said before under the same key."""
     speaking, said = finding.speaking, finding.read
+    files = [await speaking.keep(file.name, file.media_type, file.content) for file in said.files]
     before = await finding.earlier()
     if before and (found := await speaking.earlier(before)):
+        refuse_other(found, [said.text, folded(said.system, said.before, said.text)], files)
         return found
     source, text = await finding.place()
     if not text.strip() and not said.files:
         raise BadArgument("There is nothing to say in", found=text, allowed="text or files", example="hello")
     await finding.leave_calls(source)
-    files = [await speaking.keep(file.name, file.media_type, file.content) for file in said.files]
     return await speaking.say(source, Said(text=text, files=tuple(files), offers=said.offers, plain=True))
 
 
