@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from palaver.agents.tools import mcp
@@ -171,6 +172,16 @@ async def test_a_server_that_cannot_be_had_has_no_tools_and_is_left_alone_for_a_
         assert await server.tools() == []
         with pytest.raises(ToolFailed, match="tried again"):
             await server.use("gone__any", {})
+
+
+async def test_of_a_server_that_never_answers_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp, "_START_LIMIT", 0.5)
+    hung = Program(command=sys.executable, args=("-c", "import sys; sys.stdin.read()"))
+    me = psutil.Process()
+    before = set(me.children())
+    async with serving("hung", hung) as server:
+        assert not await server.tools()
+    assert set(me.children()) <= before
 
 
 async def test_a_call_ends_with_its_turn() -> None:

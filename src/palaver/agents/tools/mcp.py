@@ -82,7 +82,9 @@ class _Connection:
         return self._over.is_set()
 
     def end(self) -> None:
-        """It closes by itself, in its own time."""
+        """It closes by itself, in its own time; one that was never ready is not waited for."""
+        if not self._ready.done() and not self._over.is_set():  # once: a second time would cut its end short
+            self.task.cancel()
         self._over.set()
 
     async def _keep(self) -> None:
