@@ -103,9 +103,23 @@ async def test_a_wrong_token_is_told_with_what_to_do(server: Server, caplog: pyt
     assert not [record for record in ours if TOKEN[:-1] in record.getMessage()]
 
 
-async def test_a_server_that_is_no_bot_api_is_no_answer(server: Server) -> None:
-    with pytest.raises(PlatformDown):
+async def test_a_server_that_is_no_bot_api_is_told(server: Server) -> None:
+    with pytest.raises(PlatformRefused, match="api_url"):
         await adapter_of(server, api_url=f"{server.url}/elsewhere").check()
+
+
+@pytest.mark.parametrize("body", [b"<html>Log in to this network</html>", b"[]", b"{}", b""])
+async def test_whoever_answers_in_its_place_is_no_telegram(body: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as portal:
+        server = Server(World())
+        server.url = f"http://127.0.0.1:{portal.sockets[0].getsockname()[1]}"
+        with pytest.raises(PlatformDown):
+            await adapter_of(server).check()
 
 
 @pytest.mark.parametrize(

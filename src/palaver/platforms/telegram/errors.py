@@ -20,6 +20,7 @@ from palaver.ports.adapter import (
 __all__ = ["Refusal", "lost", "unsent"]
 
 _WRONG_TOKEN = "Telegram does not know this token. Ask @BotFather for the right one (/mybots, API Token), and set it."  # noqa: S105
+_WRONG_ADDRESS = "There is no Bot API at this address. Mend api_url, or leave it out for Telegram's own."
 _TWO_READERS = (
     "Somebody else reads the messages of this bot: another gateway, or a webhook. A bot has one reader: "
     "stop the other, or make a second bot with @BotFather."
@@ -87,8 +88,10 @@ def _refused(refusal: Refusal) -> PlatformError | None:
     match refusal.code:
         case 429:
             return PlatformBusy(refusal.after or 1.0)
-        case 401 | 404:
+        case 401:
             return PlatformRefused(_WRONG_TOKEN)
+        case 404:
+            return PlatformRefused(_WRONG_ADDRESS)
         case 409:
             return PlatformDown(_TWO_READERS)
         case code:
