@@ -12,12 +12,14 @@ from palaver.domain.session import Principal
 from palaver.gateway import terminal_socket
 from palaver.ports.clock import SystemClock
 from palaver.ports.window import Right
+from palaver.ports.work import Steps, work
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened
 from tests.web.test_api import program, say, token
 
 PEOPLE = (
     GrantChoice(platform="api", user_id="alice"),
+    GrantChoice(platform="api", user_id="bob"),
     GrantChoice(platform="api", user_id="gus", role=AccessRole.GUEST),
     GrantChoice(platform="web", user_id="zoe"),
 )
@@ -163,3 +165,22 @@ async def test_a_button_takes_the_role_that_its_command_takes(window: Opened) ->
         block = Grant(platform="api", user_id="alice", effect=Effect.BLOCK)
         await window.store.transact(window.store.grants.add(block, SystemClock().now(), by="test"))
         assert await refused(alice, told["session"], told["turn"]) == [403] * 7
+
+
+@work
+def _took_part(identity: str) -> Steps[None]:
+    yield "INSERT INTO participants (identity, session_no) SELECT ?, no FROM sessions", (identity,)
+
+
+async def test_an_admin_answers_what_somebody_else_was_asked(window: Opened) -> None:
+    """As /approve in the chat lets them."""
+    async with program(window, "api:alice") as alice, program(window, "api:bob") as bob:
+        told = await say(alice, "!approve it", conversation="a")
+        await window.store.transact(_took_part("api:bob"))
+        (waits,) = (await bob.get("/approvals")).json()["turns"]
+        path, answer = f"/approvals/{told['turn']}", {"allow": True, "question": waits["question"]}
+        assert (await bob.post(path, json=answer)).status_code == 403
+        grant = Grant(platform="api", user_id="bob", role=AccessRole.ADMIN)
+        await window.store.transact(window.store.grants.add(grant, SystemClock().now(), by="test"))
+        assert (await bob.post(path, json=answer)).json() == {"done": True}
+        assert (await alice.get(f"/messages/{told['id']}?wait=20")).json()["answer"] == "You said: it"

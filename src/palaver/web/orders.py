@@ -2,7 +2,7 @@
 
 from palaver.domain.errors import NotAllowed
 from palaver.domain.session import Principal, Session
-from palaver.engine.standing import standing
+from palaver.engine.standing import Standing, standing
 from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
@@ -11,13 +11,14 @@ __all__ = ["entitled", "rename"]
 
 
 @work
-def entitled(desk: Desk, principal: Principal, session: str, command: str) -> Steps[None]:
-    """In the step that does it: raises NotAllowed where somebody may not give this command there."""
+def entitled(desk: Desk, principal: Principal, session: str, command: str) -> Steps[Standing]:
+    """In the step that does it: as what they do it; raises NotAllowed where they may not give this command there."""
     options = desk.engine.options
     there = yield from standing(desk.store, options.grants, session, principal)
     needed = options.command_roles.get(command, desk.commands.table[command].role)
     if there.role < needed:
         raise NotAllowed(f"/{command}", needed.text)
+    return there
 
 
 async def rename(desk: Desk, visitor: Visitor, session: str, title: str) -> Session:
