@@ -13,7 +13,7 @@ from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.link import Link
 from palaver.ports.adapter import Answer, Inlet
 from palaver.ports.agent import Event, Request
-from palaver.ports.work import Row, Steps, Work
+from palaver.ports.work import Row, Steps, Work, work
 from palaver.stores.store import Store
 
 __all__ = ["STEPS", "Fuse", "FusedAdapter", "FusedAgent", "FusedStore"]
@@ -58,45 +58,32 @@ class _Done:
     name: str
 
 
-class _Fused(Work[T]):
+@work
+def _fused(name: str, piece: Work[T], fuse: Fuse) -> Steps[T]:
     """Work that knows its name, also where it is joined with other work."""
-
-    def __init__(self, name: str, work: Work[T], fuse: Fuse) -> None:
-        super().__init__(self._walk)
-        self._name = name
-        self._work = work
-        self._fuse = fuse
-
-    def _walk(self) -> Steps[T]:
-        self._fuse.reach(f"before {self._name}")
-        result = yield from self._work
-        self._fuse.reach(f"uncommitted {self._name}")
-        yield _Done(self._name)  # pyright: ignore[reportReturnType]
-        return result
+    fuse.reach(f"before {name}")
+    result = yield from piece
+    fuse.reach(f"uncommitted {name}")
+    yield _Done(name)  # pyright: ignore[reportReturnType]
+    return result
 
 
-class _Whole(Work[T]):
-    """One transaction, and the names of the work that was done in it."""
-
-    def __init__(self, work: Work[T]) -> None:
-        super().__init__(self._walk)
-        self._work = work
-        self.done: list[str] = []
-
-    def _walk(self) -> Steps[T]:
-        self.done.clear()
-        steps, rows = iter(self._work), list[Row]()
-        try:
-            statement = next(steps)
-            while True:
-                if isinstance(statement, _Done):
-                    self.done.append(statement.name)
-                    rows = []
-                else:
-                    rows = yield statement
-                statement = steps.send(rows)
-        except StopIteration as finished:
-            return finished.value
+@work
+def _whole(piece: Work[T], done: list[str]) -> Steps[T]:
+    """One transaction; `done` has the names of the work that was done in it."""
+    done.clear()
+    steps, rows = iter(piece), list[Row]()
+    try:
+        statement = next(steps)
+        while True:
+            if isinstance(statement, _Done):
+                done.append(statement.name)
+                rows = []
+            else:
+                rows = yield statement
+            statement = steps.send(rows)
+    except StopIteration as finished:
+        return finished.value
 
 
 class _Group:
@@ -110,7 +97,7 @@ class _Group:
         describe: Callable[..., Work[Any]] = getattr(self._group, name)
 
         def describe_fused(*args: object, **kwargs: object) -> Work[Any]:
-            return _Fused(name, describe(*args, **kwargs), self._fuse)
+            return _fused(name, describe(*args, **kwargs), self._fuse)
 
         return describe_fused
 
@@ -123,14 +110,14 @@ class FusedStore(Store):
             setattr(self, group, _Group(getattr(store, group), fuse))
 
     async def transact(self, work: Work[T]) -> T:
-        whole = _Whole(work)
-        result = await super().transact(whole)
-        for name in whole.done:
+        done: list[str] = []
+        result = await super().transact(_whole(work, done))
+        for name in done:
             self._fuse.reach(f"after {name}")
         return result
 
     async def read(self, work: Work[T]) -> T:
-        return await super().read(_Whole(work))
+        return await super().read(_whole(work, []))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +144,9 @@ class _FusedInlet:
 
     async def is_back(self, chat_id: str) -> None:
         await self.inlet.is_back(chat_id)
+
+    async def chat_moved(self, old: str, new: str) -> None:
+        await self.inlet.chat_moved(old, new)
 
     async def answer(self, source: Source, within: float) -> Answer | None:
         return await self.inlet.answer(source, within)

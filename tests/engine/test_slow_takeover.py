@@ -18,10 +18,6 @@ T = TypeVar("T")
 LEASE = timedelta(seconds=0.3)
 
 
-class Look(Work[list[Received]]):
-    """Work by which the beginning of a takeover is known."""
-
-
 async def test_a_takeover_that_takes_longer_than_the_lease_is_one_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -32,19 +28,24 @@ async def test_a_takeover_that_takes_longer_than_the_lease_is_one_attempt(
         await chat.say(alice, "!slow 1 hello")
         await until(lambda: any(each.kind is Kind.TURN_STARTED for each in here.happened))
 
-    def look(turn: Turn) -> Look:
-        return Look(messages(turn).__iter__)
+    taken_over: list[Turn] = []
+
+    def look(turn: Turn) -> Work[list[Received]]:
+        taken_over.append(turn)
+        return messages(turn)
 
     monkeypatch.setattr(turns, "messages", look)
     async with running(tmp_path / "p.db", world, worker="w2", lease=LEASE) as here:
         read = here.store.read
 
         async def read_slowly(work: Work[T]) -> T:
+            before = len(taken_over)
             result = await read(work)
-            if isinstance(work, Look):
+            if len(taken_over) > before:
                 await asyncio.sleep(4 * LEASE.total_seconds())
             return result
 
         monkeypatch.setattr(here.store, "read", read_slowly)
         await chat.hears("hello")
+        assert len(taken_over) == 1
         assert await here.rows("SELECT attempt, state FROM turns") == [(2, "done")]
