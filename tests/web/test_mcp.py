@@ -17,6 +17,8 @@ from mcp_types import TextContent, TextResourceContents
 from palaver.config.model import Config
 from palaver.ports.clock import SystemClock
 from palaver.ports.window import KeyKind, Right
+from palaver.web.mcp.remote import Remote
+from palaver.web.mcp.server import make_server
 from tests.web.conftest import Opened
 from tests.web.test_api import PEOPLE, program, say, token
 
@@ -118,6 +120,21 @@ async def test_each_sees_their_own_and_does_what_they_may(window: Opened) -> Non
         assert [tool.name for tool in (await reader.list_tools()).tools][-1] == "search"
         assert "scope chat" in await refused(reader, "send_message", text="hello")
         assert len((await call(reader, "list_sessions"))["sessions"]) == 1
+
+
+async def test_what_cannot_be_told_is_an_error_and_not_nothing(window: Opened, unused_tcp_port: int) -> None:
+    talks = Remote(url=window.url, token=await token(window, "api:bob", Right.CHAT))
+    async with Client(make_server(talks)) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["send_message"]
+        assert (await client.list_resources()).resources == []
+    stranger = Remote(url=window.url, token="pal_wrong")  # noqa: S106 - it opens nothing
+    nowhere = Remote(url=f"http://127.0.0.1:{unused_tcp_port}", token="")
+    elsewhere = Remote(url=f"{window.url}/static", token="")
+    for reach, words in ((stranger, "needs a login"), (nowhere, "No gateway answers"), (elsewhere, "error")):
+        async with Client(make_server(reach)) as client:
+            for asked in (client.list_tools, client.list_resources):
+                with pytest.raises(MCPError, match=words):
+                    await asked()
 
 
 async def test_nobody_is_served_without_a_key(window: Opened) -> None:

@@ -37,9 +37,9 @@ def door(path: str, does: Does, *, methods: Sequence[str], needs: Right, for_own
     return Route(path, answer, methods=list(methods))
 
 
-def check(visitor: Visitor, needs: Right, *, for_owner: bool = False) -> None:
-    """Raises where somebody may not do this with their key."""
-    if not visitor.may(needs):
+def check(visitor: Visitor, needs: Right | None, *, for_owner: bool = False) -> None:
+    """Raises where somebody may not do this with their key; None is what any key may do."""
+    if needs and not visitor.may(needs):
         raise HTTPException(403, f"This needs a key with the scope {needs.value}.")
     if for_owner and not visitor.is_owner:
         raise HTTPException(403, "This is the owner's: it takes a key that was made without --as.")

@@ -54,11 +54,11 @@ def _shapes(endpoints: Sequence[Endpoint]) -> Iterator[Any]:
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    scope = endpoint.needs.value + (", for the owner only" if endpoint.for_owner else "")
+    scope = f"Needs the scope {endpoint.scope}" if endpoint.needs else "Needs any key"
     found: dict[str, Any] = {
         "operationId": _name(endpoint),
         "summary": endpoint.summary,
-        "description": f"Needs the scope {scope}.",
+        "description": f"{scope}{', for the owner only' if endpoint.for_owner else ''}.",
         "parameters": [*_path(endpoint), *_query(endpoint), *_headers(endpoint)],
         "responses": _responses(endpoint),
     }

@@ -104,7 +104,7 @@ async def _events(ask: Ask) -> object:
 
 
 ENDPOINTS = (
-    Endpoint(method="GET", path="/me", does=_me, gives=MeShape, summary="Who you are here"),
+    Endpoint(method="GET", path="/me", does=_me, gives=MeShape, needs=None, summary="Who you are here"),
     Endpoint(
         method="GET",
         path="/platforms",

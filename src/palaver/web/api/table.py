@@ -67,7 +67,8 @@ class Endpoint:
     gives: Any
     """A type; None for what is no JSON, or nothing at all."""
     summary: str
-    needs: Right = Right.READ
+    needs: Right | None = Right.READ
+    """None for what any key may ask."""
     for_owner: bool = False
     """It is about the gateway, and not about anybody's own conversations."""
     asks: type[Shape] | None = None
@@ -80,6 +81,10 @@ class Endpoint:
     media_type: str = _JSON
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Headers that count, and what they mean."""
+
+    @property
+    def scope(self) -> str:
+        return self.needs.value if self.needs else "any"
 
 
 def route_of(endpoint: Endpoint, desk: Desk) -> Route:

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import msgspec
 
 from palaver.ports.window import Right
-from palaver.web.api import messages, sessions
+from palaver.web.api import messages, overview, sessions
 from palaver.web.api.table import Endpoint
 
-__all__ = ["DEEDS", "LIST", "READ", "Deed", "Reach"]
+__all__ = ["DEEDS", "LIST", "ME", "READ", "Deed", "Reach"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,8 +46,6 @@ class Deed:
 class Reach(Protocol):
     """How the API is reached: in the gateway itself, or from another process."""
 
-    async def rights(self) -> frozenset[Right]: ...
-
     async def ask(self, deed: Deed, given: Mapping[str, Any]) -> tuple[bool, bytes]:
         """Whether it was done, and the JSON that tells what came of it."""
         ...
@@ -57,6 +55,7 @@ def _endpoint(table: tuple[Endpoint, ...], method: str, path: str) -> Endpoint:
     return next(each for each in table if (each.method, each.path) == (method, path))
 
 
+ME = Deed(name="me", description="What whoever asks may do.", endpoint=_endpoint(overview.ENDPOINTS, "GET", "/me"))
 LIST = Deed(
     name="list_sessions",
     description="List conversations, those used last first. Narrow it down by platform, title, person, state or time.",

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from palaver.domain.errors import PalaverError
-from palaver.ports.window import Right
 from palaver.web.access.visitor import Visitor
 from palaver.web.api.table import Ask, Later, Shape, checked, converted
 from palaver.web.desk import Desk
@@ -25,9 +24,6 @@ class Here:
     desk: Desk
     visitor: Visitor
     request: Request
-
-    async def rights(self) -> frozenset[Right]:
-        return self.visitor.key.rights
 
     async def ask(self, deed: Deed, given: Mapping[str, Any]) -> tuple[bool, bytes]:
         try:

@@ -10,7 +10,6 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
-from palaver.ports.window import Right
 from palaver.web.api.table import PREFIX
 from palaver.web.mcp.deeds import Deed
 
@@ -24,10 +23,6 @@ _PATIENCE = 630.0
 class Remote:
     url: str
     token: str
-
-    async def rights(self) -> frozenset[Right]:
-        is_done, told = await asyncio.to_thread(self._fetch, "GET", "/me", None)
-        return frozenset(map(Right, json.loads(told)["scopes"])) if is_done else frozenset()
 
     async def ask(self, deed: Deed, given: Mapping[str, Any]) -> tuple[bool, bytes]:
         parts, rest = deed.parts(given)
