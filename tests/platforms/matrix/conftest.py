@@ -1,5 +1,6 @@
-"""One homeserver for all tests of Matrix."""
+"""One homeserver for all tests of Matrix, however many processes they run in."""
 
+import os
 from collections.abc import Generator
 
 import pytest
@@ -8,7 +9,7 @@ from tests.platforms.matrix.homeserver import Homeserver, shared
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory, worker_id: str = "master") -> Generator[Homeserver]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Generator[Homeserver]:
     folder = tmp_path_factory.getbasetemp()
-    with shared((folder if worker_id == "master" else folder.parent) / "synapse") as homeserver:
+    with shared((folder.parent if os.environ.get("PYTEST_XDIST_WORKER") else folder) / "synapse") as homeserver:
         yield homeserver
