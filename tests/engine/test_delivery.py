@@ -35,7 +35,7 @@ async def test_an_answer_is_delivered_with_its_receipt(store_url: str) -> None:
         await here.settled()
         rows = await here.rows("SELECT state, receipt, attempts FROM outbox")
         assert [tuple(row) for row in rows] == [("delivered", shown.id, 1)]
-        assert Kind.MESSAGE_DELIVERED in [happening.kind for happening in here.happened]
+        await until(lambda: Kind.MESSAGE_DELIVERED in [happening.kind for happening in here.happened])
 
 
 async def test_a_busy_platform_is_given_the_time_it_asks_for(tmp_path: Path) -> None:
