@@ -12,6 +12,7 @@ from playwright.async_api import Browser, Page, expect
 from palaver.config.agents import EchoChoice
 from palaver.config.model import Config, GrantChoice
 from tests.web.conftest import Opened, opened
+from tests.web.stage import OPERATOR
 
 LINE = re.compile(r'<li data-id="[^"]*" class="said( mine)?">.*?<div class="plain">(.*?)</div>', re.DOTALL)
 
@@ -109,6 +110,16 @@ async def test_text_that_turns_around_or_is_huge_is_shown_as_it_is_and_never_cut
     page = (await client.get("/chat")).text
     assert ("y" * 20_000 in page, "y" * 20_001 in page) == (True, False)
     assert "the beginning of 30000 characters" in page
+
+
+async def test_lines_end_as_they_were_typed_whatever_a_browser_makes_of_them(
+    window: Opened, client: httpx.AsyncClient
+) -> None:
+    await client.post("/chat/main", data={"text": "one\r\ntwo", "id": "1"})
+    assert await until_said(client, 2) == [(True, "one\ntwo"), (False, "You said: one\ntwo")]
+    found = await window.store.read(window.store.lists.previews(OPERATOR, 1))
+    entries = await window.store.read(window.store.transcripts.load_all(found[0].session.id, OPERATOR))
+    assert [entry.text for entry in entries[-2:]] == ["one\ntwo", "You said: one\ntwo"]
 
 
 async def test_words_alone_are_never_large(client: httpx.AsyncClient) -> None:

@@ -25,7 +25,7 @@ from palaver.web.desk import Desk
 from palaver.web.downloads import download
 from palaver.web.numbers import number
 from palaver.web.pages.base import Link, environment, render
-from palaver.web.pages.parts import LONGEST_TEXT
+from palaver.web.pages.parts import LONGEST_TEXT, entered
 from palaver.web.routing import deed, page
 from palaver.web.speaking import refuse_elsewhere
 
@@ -101,7 +101,7 @@ class _Chat:
         self._refuse_too_much(request)
         files_at_most = self._desk.engine.options.files_per_message
         async with request.form(max_files=files_at_most, max_fields=_MOST_FIELDS) as form:
-            text, message = str(form.get("text", "")), str(form.get("id", "")) or secrets.token_hex(12)
+            text, message = entered(str(form.get("text", ""))), str(form.get("id", "")) or secrets.token_hex(12)
             files = [await self._kept(each) for each in _uploads(form)]
         if not text.strip() and not files:
             raise HTTPException(400, "There is nothing to say.")

@@ -21,7 +21,19 @@ from palaver.web.pages.base import environment, render
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LONGEST_TEXT", "Scene", "asked", "done", "form_of", "keep_query", "legible", "order", "principal", "show"]
+__all__ = [
+    "LONGEST_TEXT",
+    "Scene",
+    "asked",
+    "done",
+    "entered",
+    "form_of",
+    "keep_query",
+    "legible",
+    "order",
+    "principal",
+    "show",
+]
 
 LONGEST_TEXT = 20_000
 """How much of one text a page shows."""
@@ -84,7 +96,12 @@ def asked(request: Request, name: str) -> str:
 async def form_of(request: Request) -> Mapping[str, str]:
     """The fields of a form without files; no more of it is read than a form of ours has."""
     form = await request.form(max_files=0, max_fields=_MOST_FIELDS, max_part_size=_LONGEST_FIELD)
-    return {name: value for name, value in form.items() if isinstance(value, str)}
+    return {name: entered(value) for name, value in form.items() if isinstance(value, str)}
+
+
+def entered(text: str) -> str:
+    """Browsers end every line of a form as on a typewriter, whatever was typed."""
+    return text.replace("\r\n", "\n")
 
 
 def keep_query(request: Request, **changed: object) -> str:

@@ -195,7 +195,7 @@
       line.className = `said${mine ? " mine" : ""}${grows ? " growing" : ""}`;
       const body = line.querySelector(".plain") || line.appendChild(document.createElement("div"));
       body.className = "plain";
-      body.textContent = words.slice(0, 20000).replace(unsafe, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+      body.textContent = words.slice(0, 20000).replace(/\r\n/g, "\n").replace(unsafe, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
       if (atEnd) toEnd();
     }
 
