@@ -210,10 +210,10 @@ class Upkeep:
             if not await self._is_sweeper():
                 return
             happening = self._happening(Kind.SESSION_FINALISED, session, session.end_reason)
-            # Under the time that stays the same it is owed once, however often hooks have to be told.
-            await self.on.store.transact(self.on.news.owe(replace(happening, at=session.ended or happening.at)))
             tries = self.on.store.endings.try_finalising(session, self.on.clock.now(), tries=_FINALISE_TRIES)
-            if not await self.on.store.transact(tries):
+            # Under the time that stays the same it is owed once, however often hooks have to be told.
+            ended = replace(happening, at=session.ended or happening.at)
+            if not await self.on.store.transact(self.on.news.along(tries, lambda _, ended=ended: [ended])):
                 continue
             told = await self.on.happenings.told(happening)
             finalise = self.on.store.endings.finalise(session, self.on.clock.now(), done=told, tries=_FINALISE_TRIES)
