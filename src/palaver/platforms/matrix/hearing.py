@@ -14,7 +14,7 @@ from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.direct import DIRECT, Direct
 from palaver.platforms.matrix.events import Event, event_of
 from palaver.platforms.matrix.parse import Scene
-from palaver.platforms.matrix.refusals import asking, refusal, unheard
+from palaver.platforms.matrix.refusals import asking, is_senseless, refusal, unheard
 
 __all__ = ["FILTER", "PAGE", "Batch", "Heard", "Hearing", "Invitation"]
 
@@ -75,12 +75,14 @@ class Hearing:
         client.add_event_callback(self._note, None)  # pyright: ignore[reportArgumentType] - None is for any event
 
     async def batch(self, since: str | None) -> Batch:
-        """What is new. Without a position, nothing that was said is."""
+        """What is new. Without a position, or with one that the homeserver does not know, nothing that was said is."""
         self._noted.clear()
         is_first, wait = self._is_first, 0 if self._is_first else _WAIT
         with asking():
             answer = await self._client.sync(wait, FILTER, since, full_state=is_first)
         if not isinstance(answer, SyncResponse):
+            if since and is_senseless(answer):
+                return await self.batch(None)
             raise unheard(answer)
         self._is_first = False
         for each in answer.account_data_events:

@@ -17,7 +17,7 @@ from palaver.ports.adapter import (
     TargetGone,
 )
 
-__all__ = ["asking", "refusal", "sending", "unheard", "unsent"]
+__all__ = ["asking", "is_senseless", "refusal", "sending", "unheard", "unsent"]
 
 _PATIENCE = 5.0
 """Seconds to wait where a homeserver asks for patience and does not say how much."""
@@ -44,6 +44,11 @@ def unheard(answer: ErrorResponse) -> PlatformError:
     if isinstance(known, PlatformRefused):
         return known
     return PlatformDown(str(known or f"the homeserver does not tell what is new: {answer.status_code or 'no reason'}"))
+
+
+def is_senseless(answer: ErrorResponse) -> bool:
+    """The homeserver can make nothing of what it was asked, now or later."""
+    return getattr(answer.transport_response, "status", 0) == 400 and refusal(answer) is None  # noqa: PLR2004
 
 
 def unsent(answer: ErrorResponse) -> PlatformError:
