@@ -13,6 +13,7 @@ from palaver.gateway import terminal_socket
 from palaver.ports.clock import SystemClock
 from palaver.ports.window import Right
 from palaver.ports.work import Steps, work
+from palaver.web.access.doors import make_token
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened
 from tests.web.test_api import program, say, token
@@ -184,3 +185,28 @@ async def test_an_admin_answers_what_somebody_else_was_asked(window: Opened) -> 
         await window.store.transact(window.store.grants.add(grant, SystemClock().now(), by="test"))
         assert (await bob.post(path, json=answer)).json() == {"done": True}
         assert (await alice.get(f"/messages/{told['id']}?wait=20")).json()["answer"] == "You said: it"
+
+
+async def test_a_key_that_was_taken_back_hears_nothing_more(window: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    for room in ("speaking", "api.openai"):
+        monkeypatch.setattr(f"palaver.web.{room}.HEARTBEAT", 0.02)
+    store, now, asked = window.store, SystemClock().now(), {"role": "user", "content": "!hang"}
+    body: dict[str, object] = {"model": "palaver", "messages": [asked]}
+    waits: list[tuple[str, dict[str, object]]] = [
+        ("/api/v1/messages", {"text": "!hang", "wait": 600}),
+        ("/v1/chat/completions", body),
+        ("/v1/chat/completions", {**body, "stream": True}),
+    ]
+    async with program(window) as owner, asyncio.timeout(20):
+        for path, words in waits:
+            made, key = await make_token(store, now, name="test", identity="api:alice")
+            headers = {"authorization": f"Bearer {made}"}
+            async with httpx.AsyncClient(base_url=window.url, headers=headers) as client:
+                waiting = asyncio.create_task(client.post(path, json=words))
+                while not (flights := (await owner.get("/turns")).json()["turns"]):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+                await store.transact(store.keys.revoke(key.number))
+                assert (await waiting).status_code == 401, path
+            await owner.post(f"/turns/{flights[0]['id']}/stop")
+            while (await owner.get("/turns")).json()["turns"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)

@@ -1,12 +1,14 @@
 """Speaking: what a program says comes in like every other message, once, and what came of it."""
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from starlette.exceptions import HTTPException
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 from palaver.domain.attachment import Attachment
 from palaver.domain.busy import BusyMode
@@ -23,6 +25,7 @@ from palaver.ports.window import Right
 from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import OWNER, Visitor, principal_of
 from palaver.web.desk import Desk
+from palaver.web.events import HEARTBEAT
 from palaver.web.orders import entitled
 from palaver.web.routing import check
 
@@ -129,14 +132,37 @@ class Speaking:
         return await self.desk.read(self.visitor, lambda principal: answers.said(sources, principal))
 
     async def reply(self, number: int, seconds: float = 0.0, receive: Receive | None = None) -> Reply:
-        """What came of a message, as soon as something did, or whoever waits has gone."""
+        """What came of a message, as soon as something did, or whoever waits has gone, or their key."""
         answers = self.desk.store.answers
         found = await self.desk.read(self.visitor, lambda principal: answers.reply(number, principal))
-        if seconds:
+        if seconds and receive:
             with self.desk.waiting.waiting(number) as waiter:
-                await waiter.until_settled(seconds, receive)
+                await waiter.until_settled(seconds, self._present(receive))
+            await self.refuse_revoked()
             found = await self.desk.read(self.visitor, lambda principal: answers.reply(number, principal))
         return found
+
+    async def refuse_revoked(self) -> None:
+        """Raises where the key was taken back meanwhile: whatever comes then is not for whoever has it."""
+        with suppress(StoreUnavailable):  # then it is asked next time
+            if not await self.desk.doors.still_stands(self.visitor):
+                raise HTTPException(401, "This token was taken back.")
+
+    def _present(self, receive: Receive) -> Receive:
+        """Who waits with a key that was taken back is as good as gone."""
+
+        async def heard() -> Message:
+            while True:
+                try:
+                    async with asyncio.timeout(HEARTBEAT):
+                        return await receive()
+                except TimeoutError:
+                    try:
+                        await self.refuse_revoked()
+                    except HTTPException:
+                        return {"type": "http.disconnect"}
+
+        return heard
 
     async def keep(self, name: str, media_type: str, content: bytes) -> Attachment:
         """A file that comes with a message: it is safe before the message is."""

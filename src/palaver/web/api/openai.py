@@ -1,6 +1,8 @@
 """The endpoint for clients of OpenAI's: /v1/chat/completions, bound to conversations, and /v1/models."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
@@ -18,6 +20,7 @@ from palaver.ports.work import Steps, work
 from palaver.web.access.visitor import Visitor, principal_of
 from palaver.web.api.messages import KEY_HEADER, key_of
 from palaver.web.desk import Desk
+from palaver.web.events import HEARTBEAT
 from palaver.web.openai.answering import Grown, Telling, line, outcome_of
 from palaver.web.openai.asked import MODEL, Asked, read, request_of
 from palaver.web.openai.finding import Finding
@@ -144,11 +147,12 @@ class _Completion:
 
     async def _pieces(self, telling: Telling) -> AsyncIterator[bytes]:
         grown, has_begun = Grown(), False
-        with self.desk.waiting.waiting(self.received.number) as waiter:
-            async for piece in self._growing(waiter, grown):
-                has_begun = True
-                yield telling.piece({"role": "assistant", "content": piece})
         try:
+            with self.desk.waiting.waiting(self.received.number) as waiter:
+                async for piece in self._growing(waiter, grown):
+                    has_begun = True
+                    yield telling.piece({"role": "assistant", "content": piece})
+            await self.speaking.refuse_revoked()
             reply = await self.speaking.reply(self.received.number)
             outcome = outcome_of(reply, self.desk)
         except (PalaverError, HTTPException) as error:
@@ -162,9 +166,16 @@ class _Completion:
             yield piece
 
     async def _growing(self, waiter: Waiter, grown: Grown) -> AsyncIterator[str]:
+        now = asyncio.get_running_loop().time
+        asked = now()
         while not waiter.is_settled:
-            await waiter.news.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT):
+                    await waiter.news.wait()
             waiter.news.clear()
+            if now() - asked >= HEARTBEAT:
+                await self.speaking.refuse_revoked()
+                asked = now()
             if more := grown.more(self.desk.waiting.said(waiter)):
                 yield more
 
