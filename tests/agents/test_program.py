@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from palaver.agents import process, worker
 from palaver.agents.foreign import Broken, ForeignAgent
 from palaver.agents.program import Program, harmless
+from palaver.agents.tools.search import Searching
 from palaver.domain.session import ModelOverride
 from palaver.domain.transcript import Role, ToolCall
 from palaver.domain.turn import Usage
@@ -493,13 +495,13 @@ def node() -> str:
 
 
 async def test_the_example_in_javascript() -> None:
-    tools = Tools(tools=(Tool(name="sessions_search", description="", parameters={}),))
+    tools = Tools(tools=await Searching(cast("Any", None)).tools())  # as every gateway has it
     agent = ForeignAgent(Program(command=[node(), str(EXAMPLES / "parrot.js")], environ={}))
     happened = await events(agent, asked("hello there 🦜"))
     assert "".join(event.text for event in happened if isinstance(event, TextDelta)) == "Polly says: hello there 🦜"
     assert happened[-1] == Final(text="Polly says: hello there 🦜")
     called, returned, *_, last = await events(agent, asked("!look seeds", tools=tools))
-    assert called == ToolCalled(calls=(ToolCall("look_7", "sessions_search", '{"query":"seeds"}'),))
+    assert called == ToolCalled(calls=(ToolCall("look_7", "search", '{"query":"seeds"}'),))
     assert isinstance(returned, ToolReturned)
     assert last == Final(text=f"Polly found: {returned.text}")
     await cancelled(agent)

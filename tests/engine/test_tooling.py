@@ -17,7 +17,7 @@ from palaver.domain.errors import StoreUnavailable
 from palaver.domain.layers import Layers
 from palaver.domain.scope import GroupScope, Scope
 from palaver.domain.tools import Leave, ToolRules
-from palaver.domain.transcript import ToolCall
+from palaver.domain.transcript import Role, ToolCall
 from palaver.domain.turn import BusyMode
 from palaver.domain.view import INTERRUPTED
 from palaver.platforms.kit.messages import File, Person
@@ -445,6 +445,10 @@ async def test_files_of_the_conversation_are_read_and_new_ones_sent(tmp_path: Pa
         await here.settled()
         (file,) = [file for message in chat.shown for file in message.files]
         assert file.content == b"a,b"
+        # Sent or not, it is kept with what came of the call: whoever sees the conversation can fetch it.
+        (kept,) = [file for entry in await here.entries() if entry.role is Role.TOOL for file in entry.files]
+        found = await here.store.read(here.store.files.find(str(kept.sha256), OPERATOR))
+        assert found.sha256 == kept.sha256
         assert [row[0] for row in await here.rows("SELECT count(*) FROM outbox WHERE state <> 'delivered'")] == [0]
 
 

@@ -16,8 +16,8 @@ async function answer(request, turn) {
   const said = request.messages.findLast((message) => message.role === "user").text.split("\n\n").at(-1);
   const [order, ...rest] = said.split(" ");
   let text = `Polly says: ${said}`;
-  if (order === "!look" && request.tools.some((tool) => tool.name === "sessions_search")) {
-    const call = { id: `look_${request.turn}`, name: "sessions_search", arguments: JSON.stringify({ query: rest.join(" ") }) };
+  if (order === "!look" && request.tools.some((tool) => tool.name === "search")) {
+    const call = { id: `look_${request.turn}`, name: "search", arguments: JSON.stringify({ query: rest.join(" ") }) };
     text = `Polly found: ${(await ask(turn, { type: "use", call })).text}`;
   }
   for (const word of text.match(/\S+\s*/g)) {

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from palaver.domain.access import AccessRole
+from palaver.domain.attachment import Attachment
 from palaver.domain.source import Source
 from palaver.domain.turn import Offered, Received, Turn, Usage
 from palaver.engine.answering import Answering
@@ -80,6 +81,8 @@ class Running:
     """What it was shown last."""
     steered: list[Received] = field(default_factory=list[Received])
     """What was said to it while it ran."""
+    filed: dict[str, tuple[Attachment, ...]] = field(default_factory=dict[str, tuple[Attachment, ...]])
+    """Files that were sent for a call, by its id: they stand with what came of it."""
     draft: Draft | None = None
     answering: Answering | None = None
     answer: Final | None = None

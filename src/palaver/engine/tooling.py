@@ -181,7 +181,7 @@ class _Toolbox:
             turn=self.running.turn,
             last=self.running.messages[-1],
             role=self.running.role,
-            errands=_Errands(on=self.on, turn=self.running.turn, origin=self.running.source),
+            errands=_Errands(on=self.on, running=self.running, call=call.id),
         )
         return Use(call=call, arguments=arguments, occasion=occasion)
 
@@ -189,8 +189,16 @@ class _Toolbox:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Errands:
     on: Ground
-    turn: Turn
-    origin: Source
+    running: Running
+    call: str
+
+    @property
+    def turn(self) -> Turn:
+        return self.running.turn
+
+    @property
+    def origin(self) -> Source:
+        return self.running.source
 
     async def read_file(self, name: str) -> bytes:
         return await Filing(self.on).read(self.turn, name)
@@ -241,7 +249,9 @@ class _Errands:
             return await self.on.store.transact(owe)
 
         # Where nobody heard what became of an attempt, what is owed already is owed by that one.
-        return await through_outages(attempt) or tries > 1
+        is_sent = await through_outages(attempt) or tries > 1
+        self.running.filed[self.call] = tuple(kept)
+        return is_sent
 
 
 @work

@@ -328,6 +328,8 @@ class TurnRunner:
 
     def _answering(self, running: Running) -> Answering:
         async def write(entry: Entry) -> None:
+            if entry.answers in running.filed:
+                entry = entry._replace(files=running.filed.pop(entry.answers))
             await self.on.surely(self.on.store.turns.append_to_turn(running.turn, [entry]))
 
         def show(text: str) -> None:
