@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator
 from datetime import timedelta
+from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
@@ -14,7 +15,7 @@ from palaver.config.model import Config, GrantChoice
 from tests.web.conftest import Opened, opened
 from tests.web.stage import OPERATOR
 
-LINE = re.compile(r'<li data-id="[^"]*" class="said( mine)?">.*?<div class="plain">(.*?)</div>', re.DOTALL)
+LINE = re.compile(r'<li id="m-[^"]*" class="said( mine)?">.*?<div class="plain">(.*?)</div>', re.DOTALL)
 
 
 def lines(page: str) -> list[tuple[bool, str]]:
@@ -147,6 +148,22 @@ async def test_talking_in_a_browser(window: Opened, tab: Page) -> None:
     await expect(tab.locator("#talk .said")).to_have_count(4)
     await tab.reload()
     await expect(tab.locator("#talk .said")).to_have_count(4)
+
+
+async def test_what_is_said_live_looks_as_it_will_after_a_reload(config: Config, browser_page: Page) -> None:
+    tab = browser_page
+    async with opened(config.model_copy(update={"timezone": ZoneInfo("Asia/Kolkata")})) as window:
+        await tab.goto(await window.link())
+        await tab.wait_for_url(f"{window.url}/")
+        await tab.goto(f"{window.url}/chat")
+        await tab.get_by_label("Files").set_input_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"a"})
+        await tab.get_by_label("Message").fill("look\nhere")
+        await tab.keyboard.press("Enter")
+        await expect(tab.locator("#talk .mine a.file")).to_contain_text("a.txt")
+        await expect(tab.locator('#talk .said time[title$="IST"]')).to_have_count(2)
+        live = await tab.locator("#talk").inner_text()
+        await tab.reload()
+        assert await tab.locator("#talk").inner_text() == live
 
 
 async def test_an_answer_grows_and_can_be_allowed_by_a_button(config: Config, browser_page: Page) -> None:

@@ -24,8 +24,8 @@ from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
 from palaver.web.downloads import download
 from palaver.web.numbers import number
-from palaver.web.pages.base import Link, environment, render
-from palaver.web.pages.parts import LONGEST_TEXT, entered
+from palaver.web.pages.base import Link
+from palaver.web.pages.parts import LONGEST_TEXT, entered, show
 from palaver.web.routing import deed, page
 from palaver.web.speaking import refuse_elsewhere
 
@@ -41,8 +41,6 @@ _LONGEST_REST = 2_000_000
 _MOST_FIELDS = 10
 _LONGEST_TEXT = 200_000
 _LAST_MOMENT = 10**16
-
-environment.filters["size"] = size_text
 
 
 def routes(desk: Desk) -> list[Route]:
@@ -75,7 +73,8 @@ class _Chat:
             return lines, status, [preview.session for preview in previews]
 
         lines, status, sessions = await self._desk.store.read(looked())
-        return render(
+        return show(
+            self._desk,
             request,
             "chat.html",
             visitor,

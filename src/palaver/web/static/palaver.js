@@ -177,26 +177,38 @@
       typing.textContent = detail.typing ? "Palaver is writing …" : "";
       if (detail.typing) { silence = setTimeout(() => { typing.textContent = ""; }, 6000); return; }
       show(detail);
-      if (!detail.grows) touch(["turns"]);
-      if (detail.file) setTimeout(() => touch(["chat"]), 300);
+      if (!detail.grows) touch(["chat", "turns"]);
+    });
+
+    // What was shown as it came stays until the page has it, which then shows it with its time and its files.
+    const early = new Map();
+    let follows = true;
+    addEventListener("scroll", () => { follows = innerHeight + scrollY > document.documentElement.scrollHeight - 200; }, { passive: true });
+    document.addEventListener("palaver:fresh", ({ target }) => {
+      if (target.id !== "talk") return;
+      for (const [id, line] of early) {
+        if (document.getElementById(id) && document.getElementById(id) !== line) early.delete(id); else target.append(line);
+      }
+      if ([...early.values()].some((line) => !line.classList.contains("growing"))) setTimeout(() => touch(["chat"]), 500);
+      if (follows) toEnd();
     });
 
     function show({ id, text: words, mine, grows }) {
       const talk = document.getElementById("talk");
-      const atEnd = innerHeight + scrollY > document.documentElement.scrollHeight - 200;
-      let line = [...talk.children].find((each) => each.dataset.id === id);
+      let line = document.getElementById(`m-${id}`);
       if (!line) {
         for (const hint of talk.querySelectorAll("li.faint")) hint.remove();
         line = document.createElement("li");
-        line.dataset.id = id;
+        line.id = `m-${id}`;
         line.appendChild(document.createElement("div")).className = "plain";
+        early.set(line.id, line);
         talk.append(line);
       }
       line.className = `said${mine ? " mine" : ""}${grows ? " growing" : ""}`;
       const body = line.querySelector(".plain") || line.appendChild(document.createElement("div"));
       body.className = "plain";
       body.textContent = words.slice(0, 20000).replace(/\r\n/g, "\n").replace(unsafe, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
-      if (atEnd) toEnd();
+      if (follows) toEnd();
     }
 
     compose.addEventListener("submit", async (event) => {
