@@ -1,6 +1,7 @@
 """A new conversation is named by its agent, beside the answers; whoever names it by hand is right."""
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from palaver.domain.turn import Usage
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.messages import Person
 from palaver.ports.agent import Gist, Passage
+from palaver.stores import usage
 from tests.engine.agents import Condensing
 from tests.engine.gateway import Bench, running, until
 
@@ -49,8 +51,11 @@ async def test_the_first_exchange_gives_a_title_that_nobody_else_has(store_url: 
         await talk(chat, alice, "where to go?")
         assert [message.text for message in agent.passages[0].messages][-1] == "answer to: where to go?"
         await until(lambda: _are(here, "Holiday plans"))
-        for table in ("sessions", "turns", "used WHERE identity = 'fake:p1'"):
-            assert await here.rows(f"SELECT input_tokens, output_tokens FROM {table}") == [(11, 2)]  # noqa: S608
+        for table, used in (("sessions", (11, 2)), ("turns", (1, 1))):
+            found = await here.rows(f"SELECT input_tokens, output_tokens FROM {table}")  # noqa: S608
+            assert found == [used], "an answer costs what it costs, whatever else is made of it"
+        spent = await here.store.read(usage.spent(datetime(2000, 1, 1, tzinfo=UTC), ["fake:p1"]))
+        assert (spent.input_tokens, spent.output_tokens) == (11, 2)
         await chat.say(alice, "/new")
         await talk(chat, alice, "and again?")
         await until(lambda: _are(here, "Holiday plans", "Holiday plans #2"))
@@ -60,6 +65,16 @@ async def test_the_first_exchange_gives_a_title_that_nobody_else_has(store_url: 
 
 async def _are(here: Bench, *wanted: str | None) -> bool:
     return await titles(here) == list(wanted)
+
+
+async def test_a_glimpse_is_enough_for_a_title(tmp_path: Path) -> None:
+    agent = Naming()
+    async with running(f"{tmp_path}/store.db", agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "why? " * 20_000)
+        await until(lambda: _are(here, "Holiday plans"))
+        assert sum(len(message.text) for message in agent.passages[0].messages) < 5_000
 
 
 async def test_one_that_was_given_by_hand_stays(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _EXCHANGES = 3
 """After how many a conversation without a title stays so."""
+_GLIMPSE, _MOST_ENTRIES = 2_000, 20
+"""Characters of each, and how many, are enough to see what it is about."""
 _MOMENT = 1.0
 """How many seconds a gateway that shuts down has for titles."""
 
@@ -44,7 +47,8 @@ class Titles:
             last = Entry(
                 seq=scene.session.counters.entries + len(scene.entries), role=Role.ASSISTANT, at=running.turn.started
             )
-            passage = self.scenes.passage(running.turn, scene, [*scene.entries, last._replace(text=answer.text)])
+            said = _glimpse([*scene.entries, last._replace(text=answer.text)])
+            passage = self.scenes.passage(running.turn, scene, said)
             task = asyncio.create_task(self._entitle(agent, passage, running.turn))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
@@ -72,3 +76,8 @@ class Titles:
         """What was spent on it counts, whether it is taken or not."""
         yield from self.on.store.sessions.suggest_title(turn.session, gist.text)
         yield from self.on.store.turns.spend(turn, gist.usage, now)
+
+
+def _glimpse(entries: Sequence[Entry]) -> list[Entry]:
+    spoken = [entry for entry in entries if entry.role in {Role.USER, Role.ASSISTANT} and entry.text.strip()]
+    return [entry._replace(text=entry.text[:_GLIMPSE], calls=()) for entry in spoken[-_MOST_ENTRIES:]]

@@ -141,7 +141,7 @@ class Turns(Protocol):
     ) -> Work[int]: ...
 
     def spend(self, turn: Turn, spent: Usage, now: datetime) -> Work[None]:
-        """What was used for a turn that has ended already counts as if it had been used in it."""
+        """What was used on behalf of a turn that has ended counts for its person and its session."""
         ...
 
     def halt(

@@ -23,7 +23,6 @@ from palaver.stores.records import INBOX_COLUMNS, Prepared, micros, prepare, rec
 from palaver.stores.sessions import end, enter, join, open_by_key, touch
 from palaver.stores.transcript import SEQS, append
 from palaver.stores.usage import add as add_usage
-from palaver.stores.usage import fold_all
 from palaver.stores.visibility import get
 
 __all__ = [
@@ -282,14 +281,10 @@ _COUNT = (
 
 @work
 def spend(turn: Turn, spent: Usage, now: datetime) -> Steps[None]:
-    """What was used for a turn that has ended already counts as if it had been used in it."""
+    """What was used on behalf of a turn that has ended: what its answer took stays what it was."""
     if spent == _NOTHING:
         return
-    yield from fold_all()
-    rows = yield (
-        f"UPDATE turns SET {_COUNT} WHERE no = ? RETURNING identity",
-        (spent.model, *_tokens(spent), turn.number),
-    )
+    rows = yield "SELECT identity FROM turns WHERE no = ?", (turn.number,)
     yield from add_usage(rows[0][0] if rows else None, spent, now)
     yield (
         "UPDATE sessions SET input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,"
