@@ -250,7 +250,19 @@ async def test_what_is_wrong_is_said_with_what_would_be_right(owner: httpx.Async
     told = wrong.json()
     assert (wrong.status_code, told["found"], told["allowed"].partition(",")[0]) == (400, "conversaton", "conversation")
     assert json.loads(told["example"])["conversation"] == "plans"
-    assert (await owner.get("/sessions", params={"limit": 501})).status_code == 400
+    for path, params, found, allowed in (
+        ("/sessions", {"limit": 999_999}, "999999", "1 to 500"),
+        ("/sessions", {"limit": "many"}, "many", "1 to 500"),
+        ("/sessions", {"since": "today"}, "today", "RFC3339 encoded datetime"),
+        ("/usage", {"by": "zzz"}, "zzz", "day, person, model"),
+        ("/fates", {"name": ""}, "", "str of length >= 1"),
+        ("/search", {}, "q", None),
+    ):
+        told = (await owner.get(path, params=params)).json()
+        assert (told["status"], told["found"]) == (400, found), told
+        assert allowed is None or sorted(told["allowed"].split(", ")) == sorted(allowed.split(", ")), told
+    wrong = await owner.post("/messages", json={"text": 7})
+    assert (wrong.json()["found"], wrong.json()["allowed"]) == ("7", "str")
     assert (await owner.get("/sessions", params={"limt": 5})).json()["allowed"].startswith("limit, perhaps")
     assert (await owner.get("/sessions?limit=1&limit=2")).status_code == 400
     by = (await owner.get("/usage", params={"by": "zzz"})).json()

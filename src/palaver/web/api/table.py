@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -20,6 +20,7 @@ from palaver.domain.text import one_line
 from palaver.ports.window import Right
 from palaver.web.access.guard import visitor_of
 from palaver.web.access.visitor import Visitor
+from palaver.web.bodies import SMALL
 from palaver.web.desk import Desk
 from palaver.web.problems import problem
 from palaver.web.routing import check
@@ -28,7 +29,9 @@ __all__ = ["PREFIX", "Ask", "Endpoint", "Later", "Shape", "body_of", "checked", 
 
 PREFIX = "/api/v1"
 _JSON = "application/json"
-_AT = re.compile(r"`\$\.(\w+)")
+_AT = re.compile(r" - at `\$\.([^`]+)`$")
+_AROUND = re.compile(r"^(?:Expected|Invalid) |,? got .*$| - at .*$", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _LONGEST = 300
 
@@ -147,14 +150,21 @@ def _decoded(content: bytearray, shape: type[Shape], example: str) -> Shape:
     try:
         return msgspec.json.decode(content, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _wrong(shape, error, example) from error
+        raise _wrong(shape, error, example, _plain(content)) from error
+
+
+def _plain(content: bytearray) -> Mapping[str, Any]:
+    """As it is written, where that is little."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.decode(content[:SMALL], type=dict[str, Any])
+    return {}
 
 
 def _from_text(shape: type[Shape], given: Mapping[str, str], example: str) -> Shape:
     try:
         found = msgspec.convert(given, shape, strict=False)
     except msgspec.ValidationError as error:
-        raise _wrong(shape, error, example) from error
+        raise _wrong(shape, error, example, given) from error
     # Read once more as they are written: the word null is never nothing, and a number is no time.
     texts = {name: text for name, text in given.items() if isinstance(getattr(found, name), datetime | None)}
     return converted(shape, {**msgspec.structs.asdict(found), **texts}, example)
@@ -164,10 +174,10 @@ def converted(shape: type[Shape], given: Mapping[str, Any], example: str) -> Sha
     try:
         return msgspec.convert(given, shape)
     except msgspec.ValidationError as error:
-        raise _wrong(shape, error, example) from error
+        raise _wrong(shape, error, example, given) from error
 
 
-def _wrong(shape: type[Shape], error: Exception, example: str) -> BadArgument:
+def _wrong(shape: type[Shape], error: Exception, example: str, given: Mapping[str, Any]) -> BadArgument:
     """What is wrong with it; a field that does not exist may have been meant for one that does."""
     said, fields = str(error), shape.__struct_fields__
     allowed = ", ".join(fields) or "nothing"
@@ -175,13 +185,27 @@ def _wrong(shape: type[Shape], error: Exception, example: str) -> BadArgument:
         close = difflib.get_close_matches(found[1][:_LONGEST], fields, n=1)
         meant = f"{close[0]}, perhaps; there are: {allowed}" if close else allowed
         return BadArgument("There is no field", found=found[1][:_LONGEST], allowed=meant, example=example)
-    values = _values(shape, said) or allowed
-    return BadArgument("This is not right:", found=one_line(said, _LONGEST), allowed=values, example=example)
+    if found := _MISSING.fullmatch(said):
+        return BadArgument("There has to be a field", found=found[1], allowed=allowed, example=example)
+    if (at := _AT.search(said)) is None:
+        return BadArgument("This is not right:", found=one_line(said, _LONGEST), allowed=allowed, example=example)
+    name = at[1]
+    value = one_line(str(given[name]), _LONGEST) if name in given else name
+    return BadArgument(f"{name} cannot be", found=value, allowed=_values(shape, name) or _kind(said), example=example)
 
 
-def _values(shape: type[Shape], said: str) -> str:
-    """What the field takes that the message is about, where that can be counted up."""
-    found = _AT.search(said)
-    hint = get_type_hints(shape).get(found[1]) if found else None
-    kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, Enum)]
-    return ", ".join(str(member.value) for kind in kinds for member in kind)
+def _kind(said: str) -> str:
+    """What a field takes, by what was said of one that is wrong: ``Expected `int`, got `str` - at `$.limit```."""
+    return one_line(_AROUND.sub("", said).replace("`", ""), _LONGEST)
+
+
+def _values(shape: type[Shape], name: str) -> str:
+    """What a field takes, where that can be counted up, or has two ends."""
+    hints = _parts(get_type_hints(shape, include_extras=True).get(name))
+    kinds = [kind for kind in hints if isinstance(kind, type) and issubclass(kind, Enum)]
+    ranges = [f"{each.ge} to {each.le}" for each in hints if isinstance(each, msgspec.Meta) and each.le is not None]
+    return ", ".join([*(str(member.value) for kind in kinds for member in kind), *ranges])
+
+
+def _parts(hint: object) -> list[object]:
+    return [hint, *(part for each in get_args(hint) for part in _parts(each))]
