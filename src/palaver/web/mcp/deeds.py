@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from palaver.domain.errors import BadArgument
 from palaver.ports.window import Right
 from palaver.web.api import messages, overview, sessions
 from palaver.web.api.table import Endpoint
@@ -36,6 +37,17 @@ class Deed:
         path = {name: {"type": "string"} for name in self.named}
         properties = {**path, **found["properties"]}
         return {**found, "properties": properties, "required": [*path, *found.get("required", ())]}
+
+    def check(self, given: Mapping[str, Any]) -> None:
+        """Raises BadArgument for what is missing or unknown, by the names that the tool has for it."""
+        schema = self.schema()
+        names: list[str] = list(schema["properties"])
+        missing = next((name for name in schema["required"] if not given.get(name)), None)
+        unknown = next((name for name in given if name not in names), None)
+        example = ", ".join(f"{name}=…" for name in schema["required"]) or f"{names[0]}=…" if names else "nothing"
+        for problem, name in (("There has to be an argument", missing), ("There is no argument", unknown)):
+            if name is not None:
+                raise BadArgument(problem, found=name, allowed=", ".join(names) or "none", example=example)
 
     def parts(self, given: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
         """What stands in the path, and the rest."""

@@ -8,6 +8,7 @@ from mcp.server import Server, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from palaver import __version__
+from palaver.domain.errors import BadArgument
 from palaver.domain.text import one_line
 from palaver.web.mcp.deeds import DEEDS, LIST, ME, READ, Deed, Reach
 
@@ -52,10 +53,13 @@ class _Asked:
         deed = next((each for each in DEEDS if each.name == params.name), None)
         if deed is None:
             return _result(f"There is no tool called {params.name[:100]}.", is_error=True)
-        is_done, told = await self._reach.ask(deed, params.arguments or {})
-        if is_done:
-            return _result(told.decode(), is_error=False)
-        return _result(_detail(told), is_error=True)
+        given = params.arguments or {}
+        try:
+            deed.check(given)
+        except BadArgument as error:
+            return _result(str(error), is_error=True)
+        is_done, told = await self._reach.ask(deed, given)
+        return _result(told.decode() if is_done else _detail(told), is_error=not is_done)
 
     async def resources(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         found: list[dict[str, Any]] = []
@@ -101,6 +105,8 @@ def _result(text: str, *, is_error: bool) -> types.CallToolResult:
 def _detail(told: bytes) -> str:
     """Whatever stands between us and the gateway may say it in a form of its own."""
     try:
-        return str(json.loads(told)["detail"])
+        problem: dict[str, Any] = json.loads(told)
+        # An example is of the API, which nobody sees here.
+        return str(problem["detail"]).removesuffix(f"; for example: {problem.get('example')}")
     except (ValueError, KeyError, TypeError):
         return one_line(told.decode(errors="replace"), _LONGEST_DETAIL) or "It was refused, and not said why."
