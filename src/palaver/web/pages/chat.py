@@ -14,6 +14,7 @@ from starlette.routing import Route
 from palaver.domain.attachment import Attachment, size_text
 from palaver.domain.session import Principal, Session
 from palaver.domain.source import Source
+from palaver.domain.text import one_line, visible
 from palaver.ports.files import TooLarge
 from palaver.ports.repositories import Store
 from palaver.ports.store import Status
@@ -87,7 +88,8 @@ class _Chat:
             is_old=before is not None,
             commands=sorted((name, each.help) for name, each in self._desk.commands.table.items()),
             message=secrets.token_hex(12),
-            largest=self._desk.engine.options.file_size,
+            largest=engine.options.file_size,
+            most_files=engine.options.files_per_message,
             longest=LONGEST_TEXT,
         )
 
@@ -135,7 +137,7 @@ class _Chat:
         try:
             return await self._desk.talking.keep(called, kind, pieces(), limit)
         except TooLarge as error:
-            raise HTTPException(413, f"A file is larger than {size_text(limit)}.") from error
+            raise HTTPException(413, f"{visible(one_line(called, 100))} is larger than {size_text(limit)}.") from error
 
     async def file(self, request: Request, visitor: Visitor) -> Response:
         source, line = self._source(request, visitor), request.path_params["message"]

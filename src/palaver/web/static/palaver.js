@@ -121,11 +121,21 @@
     try { return JSON.parse(said).error || said; } catch { return said; }
   }
 
+  // Whoever was logged out elsewhere is shown the way back to this page.
+  function tellOf(answer, words, place) {
+    if (!place) return;
+    const way = document.createElement("a");
+    way.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+    way.textContent = "Log in";
+    if (answer.status === 401) place.replaceChildren("You were logged out. ", way); else place.textContent = words;
+  }
+
   // Forms: data-quiet sends without leaving the page
 
   document.addEventListener("submit", async (event) => {
     const form = event.target;
     if (form.dataset.ask && !confirm(form.dataset.ask)) { event.preventDefault(); return; }
+    if (form.getAttribute("action") === "/logout") sessionStorage.clear();
     if (!("quiet" in form.dataset)) return;
     event.preventDefault();
     const buttons = form.querySelectorAll("button");
@@ -138,8 +148,8 @@
       });
       const problem = form.querySelector("[data-problem]");
       const said = await answer.text();
-      const words = answer.ok ? "" : problemIn(said).slice(0, 500);
-      if (problem) problem.textContent = words; else if (words) say(words);
+      const words = answer.ok || answer.status === 401 ? "" : problemIn(said).slice(0, 500);
+      if (problem || !answer.ok) tellOf(answer, words, problem || status);
       if (answer.ok && form.dataset.quiet === "reset") form.reset();
       // A live part may have taken the form away meanwhile.
       (form.isConnected ? form : document).dispatchEvent(new CustomEvent("palaver:done", { bubbles: true, detail: { ok: answer.ok, said: answer.ok ? said : words } }));
@@ -211,27 +221,65 @@
       if (follows) toEnd();
     }
 
-    compose.addEventListener("submit", async (event) => {
-      event.preventDefault();
+    // What is not safe yet stays in the tab. The same id makes a second try the same message; other words are another.
+    const files = document.getElementById("files");
+    const problem = compose.querySelector("[data-problem]");
+    const draft = `draft ${chat.dataset.chat}`;
+    let again;
+
+    function keep(waits) {
+      if (!text.value || text.value.length > 1e6) sessionStorage.removeItem(draft);
+      else sessionStorage.setItem(draft, JSON.stringify({ id: compose.elements.id.value, text: text.value, waits }));
+    }
+    const begin = () => { compose.elements.id.value = [...crypto.getRandomValues(new Uint8Array(12))].map((each) => each.toString(16).padStart(2, "0")).join(""); };
+
+    function tooMuch() {
+      const { largest, limit, most } = compose.dataset;
+      const large = [...files.files].find((file) => file.size > Number(largest));
+      if (large) return `${large.name.slice(0, 100)} is larger than ${limit}.`;
+      return files.files.length > Number(most) ? `A message has at most ${most} files, not ${files.files.length}.` : "";
+    }
+
+    function change() {
+      clearTimeout(again);
+      begin();
+      keep(false);
+      problem.textContent = tooMuch();
+    }
+
+    async function send() {
+      clearTimeout(again);
       const body = new FormData(compose);
-      const files = document.getElementById("files");
-      const problem = compose.querySelector("[data-problem]");
-      if (!text.value.trim() && !files.files.length) return;
-      if ([...files.files].some((file) => file.size > Number(compose.dataset.largest))) {
-        problem.textContent = "A file is too large.";
+      const [words, chosen] = [text.value, files.files];
+      problem.textContent = tooMuch();
+      if (problem.textContent || (!text.value.trim() && !files.files.length)) return;
+      const answer = await fetch(compose.action, { method: "POST", body, headers: { "x-csrf-token": csrf || "" } }).catch(() => null);
+      if (!answer || answer.status > 501) {
+        const isSame = body.get("id") === compose.elements.id.value;
+        problem.textContent = isSame ? "Not connected: this is sent as soon as the gateway is back." : "Not connected: nothing was sent yet.";
+        if (isSame) { keep(true); again = setTimeout(send, 2000); }
         return;
       }
-      try {
-        const answer = await fetch(compose.action, { method: "POST", body, headers: { "x-csrf-token": csrf || "" } });
-        problem.textContent = answer.ok ? "" : (await answer.text()).slice(0, 300);
-        if (!answer.ok) return;
-        // Only now is it safe; until then the same id makes a second try the same message.
-        compose.elements.id.value = [...crypto.getRandomValues(new Uint8Array(12))].map((each) => each.toString(16).padStart(2, "0")).join("");
-        if (body.get("text") === text.value) text.value = "";
-        files.value = "";
-        complete();
-      } catch { problem.textContent = "Not connected: nothing was sent yet. Send again."; }
-    });
+      tellOf(answer, answer.ok ? "" : (await answer.text()).slice(0, 300), problem);
+      if (!answer.ok) return;
+      if (text.value === words) text.value = "";
+      if (files.files === chosen) files.value = "";
+      begin();
+      keep(false);
+      complete();
+    }
+
+    compose.addEventListener("submit", (event) => { event.preventDefault(); send(); });
+    text.addEventListener("input", change);
+    files.addEventListener("change", change);
+
+    function restore() {
+      const kept = JSON.parse(sessionStorage.getItem(draft) || "null");
+      if (!kept) return;
+      text.value = kept.text;
+      compose.elements.id.value = kept.id;
+      if (kept.waits) send();
+    }
 
     const choices = () => [...commands.children].filter((each) => !each.hidden);
     const chosen = () => commands.querySelector("[aria-selected=true]");
@@ -247,7 +295,7 @@
       commands.hidden = !open || !choices().length;
       choose(commands.hidden ? null : choices()[0]);
     }
-    function take(option) { text.value = `${option.dataset.command} `; text.focus(); complete(); }
+    function take(option) { text.value = `${option.dataset.command} `; text.focus(); change(); complete(); }
 
     text.addEventListener("input", complete);
     commands.addEventListener("mousedown", (event) => {
@@ -269,6 +317,7 @@
         if (open && chosen() && chosen().dataset.command !== text.value) take(chosen()); else compose.requestSubmit();
       }
     });
+    restore();
     toEnd();
     if (matchMedia("(min-width: 50rem)").matches) text.focus();
   }

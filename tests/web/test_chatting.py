@@ -1,0 +1,136 @@
+"""The web chat in a real browser: what is sent while nobody answers, what is kept, and what is shown as it comes."""
+
+import re
+from collections.abc import AsyncIterator
+from zoneinfo import ZoneInfo
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, Route, async_playwright, expect
+
+from palaver.config.limits import LimitChoice
+from palaver.config.model import Config
+from palaver.config.web import WebChoice
+from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WAITS = re.compile("is sent as soon as the gateway is back")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    home = tmp_path_factory.mktemp("home")
+    config = Config(
+        data_dir=home,
+        store=str(home / "palaver.db"),
+        web=WebChoice(),
+        timezone=ZoneInfo("Asia/Kolkata"),
+        limits=LimitChoice(file_size=1000),
+    )
+    async with opened(config) as window:
+        yield window
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def tab(chromium: Browser) -> AsyncIterator[Page]:
+    page = await chromium.new_page()
+    yield page
+    await page.close()
+
+
+async def enter(tab: Page, window: Opened, name: str) -> None:
+    await tab.goto(await window.link())
+    await tab.wait_for_url(f"{window.url}/")
+    await tab.goto(f"{window.url}/chat/{name}")
+
+
+async def say(tab: Page, text: str) -> None:
+    await tab.get_by_label("Message").fill(text)
+    await tab.keyboard.press("Enter")
+
+
+async def test_what_is_said_live_looks_as_it_will_after_a_reload(shared: Opened, tab: Page) -> None:
+    await enter(tab, shared, "live")
+    await tab.get_by_label("Files").set_input_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"a"})
+    await say(tab, "look\nhere")
+    await expect(tab.locator("#talk .mine a.file")).to_contain_text("a.txt")
+    await expect(tab.locator('#talk .said time[title$="IST"]')).to_have_count(2)
+    assert await tab.get_by_label("Files").input_value() == ""
+    live = await tab.locator("#talk").inner_text()
+    await tab.reload()
+    assert await tab.locator("#talk").inner_text() == live
+
+
+async def test_what_could_not_be_sent_is_sent_once_the_gateway_is_back(shared: Opened, tab: Page) -> None:
+    await tab.clock.install()
+    await enter(tab, shared, "later")
+    await tab.route(
+        "**/chat/later", lambda route: route.abort() if route.request.method == "POST" else route.continue_()
+    )
+    await say(tab, "wait for it")
+    await expect(tab.get_by_role("alert")).to_have_text(WAITS)
+    await tab.reload()
+    await expect(tab.get_by_role("alert")).to_have_text(WAITS)
+    await tab.unroute("**/chat/later")
+    await tab.clock.fast_forward(3000)
+    await expect(tab.locator("#talk .mine .plain")).to_have_text(["wait for it"])
+    await expect(tab.get_by_label("Message")).to_have_value("")
+    await expect(tab.get_by_role("alert")).to_have_text("")
+
+
+async def test_other_words_after_a_try_are_another_message(shared: Opened, tab: Page) -> None:
+    """The first may have arrived without anybody being told."""
+    is_cut = True
+
+    async def cut(route: Route) -> None:
+        if is_cut and route.request.method == "POST":
+            await route.fetch()
+            await route.abort()
+        else:
+            await route.fallback()
+
+    await enter(tab, shared, "other")
+    await tab.route("**/chat/other", cut)
+    await say(tab, "one")
+    await expect(tab.get_by_role("alert")).to_have_text(WAITS)
+    await tab.get_by_label("Message").press_sequentially(" two")
+    is_cut = False
+    await tab.keyboard.press("Enter")
+    await expect(tab.locator("#talk .mine .plain")).to_have_text(["one", "one two"])
+
+
+async def test_whoever_was_logged_out_elsewhere_is_shown_the_way_and_keeps_their_words(
+    shared: Opened, tab: Page
+) -> None:
+    await enter(tab, shared, "out")
+    await tab.context.clear_cookies()
+    await say(tab, "do not lose me")
+    await expect(tab.get_by_role("alert")).to_have_text("You were logged out. Log in")
+    await tab.get_by_role("alert").get_by_role("link").click()
+    await expect(tab).to_have_url(f"{shared.url}/login?next=%2Fchat%2Fout")
+    await enter(tab, shared, "out")
+    await expect(tab.get_by_label("Message")).to_have_value("do not lose me")
+    await tab.get_by_role("button", name="Log out").click()
+    await expect(tab).to_have_url(f"{shared.url}/login")
+    assert await tab.evaluate("sessionStorage.length") == 0
+
+
+async def test_a_file_that_is_too_large_is_named_until_it_is_taken_out(shared: Opened, tab: Page) -> None:
+    await enter(tab, shared, "large")
+    files, told = tab.get_by_label("Files"), tab.get_by_role("alert")
+    await files.set_input_files({"name": "big.bin", "mimeType": "a/b", "buffer": b"0" * 2000})
+    await tab.get_by_role("button", name="Send").click()
+    await expect(told).to_have_text("big.bin is larger than 1 kB.")
+    await files.set_input_files([])
+    await expect(told).to_have_text("")
+    await files.set_input_files([{"name": f"{number}", "mimeType": "a/b", "buffer": b"0"} for number in range(11)])
+    await expect(told).to_have_text("A message has at most 10 files, not 11.")
