@@ -201,12 +201,14 @@ async def test_a_branch_and_a_title_are_made_on_the_page(shared: Opened, tab: Pa
 
 async def test_a_search_is_typed_and_leads_to_what_was_found(shared: Opened, tab: Page) -> None:
     await tab.goto(f"{shared.url}/sessions")
-    await tab.keyboard.press("Escape")
-    await tab.goto(f"{shared.url}/search")
     await tab.keyboard.press("/")
+    await expect(tab.get_by_label("Words")).to_be_focused()
     await tab.keyboard.type("hendaye")
     await tab.keyboard.press("Enter")
     await expect(tab.locator("mark").first).to_have_text("Hendaye")
+    await expect(tab.get_by_label("Words")).not_to_be_focused()
+    await tab.keyboard.press("/")
+    await expect(tab.get_by_label("Words")).to_be_focused()
     await tab.locator(".hit a").first.click()
     await expect(tab.get_by_role("heading", level=1)).to_contain_text("Lisbon by train")
     assert await tab.locator(".entry:target").count() == 1

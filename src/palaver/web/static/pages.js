@@ -51,7 +51,11 @@
     if (by && step(by)) event.preventDefault();
     else if (event.key === "?" && keys) { keys.showModal(); event.preventDefault(); }
     else if (event.key === "t" && theme) turn();
-    else if (event.key === "/" && !document.querySelector("input[type=search], [data-chat]")) { event.preventDefault(); location.assign("/search"); }
+    else if (event.key === "/" && !document.querySelector("[data-chat]")) {
+      const words = document.getElementById("f-q");
+      if (words) words.focus(); else location.assign("/search");
+      event.preventDefault();
+    }
   });
 
   // Answers that grow, and the end of a transcript kept in sight

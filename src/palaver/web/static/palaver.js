@@ -1,4 +1,4 @@
-// The one script of the window: live parts, forms without a new page, and a few keys.
+// The one script of the window: live parts, forms without a new page, and the web chat.
 // An element with an id and data-live="topics" is fetched again and replaced when one of its topics changes.
 "use strict";
 (() => {
@@ -156,16 +156,6 @@
       const elsewhere = answer.headers.get("x-goto");
       if (answer.ok && elsewhere) location.assign(elsewhere); else if (answer.ok) touch(["*"]);
     } catch { say("Not connected; nothing was sent."); } finally { for (const button of buttons) button.disabled = false; }
-  });
-
-  // Keys: / looks for the search field, ? is left to the pages
-
-  document.addEventListener("keydown", (event) => {
-    const inField = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) || event.target.isContentEditable;
-    if (event.key === "/" && !inField && !event.ctrlKey && !event.metaKey && !event.altKey) {
-      const field = document.querySelector("input[type=search], [data-search]");
-      if (field) { event.preventDefault(); field.focus(); }
-    }
   });
 
   // The web chat: what is said and sent appears as it comes, and is made whole by the next look
