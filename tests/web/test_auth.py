@@ -24,7 +24,11 @@ async def test_a_link_logs_in_once(window: Opened) -> None:
         assert "HttpOnly" in cookie
         assert "SameSite=lax" in cookie
         assert (await client.get("/")).status_code == 200
+        again = await client.post("/login", data={"code": code, "next": "/chat"})
+        assert (again.status_code, again.headers["location"]) == (303, "/chat"), "they are in already"
     async with httpx.AsyncClient(base_url=window.url) as other:
+        assert (await other.post("/login", data={"code": code})).status_code == 401
+        other.cookies.set(next(iter(client.cookies)), "made up")
         assert (await other.post("/login", data={"code": code})).status_code == 401
         assert (await other.get("/")).status_code == 401
 

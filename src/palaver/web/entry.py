@@ -15,7 +15,7 @@ from palaver.domain.text import one_line
 from palaver.domain.turn import account_text
 from palaver.ports.window import Right
 from palaver.web.access.doors import LOGIN_FOR
-from palaver.web.access.guard import cookie_name
+from palaver.web.access.guard import cookie_name, login_secret
 from palaver.web.access.limits import Attempts
 from palaver.web.access.visitor import Visitor
 from palaver.web.desk import Desk
@@ -28,7 +28,7 @@ __all__ = ["routes"]
 _LONGEST_NAME = 100
 _LONGEST_CODE = 200
 _LONGEST_FORM = 10_000
-_WRONG = "This code is wrong, was used before, or has ended. `palaver web link` makes a new one."
+_WRONG = "This code is wrong, was used before, or has ended."
 
 
 def routes(desk: Desk) -> list[Route]:
@@ -78,6 +78,8 @@ class _Entry:
         address, now = request.client.host if request.client else "", asyncio.get_running_loop().time()
         browser = one_line(request.headers.get("user-agent", ""), _LONGEST_NAME)
         found = await self._desk.doors.log_in(code, browser) if len(code) <= _LONGEST_CODE else None
+        if found is None and await self._is_in(request):
+            return RedirectResponse(wanted, status_code=303)
         if found is None:
             wait = self._attempts.wait(address, now)
             self._attempts.failed(address, now)
@@ -85,6 +87,11 @@ class _Entry:
         answer = RedirectResponse(wanted, status_code=303)
         self._set_cookie(request, answer, found[0], int(LOGIN_FOR.total_seconds()))
         return answer
+
+    async def _is_in(self, request: Request) -> bool:
+        """A link that was opened before, as out of the history, leads whom it has let in where it led them then."""
+        secret = login_secret(request.scope["scheme"], request.headers, self._desk.address)
+        return secret is not None and await self._desk.doors.by_login(secret) is not None
 
     async def log_out(self, request: Request, visitor: Visitor) -> Response:
         await self._desk.doors.log_out(visitor)

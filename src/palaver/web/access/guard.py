@@ -19,7 +19,7 @@ from palaver.web.address import Address
 from palaver.web.bodies import again
 from palaver.web.problems import IN, UNTOLD, refusal
 
-__all__ = ["CSRF_FIELD", "CSRF_HEADER", "Guard", "cookie_name", "visitor_if_any", "visitor_of"]
+__all__ = ["CSRF_FIELD", "CSRF_HEADER", "Guard", "cookie_name", "login_secret", "visitor_if_any", "visitor_of"]
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,11 @@ _HEADERS = {
 def cookie_name(*, is_secure: bool, port: int) -> str:
     """Browsers keep cookies by host and not by port, so that two gateways on one machine need two names."""
     return f"__Host-palaver-{port}" if is_secure else f"palaver-{port}"
+
+
+def login_secret(scheme: str, headers: Headers, address: Address) -> str | None:
+    """Of the login that a browser shows."""
+    return _cookies(headers).get(cookie_name(is_secure=address.is_secure(scheme), port=address.port))
 
 
 def visitor_of(request: Request) -> Visitor:
@@ -118,8 +123,7 @@ class Guard:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if token:
             return await self.doors.by_token(token.strip()) if kind.lower() == "bearer" else None
-        is_secure = self.address.is_secure(scope["scheme"])
-        secret = _cookies(headers).get(cookie_name(is_secure=is_secure, port=self.address.port))
+        secret = login_secret(scope["scheme"], headers, self.address)
         return await self.doors.by_login(secret) if secret else None
 
     async def _forged(self, scope: Scope, headers: Headers, receive: Receive) -> tuple[Receive, Response | None]:
