@@ -45,8 +45,9 @@ def test_a_description_is_one_line_and_quotes_the_name(name: str, kind: str) -> 
 
 
 def test_sizes_are_told_in_round_figures() -> None:
-    assert [size_text(size) for size in (0, 999, 1000, 20_000_000, 1_500_000_000, None)] == [
+    assert [size_text(size) for size in (0, 1, 999, 1000, 20_000_000, 1_500_000_000, None)] == [
         "0 bytes",
+        "1 byte",
         "999 bytes",
         "1 kB",
         "20 MB",

@@ -230,7 +230,7 @@ async def test_scopes_are_kept(window: Opened) -> None:
         assert (await reader.get("/me")).json() == {"identity": None, "scopes": ["read"], "expires": None}
         refused = await reader.post("/messages", json={"text": "hello"})
         assert (refused.status_code, refused.headers["content-type"]) == (403, "application/problem+json")
-        assert refused.json()["detail"] == "This needs a key with the scope chat."
+        assert refused.json()["detail"] == "This needs a token with the scope chat."
         told = await say(talker, "hello")
         assert (await talker.get("/sessions")).status_code == 403
         assert (await reader.patch(f"/sessions/{told['session']}", json={"title": "x"})).status_code == 403

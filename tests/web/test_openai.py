@@ -274,8 +274,12 @@ async def test_what_goes_wrong_is_told_as_openai_does(window: Opened, ai: openai
     for more in wrong:
         with pytest.raises(openai.BadRequestError):
             await ask(ai, [user("hello")], **more)
-    for messages in ([], [assistant("hello")], [user(" ")]):
-        with pytest.raises(openai.BadRequestError):
+    for messages, found in (
+        ([], "by 'nobody'"),
+        ([assistant("hello")], "by 'assistant'"),
+        ([user(" ")], "nothing to say"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=found):
             await ask(ai, messages)
     with pytest.raises(openai.AuthenticationError, match="token"):
         await ask(ai.with_options(api_key="pal_wrong"), [user("hello")])

@@ -80,6 +80,8 @@ def size_text(size: int | None) -> str:
     """`34 kB`: for people."""
     if size is None:
         return "of unknown size"
+    if size == 1:
+        return "1 byte"
     amount = float(size)
     for unit in ("bytes", "kB", "MB"):
         if amount < 1000:  # noqa: PLR2004 - the step between the units

@@ -114,7 +114,7 @@ def _bad_cursor(cursor: str) -> BadArgument:
         "This is not where a page ends:",
         found=cursor,
         allowed="the cursor that came with the page before",
-        example="palaver sessions list --limit 20",
+        example=_Position(1_767_225_600_000_000, 42).cursor(),
     )
 
 

@@ -40,6 +40,6 @@ def door(path: str, does: Does, *, methods: Sequence[str], needs: Right, for_own
 def check(visitor: Visitor, needs: Right | None, *, for_owner: bool = False) -> None:
     """Raises where somebody may not do this with their key; None is what any key may do."""
     if needs and not visitor.may(needs):
-        raise HTTPException(403, f"This needs a key with the scope {needs.value}.")
+        raise HTTPException(403, f"This needs a token with the scope {needs.value}.")
     if for_owner and not visitor.is_owner:
-        raise HTTPException(403, "This is the owner's: it takes a key that was made without --as.")
+        raise HTTPException(403, "This is the owner's: it takes a login or token that was made without --as.")

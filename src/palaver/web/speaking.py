@@ -69,7 +69,7 @@ class Speaking:
         if platform != _PLATFORM:
             raise HTTPException(
                 403,
-                f"This key reads for {identity}, who has no voice here; allowed: a token of the owner's, or one made"
+                f"This token reads for {identity}, who has no voice here; allowed: a token of the owner's, or one made"
                 " with --as api:NAME; for example: palaver web tokens create robot --as api:robot",
             )
         return decode_id(name)
@@ -83,7 +83,11 @@ class Speaking:
     async def in_session(self, session: Session, message: str | None) -> Source:
         """Where to speak so that it is heard in a session: its own place, or one that is attached to it."""
         if session.ended is not None:
-            raise HTTPException(409, f"The session {session.id} has ended: begin another, or /resume {session.id}.")
+            raise HTTPException(
+                409,
+                f"The session {session.id} has ended: say it without a session, which begins another conversation, or"
+                f" say /resume {session.id} in a conversation of yours, where it then goes on.",
+            )
         if await self._is_own(session):
             return replace(session.origin, message_id=message)
         check(self.visitor, Right.READ)

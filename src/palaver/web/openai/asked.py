@@ -177,9 +177,13 @@ def read(asked: Asked) -> Read:
     end = next((place for place in reversed(range(len(said))) if said[place].role == "assistant"), -1) + 1
     before, now = said[:end], said[end:]
     results = {each.tool_call_id or "": _words(each) for each in now if each.role == "tool"}
-    if not now or (results and any(each.role == "user" for each in now)):
+    if not now:
+        raise _refused(
+            "The last message cannot be by", asked.messages[-1].role if asked.messages else "nobody", "user, tool"
+        )
+    if results and any(each.role == "user" for each in now):
         allowed = "after the words of the assistant either words of yours, or results of its calls"
-        raise _refused("There is nothing to answer, or too much, in", f"{len(now)} messages", allowed)
+        raise _refused("The last messages cannot be by", "user and tool", allowed)
     last = before[-1].tool_calls if before else None
     text = "\n\n".join(_words(each) for each in now if each.role == "user")
     bounded("The message", len(text))
