@@ -74,7 +74,7 @@ def _exactly(at: datetime, scene: Scene) -> str:
 
 
 def _cost(micros: int) -> str:
-    return f"{micros / 1_000_000:.4f}"
+    return f"{micros / 1_000_000:,.4f}"
 
 
 # The type of it is that of what it holds at first.
