@@ -1,19 +1,44 @@
-"""`make crash`: gateways killed again and again, on SQLite and on PostgreSQL, and what became of every message."""
+"""`make crash`: gateways killed again and again, on each platform and engine, and what became of every message."""
 
 import argparse
 import asyncio
 import sys
 import tempfile
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 from tests.crash.siege import Siege, town_of
+from tests.crash.square import Square, fake_square
+from tests.crash.square_matrix import matrix_square
+from tests.crash.square_telegram import telegram_square
 from tests.crash.verdict import Verdict, line
+from tests.platforms.matrix.homeserver import shared
 from tests.stores.conftest import fresh_store
 from tests.stores.outages import Server
 
 _WORKERS = {"sqlite": 1, "postgres": 3}
-_LONGEST_LIFE = {"sqlite": 0.8, "postgres": 2.0}
-"""Of one among several it takes longer until it has something to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Usual:
+    """How much a platform is put through, if nobody says otherwise, and how quick it is."""
+
+    kills: int
+    chats: int
+    lease: float
+    longest_life: float
+
+
+_PLATFORMS = {
+    "fake": _Usual(kills=1000, chats=300, lease=0.6, longest_life=0.8),
+    "telegram": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
+    "matrix": _Usual(kills=300, chats=15, lease=2.0, longest_life=2.5),
+}
+_OTHERS_FIRST = 1.2
+"""Of one among several it takes longer, by so many seconds, until it has something to do."""
 
 
 def _print(text: str) -> None:
@@ -21,15 +46,34 @@ def _print(text: str) -> None:
     sys.stdout.flush()
 
 
-async def _besiege(engine: str, url: str, wanted: argparse.Namespace) -> Verdict:
-    workers, began = _WORKERS[engine], time.monotonic()
+@asynccontextmanager
+async def _square(platform: str, folder: str, seed: int) -> AsyncGenerator[Square]:
+    if platform == "fake":
+        async with fake_square(seed) as square:
+            yield square
+    elif platform == "telegram":
+        async with telegram_square() as square:
+            yield square
+    else:
+        with shared(Path(folder) / "synapse") as home:
+            async with matrix_square(home) as square:
+                yield square
+
+
+async def _besiege(platform: str, engine: str, url: str, square: Square, wanted: argparse.Namespace) -> Verdict:
+    workers, usual, began = _WORKERS[engine], _PLATFORMS[platform], time.monotonic()
+    kills, chats = wanted.kills or usual.kills, wanted.chats or usual.chats
 
     def tell(text: str) -> None:
-        _print(f"{engine}: {text}")
+        _print(f"{platform} {engine}: {text}")
 
-    async with town_of(url, workers=workers, chats=wanted.chats, seed=wanted.seed, lease=0.6) as town:
+    async with town_of(url, square, workers=workers, chats=chats, seed=wanted.seed, lease=usual.lease) as town:
         siege = Siege(
-            town=town, kills=wanted.kills, messages=wanted.messages, longest_life=_LONGEST_LIFE[engine], tell=tell
+            town=town,
+            kills=kills,
+            messages=wanted.messages or 5 * kills,
+            longest_life=usual.longest_life + (_OTHERS_FIRST if workers > 1 else 0),
+            tell=tell,
         )
         verdict = await siege.run()
         missed = set(siege.steps) - set(siege.reached)
@@ -41,35 +85,41 @@ async def _besiege(engine: str, url: str, wanted: argparse.Namespace) -> Verdict
     return verdict
 
 
-async def _on_postgres(folder: str, wanted: argparse.Namespace) -> Verdict:
-    server = await asyncio.to_thread(Server, folder)
-    try:
-        server.forget_durability()  # It is gateways that are killed.
-        return await _besiege("postgres", await fresh_store(server.url), wanted)
-    finally:
-        await asyncio.to_thread(server.close)
+async def _on_engine(platform: str, engine: str, wanted: argparse.Namespace) -> Verdict:
+    with tempfile.TemporaryDirectory(prefix="palaver-crash-", ignore_cleanup_errors=True) as folder:
+        async with _square(platform, folder, wanted.seed) as square:
+            if engine == "sqlite":
+                return await _besiege(platform, engine, f"sqlite:///{folder}/palaver.db", square, wanted)
+            server = await asyncio.to_thread(Server, f"{folder}/postgres")
+            try:
+                server.forget_durability()  # It is gateways that are killed.
+                return await _besiege(platform, engine, await fresh_store(server.url), square, wanted)
+            finally:
+                await asyncio.to_thread(server.close)
 
 
 async def _run(wanted: argparse.Namespace) -> int:
-    verdicts: list[Verdict] = []
-    for engine in wanted.engines:
-        with tempfile.TemporaryDirectory(prefix="palaver-crash-", ignore_cleanup_errors=True) as folder:
-            if engine == "sqlite":
-                verdicts.append(await _besiege(engine, f"sqlite:///{folder}/palaver.db", wanted))
-            else:
-                verdicts.append(await _on_postgres(folder, wanted))
+    named = set(wanted.where)
+    verdicts = [
+        await _on_engine(platform, engine, wanted)
+        for platform in [each for each in _PLATFORMS if each in named] or _PLATFORMS
+        for engine in [each for each in _WORKERS if each in named] or _WORKERS
+    ]
     _print(line(*verdicts))
     return int(any(verdict.complaints for verdict in verdicts))
 
 
 def _main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description="Kill gateways and count what was lost.")
-    parser.add_argument("--kills", type=int, default=1000, help="per engine")
-    parser.add_argument("--messages", type=int, default=5000, help="per engine")
-    parser.add_argument("--chats", type=int, default=300)
+    parser.add_argument("--kills", type=int, help="on each platform and engine; by default as many as it can stand")
+    parser.add_argument("--messages", type=int, help="on each; by default five for each kill")
+    parser.add_argument("--chats", type=int)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("engines", nargs="*", default=list(_WORKERS), metavar="ENGINE", help="sqlite, postgres")
+    known = [*_PLATFORMS, *_WORKERS]
+    parser.add_argument("where", nargs="*", metavar="WHERE", help=f"{', '.join(known)}; by default everywhere")
     wanted = parser.parse_args()
+    if unknown := set(wanted.where) - set(known):
+        parser.error(f"{', '.join(sorted(unknown))} is none of {', '.join(known)}")
     _print(f"seed={wanted.seed}")
     return asyncio.run(_run(wanted))
 

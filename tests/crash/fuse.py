@@ -9,19 +9,17 @@ from typing import Any, TypeVar
 from palaver.agents.echo import EchoAgent
 from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Outbound
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.link import Link
-from palaver.ports.adapter import Answer, Inlet
+from palaver.ports.adapter import Adapter, Answer, Inlet
 from palaver.ports.agent import Event, Request
 from palaver.ports.work import Row, Steps, Work, work
 from palaver.stores.store import Store
 
-__all__ = ["STEPS", "Fuse", "FusedAdapter", "FusedAgent", "FusedStore"]
+__all__ = ["STEPS", "Fuse", "FusedAgent", "FusedStore", "fuse_adapter"]
 
 T = TypeVar("T")
 
 _WORKS = (
-    *("count_start", "hold", "reclaim", "reclaim_sends", "extend"),
+    *("count_start", "hold", "reclaim", "reclaim_sends", "extend", "keep_position"),
     *("accept", "begin", "append_to_turn", "settle", "claim", "settle_send"),
 )
 STEPS = (
@@ -152,19 +150,21 @@ class _FusedInlet:
         return await self.inlet.answer(source, within)
 
 
-class FusedAdapter(FakeAdapter):
-    def __init__(self, link: Link, fuse: Fuse) -> None:
-        super().__init__(link)
-        self._fuse = fuse
+def fuse_adapter(adapter: Adapter, fuse: Fuse) -> None:
+    """It dies when it has heard something, or sent something; it can all that it could."""
+    run, send = adapter.run, adapter.send
 
-    async def run(self, inlet: Inlet) -> None:
-        await super().run(_FusedInlet(inlet, self._fuse))
+    async def fused_run(inlet: Inlet) -> None:
+        await run(_FusedInlet(inlet, fuse))
 
-    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        self._fuse.reach("before send")
-        receipt = await super().send(outbound, idempotency_key=idempotency_key)
-        self._fuse.reach("after send")
+    async def fused_send(outbound: Outbound, *, idempotency_key: str) -> str:
+        fuse.reach("before send")
+        receipt = await send(outbound, idempotency_key=idempotency_key)
+        fuse.reach("after send")
         return receipt
+
+    for name, method in (("run", fused_run), ("send", fused_send)):
+        setattr(adapter, name, method)
 
 
 @dataclass(frozen=True)

@@ -13,31 +13,38 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from palaver.agents.echo import EchoAgent
 from palaver.commands.standard import standard_commands
 from palaver.domain.access import AccessRole, Grant
 from palaver.engine.engine import Engine
 from palaver.engine.options import Options
+from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.socket_link import SocketLink
+from palaver.platforms.others import make_adapter, maker
+from palaver.ports.adapter import Adapter
 from palaver.ports.clock import SystemClock
 from palaver.stores import postgres
 from palaver.stores.opening import open_store
-from tests.crash.fuse import Fuse, FusedAdapter, FusedAgent, FusedStore
+from tests.crash.fuse import Fuse, FusedAgent, FusedStore, fuse_adapter
 
-__all__ = ["Gateway", "Order", "Slot", "slots"]
+__all__ = ["ACCOUNT", "Gateway", "Order", "Slot", "slots"]
 
+ACCOUNT = "helper"
+"""What our account is called on platforms that are no fake."""
 ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
     url: str
-    socket: str
-    """Where the world is."""
+    platform: str
+    where: dict[str, Any]
+    """What its adapter has to know to find the world."""
     log: str
     worker: str
     alone: bool
@@ -51,7 +58,7 @@ class Order:
 def _options(order: Order) -> Options:
     lease = timedelta(seconds=order.lease)
     return Options(
-        grants=(Grant(platform="fake", role=AccessRole.MEMBER),),
+        grants=(Grant(platform=order.platform, role=AccessRole.MEMBER),),
         lease=lease,
         send_limit=lease,
         poll=lease,
@@ -61,14 +68,24 @@ def _options(order: Order) -> Options:
     )
 
 
+def _adapter(order: Order) -> Adapter:
+    """Without the pace that real chats ask for."""
+    if order.platform == "fake":
+        return FakeAdapter(SocketLink(**order.where))
+    adapter: Any = make_adapter(order.platform, ACCOUNT, order.where)
+    adapter.limits = replace(adapter.limits, interval=0.0)
+    return adapter
+
+
 async def _serve(order: Order) -> None:
     asyncio.get_running_loop().add_reader(0, os._exit, 1)  # whoever gave the order is gone
     fuse = Fuse(order.step, order.length, order.signal)
     async with await open_store(order.url, exclusive=order.alone) as store:
-        fused = FusedStore(store, fuse)
+        fused, adapter = FusedStore(store, fuse), _adapter(order)
+        fuse_adapter(adapter, fuse)
         await Engine(
             store=fused,
-            adapters=[FusedAdapter(SocketLink(order.socket), fuse)],
+            adapters=[adapter],
             agent=FusedAgent(fuse, EchoAgent(delay=0.005)),
             commands=standard_commands(fused),
             options=_options(order),
@@ -84,7 +101,8 @@ def _be_gateway(order: Order) -> None:
     output = logging.StreamHandler()
     form = f"%(asctime)s {order.worker} %(levelname)s %(action)s %(message)s"
     output.setFormatter(logging.Formatter(form, defaults={"action": "-"}))
-    logging.basicConfig(level=logging.INFO, handlers=[output])
+    logging.basicConfig(level=logging.WARNING, handlers=[output])
+    logging.getLogger("palaver").setLevel(logging.INFO)
     asyncio.run(_serve(order))
 
 
@@ -92,7 +110,9 @@ def _say(what: str, number: int) -> None:
     os.write(1, (json.dumps([what, number]) + "\n").encode())
 
 
-def _fork_gateways() -> None:
+def _fork_gateways(platform: str) -> None:
+    if platform != "fake":
+        maker(platform)  # imported here, once
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
@@ -182,8 +202,8 @@ class Slot:
 
 
 @asynccontextmanager
-async def slots(count: int) -> AsyncGenerator[list[Slot]]:
-    command = (sys.executable, "-m", "tests.crash.gateway")
+async def slots(count: int, platform: str) -> AsyncGenerator[list[Slot]]:
+    command = (sys.executable, "-m", "tests.crash.gateway", platform)
     made = [
         Slot(await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=PIPE, stdout=PIPE)) for _ in range(count)
     ]
@@ -194,4 +214,4 @@ async def slots(count: int) -> AsyncGenerator[list[Slot]]:
 
 
 if __name__ == "__main__":
-    _fork_gateways()
+    _fork_gateways(sys.argv[1])

@@ -5,25 +5,21 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count, cycle
 from pathlib import Path
 
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.faults import Faults
-from palaver.platforms.kit.messages import Person
-from palaver.platforms.kit.server import serving
-from palaver.platforms.kit.world import World
-from palaver.ports.clock import SystemClock
+from palaver.ports.work import Row, Steps, work
 from palaver.stores.opening import open_store
+from palaver.stores.store import Store
 from tests.crash.fuse import STEPS
 from tests.crash.gateway import Gateway, Order, Slot, slots
-from tests.crash.verdict import Verdict, judge, quiet, token
+from tests.crash.square import Square, fake_square
+from tests.crash.verdict import Verdict, judge, quiet
 
-__all__ = ["FAULTS", "Siege", "Town", "town_of"]
+__all__ = ["Siege", "Town", "town_of"]
 
-FAULTS = Faults(duplicate=0.1, reorder=0.2, busy=0.01, busy_for=0.05, lost_before=0.002, lost_after=0.002)
 _PATIENCE = 30.0
 _BACKLOG = 200
 """So many messages may wait to be taken in; people who get no answer stop speaking."""
@@ -32,41 +28,39 @@ _SELDOM = ("hold", "reclaim", "reclaim_sends", "extend", "count_start")
 
 @dataclass(kw_only=True)
 class Town:
-    """A world with people in it, a store, and places for gateways."""
+    """People on a square, a store, and places for gateways."""
 
     url: str
     folder: Path
-    world: World
+    square: Square
     chance: random.Random
     places: list[Slot]
     lease: float = 1.0
-    _chats: list[tuple[Chat, tuple[Person, ...]]] = field(default_factory=list[tuple[Chat, tuple[Person, ...]]])
     _spoken: "count[int]" = field(default_factory=lambda: count(1))
     _lives: "count[int]" = field(default_factory=lambda: count(1))
 
-    def settle(self, chats: int) -> None:
-        """Most are alone with the agent; every tenth chat is a group of three."""
-        for number in range(chats):
-            if number % 10:
-                person = self.world.person(f"person {number}")
-                self._chats.append((self.world.dm(person), (person,)))
-            else:
-                people = tuple(self.world.person(f"person {number}.{each}") for each in range(3))
-                self._chats.append((self.world.group(f"group {number}", *people), people))
-
     async def speak(self, order: str = "") -> str:
         """Somebody says something that nobody has said before; gives the word in it."""
-        chat, people = self.chance.choice(self._chats)
-        word = token(chat, next(self._spoken))
-        await chat.say(self.chance.choice(people), f"{order} {word}".strip())
-        return word
+        return await self.square.speak(self.chance, next(self._spoken), order)
+
+    async def wake(self) -> None:
+        """From now on nothing that is said is past."""
+        async with await open_store(self.url) as store:
+            if await self.square.is_heard(store):
+                return
+            first = await self.start()
+            async with asyncio.timeout(_PATIENCE):
+                while not await self.square.is_heard(store):  # noqa: ASYNC110 - it is in another process
+                    await asyncio.sleep(0.02)
+            await first.kill()
 
     async def start(self, place: int = 0, *, url: str | None = None, **changed: object) -> Gateway:
         """A gateway under a name of its own, one line of its log per thing it does."""
         worker = f"w{place}.{next(self._lives)}"
         order = Order(
             url=url or self.url,
-            socket=str(self.folder / "world"),
+            platform=self.square.platform,
+            where=dict(self.square.where),
             log=str(self.folder / "log"),
             worker=worker,
             alone=len(self.places) == 1,
@@ -94,32 +88,32 @@ class Town:
     async def conclude(self) -> Verdict:
         """Wait until there is nothing left to do, or nothing is done any more, and look at everything."""
         async with await open_store(self.url) as store:
-            signs, patience = self._signs, _PATIENCE
-            while patience > 0 and (self.world.unacknowledged() or not await store.read(quiet())):
+            signs, patience = await store.read(_signs()), _PATIENCE
+            while patience > 0 and (await self.square.waiting(store) or not await store.read(quiet())):
                 await asyncio.sleep(0.05)
-                patience = _PATIENCE if self._signs != signs else patience - 0.05
-                signs = self._signs
-            return await judge(list(self.world.chats.values()), store)
+                before, signs = signs, await store.read(_signs())
+                patience = _PATIENCE if signs != before else patience - 0.05
+            return await judge(await self.square.look(), store)
 
-    @property
-    def _signs(self) -> tuple[int, int]:
-        """How much was taken in, and how much was shown."""
-        return len(self.world.unacknowledged()), sum(len(chat.messages) for chat in self.world.chats.values())
+
+@work
+def _signs() -> Steps[list[Row]]:
+    """How much was taken in, and how much was settled."""
+    return (yield "SELECT (SELECT count(*) FROM inbox), count(*) FROM outbox WHERE state NOT IN ('due', 'claimed')", ())
 
 
 @asynccontextmanager
 async def town_of(
-    url: str, *, workers: int, chats: int, seed: int, lease: float = 1.0, faults: Faults = FAULTS
+    url: str, square: Square | None = None, *, workers: int, chats: int, seed: int, lease: float = 1.0
 ) -> AsyncGenerator[Town]:
-    """Everything a siege needs; at the end nothing of it is left, but the store."""
-    world = World(faults=faults, seed=seed, clock=SystemClock())
-    with tempfile.TemporaryDirectory(prefix="palaver-crash-") as name:
-        folder = Path(name)
-        async with serving(world, folder / "world"), slots(workers) as places:
-            chance = random.Random(seed)  # noqa: S311 - the same seed is the same siege, as far as processes allow
-            made = Town(url=url, folder=folder, world=world, chance=chance, places=places, lease=lease)
-            made.settle(chats)
-            yield made
+    """Everything a siege needs; at the end nothing of it is left, but the store. Without a square it is a fake one."""
+    async with AsyncExitStack() as stack:
+        square = square or await stack.enter_async_context(fake_square(seed))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="palaver-crash-")))
+        places = await stack.enter_async_context(slots(workers, square.platform))
+        chance = random.Random(seed)  # noqa: S311 - the same seed is the same siege, as far as processes allow
+        await square.settle(chats)
+        yield Town(url=url, folder=folder, square=square, chance=chance, places=places, lease=lease)
 
 
 @dataclass(kw_only=True)
@@ -136,8 +130,9 @@ class Siege:
 
     async def run(self) -> Verdict:
         steps = cycle(self.town.chance.sample(self.steps, len(self.steps)))
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._speak())
+        await self.town.wake()
+        async with await open_store(self.town.url) as store, asyncio.TaskGroup() as group:
+            group.create_task(self._speak(store))
             for place in range(len(self.town.places)):
                 group.create_task(self._torment(place, steps))
             group.create_task(self._report())
@@ -147,19 +142,19 @@ class Siege:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """Only a gateway that is alone counts its starts."""
-        alone = len(self.town.places) == 1
-        return tuple(step for step in STEPS if alone or not step.endswith("count_start"))
+        """Only a gateway that is alone counts its starts, and only some platforms have positions."""
+        is_there = {"count_start": len(self.town.places) == 1, "keep_position": self.town.square.keeps_position}
+        return tuple(step for step in STEPS if is_there.get(step.rpartition(" ")[2], True))
 
     @property
     def _is_over(self) -> bool:
         return self.killed >= self.kills and self.said >= self.messages
 
-    async def _speak(self) -> None:
+    async def _speak(self, store: Store) -> None:
         """As much as the kills have got on."""
         while self.said < self.messages:
             due = self.messages * min(1.0, (self.killed + 1) / self.kills)
-            if self.said < due and len(self.town.world.unacknowledged()) < _BACKLOG:
+            if self.said < due and await self.town.square.waiting(store) < _BACKLOG:
                 self.said += 1
                 await self.town.speak(self.town.chance.choice(("", "", "!tool")))
             await asyncio.sleep(0.002)

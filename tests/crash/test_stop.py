@@ -3,12 +3,14 @@
 from pathlib import Path
 
 from tests.crash.siege import town_of
+from tests.crash.square import fake_square
 
 
 async def test_a_turn_that_was_asked_to_stop_stops_after_a_crash(tmp_path: Path) -> None:
-    async with town_of(f"sqlite:///{tmp_path}/palaver.db", workers=1, chats=0, seed=1) as town:
-        alice = town.world.person("alice")
-        chat = town.world.dm(alice)
+    url = f"sqlite:///{tmp_path}/palaver.db"
+    async with fake_square(seed=1) as square, town_of(url, square, workers=1, chats=0, seed=1) as town:
+        alice = square.world.person("alice")
+        chat = square.world.dm(alice)
         dying = await town.start(step="after obey")
         await chat.say(alice, "!hang")
         await town.until_logged("turn.began")

@@ -5,11 +5,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Protocol
 
 from palaver.domain.transcript import Role
 from palaver.domain.turn import Received
 from palaver.engine.words import MAY_BE_DUPLICATE
-from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.messages import Message
 from palaver.ports.work import Row, Steps, work
 from palaver.stores.invariants import violations
@@ -17,16 +17,29 @@ from palaver.stores.outbox import REPLIES
 from palaver.stores.records import INBOX_COLUMNS, entries_of, received_of
 from palaver.stores.store import Store
 
-__all__ = ["Verdict", "judge", "line", "quiet", "token"]
+__all__ = ["Room", "Verdict", "judge", "line", "quiet", "token"]
 
 _TOKEN = re.compile(r"\bc\d+-\d+\b")
 _GIVEN_UP = "cut off, and not taken up again"
 _ENDS = frozenset({"delivered", "unclear"})
 
 
-def token(chat: Chat, number: int) -> str:
+class Room(Protocol):
+    """A chat as those in it see it: a message with a key is ours."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def messages(self) -> Sequence[Message]: ...
+
+
+def token(chat: Room, number: int) -> str:
     """A word that is said once, and names where."""
     return f"{chat.id}-{number}"
+
+
+def _shown(room: Room) -> list[Message]:
+    return [message for message in room.messages if message.key is not None and not message.deleted]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +91,7 @@ class _Story:
     """One message: what was said, what the store has of it, and where its answer was seen."""
 
     word: str
-    chat: Chat
+    chat: Room
     said: Message
     inbox: Sequence[Received]
     heard: int
@@ -141,7 +154,7 @@ def _words(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def _stories(chats: Iterable[Chat], rows: Mapping[str, list[Row]]) -> list[_Story]:
+def _stories(chats: Iterable[Room], rows: Mapping[str, list[Row]]) -> list[_Story]:
     inbox: dict[tuple[str | None, str | None], list[Received]] = defaultdict(list)
     for received in map(received_of, rows["inbox"]):
         source = received.inbound.source
@@ -156,7 +169,7 @@ def _stories(chats: Iterable[Chat], rows: Mapping[str, list[Row]]) -> list[_Stor
         for place, message in enumerate(chat.messages):
             for word in _words(message.text) if message.key else ():
                 seen[word].append((place, message))
-        for said in chat.said:
+        for said in (message for message in chat.messages if message.key is None):
             (word,) = _words(said.text)
             found = inbox[chat.id, said.id]
             turn = turns.get(found[0].turn) if found else None
@@ -189,19 +202,22 @@ def _out_of_order(stories: Iterable[_Story]) -> list[str]:
     return late
 
 
-def _leaked(chats: Iterable[Chat], stories: Iterable[_Story]) -> list[str]:
+def _leaked(chats: Iterable[Room], stories: Iterable[_Story]) -> list[str]:
     """Seen where it was not said: in another chat, or another thread."""
     homes = {story.word: (story.chat.id, story.said.thread) for story in stories}
-    shown = ((chat, message) for chat in chats for message in chat.shown)
+    shown = ((chat, message) for chat in chats for message in _shown(chat))
     return [
         word for chat, message in shown for word in _words(message.text) if homes.get(word) != (chat.id, message.thread)
     ]
 
 
-def _shown_twice(chats: Iterable[Chat]) -> list[str]:
+def _shown_twice(chats: Iterable[Room]) -> list[str]:
     """Any send, be it a reply or a notice."""
     keys = Counter(
-        message.key for chat in chats for message in chat.shown if message.key and MAY_BE_DUPLICATE not in message.text
+        message.key
+        for chat in chats
+        for message in _shown(chat)
+        if message.key and MAY_BE_DUPLICATE not in message.text
     )
     return [key for key, times in keys.items() if times > 1]
 
@@ -217,7 +233,7 @@ def _written_twice(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-async def judge(chats: Sequence[Chat], store: Store) -> Verdict:
+async def judge(chats: Sequence[Room], store: Store) -> Verdict:
     rows = await store.read(_rows())
     stories = _stories(chats, rows)
     twice = {story.word for story in stories if story.is_shown_twice}

@@ -1,0 +1,110 @@
+"""The square: where people of a town speak to the agent and see what it says. Here on the fake platform."""
+
+import random
+import tempfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from palaver.platforms.kit.chat import Chat
+from palaver.platforms.kit.faults import Faults
+from palaver.platforms.kit.messages import Message, Person
+from palaver.platforms.kit.server import serving
+from palaver.platforms.kit.world import World
+from palaver.ports.clock import SystemClock
+from palaver.stores.store import Store
+from tests.crash.verdict import Room, token
+
+__all__ = ["FakeSquare", "Square", "View", "fake_square", "is_group"]
+
+_FAULTS = Faults(duplicate=0.1, reorder=0.2, busy=0.01, busy_for=0.05, lost_before=0.002, lost_after=0.002)
+
+
+class Square(Protocol):
+    @property
+    def platform(self) -> str: ...
+    @property
+    def where(self) -> Mapping[str, Any]:
+        """What an adapter has to be told to be there, too."""
+        ...
+
+    @property
+    def keeps_position(self) -> bool:
+        """How far an adapter has read is known to us and not to the platform."""
+        ...
+
+    async def settle(self, chats: int) -> None:
+        """Most people are alone with the agent; some are in groups of three."""
+        ...
+
+    async def is_heard(self, store: Store) -> bool:
+        """Whether all that is said from now on will be heard, however late somebody listens."""
+        ...
+
+    async def speak(self, chance: random.Random, number: int, order: str) -> str:
+        """Somebody says something with a word in it that nobody has said before; gives the word."""
+        ...
+
+    async def waiting(self, store: Store) -> int:
+        """How much of what was said is not known to be safe."""
+        ...
+
+    async def look(self) -> Sequence[Room]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What is to be seen in a chat, in order."""
+
+    id: str
+    messages: Sequence[Message]
+
+
+def is_group(number: int) -> bool:
+    """Every tenth chat."""
+    return number % 10 == 0
+
+
+@dataclass(kw_only=True)
+class FakeSquare:
+    world: World
+    where: Mapping[str, Any]
+    platform: str = "fake"
+    keeps_position: bool = False
+    _chats: list[tuple[Chat, tuple[Person, ...]]] = field(default_factory=list[tuple[Chat, tuple[Person, ...]]])
+
+    async def settle(self, chats: int) -> None:
+        for number in range(chats):
+            if is_group(number):
+                people = tuple(self.world.person(f"person {number}.{each}") for each in range(3))
+                self._chats.append((self.world.group(f"group {number}", *people), people))
+            else:
+                person = self.world.person(f"person {number}")
+                self._chats.append((self.world.dm(person), (person,)))
+
+    async def is_heard(self, store: Store) -> bool:
+        del store
+        return True
+
+    async def speak(self, chance: random.Random, number: int, order: str) -> str:
+        chat, people = chance.choice(self._chats)
+        word = token(chat, number)
+        await chat.say(chance.choice(people), f"{order} {word}".strip())
+        return word
+
+    async def waiting(self, store: Store) -> int:
+        del store
+        return len(self.world.unacknowledged())
+
+    async def look(self) -> Sequence[Room]:
+        return list(self.world.chats.values())
+
+
+@asynccontextmanager
+async def fake_square(seed: int) -> AsyncGenerator[FakeSquare]:
+    world = World(faults=_FAULTS, seed=seed, clock=SystemClock())
+    with tempfile.TemporaryDirectory(prefix="palaver-world-") as folder:
+        async with serving(world, Path(folder) / "world"):
+            yield FakeSquare(world=world, where={"path": f"{folder}/world"})
