@@ -189,6 +189,16 @@ async def test_no_command_comes_after_a_turn_that_waits_for_a_person(world: Worl
     assert await world.store.read(inbox.behind_turns()) == set()
 
 
+async def test_a_command_comes_after_what_was_said_before_it(world: World) -> None:
+    await world.say("hello")
+    received = await row(world, await world.say("/new"))
+    assert not await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+    begun = await world.begin()
+    assert begun
+    await world.store.transact(turns.settle(begun.turn, [], [], NOON))
+    assert await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+
+
 async def test_what_waits_can_be_refused_and_what_is_answered_cannot(world: World) -> None:
     number = await world.say("hello")
     assert number is not None

@@ -29,6 +29,7 @@ from palaver.domain.turn import Inbound, Received
 from palaver.engine import words
 from palaver.engine.filing import Desk
 from palaver.engine.ground import Ground
+from palaver.engine.leaving import leaving
 from palaver.engine.revising import Revising
 from palaver.engine.standing import Standing, standing
 from palaver.engine.tooling import Tooling
@@ -196,7 +197,8 @@ class Obedience:
             agent=self.on.agents.of(found.key.profile),
             roles=self.on.options.command_roles,
         )
-        does = _while_open(self.on.store, found, await self.commands.perform(invocation, spoken))
+        does = leaving(self.on, received, await self.commands.perform(invocation, spoken), now)
+        does = _while_open(self.on.store, found, does)
         does = _while_standing(stands(), role, does)
         watched = _watched(self.on.store, found.key, does, move)
         answer = await self.on.store.transact(self.on.news.along(watched, lambda _: _moved(move, now)))
@@ -232,7 +234,7 @@ class Obedience:
 
     async def _do(self, received: Received, does: Work[str], *, urgent: bool, failed: str | None = None) -> None:
         source, now, move = received.inbound.source, self.on.clock.now(), _Move()
-        watched = _watched(self.on.store, received.key, does, move)
+        watched = _watched(self.on.store, received.key, leaving(self.on, received, does, now), move)
         obey = self.on.store.inbox.obey(
             received, watched, lambda text: self.on.replies.to(source, text), now, urgent=urgent, failed=failed
         )

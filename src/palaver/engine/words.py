@@ -52,6 +52,7 @@ __all__ = [
     "refusal",
     "reset_note",
     "reset_notice",
+    "unanswered",
     "went_back",
 ]
 
@@ -144,6 +145,13 @@ def not_compacted(why: str) -> str:
 def went_back(hidden: int) -> str:
     followed = " and what followed" if hidden > 1 else ""
     return f"You deleted a message, so it{followed} left this conversation. /back brings it back."
+
+
+def unanswered(count: int) -> str:
+    """Of a conversation that was left while messages waited in it."""
+    if count == 1:
+        return "One message was still waiting in the conversation before; it is not answered any more."
+    return f"{count} messages were still waiting in the conversation before; they are not answered any more."
 
 
 def file_left(file: Attachment) -> str:

@@ -130,6 +130,10 @@ class Moves(Protocol):
         """
         ...
 
+    def leaving(self, command: Received, does: Work[str]) -> Work[tuple[str, list[Received]]]:
+        """Do what a command says. Gives the answer, and what was said before it and is ended: it led elsewhere."""
+        ...
+
     def retry(self, command: Received, principal: Principal, now: datetime) -> Work[list[str]]:
         """Branch off before the last message, which waits once more. Gives its words; none where nothing was said."""
         ...

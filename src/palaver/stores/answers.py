@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from palaver.domain.errors import NotFound
 from palaver.domain.key import SessionKey
-from palaver.domain.lifecycle import TurnState
+from palaver.domain.lifecycle import InboxState, TurnState
 from palaver.domain.session import Principal, Session, identity_of
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Role
@@ -77,7 +77,8 @@ def reply(number: int, principal: Principal) -> Steps[Reply]:
     if received is None:
         raise NotFound("message", f"in:{number}")
     if received.turn is None:
-        return Reply(received=received, notices=(yield from _notices(f"command:{number}")))
+        told = yield from _notices(f"command:{number}")
+        return Reply(received=received, notices=told or _instead(received))
     seen = visible_to(principal)
     rows = yield (
         f"SELECT {TURN_COLUMNS}, t.ended, t.model, t.input_tokens, t.output_tokens, t.cost_micros"
@@ -96,6 +97,11 @@ def reply(number: int, principal: Principal) -> Steps[Reply]:
         entries=(yield from _entries(turn)),
         notices=(yield from _told(turn)),
     )
+
+
+def _instead(received: Received) -> tuple[str, ...]:
+    """Where the chat alone was told that a message is not answered."""
+    return (f"This is not answered: {received.reason}.",) if received.state is InboxState.FAILED else ()
 
 
 def _entries(turn: Turn) -> Steps[tuple[Entry, ...]]:

@@ -27,7 +27,9 @@ __all__ = [
     "dedup_name",
     "depth",
     "enqueue",
+    "fail",
     "inbox_row",
+    "line",
     "mention",
     "move",
     "obey",
@@ -221,6 +223,17 @@ def withdraw(number: int, reason: str) -> Steps[None]:
     yield from _finish(number, "done", reason)
 
 
+def fail(number: int, reason: str) -> Steps[bool]:
+    """A message that still waits cannot be answered."""
+    return (yield from _finish(number, "failed", reason))
+
+
+def line(key: SessionKey) -> Steps[list[Received]]:
+    """All that waits in a conversation, the longest waiting first."""
+    rows = yield f"{_IN_LINE} ORDER BY i.no", (key.text,)
+    return [received_of(row) for row in rows]
+
+
 @work
 def inbox_row(number: int, principal: Principal) -> Steps[Received | None]:
     """A message and what became of it, for whoever sent it or holds the database."""
@@ -333,14 +346,13 @@ def obey(
 ) -> Steps[bool]:
     """Do what a message commands and owe the answer, both or neither. False if it does not wait any more.
 
-    What is not urgent comes after the turn that is at work; no command waits for one that waits for a person. Where it
-    could not be done, `failed` says why in words that quote nobody, and the answer is all there is to do.
+    What is not urgent comes after the turn that is at work, and after what was said before it; but no command waits for
+    a turn that waits for a person. Where it could not be done, `failed` says why in words that quote nobody, and the
+    answer is all there is to do.
     """
     yield Lock(received.key.text)
-    if not urgent:
-        at_work = f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN} AND state <> 'parked'"
-        if (yield at_work, (received.key.text,)):
-            return False
+    if not urgent and (yield _COMES_BEFORE, (*(received.key.text,) * 3, received.number)):
+        return False
     mine = yield (
         "UPDATE inbox SET state = ?, reason = ? WHERE no = ? AND key = ? AND state = 'waiting' RETURNING no",
         ("failed" if failed else "done", failed, received.number, received.key.text),
@@ -356,6 +368,11 @@ def obey(
     return True
 
 
+_OPEN = f"SELECT state FROM turns WHERE key = ? AND state IN {OPEN_TURN}"
+_COMES_BEFORE = (
+    f"SELECT 1 FROM ({_OPEN}) t WHERE t.state <> 'parked' UNION ALL SELECT 1 FROM inbox i"
+    f" WHERE NOT EXISTS ({_OPEN}) AND i.key = ? AND i.state = 'waiting' AND i.no < ?"
+)
 _MENTION = "INSERT INTO mentions (inbox_no, session_no) SELECT ?, no FROM sessions WHERE"
 _MENTION_OPEN = f"{_MENTION} key = ? AND ended IS NULL ON CONFLICT DO NOTHING"
 

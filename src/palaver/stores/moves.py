@@ -13,12 +13,12 @@ from palaver.domain.session import Principal, Session, identity_of
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Sender, spoken_to_agent, start_of_last_turns
 from palaver.domain.turn import Inbound, Received, account_text, outbound_to
-from palaver.ports.store import OperationKind, Undone
-from palaver.ports.work import Lock, Row, Steps, Value, work
+from palaver.ports.store import INBOX, OperationKind, Undone
+from palaver.ports.work import Lock, Notify, Row, Steps, Value, Work, work
 from palaver.stores import operations
 from palaver.stores.attaching import detach, operation_of, part
 from palaver.stores.filed import copy_files
-from palaver.stores.inbox import accept, dedup_name
+from palaver.stores.inbox import accept, dedup_name, fail, line, mention
 from palaver.stores.operations import Operation
 from palaver.stores.records import REPLIES, SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
 from palaver.stores.revisions import unrevise
@@ -26,7 +26,40 @@ from palaver.stores.sessions import ENDED_BY_ITSELF, create, end, open_by_key, r
 from palaver.stores.transcript import SEQS, journal, load_visible
 from palaver.stores.visibility import get, get_visible, hold, visible_to
 
-__all__ = ["back", "branch", "redo", "retry", "said_at"]
+__all__ = ["LEFT_BEHIND", "back", "branch", "leaving", "redo", "retry", "said_at"]
+
+LEFT_BEHIND = "the conversation was left for another before this was answered"
+
+
+@work
+def leaving(command: Received, does: Work[str]) -> Steps[tuple[str, list[Received]]]:
+    """Do what a command says, in its conversation, which is held. Gives the answer, and what is left behind.
+
+    What was said before the command and still waits is for the session that is open before it. Where the command leads
+    elsewhere, it is ended. All that waits was said before a command that has no number.
+    """
+    waiting = yield from line(command.key)
+    session = yield from open_by_key(command.key)
+    answer = yield from does
+    left: list[Received] = []
+    for each in waiting:
+        is_earlier = each.number < command.number or not command.number
+        if session and is_earlier and (yield from _leave_behind(each, session)):
+            left.append(each)
+    return answer, left
+
+
+def _leave_behind(received: Received, session: Session) -> Steps[bool]:
+    """Unless it still waits for the session that it was said in."""
+    stays = yield (
+        "SELECT 1 FROM inbox i JOIN sessions s ON s.key = i.key AND s.ended IS NULL WHERE i.no = ? AND s.no = ?",
+        (received.number, session.number),
+    )
+    if stays or not (yield from fail(received.number, LEFT_BEHIND)):
+        return False
+    yield from mention(received.number, [session])
+    yield Notify(INBOX)
+    return True
 
 
 _OF_CONVERSATIONS = tuple(kind for kind in OperationKind if kind is not OperationKind.ATTACH)

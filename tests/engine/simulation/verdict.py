@@ -13,6 +13,7 @@ from palaver.domain.turn import Delivery, Inbound, Received
 from palaver.engine.words import MAY_BE_DUPLICATE
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.messages import Message
+from palaver.stores.moves import LEFT_BEHIND
 from palaver.stores.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, entries_of, received_of
 from tests.engine.simulation.database import SharedDatabase
 from tests.engine.simulation.scenery import Scenery
@@ -136,7 +137,7 @@ class Books:
                 case InboxState.REFUSED:
                     fits = is_bot
                 case InboxState.DONE | InboxState.FAILED if received.turn is None:
-                    fits = text.startswith("/")
+                    fits = text.startswith("/") or received.reason == LEFT_BEHIND
                 case InboxState.DONE | InboxState.FAILED:
                     fits = not is_bot and (not text.startswith("/") or text.startswith("/compress"))
                 case _:

@@ -38,6 +38,8 @@ def outcome_of(reply: Reply, desk: Desk) -> Outcome:
     turn = reply.turn
     if reply.received.state is InboxState.WAITING:
         raise HTTPException(409, f"{words.ASKED_FIRST} {_elsewhere(desk)}", headers=_NOT_AGAIN)
+    if turn is None and reply.received.state is InboxState.FAILED:
+        raise HTTPException(409, _BETWEEN.join(reply.notices), headers=_NOT_AGAIN)
     if turn is not None and turn.state is TurnState.FAILED:
         raise _failed(reply, turn.error or "", desk)
     if turn is None or (reply.is_parked and not reply.waits_with):

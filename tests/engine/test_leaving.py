@@ -1,0 +1,112 @@
+"""What was said before a command belongs to where it was said: it is answered there, or not at all, and people know."""
+
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.engine.words import unanswered
+from palaver.platforms.kit.chat import Chat
+from palaver.platforms.kit.messages import Person
+from palaver.platforms.kit.world import LoopClock
+from palaver.stores.invariants import violations
+from palaver.stores.moves import LEFT_BEHIND
+from palaver.stores.removal import delete
+from tests.engine.gateway import OPERATOR, Bench, running, until
+from tests.engine.places import between
+
+ADMINS = (Grant(role=AccessRole.ADMIN),)
+
+
+async def ask_first(here: Bench, chat: Chat, person: Person, *texts: str) -> None:
+    """The agent asks, and nobody answers; what is said then waits."""
+    await chat.say(person, "!approve it")
+    await chat.hears("May I")
+    for text in texts:
+        await chat.say(person, text)
+    await until(lambda: not here.world.unacknowledged())
+
+
+async def fates(here: Bench) -> list[tuple[str, str | None]]:
+    rows = await here.rows("SELECT state, reason FROM inbox WHERE turn_no IS NULL AND reason IS NOT NULL ORDER BY no")
+    return [(state, reason) for state, reason in rows]
+
+
+async def test_what_waited_when_a_fresh_conversation_began_is_not_answered_in_it(store_url: str) -> None:
+    async with running(store_url) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await ask_first(here, chat, alice, "one", "two")
+        await chat.say(alice, "/new")
+        await chat.hears(unanswered(2))
+        await chat.say(alice, "three")
+        await chat.hears("You said: three")
+        await here.settled()
+        assert await fates(here) == [("failed", LEFT_BEHIND)] * 2
+        first, second = await here.rows("SELECT id FROM sessions ORDER BY no")
+        assert await here.texts(second[0]) == ["three", "You said: three"]
+        assert await here.store.read(violations()) == []
+        await here.store.transact(delete(first[0], OPERATOR, LoopClock().now()))
+        assert await here.rows("SELECT length(body) FROM inbox WHERE state = 'failed' AND length(body) > 0") == []
+
+
+@pytest.mark.parametrize("command", ["/back", "/resume First", "/branch", "/retry"])
+async def test_wherever_a_command_leads_what_was_said_before_it_stays_behind(tmp_path: Path, command: str) -> None:
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        for text in ("/new First", "/new Second"):
+            await chat.say(alice, text)
+            await chat.hears(text.partition(" ")[2])
+        await ask_first(here, chat, alice, "one")
+        await chat.say(alice, command)
+        await chat.hears(unanswered(1))
+        assert await fates(here) == [("failed", LEFT_BEHIND)]
+
+
+async def test_what_waits_stays_in_line_where_a_command_leads_nowhere(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await ask_first(here, chat, alice, "one")
+        await chat.say(alice, "/title Holidays")
+        await chat.hears("Holidays")
+        await chat.say(alice, "/stop")
+        await chat.hears("You said: one")
+        assert await fates(here) == []
+
+
+async def test_whoever_spoke_from_another_place_is_told_there(store_url: str) -> None:
+    async with between(store_url, grants=ADMINS) as two:
+        alice = two.fake.person("alice")
+        chat, second = two.fake.dm(alice), two.fake.dm(alice)
+        await two.ask(chat, alice, "/new Plans")
+        await two.ask(second, alice, "/attach Plans")
+        await ask_first(two.here, chat, alice)
+        await second.say(alice, "from here")
+        await until(lambda: not two.fake.unacknowledged())
+        await chat.say(alice, "/new")
+        await chat.hears(unanswered(1))
+        await second.hears(unanswered(1))
+
+
+async def test_a_place_that_goes_elsewhere_takes_nothing_along_that_it_said_before(store_url: str) -> None:
+    async with between(store_url, grants=ADMINS) as two:
+        alice = two.fake.person("alice")
+        chat, second = two.fake.dm(alice), two.fake.dm(alice)
+        await two.ask(chat, alice, "/new Plans")
+        await ask_first(two.here, second, alice, "one")
+        await second.say(alice, "/attach Plans")
+        await second.hears(unanswered(1))
+        assert await two.ask(second, alice, "two") == "You said: two"
+        assert await fates(two.here) == [("failed", LEFT_BEHIND)]
+
+
+async def test_what_is_ordered_from_beside_leaves_behind_all_that_waits_and_the_chat_is_told(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await ask_first(here, chat, alice, "one")
+        session = (await here.rows("SELECT id FROM sessions"))[0][0]
+        assert unanswered(1) in await here.engine.order("/new", session, OPERATOR)
+        await chat.hears(unanswered(1))
