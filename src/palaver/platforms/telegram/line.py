@@ -31,6 +31,9 @@ _SUCCESS = range(200, 300)
 
 # What the library logs when it cannot read an answer is the answer: people's words.
 logging.getLogger("telegram").setLevel(logging.CRITICAL + 1)
+# The address of every request has the token in it.
+for _carrier in ("httpx", "httpcore"):
+    logging.getLogger(_carrier).setLevel(logging.WARNING)
 
 
 class _Request(HTTPXRequest):
