@@ -1,5 +1,6 @@
 """What happens is posted, signed, once, in spite of crashes and receivers that fail."""
 
+import logging
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -42,10 +43,13 @@ async def say(here: Bench, text: str = "hello") -> Chat:
     return chat
 
 
-async def test_a_turn_is_told_signed_and_without_content(tmp_path: Path, receiver: Receiver) -> None:
+async def test_a_turn_is_told_signed_and_without_content(
+    tmp_path: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
     world = World()
     async with running(
-        tmp_path / "p.db", world, adapters=[FakeAdapter(world), watching(receiver.url)], grants=GRANTS
+        tmp_path / "p.db", world, adapters=[FakeAdapter(world), watching(f"{receiver.url}/s3cret")], grants=GRANTS
     ) as here:
         await say(here)
         await until(lambda: sorted(receiver.types) == sorted(TURN))
@@ -57,6 +61,7 @@ async def test_a_turn_is_told_signed_and_without_content(tmp_path: Path, receive
         await here.settled()
         await until(lambda: Kind.MESSAGE_DELIVERED in [happening.kind for happening in here.happened])
         assert len(receiver.posts) == len(TURN), "that an event was delivered is no event"
+    assert "s3cret" not in caplog.text
 
 
 async def test_content_goes_along_where_it_is_asked_for(tmp_path: Path, receiver: Receiver) -> None:

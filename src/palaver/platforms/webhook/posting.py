@@ -1,6 +1,7 @@
 """Posting: signed JSON to an address. What the receiver says besides yes and no is not read."""
 
 import asyncio
+import logging
 from datetime import datetime
 from http import HTTPStatus
 
@@ -15,6 +16,10 @@ _TIMEOUT = httpx2.Timeout(15.0, connect=5.0)
 _OUR_MISTAKE = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL)
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _LONGEST_WAIT = 3600.0
+
+# An address may have a secret in it.
+for _carrier in ("httpx2", "httpcore2"):
+    logging.getLogger(_carrier).setLevel(logging.WARNING)
 
 
 class Postman:
