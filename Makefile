@@ -28,7 +28,7 @@ check: $(VENV)/.dev ## format, lint, types, imports, docs
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/project
 
-crash: $(VENV)/.dev ## kill gateways a thousand times on each engine; ARGS="--kills 100 sqlite" for less
+crash: $(VENV)/.dev ## kill gateways on each platform and engine; ARGS="--kills 100 telegram sqlite" for less
 	@$(BIN)/python -m tests.crash $(ARGS)
 
 bench: $(VENV)/.dev ## measure, side by side with the bare operation
