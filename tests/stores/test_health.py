@@ -1,5 +1,8 @@
 """What doctor looks at besides what must always hold: what should have happened by now, who serves what, the clock."""
 
+import os
+import socket
+import subprocess
 from datetime import timedelta
 
 import pytest
@@ -79,6 +82,18 @@ async def test_it_says_who_serves_what_and_what_waits(store: Store) -> None:
     assert (await found(store, "gateways")).found == "no gateway is at work; 1 messages wait, 3 sends are due"
     await a_gateway_works(world, "helper")
     assert "served are telegram:helper by w2; 1" in (await found(store, "gateways")).found
+
+
+async def test_a_gateway_that_was_killed_is_not_at_work(store: Store) -> None:
+    ended = subprocess.Popen(["true"])  # noqa: ASYNC220 - it is over at once
+    ended.wait()
+    here = socket.gethostname()
+    await store.transact(accounts.hold("telegram", "a", f"{here}:{ended.pid}:00ff", NOON, LEASE))
+    assert (await found(store, "gateways")).found.startswith("no gateway is at work")
+    await store.transact(accounts.hold("telegram", "b", f"{here}:{os.getpid()}:00ff", NOON, LEASE))
+    await store.transact(accounts.hold("telegram", "c", f"far-{here}:{ended.pid}:00ff", NOON, LEASE))
+    told = f"served are telegram:b by {here}:{os.getpid()}:00ff, telegram:c by far-{here}:{ended.pid}:00ff;"
+    assert (await found(store, "gateways")).found.startswith(told)
 
 
 async def test_it_names_chats_that_are_gone(store: Store) -> None:

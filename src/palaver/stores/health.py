@@ -1,6 +1,8 @@
 """Health: everything that can be checked about a store, each with what was found and how to mend it."""
 
+import os
 import shutil
+import socket
 import sqlite3
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
@@ -110,15 +112,29 @@ async def _promises(store: Store, now: datetime) -> list[Check]:
 
 async def _gateways(store: Store, now: datetime) -> Check:
     """Who serves what; without a gateway, what waits for one."""
-    served = await store.read(
-        _rows(
-            "SELECT platform || ':' || account || ' by ' || worker FROM accounts WHERE lease_until > ? ORDER BY 1",
-            micros(now),
-        )
+    rows = await store.read(
+        _rows("SELECT worker || ' ' || platform || ':' || account FROM accounts WHERE lease_until > ?", micros(now))
     )
+    found = [row.partition(" ") for row in rows]
+    served = sorted(f"{account} by {worker}" for worker, _, account in found if _may_run(worker))
     waiting, due = await store.read(inbox.depth()), await store.read(outbox.depth())
     who = f"served are {', '.join(served)}" if served else "no gateway is at work"
     return Check(name="gateways", ok=True, found=f"{who}; {waiting} messages wait, {due} sends are due")
+
+
+def _may_run(worker: str) -> bool:
+    """A gateway that was killed holds its accounts for a while. Only of processes of this machine it can be known."""
+    host, _, process = worker.partition(":")
+    pid = process.partition(":")[0]
+    if host != socket.gethostname() or not (pid.isascii() and pid.isdecimal()):
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # as somebody else
+    return True
 
 
 async def _accounts(store: Store, now: datetime) -> Check:
