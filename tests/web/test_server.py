@@ -16,6 +16,8 @@ from palaver.domain.errors import StoreUnavailable
 from palaver.gateway import Gateway, terminal_socket
 from palaver.observing.metered import metered
 from palaver.ports.clock import SystemClock
+from palaver.ports.work import Work
+from palaver.stores.sqlite import SqliteDatabase
 from palaver.web import server
 from palaver.web.access.doors import make_link
 from tests.cli.processes import Place
@@ -38,6 +40,32 @@ async def test_an_account_that_nobody_wants_any_more_keeps_nobody_waiting(window
     async with httpx.AsyncClient(base_url=window.url) as client, asyncio.timeout(10):
         while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110 - a probe asks again
             await asyncio.sleep(0.02)
+
+
+async def test_a_disk_on_which_nothing_can_be_written_is_said_at_once(
+    config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Work that changes nothing is still done, and so are the accounts held for a while."""
+    is_full, really = False, SqliteDatabase.transact
+
+    async def transact(database: SqliteDatabase, work: Work[Any]) -> Any:
+        if is_full:
+            raise StoreUnavailable("the disk is full")
+        return await really(database, work)
+
+    monkeypatch.setattr(SqliteDatabase, "transact", transact)
+    async with opened(config) as window, window.visit() as client:
+        async with asyncio.timeout(10):
+            while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110 - a probe asks again
+                await asyncio.sleep(0.02)
+        is_full = True
+        said = await client.post("/chat/main", data={"text": "hello", "id": "1"})
+        ready = await client.get("/ready")
+        is_full = False
+    assert (said.status_code, ready.status_code) == (503, 503)
+    assert ready.text == "the store does not take what is written\n"
+    untaken = [record for record in caplog.records if getattr(record, "action", "") == "message.untaken"]
+    assert [(record.levelname, getattr(record, "account", "")) for record in untaken] == [("ERROR", "web:")]
 
 
 async def test_files_have_names_that_change_with_them_and_are_kept_for_ever(client: httpx.AsyncClient) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Self
 
 from palaver.domain.access import AccessRole
-from palaver.domain.errors import InvalidInput, StoreUnavailable, UnknownCommand
+from palaver.domain.errors import InvalidInput, StoreError, StoreUnavailable, UnknownCommand
 from palaver.domain.key import SessionKey, Speaker, canonical_source, derive_key
 from palaver.domain.reset import Cause
 from palaver.domain.scope import DmScope, choose_profile
@@ -20,6 +20,7 @@ from palaver.engine import words
 from palaver.engine.admission import Admission
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
+from palaver.engine.traces import log_broken
 from palaver.engine.turnstile import Turnstile
 from palaver.engine.waiting import any_of, through_outages
 from palaver.ports.repositories import Store
@@ -91,7 +92,12 @@ class Intake:
         """Put a message into the inbox, once, under its key, whether it is let in or refused."""
         # Several may be handed over at once: within a chat they are accepted in the order they came.
         async with self._line.passing(_chat_of(inbound.source)):
-            accepted = await self._accept(inbound, trust)
+            try:
+                accepted = await self._accept(inbound, trust)
+            except StoreError as error:
+                account = account_text(inbound.source.platform, inbound.source.account)
+                log_broken(log, "a message was not taken", error, {"action": "message.untaken", "account": account})
+                raise
         if accepted is not None:
             await self._classify(*accepted)
 

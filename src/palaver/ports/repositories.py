@@ -255,6 +255,11 @@ class Store(Database, Protocol):
     """A database, its search index, and everything that can be done with them."""
 
     @property
+    def has_refused(self) -> bool:
+        """Whether something could not be written a moment ago, as on a full disk."""
+        ...
+
+    @property
     def sessions(self) -> Sessions: ...
     @property
     def lists(self) -> Lists: ...

@@ -1,11 +1,13 @@
 """The store: one database, its search index, and everything that can be done with them."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self, TypeVar
 
+from palaver.domain.errors import StoreUnavailable
 from palaver.ports.access import Grants, Pairing
 from palaver.ports.answers import Answers
 from palaver.ports.archives import Archives
@@ -62,6 +64,9 @@ __all__ = ["Store"]
 
 T = TypeVar("T")
 
+_WHILE = 15.0
+"""Seconds: longer than whoever waits through an outage waits between two tries."""
+
 
 class Store:
     """Use it as `async with await open_store(url) as store`."""
@@ -101,9 +106,18 @@ class Store:
         self.search = search
         self.erasures = Forgetting(database, search)
         self._closed = False
+        self._refused_at = -_WHILE
 
     async def transact(self, work: Work[T]) -> T:
-        return await self.database.transact(work)
+        try:
+            return await self.database.transact(work)
+        except StoreUnavailable:
+            self._refused_at = time.monotonic()
+            raise
+
+    @property
+    def has_refused(self) -> bool:
+        return time.monotonic() - self._refused_at < _WHILE
 
     async def read(self, work: Work[T]) -> T:
         return await self.database.read(work)

@@ -59,11 +59,13 @@ class _Entry:
         self._attempts = Attempts()
 
     async def ready(self, _: Request) -> Response:
-        """Whether the store answers and every account is served, here or elsewhere; nothing more about either."""
+        """Whether the store answers and takes, and every account is served, here or elsewhere; nothing more."""
         try:
             accounts = await self._desk.store.read(self._desk.store.accounts.health(self._desk.clock.now()))
         except StoreError:
             return PlainTextResponse("the store does not answer\n", status_code=503)
+        if self._desk.store.has_refused:
+            return PlainTextResponse("the store does not take what is written\n", status_code=503)
         served = {account_text(each.platform, each.account) for each in accounts if each.worker is not None}
         if not self._desk.engine.health.keys() <= served:
             return PlainTextResponse("an account is not served\n", status_code=503)
