@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -16,11 +17,11 @@ from palaver.agents.program import Program, harmless
 from palaver.config.agents import AgentChoice, EchoChoice, ModelChoice
 from palaver.config.foreign import HttpChoice, LocalChoice, OtherChoice, ProgramChoice
 from palaver.config.model import Config
-from palaver.domain.errors import BadArgument
+from palaver.domain.errors import BadArgument, InvalidInput
 from palaver.engine.traces import log_broken
 from palaver.ports.agent import Agent, Agents, Closable, Retiring
 
-__all__ = ["Agency", "agent_of"]
+__all__ = ["Agency", "agent_of", "not_to_be_had"]
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class Agency:
 
     def agents(self, config: Config) -> Agents:
         """Those that are wanted. Raises InvalidInput where one cannot be had, and then nothing has changed."""
-        own = {name: profile.agent for name, profile in config.profiles.items() if "agent" in profile.model_fields_set}
+        own = _own(config)
         before, known = self._known, list[tuple[dict[str, Any], Agent]]()
         for choice in (config.agent, *own.values()):
             facts = choice.facts()
@@ -56,6 +57,21 @@ class Agency:
     @staticmethod
     def _found(facts: dict[str, Any], known: list[tuple[dict[str, Any], Agent]]) -> Agent | None:
         return next((agent for made_from, agent in known if made_from == facts), None)
+
+
+def _own(config: Config) -> dict[str, AgentChoice]:
+    """Of profiles that have an agent of their own."""
+    return {name: profile.agent for name, profile in config.profiles.items() if "agent" in profile.model_fields_set}
+
+
+def not_to_be_had(config: Config) -> Iterator[tuple[tuple[str, ...], InvalidInput]]:
+    """The agents that a gateway would refuse to begin with, by where they stand, and why."""
+    own = {("profiles", name, "agent"): choice for name, choice in _own(config).items()}
+    for way, choice in {("agent",): config.agent, **own}.items():
+        try:
+            agent_of(choice)
+        except InvalidInput as refusal:
+            yield way, refusal
 
 
 def agent_of(choice: AgentChoice) -> Agent:

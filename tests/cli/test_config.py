@@ -53,6 +53,21 @@ def test_a_wrong_configuration_ends_with_two_and_every_mistake(capsys: pytest.Ca
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("command", "code"), [("config check own.yaml", 2), ("doctor --store x.db", 1), ("chat -m x", 2)]
+)
+def test_a_model_of_no_provider_is_refused_alike_wherever_it_is_looked_at(
+    command: str, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, here: Path
+) -> None:
+    monkeypatch.setenv("PALAVER_HOME", str(here))
+    Path("own.yaml").write_text("profiles:\n  work:\n    agent: {name: model, model: 'nothing:x'}\n")
+    assert main(command.split()) == code
+    said = capsys.readouterr()
+    assert "No model can be asked that is called 'nothing:x'; allowed: provider:model, of " in said.out + said.err
+    assert ("own.yaml:3: profiles.work.agent: " in said.out) == command.startswith("config")
+
+
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("command", ["config show", "sessions list", "doctor"])
 def test_commands_that_need_a_right_configuration_say_what_is_wrong(
     command: str, capsys: pytest.CaptureFixture[str]

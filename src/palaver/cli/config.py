@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from palaver.agency import not_to_be_had
 from palaver.agents.others import agent_options
 from palaver.cli.output import counted, print_json, print_line, print_rows
 from palaver.config.effective import effective
 from palaver.config.fields import written
-from palaver.config.loading import survey
+from palaver.config.loading import Loaded, survey
 from palaver.config.mistakes import MalformedConfig, Mistake
+from palaver.config.nodes import dotted
 from palaver.config.places import configuration_files, is_there
 from palaver.platforms.others import known_platforms, maker
 
@@ -40,6 +42,7 @@ def _environ(file: str | None) -> Mapping[str, str]:
 def check(file: File = None, *, json: Json = False) -> None:
     try:
         loaded = survey(Path(), _environ(file), known_platforms(), maker, agent_options)
+        _refuse_agents(loaded)
     except MalformedConfig as error:
         _print_mistakes(error.mistakes, json=json)
         raise typer.Exit(2) from error
@@ -49,6 +52,23 @@ def check(file: File = None, *, json: Json = False) -> None:
         for caution in loaded.cautions:
             print_line(caution)
         print_line("The configuration is right.")
+
+
+def _refuse_agents(loaded: Loaded) -> None:
+    """Raises MalformedConfig where a gateway would not begin with the agents that are wanted."""
+    mistakes = [
+        Mistake(
+            spot=loaded.said.nearest(way).spot,
+            field=dotted(way),
+            problem=f"{dotted(way)}: {refusal.problem}",
+            found=refusal.found,
+            allowed=refusal.allowed,
+            example=refusal.example,
+        )
+        for way, refusal in not_to_be_had(loaded.config)
+    ]
+    if mistakes:
+        raise MalformedConfig(mistakes)
 
 
 def _print_mistakes(mistakes: tuple[Mistake, ...], *, json: bool) -> None:

@@ -1,15 +1,18 @@
 """`palaver doctor`: is everything well, and if not, how to mend it."""
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from palaver.agency import not_to_be_had
 from palaver.cli.asking import ask
 from palaver.cli.exits import FAILED
 from palaver.cli.output import print_json, print_line, print_verdict
 from palaver.cli.place import StoreOption, store_url
+from palaver.config.loading import load
 from palaver.domain.errors import StoreError
 from palaver.stores.health import Check, check_place, check_store
 from palaver.stores.opening import sqlite_path
@@ -45,6 +48,7 @@ def _checked(store: str | None, *, rebuild: bool) -> list[Check]:
     """As far as it can be looked at: a store that cannot be opened is one of the things found."""
     file = sqlite_path(store_url(store))
     checks = check_place(file.resolve()) if file else []
+    checks += _agents()
 
     async def examine(opened: Store) -> list[Check]:
         if rebuild:
@@ -62,6 +66,13 @@ def _checked(store: str | None, *, rebuild: bool) -> list[Check]:
     except StoreError as error:
         mend = "mend what the sentence names, and look again"
         return [*checks, Check(name="database", ok=False, found=str(error), mend=mend)]
+
+
+def _agents() -> list[Check]:
+    """Whether a gateway would begin with the agents that the configuration wants."""
+    refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in not_to_be_had(load(Path(), os.environ))]
+    mend = "change what the sentence names; palaver config check says where it stands"
+    return [Check(name="agent", ok=False, found=each, mend=mend) for each in refused]
 
 
 def _emptied(file: Path | None) -> list[Check]:

@@ -123,6 +123,13 @@ def setup(
         _tell_account(file, joined, _own(joined, owner), json=json)
         return
     _agree(file, "says who answers", there="agent" in field_names(before), yes=yes)
+    if agent == _MODEL and not model:
+        raise BadArgument(
+            "With --agent model one thing is missing:",
+            found="--model",
+            allowed="--model provider:model",
+            example=EXAMPLES["setup"],
+        )
     if agent or model:
         name = " ".join(filter(None, (model, base_url))) if agent in {"", _MODEL} else agent
         plan = _with_key(_chosen(name), key_env, key_file)
@@ -136,8 +143,7 @@ def setup(
             allowed="--agent echo, --agent local, or --agent model with --model and --key-env or --key-file",
             example=EXAMPLES["setup"],
         )
-    if not no_test:
-        _try(plan)
+    _try(plan, asks=not no_test)
     _write(file, before, plan)
     _tell(file, plan, tested=not no_test, json=json)
 
@@ -282,17 +288,23 @@ def _tell_account(file: Path, joined: Joined, owner: str, *, json: bool) -> None
     print_line("Next: palaver up, or if a gateway runs, start it again.")
 
 
-def _try(plan: Plan) -> None:
+def _try(plan: Plan, *, asks: bool) -> None:
+    """Raises InvalidInput for an agent that nobody can ask, and NotReached, if it `asks`, for one that is silent."""
     match plan.agent:
         case "model":
-            choice = ModelChoice.model_validate(
-                {"model": plan.model, "base_url": plan.base_url or None, "key": plan.key or None, "max_tokens": _TINY}
-            )
-            try_out(agent_of(choice), plan.model, plan.key)
+            agent, name = agent_of(_model_choice(plan)), plan.model
         case "local":
-            try_out(agent_of(LocalChoice(max_tokens=4)), "The local model", "")
+            agent, name = agent_of(LocalChoice(max_tokens=4)), "The local model"
         case _:
-            pass
+            return
+    if asks:
+        try_out(agent, name, plan.key)
+
+
+def _model_choice(plan: Plan) -> ModelChoice:
+    return ModelChoice.model_validate(
+        {"model": plan.model, "base_url": plan.base_url or None, "key": plan.key or None, "max_tokens": _TINY}
+    )
 
 
 def _write(file: Path, before: str, plan: Plan) -> None:
