@@ -144,6 +144,11 @@ class Turn:
     def question(self) -> str:
         return question_name(self.number, self.fence)
 
+    @property
+    def draft_name(self) -> str:
+        """By which a platform knows the message again in which the answer grows, also after a crash."""
+        return f"draft:{self.number}:{self.started:%Y%m%d%H%M%S%f}"
+
 
 def question_name(turn: int, fence: int) -> str:
     """What a turn asks permission for: it asks once each time it is at work."""
@@ -230,6 +235,11 @@ class Delivery:
     may_be_duplicate: bool = False
     is_gone: bool = False
     """An earlier send found the chat gone."""
+
+    @property
+    def name(self) -> str:
+        """By which a platform knows it again. Numbers begin anew in a fresh database, and after a backup comes back."""
+        return f"palaver:{self.number}:{self.created:%Y%m%d%H%M%S%f}"
 
 
 @lru_cache(1024)

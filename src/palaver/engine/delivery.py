@@ -194,14 +194,13 @@ class Deliveries:
         if delivery.may_be_duplicate:
             outbound = replace(outbound, text=f"{outbound.text}\n{words.MAY_BE_DUPLICATE}")
         if outbound.file is not None:
-            return await self._send_file(adapter, outbound, outbound.file, f"palaver:{delivery.number}")
+            return await self._send_file(adapter, outbound, outbound.file, delivery.name)
         if outbound.edits is not None and able(adapter, Editing):
             await adapter.edit(outbound.edits, outbound)
             return outbound.edits
-        key = f"palaver:{delivery.number}"
         if self._opens_thread(outbound) and able(adapter, Threading):
-            return await adapter.open_thread(outbound, idempotency_key=key)
-        return await adapter.send(outbound, idempotency_key=key)
+            return await adapter.open_thread(outbound, idempotency_key=delivery.name)
+        return await adapter.send(outbound, idempotency_key=delivery.name)
 
     def _opens_thread(self, outbound: Outbound) -> bool:
         adapter = self.on.replies.adapter_for(outbound.platform, outbound.account)

@@ -363,7 +363,7 @@ class TurnRunner:
         async def is_next() -> bool:
             return not await self.on.store.read(self.on.store.outbox.is_owed(first[0]))
 
-        name, limit = f"draft:{turn.number}", self.on.options.send_limit.total_seconds()
+        name, limit = turn.draft_name, self.on.options.send_limit.total_seconds()
         return Draft(
             adapter, first[0], self.on.budget, keep=keep, may_begin=is_next, receipt=turn.draft, name=name, limit=limit
         )
