@@ -13,7 +13,7 @@ from palaver.config.model import Config
 from palaver.platforms.others import known_platforms, maker
 from tests.pigeon import install
 
-ENVIRON = {"PALAVER_CONFIG": "own.yaml", "PALAVER_HOME": "/data", "TOKEN": "s3cret"}
+ENVIRON = {"PALAVER_CONFIG": "own.yaml", "PALAVER_HOME": "/data", "TOKEN": "s3cret", "EMPTY": ""}
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +66,7 @@ def test_kinds_of_chats_of_an_adapter_that_is_used_are_known() -> None:
         ("{folder: /a, speed: fast}", "speed", "speed cannot be 'fast'; allowed: Input should be a valid integer"),
         ('{folder: /a, speed: "${TOKEN}"}', "speed", "speed cannot be '(set)'"),
         ("{folder: /a, token: [s3cret]}", "token", "token cannot be 'a list'"),
+        ('{folder: /a, token: "${EMPTY}"}', "token", "token cannot be ''; allowed: a secret, or a variable that is"),
     ],
 )
 def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words: str) -> None:

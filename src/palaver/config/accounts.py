@@ -13,7 +13,7 @@ from palaver.config.foreign import installed
 from palaver.config.forms import Form
 from palaver.config.mistakes import Mistake
 from palaver.config.nodes import Node, Way, dotted
-from palaver.config.secret_files import Filled, filled, is_secret, option_names
+from palaver.config.secret_files import FILE, Filled, filled, is_secret, option_names
 from palaver.config.secrets import SET, hidden
 from palaver.domain.errors import InvalidInput
 from palaver.domain.platform import Platform
@@ -160,12 +160,31 @@ def _misfits(node: Node, way: Way, model: type[BaseModel]) -> Iterator[Mistake]:
                     allowed=allowed + (f"; perhaps {close[0]}" if close else ""),
                     example=f"{(close or [*names, '…'])[0]}: …",
                 )
+    if empty := [name for name in _names(node) if is_secret(known.get(name)) and _is_empty(node.nearest((name,)))]:
+        yield from (_without_secret(node.nearest((name,)), (*way, name)) for name in empty)
+        return
     try:
         model.model_validate(node.plain())
     except ValidationError as error:
         for fault in error.errors(include_url=False, include_context=False):
             if fault["type"] != "extra_forbidden":
                 yield _misfit(node, way, fault, known, allowed)
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node.value, str) and not node.value.strip()
+
+
+def _without_secret(node: Node, way: Way) -> Mistake:
+    """A variable that is set to nothing must not become a secret that anybody knows."""
+    return Mistake(
+        spot=node.spot,
+        field=dotted(way),
+        problem=f"{dotted(way)} cannot be",
+        found="",
+        allowed="a secret, or a variable that is not empty; leave the option out where there is none",
+        example=f"{way[-1]}{FILE}: ~/.secrets/{way[-1]}",
+    )
 
 
 def _misfit(node: Node, way: Way, fault: ErrorDetails, known: Mapping[str, Any], options: str) -> Mistake:

@@ -181,7 +181,7 @@ async def test_wrong_calls_leave_no_trace(tmp_path: Path) -> None:
 
 async def test_forms_are_read_and_github_may_wrap_its_payload(tmp_path: Path) -> None:
     form = {"content-type": "application/x-www-form-urlencoded"}
-    plain, wrapped = account(), account("hub", secret="hush", scheme="github")  # noqa: S106 - a test
+    plain, wrapped = account(), account("hub", secret=SECRET, scheme="github")
     async with running(tmp_path / "p.db", adapters=[plain, wrapped], grants=GRANTS) as here:
         body = urlencode({"build": "fäiled & more"}).encode()
         assert told(await called(here, plain, call(body, **form)))["answer"] == "You said: Build fäiled & more"
@@ -190,7 +190,7 @@ async def test_forms_are_read_and_github_may_wrap_its_payload(tmp_path: Path) ->
 
 
 def _github(body: bytes, headers: dict[str, str]) -> Call:
-    sign = hmac.new(b"hush", body, hashlib.sha256).hexdigest()
+    sign = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
     named = {"x-hub-signature-256": f"sha256={sign}", "x-github-delivery": "72d3162e"}
     return Call(method="POST", headers={**headers, **named}, body=body)
 

@@ -14,6 +14,7 @@ from tests.platforms.webhook.loopback import SECRET
 _WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "neither called nor posted to": ({"secret": None}, "a secret, by which callers are known, or a url"),
     "a secret that can be guessed": ({"secret": "hunter2"}, "at least 24 random bytes"),
+    "no secret at all": ({"secret": "", "scheme": "token"}, "at least 16 characters"),
     "a template": ({"text": "Build {{ build"}, "build.status"),
     "a path": ({"session": "a b"}, "names and numbers with dots"),
     "a platform": ({"deliver": "pigeon:1"}, "Unknown target"),

@@ -100,3 +100,10 @@ def test_a_time_that_is_none_is_not_taken(time: str) -> None:
 def test_a_secret_that_could_be_guessed_is_refused(secret: str) -> None:
     with pytest.raises(ValueError, match="random bytes in base64"):
         key_of(Scheme.STANDARD, secret)
+
+
+@pytest.mark.parametrize("scheme", set(Scheme) - {Scheme.STANDARD})
+@pytest.mark.parametrize("secret", ["", " " * 40, "hunter2"])
+def test_no_scheme_has_a_secret_that_is_empty_or_short(scheme: Scheme, secret: str) -> None:
+    with pytest.raises(ValueError, match="at least 16 characters"):
+        key_of(scheme, secret)

@@ -14,6 +14,7 @@ PREFIX = "whsec_"
 _TOLERANCE = 300
 """Seconds that a call may have been on its way, or the clocks apart."""
 _SHORTEST_KEY = 24
+_SHORTEST_SECRET = 16
 _BEARER = "bearer "
 
 
@@ -37,6 +38,8 @@ class Unsigned(Exception):
 def key_of(scheme: Scheme, secret: str) -> bytes:
     """The bytes that sign. Raises ValueError for a secret that the scheme cannot have."""
     if scheme is not Scheme.STANDARD:
+        if len(secret.strip()) < _SHORTEST_SECRET:
+            raise ValueError(f"a secret has at least {_SHORTEST_SECRET} characters; palaver setup webhook makes one")
         return secret.encode()
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
