@@ -31,6 +31,7 @@ from palaver.stores.invariants import violations
 from palaver.stores.opening import open_store, sqlite_path
 from palaver.stores.shelf import DiskShelf
 from palaver.stores.store import Store
+from palaver.stores.transcript import SEQS
 from tests.stores.conftest import DRIVER
 from tests.stores.world import NOON, OPERATOR, World, answer, dm, key_of
 
@@ -171,6 +172,30 @@ async def test_what_others_said_and_heard_stays(store: Store) -> None:
     assert await store.search.find(SECRET, OPERATOR) == []
     begun = await world.exchange("and now?", "now", room("8"))
     assert [e.text for e in await store.read(transcript.load(begun.turn))][-2:] == ["and now?", "now"]
+
+
+async def test_what_others_were_told_of_their_words_by_a_command_is_forgotten(store_url: str) -> None:
+    async with await open_store(store_url) as store:
+        world = await live(store)
+        number = await world.say("/search room", dm("8"))
+        received = await store.read(inbox.inbox_row(number or 0, OPERATOR))
+        assert received
+        told = [Outbound(platform="telegram", chat_id="8", text=f"found: {SECRET} in the room")]
+        await store.transact(inbox.obey(received, _found(store, received.number), lambda _: told, NOON))
+        await _forget(store)
+        assert await store.read(inbox.inbox_row(received.number, OPERATOR)) is not None
+    assert SECRET.encode() not in await _everything(store_url)
+
+
+@work
+def _found(store: Store, number: int) -> Steps[str]:
+    rows = yield (
+        "SELECT s.id FROM sessions s JOIN entries e ON e.id / ? = s.no WHERE s.key = ?",
+        (SEQS, key_of(room(ID)).text),
+    )
+    session = yield from sessions.get_visible(rows[0][0], OPERATOR)
+    yield from store.inbox.mention(number, [session])
+    return ""
 
 
 async def test_forgotten_is_a_stranger_unless_access_is_kept(store: Store) -> None:

@@ -15,7 +15,7 @@ from palaver.ports.work import Work
 from palaver.stores.erasure import names, steps
 from palaver.stores.erasure.digests import Digests
 from palaver.stores.erasure.pages import Owed, Table, pages_of
-from palaver.stores.erasure.trace import Trace, handoffs_of, own_sessions, share_of, shared_sessions
+from palaver.stores.erasure.trace import Trace, commands_about, handoffs_of, own_sessions, share_of, shared_sessions
 
 __all__ = ["Belongings", "Pass", "belongings", "messages_of", "owed_to_them"]
 
@@ -134,7 +134,10 @@ class Pass:
         self.progress(self.counts)
 
     async def _sends(self, found: Belongings) -> None:
-        sends = [send async for send in owed_to_them(self.database, found)]
+        # Who commanded in a conversation that they share, or asked for it, may have been told their words.
+        about = [await self.database.read(commands_about(session)) for session in found.shared]
+        told = replace(found, messages=found.messages.union(*about))
+        sends = [send async for send in owed_to_them(self.database, told)]
         for chunk in _chunks(sends):
             await self._do("sends", steps.drop_sends(self.erasure, chunk, self.digests))
 

@@ -18,6 +18,7 @@ from palaver.stores.visibility import Filter
 __all__ = [
     "Share",
     "Trace",
+    "commands_about",
     "handoffs_of",
     "marks",
     "own_sessions",
@@ -164,6 +165,13 @@ def handoffs_of(trace: Trace) -> Steps[list[int]]:
         ids,
     )
     return [row[0] for row in rows]
+
+
+@work
+def commands_about(session: int) -> Steps[set[int]]:
+    """By whomever: said in the session, or answered with words of it."""
+    rows = yield "SELECT inbox_no FROM mentions WHERE session_no = ?", (session,)
+    return {row[0] for row in rows}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
