@@ -268,7 +268,6 @@ def _push(hub: Hub, shown: Shown) -> None:
         "mine": shown.is_mine,
         "grows": shown.grows,
         "typing": shown.is_typing,
-        "file": shown.file is not None,
     }
     merges = f"chat {shown.id}" if shown.grows or shown.is_typing else None
     hub.push(f"web:{user_of(shown.chat)}", Event(name=CHAT, body=body, merges=merges))

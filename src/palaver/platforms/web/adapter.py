@@ -41,7 +41,6 @@ class Shown:
     is_mine: bool = False
     grows: bool = False
     is_typing: bool = False
-    file: Attachment | None = None
 
 
 Receive = Callable[[Inbound, Trust], Awaitable[None]]
@@ -164,5 +163,5 @@ class WebAdapter:
         self._known.move_to_end(receipt)
         while len(self._known) > _MOST_KNOWN:
             self._known.popitem(last=False)
-        self._tell(Shown(chat=outbound.chat_id, id=receipt, text=outbound.text, grows=grows, file=outbound.file))
+        self._tell(Shown(chat=outbound.chat_id, id=receipt, text=outbound.text, grows=grows))
         return receipt
