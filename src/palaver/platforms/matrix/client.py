@@ -10,9 +10,16 @@ from urllib.parse import quote, urlencode
 from nio import AsyncClient, AsyncClientConfig, store
 from nio.api import Api
 from nio.crypto import ENCRYPTION_ENABLED
-from nio.events import BadEventType, Event, ToDeviceEvent
+from nio.events import BadEventType, Event, MegolmEvent, ToDeviceEvent
 from nio.exceptions import LocalProtocolError
-from nio.responses import ErrorResponse, KeysUploadError, KeysUploadResponse, LoginResponse, WhoamiResponse
+from nio.responses import (
+    ErrorResponse,
+    KeysUploadError,
+    KeysUploadResponse,
+    LoginResponse,
+    RoomMessagesResponse,
+    WhoamiResponse,
+)
 from nio.rooms import MatrixRoom
 
 from palaver.domain.errors import BadArgument
@@ -48,6 +55,19 @@ class Client(AsyncClient):
     ) -> Event | BadEventType | None:
         try:
             return super()._handle_timeline_event(event, room_id, room, encrypted_rooms)
+        except Exception:  # noqa: BLE001 - anything may be wrong with it
+            return None
+
+    def _handle_messages_response(self, response: RoomMessagesResponse) -> None:
+        """One by one: one that cannot be read keeps nobody from the others."""
+        response.chunk = [self.read(each) or each for each in response.chunk]
+
+    def read(self, event: Event | BadEventType) -> Event | BadEventType | None:
+        """What is in an encrypted event; None where it cannot be read, or is not encrypted."""
+        if not isinstance(event, MegolmEvent) or self.olm is None:
+            return None
+        try:
+            return self.decrypt_event(event)
         except Exception:  # noqa: BLE001 - anything may be wrong with it
             return None
 

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 from nio.api import MessageDirection
 from nio.events import InviteMemberEvent, MegolmEvent
-from nio.exceptions import EncryptionError
 from nio.responses import ErrorResponse, RoomInfo, RoomMessagesResponse, SyncResponse
 from nio.rooms import MatrixInvitedRoom, MatrixRoom
 
@@ -158,21 +157,13 @@ class Hearing:
         """What could not be read when it came, and can be now that its key is here."""
         found, still = list[Heard](), list[Heard]()
         for each in self._closed:
-            opened = self._decrypted(each.closed)
+            opened = self._client.read(each.closed) if each.closed else None
             if opened is None:
                 still.append(each)
             elif read := event_of(opened.source):
                 found.append(Heard(event=read, scene=each.scene))
         self._closed = still
         return found
-
-    def _decrypted(self, event: MegolmEvent | None) -> Any:  # noqa: ANN401
-        if event is None or self._client.olm is None:
-            return None
-        try:
-            return self._client.decrypt_event(event)
-        except (EncryptionError, LookupError, TypeError, ValueError):
-            return None
 
     def _invitations(self, answer: SyncResponse) -> Sequence[Invitation]:
         found = list[Invitation]()
