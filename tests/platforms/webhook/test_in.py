@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import hmac
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -15,7 +16,8 @@ from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.world import World
 from palaver.platforms.webhook.signing import Scheme
 from palaver.ports.adapter import Call
-from tests.engine.agents import Slow
+from palaver.ports.agent import Event, Failure, FailureKind, Request
+from tests.engine.agents import Scripted, Slow
 from tests.engine.gateway import running
 from tests.platforms.webhook.calling import GRANTS, account, call, called, told
 from tests.platforms.webhook.loopback import SECRET
@@ -29,6 +31,19 @@ async def test_a_call_is_answered_with_what_the_agent_says(tmp_path: Path) -> No
         assert (reply.status, told(reply)["answer"]) == (200, "You said: Build failed")
         plain = await called(here, adapter, call({"build": "mended"}, accept="text/plain"))
         assert (plain.status, plain.body) == (200, b"You said: Build mended")
+        both = await called(here, adapter, call({"build": "both"}, accept="application/json, text/plain, */*"))
+        assert told(both)["answer"] == "You said: Build both"
+
+
+async def _fails(_: Request) -> AsyncGenerator[Event]:
+    yield Failure(kind=FailureKind.FATAL, detail="hush")
+
+
+async def test_a_failure_is_told_as_one_also_to_whoever_wants_words(tmp_path: Path) -> None:
+    adapter = account()
+    async with running(tmp_path / "p.db", adapters=[adapter], grants=GRANTS, agent=Scripted(_fails)) as here:
+        reply = await called(here, adapter, call({"build": "failed"}, accept="text/plain"))
+        assert told(reply)["failed"] is True
 
 
 async def test_a_redelivery_is_answered_and_not_run_again(tmp_path: Path) -> None:
@@ -101,7 +116,7 @@ async def test_two_workers_on_one_store_wait_for_the_same_answer(postgres_server
 async def test_whoever_is_not_let_in_is_told_so(tmp_path: Path) -> None:
     adapter = account()
     async with running(tmp_path / "p.db", adapters=[adapter], grants=()) as here:
-        reply = await called(here, adapter, call({"build": "failed"}))
+        reply = await called(here, adapter, call({"build": "failed"}, accept="text/plain"))
         assert reply.status == 403
         assert "no grant matches" in told(reply)["error"]
         assert await here.rows("SELECT count(*) FROM turns") == [(0,)]

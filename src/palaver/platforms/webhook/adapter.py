@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _LONGEST_TEXT = 200_000
 _PLATFORM = PLATFORMS["webhook"]
+_JSON = {"application/json", "application/*", "*/*"}
 
 
 class WebhookAdapter:
@@ -81,7 +82,7 @@ class WebhookAdapter:
             await inlet.receive(inbound, Trust())
         waits = self._options.deliver == CALLER
         answer = await inlet.answer(inbound.source, self._options.wait if waits else 0)
-        if waits and answer and answer.is_settled and "text/plain" in call.headers.get("accept", ""):
+        if waits and answer and _is_said(answer) and _wants_words(call.headers.get("accept", "")):
             return Reply(body=answer.text.encode("utf-8", "replace"))
         return _reply(answer, says=waits, is_known=known is not None)
 
@@ -128,6 +129,16 @@ def _postman(options: WebhookOptions):  # noqa: ANN202 - what it is made of is a
         ) from error
     secret = options.secret.get_secret_value() if options.secret else None
     return Postman(options.url.get_secret_value(), key_of(options.scheme, secret) if secret else None)
+
+
+def _is_said(answer: Answer) -> bool:
+    return answer.is_settled and answer.refused is None and not answer.has_failed
+
+
+def _wants_words(accept: str) -> bool:
+    """Whoever takes JSON, too, gets it: it holds the id, and says what has gone wrong."""
+    taken = {each.partition(";")[0].strip().lower() for each in accept.split(",")}
+    return "text/plain" in taken and taken.isdisjoint(_JSON)
 
 
 def _reply(answer: Answer | None, *, says: bool, is_known: bool) -> Reply:
