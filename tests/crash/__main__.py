@@ -35,7 +35,7 @@ class _Usual:
 _PLATFORMS = {
     "fake": _Usual(kills=1000, chats=300, lease=0.6, longest_life=0.8),
     "telegram": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
-    "matrix": _Usual(kills=300, chats=15, lease=2.0, longest_life=2.5),
+    "matrix": _Usual(kills=300, chats=15, lease=1.0, longest_life=3.0),
 }
 _OTHERS_FIRST = 1.2
 """Of one among several it takes longer, by so many seconds, until it has something to do."""
