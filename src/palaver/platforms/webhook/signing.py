@@ -24,7 +24,7 @@ class Scheme(StrEnum):
     STANDARD = "standard"
     """Standard Webhooks: id, time and body signed with a key in base64."""
     GITHUB = "github"
-    """The body is signed; the id of the delivery goes beside it."""
+    """The body is signed, and nothing else: by it a delivery is known again."""
     STRIPE = "stripe"
     """Time and body are signed; the id is in the body."""
     TOKEN = "token"  # noqa: S105 - the name of a scheme
@@ -69,7 +69,8 @@ def verified(scheme: Scheme, secret: str, headers: Mapping[str, str], body: byte
             return message
         case Scheme.GITHUB:
             _demand(f"sha256={_digest(key, body).hex()}", [headers.get("x-hub-signature-256", "")])
-            return headers.get("x-github-delivery")
+            # What names a delivery is not signed, so whoever caught one could send it again under another name.
+            return f"sha256-{hashlib.sha256(body).hexdigest()}"
         case Scheme.STRIPE:
             header = headers.get("stripe-signature", "")
             time = next(_tagged(header, ",", "t="), "")
