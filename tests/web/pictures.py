@@ -17,6 +17,7 @@ from tests.web.stage import furnish
 FOLDER = Path(__file__).parents[2] / "docs/pictures"
 _SIZES = {"desktop": (1120, 760), "phone": (390, 780)}
 _PAGES = {
+    "chat": "/chat",
     "sessions": "/sessions",
     "transcript": "Lisbon by train",
     "search": "/search?q=train",
@@ -27,7 +28,7 @@ _PAGES = {
     "platforms": "/platforms",
     "explain": "/explain?platform=telegram&kind=group&chat=-100&user=7",
 }
-_ALSO = {"transcript": ("desktop", "dark"), "sessions": ("phone", "dark")}
+_ALSO = {"transcript": ("desktop", "dark"), "sessions": ("phone", "dark"), "chat": ("phone", "dark")}
 """Every page is taken on the desktop in light colours; these also otherwise."""
 
 
@@ -64,7 +65,15 @@ async def _picture(page: Page, window: Opened, path: str, file: Path) -> None:
         await page.goto(f"{window.url}/sessions")
         path = await page.get_by_role("link", name=path).get_attribute("href") or ""
     await page.goto(f"{window.url}{path}")
+    if path == "/chat" and not await page.get_by_text("You said:").count():
+        for words in _SAID:
+            await page.get_by_role("textbox").first.fill(words)
+            await page.keyboard.press("Enter")
+            await page.get_by_text(f"You said: {words}").wait_for()
     await page.screenshot(path=file)
+
+
+_SAID = ("Which train goes to Lisbon tonight?", "And is there a bed left in it?")
 
 
 if __name__ == "__main__":
