@@ -1,17 +1,21 @@
 """Answers that grow in the chat while they are written."""
 
+import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from palaver.agents.echo import EchoAgent
 from palaver.domain.split import Unit
+from palaver.domain.transcript import ToolCall
 from palaver.domain.turn import Outbound
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import Limits
+from palaver.ports.agent import ApprovalNeeded, Event, Final, Request, TextDelta, ToolCalled, ToolReturned
 from palaver.ports.work import Steps, work
-from tests.engine.agents import Slow
+from tests.engine.agents import Scripted, Slow
 from tests.engine.gateway import running
 
 
@@ -36,7 +40,7 @@ async def test_every_answer_grows_in_a_message_of_its_own(tmp_path: Path) -> Non
             await chat.say(alice, f"number {number}")
             await chat.hears(f"You said: number {number}")
     assert [message.text for message in chat.shown] == [f"You said: number {number}" for number in range(3)]
-    assert [key.split(":")[:2] for key in adapter.keys] == [["draft", "1"], ["draft", "2"], ["draft", "3"]]
+    assert [key.split(":")[:2] for key in adapter.keys] == [["draft", f"{turn}-0"] for turn in (1, 2, 3)]
 
 
 async def test_a_turn_that_is_taken_up_again_goes_on_in_the_same_message(tmp_path: Path) -> None:
@@ -69,6 +73,34 @@ async def test_a_fresh_database_has_no_names_of_an_earlier_one(tmp_path: Path, s
             await chat.say(alice, name)
             await chat.hears(f"You said: {name}")
     assert [message.text for message in chat.shown] == ["You said: first", "You said: second"]
+
+
+async def test_an_answer_does_not_take_the_place_of_the_question_it_was_allowed_by(tmp_path: Path) -> None:
+    world, call = World(repeats_safely=True), ToolCall(id="c1", name="weather")
+    adapter = Noting(world)
+
+    async def asks(request: Request) -> AsyncGenerator[Event]:
+        shown = len(adapter.keys)
+        yield TextDelta(text="it is sunny" if request.approvals else "let me look")
+        while len(adapter.keys) == shown:
+            await asyncio.sleep(0)
+        if request.approvals:
+            yield ToolReturned(call=call.id, text="sunny")
+            yield Final(text="it is sunny")
+        else:
+            yield ToolCalled(calls=(call,))
+            yield ApprovalNeeded(call=call, question="May I use weather?")
+
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(tmp_path / "p.db", world, agent=Scripted(asks), adapters=[adapter]) as here:
+        await chat.say(alice, "hello")
+        await chat.hears("May I use weather?")
+        await chat.say(alice, "/approve")
+        await chat.hears("it is sunny")
+        await here.settled()
+    assert [message.text.splitlines()[0] for message in chat.shown][-1] == "it is sunny"
+    assert any("May I use weather?" in message.text for message in chat.shown)
 
 
 class Showing(FakeAdapter):

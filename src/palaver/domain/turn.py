@@ -146,8 +146,11 @@ class Turn:
 
     @property
     def draft_name(self) -> str:
-        """By which a platform knows the message again in which the answer grows, also after a crash."""
-        return f"draft:{self.number}:{self.started:%Y%m%d%H%M%S%f}"
+        """By which a platform knows the message again in which the answer grows, also after a crash.
+
+        It is another once a question was answered, from where attempts are counted anew: the first became the question.
+        """
+        return f"draft:{self.number}-{self.fence - self.attempt}:{self.started:%Y%m%d%H%M%S%f}"
 
 
 def question_name(turn: int, fence: int) -> str:
