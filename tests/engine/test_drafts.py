@@ -23,9 +23,11 @@ class Noting(FakeAdapter):
     def __init__(self, world: World) -> None:
         super().__init__(world, limits=Limits(draft_interval=0.0, repeats_safely=True))
         self.keys: list[str] = []
+        self.sent = asyncio.Event()
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         self.keys.append(idempotency_key)
+        self.sent.set()
         return await super().send(outbound, idempotency_key=idempotency_key)
 
 
@@ -80,10 +82,9 @@ async def test_an_answer_does_not_take_the_place_of_the_question_it_was_allowed_
     adapter = Noting(world)
 
     async def asks(request: Request) -> AsyncGenerator[Event]:
-        shown = len(adapter.keys)
+        adapter.sent.clear()
         yield TextDelta(text="it is sunny" if request.approvals else "let me look")
-        while len(adapter.keys) == shown:
-            await asyncio.sleep(0)
+        await adapter.sent.wait()
         if request.approvals:
             yield ToolReturned(call=call.id, text="sunny")
             yield Final(text="it is sunny")
