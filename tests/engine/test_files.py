@@ -8,12 +8,14 @@ import pytest
 
 from palaver.domain.attachment import NewFile
 from palaver.domain.errors import NotFound
+from palaver.domain.turn import Outbound
 from palaver.engine.filing import Filing
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.faults import Mishap
 from palaver.platforms.kit.messages import File, Person
 from palaver.platforms.kit.world import World
+from palaver.ports.adapter import SendRefused
 from palaver.ports.agent import Event, Final, Request
 from palaver.stores.shelf import DiskShelf
 from tests.engine.agents import Scripted, noted
@@ -138,9 +140,17 @@ async def test_files_of_the_agent_are_sent_after_its_words_each_with_a_receipt(t
         ]
 
 
-async def test_where_there_are_no_files_it_is_said_where_they_are(tmp_path: Path) -> None:
+class Picky(FakeAdapter):
+    """A platform that takes files, in a chat that does not."""
+
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:  # noqa: ARG002
+        raise SendRefused("not enough rights")
+
+
+@pytest.mark.parametrize("kind", [Wordy, Picky])
+async def test_where_there_are_no_files_it_is_said_where_they_are(tmp_path: Path, kind: type[FakeAdapter]) -> None:
     world, shelf = World(), DiskShelf(tmp_path / "files")
-    async with running(tmp_path / "p.db", world, agent=Scripted(_sends), shelf=shelf, adapters=[Wordy(world)]) as here:
+    async with running(tmp_path / "p.db", world, agent=Scripted(_sends), shelf=shelf, adapters=[kind(world)]) as here:
         alice, chat = place(here)
         await chat.say(alice, "report", files=(CAT,))
         message = await chat.hears("The file report.md (10 bytes) cannot be sent to this chat.")

@@ -194,7 +194,7 @@ class Deliveries:
         if delivery.may_be_duplicate:
             outbound = replace(outbound, text=f"{outbound.text}\n{words.MAY_BE_DUPLICATE}")
         if outbound.file is not None:
-            return await self._send_file(adapter, outbound, outbound.file, delivery.name)
+            return await self._send_file(adapter, outbound, outbound.file, delivery)
         if outbound.edits is not None and able(adapter, Editing):
             await adapter.edit(outbound.edits, outbound)
             return outbound.edits
@@ -206,11 +206,17 @@ class Deliveries:
         adapter = self.on.replies.adapter_for(outbound.platform, outbound.account)
         return outbound.opens is not None and able(adapter, Threading)
 
-    async def _send_file(self, adapter: Adapter, outbound: Outbound, file: Attachment, key: str) -> str:
+    async def _send_file(self, adapter: Adapter, outbound: Outbound, file: Attachment, delivery: Delivery) -> str:
+        """Where the chat does not take it, it is told where the file is."""
         place = self.on.shelf.place(file.sha256 or "") if self.on.shelf else None
-        if place is None or not able(adapter, Files):
-            return await adapter.send(replace(outbound, text=words.file_left(file)), idempotency_key=key)
-        return await adapter.send_file(outbound, place, idempotency_key=key)
+        if place is not None and able(adapter, Files):
+            try:
+                return await adapter.send_file(outbound, place, idempotency_key=delivery.name)
+            except (ChatMoved, TargetGone):
+                raise
+            except SendRefused:
+                log.warning("a file was refused", extra={"action": "file.refused", "delivery": delivery.number})
+        return await adapter.send(replace(outbound, text=words.file_left(file)), idempotency_key=delivery.name)
 
     async def _turned_away(self, delivery: Delivery, error: SendRefused) -> None:
         match error:

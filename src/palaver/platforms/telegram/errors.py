@@ -1,5 +1,6 @@
 """What goes wrong with the Bot API, in the words of an adapter."""
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -40,6 +41,8 @@ _GONE = (
     "need administrator rights in the channel chat",
     "user is deactivated",
 )
+_ONE_KIND = re.compile(r"not enough rights to send (?!text messages)|chat_send_(?!plain_)[a-z]+_forbidden")
+"""A group may forbid pictures, say, and take words."""
 
 
 class Refusal(TelegramError):
@@ -101,7 +104,7 @@ def _refused(refusal: Refusal) -> PlatformError | None:
 def _turned_away(refusal: Refusal) -> SendRefused:
     words = f"Telegram refused it: {refusal.words[:200]}"
     is_gone = refusal.code == HTTPStatus.FORBIDDEN or refusal.says(*_GONE)
-    return TargetGone(words) if is_gone else SendRefused(words)
+    return TargetGone(words) if is_gone and not _ONE_KIND.search(refusal.words.lower()) else SendRefused(words)
 
 
 def _cause(error: TelegramError) -> str:
