@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,19 @@ ROOM = "!room:example.org"
 Replying = Callable[[web.Request], Mapping[str, Any] | web.Response]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Odd:
     client: Client
+    options: Options
     asked: list[str]
     """Method and path of each request."""
-    told: list[Any] = field(default_factory=list[Any])
+    told: list[Any]
     """What came with each of them."""
 
 
 def busy(milliseconds: int = 1) -> web.Response:
-    return web.json_response({"errcode": "M_LIMIT_EXCEEDED", "retry_after_ms": milliseconds}, status=429)
+    said = {"errcode": "M_LIMIT_EXCEEDED", "error": "slow down", "retry_after_ms": milliseconds}
+    return web.json_response(said, status=429)
 
 
 def synced(
@@ -61,7 +63,8 @@ async def odd(reply: Replying, keys: Path | None = None) -> AsyncGenerator[Odd]:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         given = {"homeserver": f"http://127.0.0.1:{runner.addresses[0][1]}", "user_id": US, "access_token": "t"}
-        async with opened("helper", Options.model_validate({**given, "keys": keys})) as client:
-            yield Odd(client, asked, told)
+        options = Options.model_validate({**given, "keys": keys})
+        async with opened("helper", options) as client:
+            yield Odd(client=client, options=options, asked=asked, told=told)
     finally:
         await runner.cleanup()

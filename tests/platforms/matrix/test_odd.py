@@ -6,9 +6,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from palaver.platforms.kit.notebook import Notebook
+from palaver.platforms.matrix import errands
 from palaver.platforms.matrix.direct import Direct
 from palaver.platforms.matrix.hearing import Batch, Hearing
-from tests.platforms.matrix.odd import ROOM, Odd, odd, synced
+from palaver.platforms.matrix.speaking import Speaking
+from palaver.platforms.matrix.visit import Visit
+from palaver.ports.adapter import PlatformBusy, PlatformDown
+from tests.platforms.matrix.odd import ROOM, US, Odd, busy, odd, synced
 
 ALICE = "@alice:example.org"
 
@@ -36,6 +41,14 @@ def hearing(server: Odd) -> Hearing:
     return Hearing(server.client, Direct(server.client), "helper", threads=True)
 
 
+def visit(server: Odd) -> Visit:
+    return Visit(server.client, server.options, "helper", Notebook())
+
+
+def down(_request: web.Request) -> web.Response:
+    return web.Response(status=503, text="come back later")
+
+
 def names(batch: Batch) -> list[str]:
     return [each.event.event_id for each in batch.heard]
 
@@ -55,3 +68,79 @@ async def test_what_nobody_could_have_encrypted_is_passed_over(tmp_path: Path, l
         heard = hearing(server)
         assert names(await heard.batch("s")) == ["$1", "$2"]
         assert await heard.batch("s1")
+
+
+async def test_an_invitation_is_taken_and_written_down_once_the_homeserver_has_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And what it has written down of other direct chats stays."""
+    monkeypatch.setattr(errands, "PAUSES", (0.0, 0.0))
+    content = {"membership": "invite", "is_direct": True}
+    invited = {"type": "m.room.member", "state_key": US, "sender": ALICE, "content": content}
+    inviting = {"next_batch": "s1", "rooms": {"invite": {"!new:example.org": {"invite_state": {"events": [invited]}}}}}
+    written = {"@bob:example.org": ["!other:example.org"]}
+
+    def reply(request: web.Request) -> dict[str, Any] | web.Response:
+        times = server.asked.count(f"{request.method} {request.path}")
+        if request.path.endswith("/sync"):
+            return inviting if times == 1 else down(request)
+        if "/join/" in request.path:
+            return busy() if times < 3 else {"room_id": "!new:example.org"}
+        if request.method == "PUT":
+            return down(request) if times == 1 else {}
+        return written
+
+    async with odd(reply) as server:
+        stay = visit(server)
+        await stay.begin()
+        with pytest.raises(PlatformDown):
+            await stay.stay()
+        assert server.told[-2] == {**written, ALICE: ["!new:example.org"]}
+
+
+async def test_where_it_cannot_be_read_which_chats_are_direct_none_is_written_over() -> None:
+    async with odd(down) as server:
+        with pytest.raises(PlatformDown):
+            await visit(server).begin()
+        assert [each for each in server.asked if "m.direct" in each] == server.asked
+
+
+async def test_whether_a_message_is_ours_is_asked_again_until_it_is_known() -> None:
+    def reply(_request: web.Request) -> dict[str, Any] | web.Response:
+        return busy() if len(server.asked) == 1 else {"sender": US}
+
+    async with odd(reply) as server:
+        speaking = Speaking(server.client, Direct(server.client))
+        with pytest.raises(PlatformBusy):
+            await speaking.is_ours(ROOM, "$ours")
+        assert await speaking.is_ours(ROOM, "$ours")
+
+
+@pytest.mark.parametrize("name", ["$\0", "$\ud800", "$" * 70_000])
+async def test_what_cannot_be_an_id_is_not_asked_for(name: str) -> None:
+    async with odd(down) as server:
+        assert not await Speaking(server.client, Direct(server.client)).is_ours(ROOM, name)
+        assert not server.asked
+
+
+async def test_a_room_that_cannot_be_entered_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever closes a room may name any other as the one that replaces it, also one on a server that is dead."""
+    monkeypatch.setattr(errands, "PAUSES", (0.0,))
+    closed = event("m.room.tombstone", {"replacement_room": "!new:dead.org"}, state_key="")
+    said = event("m.room.message", {"msgtype": "m.text", "body": "hi"}, "$2")
+
+    def reply(request: web.Request) -> dict[str, Any] | web.Response:
+        if request.path.endswith("/sync"):
+            place = request.query.get("since")
+            return down(request) if place == "s2" else {**synced("s2", closed, said)}
+        return down(request) if "/join/" in request.path else web.json_response({}, status=403)
+
+    async with odd(reply) as server:
+        notebook = Notebook()
+        await notebook.keep_position(f"{US} s1")
+        stay = Visit(server.client, server.options, "helper", notebook)
+        await stay.begin()
+        with pytest.raises(PlatformDown):
+            await stay.stay()
+        assert await notebook.position() == f"{US} s2"
+    assert notebook.texts == ["hi"]

@@ -24,13 +24,15 @@ from nio.rooms import MatrixRoom
 
 from palaver.domain.errors import BadArgument
 from palaver.platforms.matrix.options import Options
-from palaver.platforms.matrix.refusals import asking, refusal
+from palaver.platforms.matrix.refusals import asking, refusal, unanswered
 from palaver.ports.adapter import PlatformDown, PlatformError, PlatformRefused
 
 __all__ = ["Client", "Entry", "check_extra", "opened"]
 
 _PATIENCE = 30.0
 _API = "/_matrix/client/v3/"
+_LONGEST_NAME = 255
+"""In bytes: so long may an id be."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,12 +85,27 @@ class Client(AsyncClient):
     async def ask(
         self, method: str, *path: str, body: Mapping[str, Any] | None = None, **query: str
     ) -> Mapping[str, Any] | None:
-        """What nio has no method for; None where the homeserver refuses it."""
+        """What nio has no method for; None where there is no such thing, or not for us.
+
+        Any other refusal is of this moment, and raised.
+        """
+        if not all(map(_is_name, path)):
+            return None
         address = _API + "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
         headers = {"Authorization": f"Bearer {self.access_token}", "Content-Type": "application/json"}
         with asking():
             response = await self.send(method, address, None if body is None else json.dumps(body), headers)
-            return await self.parse_body(response) if response.ok else None
+            answer = await self.parse_body(response)
+        if response.ok:
+            return answer
+        if problem := unanswered(ErrorResponse.from_dict(answer), response.status):
+            raise problem
+        return None
+
+
+def _is_name(part: str) -> bool:
+    """Whether it can be the name of anything. Strangers put whatever they like in the place of an id."""
+    return part.isprintable() and len(part.encode()) <= _LONGEST_NAME
 
 
 def check_extra(options: Options) -> None:

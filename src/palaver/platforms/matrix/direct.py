@@ -1,5 +1,6 @@
 """Direct chats: which rooms are some, as the account itself keeps it on its homeserver."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ class Direct:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._rooms: dict[str, list[str]] = {}
+        self._writing = asyncio.Lock()
 
     def __contains__(self, room_id: str) -> bool:
         return any(room_id in rooms for rooms in self._rooms.values())
@@ -42,9 +44,11 @@ class Direct:
             self._rooms = {}
 
     async def add(self, user_id: str, room_id: str) -> None:
-        if room_id not in self:
-            self._rooms.setdefault(user_id, []).append(room_id)
-            await self._client.ask("PUT", *self._path, body=self._rooms)
+        async with self._writing:
+            if room_id not in self:
+                rooms = {**self._rooms, user_id: [*self._rooms.get(user_id, ()), room_id]}
+                await self._client.ask("PUT", *self._path, body=rooms)
+                self._rooms = rooms
 
     async def moved(self, old: str, new: str) -> None:
         for user_id in [user_id for user_id, rooms in self._rooms.items() if old in rooms]:

@@ -1,15 +1,18 @@
 """Errands: small things that are done meanwhile, and whose failure harms nobody."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
 import aiohttp
 from nio.exceptions import EncryptionError, LocalProtocolError
 
-from palaver.ports.adapter import PlatformError
+from palaver.ports.adapter import PlatformBusy, PlatformDown, PlatformError
 
-__all__ = ["Errands"]
+__all__ = ["PAUSES", "Errands"]
+
+PAUSES = (1.0, 5.0, 25.0, 125.0, 625.0)
+"""Seconds between tries of what gets no answer."""
 
 
 class Errands:
@@ -22,10 +25,29 @@ class Errands:
         task.add_done_callback(self._running.discard)
         return task
 
+    def insist(self, doing: Callable[[], Coroutine[None, None, object]]) -> "asyncio.Task[None]":
+        """What may be done twice: again, for as long as the homeserver asks for patience, or does not answer."""
+        return self.run(_patiently(doing))
+
     async def end(self) -> None:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+
+
+async def _patiently(doing: Callable[[], Coroutine[None, None, object]]) -> None:
+    pauses = iter(PAUSES)
+    while True:
+        try:
+            await doing()
+        except PlatformBusy as busy:
+            await asyncio.sleep(busy.after)
+        except PlatformDown:
+            if (pause := next(pauses, None)) is None:
+                raise
+            await asyncio.sleep(pause)
+        else:
+            return
 
 
 async def _quietly(doing: Coroutine[None, None, object]) -> None:

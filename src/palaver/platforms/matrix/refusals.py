@@ -17,13 +17,16 @@ from palaver.ports.adapter import (
     TargetGone,
 )
 
-__all__ = ["asking", "is_senseless", "refusal", "sending", "unheard", "unsent"]
+__all__ = ["asking", "is_senseless", "refusal", "sending", "unanswered", "unheard", "unsent"]
 
 _PATIENCE = 5.0
 """Seconds to wait where a homeserver asks for patience and does not say how much."""
 _LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"})
 _SHUT = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_GUEST_ACCESS_FORBIDDEN"})
 _OUR_FAULT = range(400, 500)
+_BUSY = 429
+_NO = frozenset({400, 403, 404})
+"""What is answered so is answered so tomorrow, too."""
 
 
 def refusal(answer: ErrorResponse) -> PlatformError | None:
@@ -49,6 +52,15 @@ def unheard(answer: ErrorResponse) -> PlatformError:
 def is_senseless(answer: ErrorResponse) -> bool:
     """The homeserver can make nothing of what it was asked, now or later."""
     return getattr(answer.transport_response, "status", 0) == 400 and refusal(answer) is None  # noqa: PLR2004
+
+
+def unanswered(answer: ErrorResponse, status: int) -> PlatformError | None:
+    """Of anything else. None where the answer is a plain no."""
+    if known := refusal(answer):
+        return known
+    if status == _BUSY:
+        return PlatformBusy(_PATIENCE)
+    return None if status in _NO else PlatformDown(f"the homeserver answers {status}")
 
 
 def unsent(answer: ErrorResponse) -> PlatformError:

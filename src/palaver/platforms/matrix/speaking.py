@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from nio.responses import RoomGetEventResponse, RoomSendError, RoomSendResponse
+from nio.responses import RoomSendError, RoomSendResponse
 
 from palaver.domain.attachment import Attachment
 from palaver.domain.source import DM
@@ -57,10 +57,8 @@ class Speaking:
     async def is_ours(self, room_id: str, event_id: str) -> bool:
         """Whether we have said it, in this life or an earlier one."""
         if event_id not in self._ours:
-            with asking():
-                answer = await self._client.room_get_event(room_id, event_id)
-            sender = getattr(answer.event, "sender", None) if isinstance(answer, RoomGetEventResponse) else None
-            self._know(event_id, ours=sender == self._client.user_id)
+            found = await self._client.ask("GET", "rooms", room_id, "event", event_id) or {}
+            self._know(event_id, ours=found.get("sender") == self._client.user_id)
         return self._ours[event_id]
 
     def _know(self, event_id: str, *, ours: bool) -> None:

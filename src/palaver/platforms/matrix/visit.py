@@ -1,8 +1,8 @@
 """A visit: from one connection to its end, everything that happens is handed over, then counts as read."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from palaver.domain.source import DM
 from palaver.domain.turn import Inbound
@@ -10,6 +10,7 @@ from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.direct import Direct
 from palaver.platforms.matrix.doors import answer_invitation, enter, replaced_by
 from palaver.platforms.matrix.errands import Errands
+from palaver.platforms.matrix.events import Event
 from palaver.platforms.matrix.hearing import Batch, Heard, Hearing, Invitation
 from palaver.platforms.matrix.keys import Closed, keep_up
 from palaver.platforms.matrix.options import Options
@@ -20,7 +21,7 @@ from palaver.ports.adapter import Inlet
 __all__ = ["Visit"]
 
 _JOINING = 10.0
-"""Seconds after which an invitation is answered beside everything else."""
+"""Seconds after which we come into rooms beside everything else."""
 
 
 class Visit:
@@ -62,7 +63,7 @@ class Visit:
         for heard in batch.heard:
             if await self._hand_over(heard):
                 read[heard.scene.chat_id] = heard.event.event_id
-        await self._answer(batch.invitations)
+        await self._go_where_called(batch)
         if batch.position != self._since:
             await self._inlet.keep_position(f"{self._client.user_id} {batch.position}")
             self._since = batch.position
@@ -72,11 +73,9 @@ class Visit:
     async def _hand_over(self, heard: Heard) -> bool:
         """Whether it was a message of somebody else."""
         event, room_id = heard.event, heard.scene.chat_id
-        if event.type == "m.room.tombstone" and event.state_key == "" and event.content.replacement_room:
-            await self._follow(room_id, event.content.replacement_room, event.sender)
-        elif event.sender == self._client.user_id:
+        if event.sender == self._client.user_id:
             return False
-        elif heard.closed:
+        if heard.closed:
             self.errands.run(self._closed.tell(heard, heard.closed))
         elif inbound := parse(event, heard.scene):
             await self._inlet.receive(await self._with_mention(inbound, room_id), trust_in(event))
@@ -89,19 +88,31 @@ class Visit:
             return inbound
         return replace(inbound, mentions_us=await self.speaking.is_ours(room_id, inbound.reply_to))
 
-    async def _follow(self, old: str, new: str, through: str) -> None:
-        if await enter(self._client, new, through) and await replaced_by(self._client, new) == old:
-            await self._moved(old, new)
-
     async def _moved(self, old: str, new: str) -> None:
         await self._direct.moved(old, new)
         await self._inlet.chat_moved(old, new)
 
-    async def _answer(self, invitations: Sequence[Invitation]) -> None:
-        """To come into a room of a distant server may take minutes."""
-        answers = [
-            self.errands.run(answer_invitation(self._client, self._direct, each, self._options.invites))
-            for each in invitations
+    async def _go_where_called(self, batch: Batch) -> None:
+        """Where we are invited, and where a room of ours has gone. To come into a room may take minutes, or fail."""
+        closed = [each for each in batch.heard if _is_replaced(each.event)]
+        going = [
+            *(self.errands.insist(partial(self._answer, each)) for each in batch.invitations),
+            *(self.errands.insist(partial(self._follow, each.event)) for each in closed),
         ]
-        if answers:
-            await asyncio.wait(answers, timeout=_JOINING)
+        if going:
+            await asyncio.wait(going, timeout=_JOINING)
+        for each in closed:
+            old, new = each.scene.chat_id, each.event.content.replacement_room
+            if await replaced_by(self._client, new) == old:
+                await self._moved(old, new)
+
+    async def _answer(self, invitation: Invitation) -> None:
+        await answer_invitation(self._client, self._direct, invitation, self._options.invites)
+
+    async def _follow(self, closed: Event) -> None:
+        await enter(self._client, closed.content.replacement_room, closed.sender)
+
+
+def _is_replaced(event: Event) -> bool:
+    """Whether a room says by it that another has taken its place."""
+    return event.type == "m.room.tombstone" and event.state_key == "" and bool(event.content.replacement_room)
