@@ -9,9 +9,11 @@ from palaver.domain.turn import Outbound
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import TargetGone
+from palaver.ports.work import Lock, Steps, work
 from palaver.stores.invariants import violations
 from tests.engine.agents import Slow
-from tests.engine.gateway import MovableClock, running, until
+from tests.engine.gateway import Bench, MovableClock, running, until
+from tests.stores.conftest import fresh_store
 
 
 @pytest.mark.parametrize("silently", [False, True], ids=["told", "found out by a send"])
@@ -105,3 +107,38 @@ async def test_what_is_delivered_again_from_the_old_chat_is_the_same_and_what_co
         await here.settled()
         assert len(await here.rows("SELECT 1 FROM sessions")) == 1
         assert len(await here.rows("SELECT 1 FROM inbox WHERE revises IS NOT NULL")) == 1
+
+
+_WAITS = (
+    "SELECT 1 FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
+    " WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted"
+)
+
+
+@work
+def _move_once_somebody_waits(here: Bench, key: str, new: str, held: asyncio.Event) -> Steps[bool]:
+    yield Lock(key)
+    held.set()
+    while not (yield _WAITS, ()):
+        pass
+    return (yield from here.store.chats.move("fake", "bot", "c1", new, MovableClock().now()))
+
+
+async def test_what_is_accepted_while_its_chat_moves_goes_on_there(postgres_server: str) -> None:
+    async with running(await fresh_store(postgres_server), acknowledges=False) as here:
+        alice = here.world.person("alice")
+        chat = here.world.group("Dev", alice)
+        await chat.say(alice, "one", mentions=("bot",))
+        await chat.hears("You said: one")
+        await here.settled()
+        ((key,),) = await here.rows("SELECT key FROM sessions")
+        new, held = await chat.move(silently=True), asyncio.Event()
+        moving = asyncio.create_task(here.store.transact(_move_once_somebody_waits(here, key, new, held)))
+        await held.wait()
+        chat.id = "c1"  # as if the platform had not noticed yet
+        await chat.say(alice, "two", mentions=("bot",))
+        chat.id = new
+        assert await moving
+        await chat.hears("You said: two")
+        await here.settled()
+        assert len(await here.rows("SELECT 1 FROM sessions")) == 1

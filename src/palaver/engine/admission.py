@@ -131,8 +131,8 @@ class Admission:
         now: datetime,
     ) -> Steps[Taken | Table]:
         store, access, known = self._on.store, admitted.access, admitted.table
-        if not key.platform:
-            # It is of a person: whoever parts its people holds it, and afterwards they are known to have parted.
+        if not key.platform or access.verdict is not Verdict.PAIR:
+            # Whoever parts the people of a key or moves its chat holds it, and afterwards that is known.
             yield Lock(key.text)
         table = yield from store.grants.table(known)
         if table is not known:
