@@ -113,7 +113,8 @@ class Intake:
             message = self._obedience.meant(message)
             # Nothing is awaited between the look at people and grants and the step that sees whether they have changed.
             here = known.where_now(message.source)
-            admitted = self._admission.decide(replace(message, source=here), trust, known.aliases_of(here))
+            heard = message if here is message.source else replace(message, source=here)
+            admitted = self._admission.decide(heard, trust, known.aliases_of(here))
             key = self._key(here, admitted.access.role, known)
             taken = await self._admission.accept(message, key, admitted, self._busy(message))
             if taken is not None:

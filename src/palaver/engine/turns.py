@@ -225,6 +225,7 @@ class TurnRunner:
             if running.heeding is not None:
                 running.heeding.cancel()
             del self._running[turn.number]
+            running.answering = None  # It holds the turn as well: such a ring would stay until it is looked for.
 
     async def _run(self, running: Running) -> None:
         if all(message.inbound.observed for message in running.messages):

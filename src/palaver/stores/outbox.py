@@ -134,7 +134,7 @@ def claim(
         (worker, micros(now + lease), micros(now), *names, limit),
     )
     gone = yield from _gone([row[0] for row in rows])
-    claimed = [replace(delivery_of(row), is_gone=row[0] in gone) for row in rows]
+    claimed = [delivery_of(row, is_gone=row[0] in gone) for row in rows]
     return sorted(claimed, key=lambda delivery: (delivery.due, delivery.number))
 
 

@@ -362,7 +362,7 @@ def outbound_body(outbound: Outbound) -> bytes:
 _outbound_form = msgspec.json.Decoder(Outbound, dec_hook=_label_in)
 
 
-def delivery_of(row: Row) -> Delivery:
+def delivery_of(row: Row, *, is_gone: bool = False) -> Delivery:
     number, body, state, attempts, due, created, receipt, error, duplicate, chat = row
     return Delivery(
         number=number,
@@ -376,6 +376,7 @@ def delivery_of(row: Row) -> Delivery:
         receipt=receipt,
         error=error,
         may_be_duplicate=bool(duplicate),
+        is_gone=is_gone,
     )
 
 

@@ -80,12 +80,18 @@ class Chat:
         self._admit(person)
         answered = self.find(reply_to) if reply_to else None
         named = {*mentions, *((answered.author,) if answered else ())} & self.accounts
-        message = self._message(
-            author=person.id, text=text, thread=thread, reply_to=reply_to, mentions=tuple(sorted(named))
+        message = Message(
+            id=self._number(),
+            author=person.id,
+            text=text,
+            at=self._clock.now(),
+            thread=thread,
+            reply_to=reply_to,
+            mentions=tuple(sorted(named)),
+            files=files,
+            album=album,
         )
-        if files or album:
-            message = replace(message, files=files, album=album)
-            self._put(message)
+        self._add(message)
         self._tell(self, person, message)
         await asyncio.sleep(0)
         return message
@@ -110,8 +116,14 @@ class Chat:
         self._admit(person)
         offered = self._current(message.id)
         says = next(choice.says for choice in offered.choices if choice.label == label)
-        pressed = replace(
-            self._made(author=person.id, text=says, thread=offered.thread, mentions=(offered.author,)), pressed=True
+        pressed = Message(
+            id=self._number(),
+            author=person.id,
+            text=says,
+            at=self._clock.now(),
+            thread=offered.thread,
+            mentions=(offered.author,),
+            pressed=True,
         )
         self._tell(self, person, pressed)
         await asyncio.sleep(0)
@@ -140,11 +152,18 @@ class Chat:
     # What the platform does here for our accounts
 
     def show(self, account: str, outbound: Outbound, *, key: str, file: File | None = None) -> Message:
-        message = self._message(
-            author=account, text=outbound.text, thread=outbound.thread_id, reply_to=outbound.reply_to, key=key
+        message = Message(
+            id=self._number(),
+            author=account,
+            text=outbound.text,
+            at=self._clock.now(),
+            thread=outbound.thread_id,
+            reply_to=outbound.reply_to,
+            key=key,
+            files=(file,) if file else (),
+            choices=outbound.choices,
         )
-        message = replace(message, files=(file,) if file else (), choices=outbound.choices)
-        self._put(message)
+        self._add(message)
         return message
 
     def find(self, number: str) -> Message | None:
@@ -167,25 +186,12 @@ class Chat:
         self.messages = [new if message.id == new.id else message for message in self.messages]
         self._look()
 
-    def _message(
-        self,
-        *,
-        author: str,
-        text: str,
-        thread: str | None,
-        reply_to: str | None,
-        mentions: tuple[str, ...] = (),
-        key: str | None = None,
-    ) -> Message:
-        message = self._made(author=author, text=text, thread=thread, mentions=mentions)
-        message = replace(message, reply_to=reply_to, key=key)
+    def _number(self) -> str:
+        return str(next(self._numbers))
+
+    def _add(self, message: Message) -> None:
         self.messages.append(message)
         self._look()
-        return message
-
-    def _made(self, *, author: str, text: str, thread: str | None, mentions: tuple[str, ...]) -> Message:
-        number, now = str(next(self._numbers)), self._clock.now()
-        return Message(id=number, author=author, text=text, at=now, thread=thread, mentions=mentions)
 
     def _admit(self, person: Person) -> None:
         if self.people and person not in self.people:
@@ -195,4 +201,4 @@ class Chat:
     def _look(self) -> None:
         """Whoever is waiting looks again."""
         self._changed.set()
-        self._changed = asyncio.Event()
+        self._changed.clear()
