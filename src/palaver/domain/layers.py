@@ -47,14 +47,12 @@ class Layers(Generic[T]):
         for chat in _chats(source) if self.chats else ():
             if chat in self.chats:
                 return Found(self.chats[chat], f"chat {chat}")
-        named = (
-            ("platform", self.platforms, source.platform),
-            ("kind", self.kinds, source.chat_kind),
-            ("profile", self.profiles, source.profile),
-        )
-        for layer, values, name in named:
-            if name in values:
-                return Found(values[name], f"{layer} {name}")
+        if source.platform in self.platforms:
+            return Found(self.platforms[source.platform], f"platform {source.platform}")
+        if source.chat_kind in self.kinds:
+            return Found(self.kinds[source.chat_kind], f"kind {source.chat_kind}")
+        if source.profile in self.profiles:
+            return Found(self.profiles[source.profile], f"profile {source.profile}")
         return Found(self.default, "default")
 
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby, takewhile
-from operator import attrgetter, itemgetter
+from operator import attrgetter, is_, itemgetter
 from typing import NamedTuple, NoReturn
 
 from palaver.domain.attachment import described
@@ -198,7 +198,10 @@ def repair(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(repaired)
 
 
-def _alternating(messages: Iterable[Message]) -> list[Message]:
+def _alternating(messages: list[Message]) -> list[Message]:
+    roles = [message.role for message in messages]
+    if not any(map(is_, roles, roles[1:])):
+        return messages
     alternating: list[Message] = []
     for role, neighbours in groupby(messages, key=_ROLE):
         group = list(neighbours)

@@ -290,7 +290,7 @@ class Deliveries:
             if not await through_outages(lambda: self._has_arrived(delivery, receipt)):
                 raise
         log.info("send delivered", extra={"action": "send.settled", "delivery": delivery.number})
-        if not outbound.is_news:
+        if self.on.happenings.are_wanted and not outbound.is_news:
             self.on.happenings.tell(_delivered(delivery, now))
 
     @work
@@ -304,7 +304,7 @@ class Deliveries:
             conversation = yield from store.attaching.leads_to(SessionKey.parse(outbound.mirror))
             yield from store.transcripts.add(conversation, entry)
         yield from along
-        if not outbound.is_news:
+        if self.on.news.is_wanted and not outbound.is_news:
             yield from self.on.news.owe(_delivered(delivery, now), outbound.text if delivery.turn else "")
 
     async def _has_arrived(self, delivery: Delivery, receipt: str) -> bool:

@@ -1,9 +1,9 @@
 """What every part of the engine stands on."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from palaver.engine.budget import Budget
 from palaver.engine.happenings import Happenings
@@ -51,6 +51,6 @@ class Ground:
     chance: random.Random = field(default_factory=random.Random)
     """Spreads retries; keeps no secret."""
 
-    async def surely(self, work: Work[T]) -> T:
+    def surely(self, work: Work[T]) -> Coroutine[Any, Any, T]:
         """Write, however long the store does not answer: what was worked out must not be lost for that."""
-        return await through_outages(lambda: self.store.transact(work))
+        return through_outages(lambda: self.store.transact(work))

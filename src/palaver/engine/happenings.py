@@ -26,6 +26,10 @@ class Happenings:
         self._meter = meter or NoMeter()
         self._telling: set[asyncio.Task[bool]] = set()
 
+    @property
+    def are_wanted(self) -> bool:
+        return bool(self._hooks)
+
     def tell(self, happening: Happening) -> None:
         """In the background: a slow hook delays nothing."""
         if self._hooks:

@@ -22,6 +22,10 @@ class News:
         self._store = store
         self._watchers = [adapter for adapter in adapters if able(adapter, Watching)]
 
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self._watchers)
+
     def along(self, step: Work[T], tells: Callable[[T], Sequence[Happening]]) -> Work[T]:
         """The step, and with it what its result says has happened. `tells` has no clock: it may run anywhere."""
         return self._along(step, tells) if self._watchers else step

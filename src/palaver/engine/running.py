@@ -125,11 +125,20 @@ class Running:
 
     async def until_over(self, work: Coroutine[Any, Any, T], limit: timedelta, meter: Meter) -> T | Stop | None:
         """What comes of the work; else why it was stopped, or None where it took too long."""
+        over: Future[None] = asyncio.get_running_loop().create_future()
+
+        def end(_: object = None) -> None:
+            if not over.done():
+                over.set_result(None)
+
         task = asyncio.create_task(work)
+        task.add_done_callback(end)
+        self.stop.add_done_callback(end)
+        late = asyncio.get_running_loop().call_later(limit.total_seconds(), end)
         try:
-            first = asyncio.FIRST_COMPLETED
-            await asyncio.wait({task, self.stop}, timeout=limit.total_seconds(), return_when=first)
+            await over
         finally:
+            late.cancel()
             is_done = task.done()
             await self._let_go(task, meter)
         if is_done:

@@ -61,7 +61,7 @@ def micros(moment: datetime) -> int:
 
 
 def instant(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
+    return _EPOCH + microseconds * _MICROSECOND
 
 
 def json_text(value: object) -> str:
