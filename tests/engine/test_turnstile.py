@@ -1,6 +1,7 @@
 """Under one name, one after the other; the name is forgotten when nobody stands there."""
 
 import asyncio
+from functools import partial
 
 from palaver.engine.turnstile import Turnstile
 
@@ -9,11 +10,10 @@ async def test_in_the_order_they_came_also_when_somebody_gives_up() -> None:
     turnstile, passed = Turnstile(), list[str]()
 
     async def pass_through(who: str) -> None:
-        async with turnstile.passing("door"):
-            await asyncio.sleep(0.001)
-            passed.append(who)
+        await asyncio.sleep(0.001)
+        passed.append(who)
 
-    tasks = {who: asyncio.create_task(pass_through(who)) for who in "abcde"}
+    tasks = {who: asyncio.create_task(turnstile.passing("door", partial(pass_through, who))) for who in "abcde"}
     await asyncio.sleep(0)
     tasks["c"].cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
@@ -26,11 +26,10 @@ async def test_one_who_gives_up_does_not_let_the_next_overtake_the_one_in_front(
     leave = asyncio.Event()
 
     async def stay(who: str) -> None:
-        async with turnstile.passing("door"):
-            inside.append(who)
-            await leave.wait()
+        inside.append(who)
+        await leave.wait()
 
-    first, second, third = (asyncio.create_task(stay(who)) for who in "abc")
+    first, second, third = (asyncio.create_task(turnstile.passing("door", partial(stay, who))) for who in "abc")
     await asyncio.sleep(0)
     second.cancel()
     await asyncio.sleep(0.01)

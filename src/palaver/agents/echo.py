@@ -70,16 +70,20 @@ class EchoAgent:
         heard = _heard(request.messages)
         text = f"You said: {heard.words}" if heard.words else "I am listening."
         text = text.upper() if request.override == _LOUD else text
-        async for event in self._obey(heard, request):
-            yield event
-            if isinstance(event, Failure | ApprovalNeeded):
-                return
-            if isinstance(event, ToolReturned):
-                text = f"{heard.words.partition(' ')[0]}: {event.text}" if heard.order == "!use" else text
-                for words in filter(None, map(_spoken, await request.meanwhile())):
-                    text += f"\nMeanwhile you said: {words}"
-        async for event in self._speak(text):
-            yield event
+        if heard.order:
+            async for event in self._obey(heard, request):
+                yield event
+                if isinstance(event, Failure | ApprovalNeeded):
+                    return
+                if isinstance(event, ToolReturned):
+                    text = f"{heard.words.partition(' ')[0]}: {event.text}" if heard.order == "!use" else text
+                    for words in filter(None, map(_spoken, await request.meanwhile())):
+                        text += f"\nMeanwhile you said: {words}"
+        if self.streams:
+            async for event in self._speak(text):
+                yield event
+        elif self.delay:
+            await asyncio.sleep(self.delay)
         yield UsageReport(Usage(model="echo", input_tokens=_tokens(heard.words), output_tokens=_tokens(text)))
         yield Final(text=text)
 
@@ -150,10 +154,6 @@ class EchoAgent:
 
     async def _speak(self, text: str) -> AsyncGenerator[Event]:
         """The words one by one; together they are the text."""
-        if not self.streams:
-            if self.delay:
-                await asyncio.sleep(self.delay)
-            return
         for word in re.findall(r"\S+\s*", text):
             await asyncio.sleep(self.delay)
             yield TextDelta(word)

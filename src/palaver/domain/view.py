@@ -41,7 +41,7 @@ LONG_GAP = timedelta(hours=6)
 INTERRUPTED = "(interrupted: no result was recorded, its effect is unknown)"
 _NO_OUTPUT = "(no output)"
 # Bound once: looking an enum member up costs more than comparing it, and this runs for every entry.
-_USER, _ASSISTANT, _TOOL = Role.USER, Role.ASSISTANT, Role.TOOL
+_USER, _ASSISTANT, _TOOL, _NOTE, _SUMMARY = Role.USER, Role.ASSISTANT, Role.TOOL, Role.NOTE, Role.SUMMARY
 _ROLE = attrgetter("role")
 _POSITION = attrgetter("position")
 _SEQ = itemgetter(Entry._fields.index("seq"))
@@ -138,7 +138,7 @@ def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_id
         return known[sender]
 
     message_ids = message_ids and not naming.hides_ids
-    latest = next((entry.at for entry in entries if entry.role is not Role.SUMMARY), None)
+    latest = next((entry.at for entry in entries if entry.role is not _SUMMARY), None)
     for entry in entries:
         if entry.role is _ASSISTANT:
             blobs = (entry.blob,) if entry.blob else ()
@@ -147,7 +147,7 @@ def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_id
             messages.append(Message(_TOOL, without_marks(entry.text), (), entry.answers or ""))
         elif text := _said(entry, who, shared=shared, message_ids=message_ids):
             messages.append(Message(_USER, _after_gap(entry, latest) + text))
-        if latest and entry.role is not Role.SUMMARY:
+        if latest and entry.role is not _SUMMARY:
             latest = max(latest, entry.at)
     return messages
 
@@ -161,12 +161,12 @@ def _after_gap(entry: Entry, latest: datetime | None) -> str:
 
 def _said(entry: Entry, who: Callable[[Sender | None], str], *, shared: bool, message_ids: bool) -> str:
     """What stands on the user's side of the conversation, though not only users put it there."""
-    if entry.role is Role.NOTE:
+    if entry.role is _NOTE:
         return note_mark(entry.text)
     text = _with_files(entry)
     if not text.strip():
         return ""
-    if entry.role is Role.SUMMARY:
+    if entry.role is _SUMMARY:
         return f"{mark('summary of the earlier conversation')}\n{text}\n{mark('end of summary')}"
     if entry.observed:
         return f"{mark(f'overheard, not said to you, from {who(entry.sender)}')} {text} {mark('end of overheard')}"

@@ -91,13 +91,12 @@ class Intake:
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         """Put a message into the inbox, once, under its key, whether it is let in or refused."""
         # Several may be handed over at once: within a chat they are accepted in the order they came.
-        async with self._line.passing(_chat_of(inbound.source)):
-            try:
-                accepted = await self._accept(inbound, trust)
-            except StoreError as error:
-                account = account_text(inbound.source.platform, inbound.source.account)
-                log_broken(log, "a message was not taken", error, {"action": "message.untaken", "account": account})
-                raise
+        try:
+            accepted = await self._line.passing(_chat_of(inbound.source), lambda: self._accept(inbound, trust))
+        except StoreError as error:
+            account = account_text(inbound.source.platform, inbound.source.account)
+            log_broken(log, "a message was not taken", error, {"action": "message.untaken", "account": account})
+            raise
         if accepted is not None:
             await self._classify(*accepted)
 

@@ -1,10 +1,12 @@
 """A turnstile: whoever comes under the same name passes one after the other, in the order they came."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 __all__ = ["Turnstile"]
+
+T = TypeVar("T")
 
 
 class Turnstile:
@@ -17,15 +19,15 @@ class Turnstile:
     def names(self) -> tuple[str, ...]:
         return tuple(self._last)
 
-    @asynccontextmanager
-    async def passing(self, name: str) -> AsyncGenerator[None]:
+    async def passing(self, name: str, step: Callable[[], Awaitable[T]]) -> T:
+        """Take a step once everybody who came before has passed or gone."""
         before = self._last.get(name)
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._last[name] = mine
         try:
             if before is not None:
                 await asyncio.shield(before)
-            yield
+            return await step()
         finally:
             if before is None or before.done():
                 mine.set_result(None)

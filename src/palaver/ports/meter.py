@@ -48,9 +48,12 @@ class Exposing(Protocol):
     def exposed(self) -> bytes: ...
 
 
+_NOTHING = nullcontext()
+
+
 class NoMeter:
     def step(self, name: Step) -> AbstractContextManager[None]:  # noqa: ARG002
-        return nullcontext()
+        return _NOTHING
 
     def count(self, name: Count, amount: int = 1) -> None: ...
 
