@@ -57,7 +57,7 @@ __all__ = ["COLLECT_AFTER", "Gateway", "terminal_socket"]
 log = logging.getLogger(__name__)
 
 COLLECT_AFTER = 10_000
-"""Every turn leaves a few rings of objects behind. Looked for less often, they cost a few percent less of a turn."""
+"""Rings of objects that are left behind, by libraries mostly, are looked for less often: it costs less of a turn."""
 _RECAP = 6
 _LOOK_AGAIN = 1.0
 _FIXED = ("data_dir", "store", "hooks", "log", "metrics", "web")
