@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from palaver.domain.turn import Outbound
 from palaver.platforms.kit.notebook import Notebook
 from palaver.platforms.matrix import errands
 from palaver.platforms.matrix.direct import Direct
@@ -144,3 +145,18 @@ async def test_a_room_that_cannot_be_entered_holds_up_nobody(monkeypatch: pytest
             await stay.stay()
         assert await notebook.position() == f"{US} s2"
     assert notebook.texts == ["hi"]
+
+
+async def test_a_direct_chat_is_made_once_however_late_we_are_told_of_it() -> None:
+    members = [event("m.room.member", {"membership": "join"}, state_key=US)]
+    members.append(event("m.room.member", {"membership": "invite"}, state_key=ALICE))
+
+    def reply(request: web.Request) -> dict[str, Any]:
+        return {"room_id": ROOM, "joined_rooms": [ROOM], "chunk": members if "/members" in request.path else []}
+
+    async with odd(reply) as server:
+        speaking = Speaking(server.client, Direct(server.client))
+        for _ in range(2):
+            with pytest.raises(PlatformBusy):
+                await speaking.say(Outbound(platform="matrix", chat_id=ALICE, text="hi"), "key")
+        assert sum("createRoom" in each for each in server.asked) == 1

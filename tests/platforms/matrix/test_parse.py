@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palaver.domain.label import Label
-from palaver.domain.source import DM, GROUP
+from palaver.domain.source import GROUP
 from palaver.domain.turn import Inbound, Revision
-from palaver.platforms.matrix.direct import kind_of
 from palaver.platforms.matrix.events import event_of
 from palaver.platforms.matrix.parse import Scene, parse, trust_in
 
@@ -219,17 +218,3 @@ _FIELDS = (
 )
 def test_whatever_a_stranger_sends_nothing_breaks(content: dict[str, Any], moment: int, kind: str) -> None:
     parsed(event(content, kind, origin_server_ts=moment))
-
-
-@pytest.mark.parametrize(
-    ("members", "direct", "named", "kind"),
-    [
-        (2, True, True, DM),
-        (2, False, False, DM),
-        (2, False, True, GROUP),
-        (3, True, False, GROUP),
-        (1, True, False, DM),
-    ],
-)
-def test_a_direct_chat_is_between_two(members: int, direct: bool, named: bool, kind: str) -> None:
-    assert kind_of(members=members, direct=direct, named=named) == kind

@@ -64,6 +64,39 @@ async def test_who_invites_us_is_heard_from_the_invitation_on_as_who_is_alone_wi
     assert notebook.received[1].source.chat_kind == GROUP
 
 
+async def test_who_comes_after_somebody_is_not_in_their_direct_chat(home: Homeserver, rig: MatrixRig) -> None:
+    notebook, person, bob = Notebook(), rig.person, home.register("bob")
+    async with running(rig.adapter(), notebook), present(home, bob) as other:
+        await rig.is_heard()
+        room_id = await person.makes_room(rig.options.user_id, name=None, direct=True)
+        await person.says(room_id, "between us")
+        await notebook.has(1)
+        await person.client.room_invite(room_id, bob.user_id)
+        home.join(room_id, bob)
+        await person.client.room_leave(room_id)
+        await other.says(room_id, "what did she say?")
+        await notebook.has(2)
+    assert [each.source.chat_kind for each in notebook.received] == [DM, GROUP]
+
+
+async def test_what_is_for_a_person_goes_where_nobody_else_is(home: Homeserver, rig: MatrixRig) -> None:
+    adapter, alice, bob = rig.adapter(), home.register("alice"), home.register("bob")
+    async with running(adapter, Notebook()), present(home, alice) as person:
+        await said_by(adapter, rig, "one", alice.user_id)
+        await person.looks()
+        (first,) = person.client.invited_rooms
+        home.join(first, alice)
+        await said_by(adapter, rig, "two", alice.user_id)
+        await person.client.room_invite(first, bob.user_id)
+        await said_by(adapter, rig, "three", alice.user_id)
+        await person.looks()
+        (second,) = person.client.invited_rooms
+        home.join(second, alice)
+        for room_id, texts in ((first, ["one", "two"]), (second, ["three"])):
+            seen = [each["content"] for each in await person.sees(room_id)]
+            assert [content["body"] for content in seen if "body" in content] == texts
+
+
 @pytest.mark.parametrize(
     ("invites", "membership"), [(("elsewhere.org",), "leave"), ("nobody", "invite"), ("everybody", "join")]
 )

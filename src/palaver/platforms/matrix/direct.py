@@ -9,17 +9,13 @@ from nio.rooms import MatrixRoom
 
 from palaver.domain.source import DM, GROUP
 from palaver.platforms.matrix.client import Client
+from palaver.platforms.matrix.events import event_of
 from palaver.ports.adapter import TargetGone
 
-__all__ = ["DIRECT", "Direct", "kind_of"]
+__all__ = ["DIRECT", "Direct"]
 
 DIRECT = "m.direct"
 _TWO = 2
-
-
-def kind_of(*, members: int, direct: bool, named: bool) -> str:
-    """A direct chat is between two; as soon as a third is there, or invited, it is a group."""
-    return DM if members <= _TWO and (direct or not named) else GROUP
 
 
 class Direct:
@@ -29,10 +25,20 @@ class Direct:
         self._writing = asyncio.Lock()
 
     def __contains__(self, room_id: str) -> bool:
-        return any(room_id in rooms for rooms in self._rooms.values())
+        return bool(self._with(room_id))
 
-    def kind(self, room: MatrixRoom) -> str:
-        return kind_of(members=room.member_count, direct=room.room_id in self, named=room.is_named)
+    def kind(self, room: MatrixRoom, sender: str) -> str:
+        """Direct with the one whom it was made with: whoever else is there, or invited, is in a group.
+
+        Also after that one has gone: what was said in the direct chat is nobody else's.
+        """
+        return DM if room.member_count <= _TWO and self._with(room.room_id) == [sender] else GROUP
+
+    def is_direct(self, room: MatrixRoom) -> bool:
+        return room.member_count <= _TWO and room.room_id in self
+
+    def _with(self, room_id: str) -> list[str]:
+        return [user_id for user_id, rooms in self._rooms.items() if room_id in rooms]
 
     async def load(self) -> None:
         self.learn(await self._client.ask("GET", *self._path) or {})
@@ -55,9 +61,9 @@ class Direct:
             await self.add(user_id, new)
 
     async def room_with(self, user_id: str) -> str:
-        """The room that we are in with somebody; one is made where there is none."""
+        """The room that we are in with somebody and nobody else; one is made where there is none."""
         for room_id in reversed(self._rooms.get(user_id, [])):
-            if room_id in self._client.rooms:
+            if await self._members(room_id) == {user_id, self._client.user_id}:
                 return room_id
         made = await self._client.ask(
             "POST",
@@ -69,6 +75,12 @@ class Direct:
         room_id = str(made.get("room_id"))
         await self.add(user_id, room_id)
         return room_id
+
+    async def _members(self, room_id: str) -> set[str | None]:
+        """Who is in a room, or invited; as the homeserver knows it, which tells us of a new room only later."""
+        found = await self._client.ask("GET", "rooms", room_id, "members") or {}
+        members = (event_of(each) for each in found.get("chunk", ()))
+        return {each.state_key for each in members if each and each.content.membership in {"join", "invite"}}
 
     @property
     def _path(self) -> tuple[str, ...]:

@@ -147,7 +147,7 @@ class Hearing:
             us=us,
             our_name=_name(room, us),
             chat_id=room.room_id,
-            kind=self._direct.kind(room),
+            kind=self._direct.kind(room, sender),
             title=room.named_room_name(),
             name=_name(room, sender),
             threads=self._threads,

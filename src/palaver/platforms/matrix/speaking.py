@@ -7,7 +7,6 @@ from pathlib import Path
 from nio.responses import RoomSendError, RoomSendResponse
 
 from palaver.domain.attachment import Attachment
-from palaver.domain.source import DM
 from palaver.domain.turn import Outbound
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.direct import Direct
@@ -69,8 +68,7 @@ class Speaking:
     def _quoting(self, room_id: str, outbound: Outbound) -> Outbound:
         """Where there are only two, it is clear what an answer is to."""
         room = self._client.rooms.get(room_id)
-        is_direct = room and self._direct.kind(room) == DM
-        return replace(outbound, reply_to=None) if is_direct else outbound
+        return replace(outbound, reply_to=None) if room and self._direct.is_direct(room) else outbound
 
     async def _send(self, room_id: str, content: Content, key: str | None) -> str:
         encrypted = await self._is_encrypted(room_id)
