@@ -6,6 +6,7 @@ import gc
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
+from palaver.engine.running import Running
 from palaver.ports.adapter import Limits
 from palaver.ports.hooks import Happening
 from palaver.stores.sqlite import SqliteDatabase
@@ -33,6 +34,10 @@ def listeners(here: Bench) -> int:
     return sum(map(len, database._wakeups._listeners.values()))
 
 
+def turns_in_memory() -> int:
+    return sum(isinstance(each, Running) for each in gc.get_objects())
+
+
 async def test_after_the_work_nothing_is_left_in_memory(tmp_path: Path) -> None:
     limits = Limits(interval=0.01, draft_interval=0.0)
     async with running(tmp_path / "p.db", agent=EchoAgent(streams=True), limits=limits) as here:
@@ -52,6 +57,22 @@ async def test_after_the_work_nothing_is_left_in_memory(tmp_path: Path) -> None:
         await asyncio.sleep(0.02)
         assert listeners(here) == listening
         assert len(asyncio.all_tasks()) <= tasks
+
+
+async def test_a_turn_goes_from_memory_without_being_looked_for(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        person = here.world.person("Ann")
+        chat = here.world.dm(person)
+        gc.collect()
+        before = turns_in_memory()
+        gc.disable()
+        try:
+            await chat.say(person, "hello")
+            await chat.hears("You said: hello")
+            await until(lambda: not any(kept(here).values()))
+            assert turns_in_memory() == before
+        finally:
+            gc.enable()
 
 
 async def test_a_gateway_that_is_dropped_leaves_no_tasks(tmp_path: Path) -> None:
