@@ -191,6 +191,30 @@ async def test_a_send_that_takes_too_long_is_unclear(tmp_path: Path) -> None:
         await chat.hears(words.MAY_BE_DUPLICATE)
 
 
+async def test_an_account_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
+    world, clock, hung = World(), MovableClock(), list[str]()
+
+    class Hanging(FakeAdapter):
+        async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+            hung.append(outbound.chat_id)
+            await asyncio.Event().wait()
+            return idempotency_key
+
+    sick = Hanging(world, account="sick")
+    async with running(
+        tmp_path / "p.db", world, adapters=[sick, FakeAdapter(world)], concurrent_sends=2, clock=clock
+    ) as here:
+        chat = world.dm(world.person("alice"))
+        for number in range(5):
+            notice = Outbound(platform="fake", account="sick", chat_id=f"x{number}", text="hi")
+            await here.store.transact(here.store.outbox.owe(notice, f"sick {number}", clock.now()))
+        await until(lambda: len(hung) == 2)
+        for number in range(5):
+            await owe(here, chat.id, f"well {number}", f"well {number}", clock)
+        await chat.hears("well 4")
+        assert len(hung) == 2
+
+
 async def test_an_adapter_that_breaks_ends_one_send(tmp_path: Path) -> None:
     world = World()
 

@@ -64,7 +64,7 @@ class LimitChoice(Part):
         default=_USUAL.tool_limit, ge=_SECOND, le=_DAY, description="How long one use of a tool may take."
     )
     concurrent_sends: int = Field(
-        default=_USUAL.concurrent_sends, ge=1, le=10_000, description="How many sends run at once."
+        default=_USUAL.concurrent_sends, ge=1, le=10_000, description="How many sends of each account run at once."
     )
     send_limit: Duration = Field(
         default=_USUAL.send_limit, ge=_SECOND, le=_DAY, description="How long one send may take."

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from palaver.domain.errors import StaleFence, StoreError
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import OutboxState
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Delivery, Outbound, after_unclear
+from palaver.domain.turn import Delivery, Outbound, account_text, after_unclear
 from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.engine.handing import Handoffs
@@ -58,7 +59,8 @@ class Deliveries:
     returns: Callable[[], int]
     """How often somebody came back to a chat where nobody was."""
     handoffs: Handoffs
-    _sending: set["asyncio.Task[None]"] = field(default_factory=set["asyncio.Task[None]"])
+    _sending: dict["asyncio.Task[None]", str] = field(default_factory=dict["asyncio.Task[None]", str])
+    """Each with the account it goes to."""
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
     _tries: list[datetime] = field(default_factory=list[datetime])
@@ -109,18 +111,23 @@ class Deliveries:
             await self._claim()
 
     async def _claim(self) -> None:
-        now = self.on.clock.now()
-        while self._tries and self._tries[0] <= now:
+        while self._tries and self._tries[0] <= self.on.clock.now():
             heappop(self._tries)
-        free = self.on.options.concurrent_sends - len(self._sending)
-        served = self.served()
-        if free <= 0 or not served:
-            return
-        claim = self.on.store.outbox.claim(self.on.worker, now, self._lease, accounts=served, limit=free)
-        for delivery in await self.on.store.transact(claim):
-            task = asyncio.create_task(self._deliver(delivery, now + self._lease))
-            self._sending.add(task)
-            task.add_done_callback(self._done)
+        while free := self._free():
+            now, most = self.on.clock.now(), min(free.values())
+            claim = self.on.store.outbox.claim(self.on.worker, now, self._lease, accounts=free, limit=most)
+            claimed = await self.on.store.transact(claim)
+            for delivery in claimed:
+                task = asyncio.create_task(self._deliver(delivery, now + self._lease))
+                self._sending[task] = account_text(delivery.outbound.platform, delivery.outbound.account)
+                task.add_done_callback(self._done)
+            if len(claimed) < most:
+                return
+
+    def _free(self) -> dict[str, int]:
+        """How much more each account may send at once: one that hangs holds up no other."""
+        most, sending = self.on.options.concurrent_sends, Counter(self._sending.values())
+        return {account: most - sending[account] for account in self.served() if sending[account] < most}
 
     @property
     def _lease(self) -> timedelta:
@@ -129,7 +136,7 @@ class Deliveries:
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         log_if_broken(log, "a send broke", {"action": "send.broke"}, task)
-        self._sending.discard(task)
+        del self._sending[task]
         self._freed.set()
 
     def _patience(self) -> float:

@@ -69,6 +69,7 @@ class Options:
 
     # Sends
     concurrent_sends: int = 32
+    """How many sends of each account run at once."""
     send_limit: timedelta = timedelta(seconds=30)
     """How long one send may take."""
     send_patience: timedelta = timedelta(hours=24)
