@@ -35,3 +35,20 @@ async def test_no_answer_of_a_command_outlives_it(store_url: str, tmp_path: Path
         assert await alice.here.rows("SELECT * FROM attachments") == []
         kept = [body for (body,) in bodies if b"weather" in body or b"/whoami" in body]
         assert len(kept) == 3, "what is not of it stays"
+
+
+async def test_nor_does_a_refusal_that_names_it(store_url: str) -> None:
+    async with talking(store_url) as alice:
+        await alice.say("the canary is yellow")
+        await alice.ask("/title canary business")
+        session = await alice.session()
+        await alice.ask("/new Other")
+        other = alice.elsewhere()
+        refused = [await other.ask("/attach canary business")]
+        await other.ask("/attach Other")
+        refused += [await other.ask("/resume canary business")]
+        assert [("canary business" in each, "allowed: " in each) for each in refused] == [(True, True)] * 2
+        await alice.here.settled()
+        await alice.here.store.transact(removal.delete(session.id, OPERATOR, session.started))
+        bodies = await alice.here.rows("SELECT body FROM outbox UNION ALL SELECT body FROM inbox")
+        assert not [body for (body,) in bodies if b"canary" in body]

@@ -3,7 +3,7 @@
 import re
 
 from palaver.commands.phrases import called, name_of
-from palaver.commands.registry import Performance
+from palaver.commands.registry import Performance, say
 from palaver.domain.attachment import Attachment, NewFile
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
 from palaver.domain.errors import BadArgument, NotFound
@@ -36,13 +36,14 @@ def exporting(store: Store) -> list[Performance]:
     async def export(invocation: Invocation, spoken: Spoken) -> Work[str]:
         form, which = _asked(invocation)
         session = await store.read(_wanted(store, which, spoken))
+        spoken.mentioned.append(session)
         if spoken.desk is None:
             text = (await store.read(store.archives.written(session.id, Form.MARKDOWN, spoken.audience))).decode()
-            return _told(store, session, spoken, text if form is Form.MARKDOWN else f"{_AS_TEXT}\n\n{text}")
+            return say(text if form is Form.MARKDOWN else f"{_AS_TEXT}\n\n{text}")
         content = await store.read(store.archives.written(session.id, form, spoken.audience))
         suffix, kind = _KINDS[form]
         file = await spoken.desk.keep(NewFile(f"{_file_name(session)}.{suffix}", content, kind))
-        return _handed_over(store, spoken.desk, file, session, spoken)
+        return _handed_over(spoken.desk, file, session, spoken)
 
     return [Performance(_EXPORT, export)]
 
@@ -83,12 +84,6 @@ def _file_name(session: Session) -> str:
 
 
 @work
-def _told(store: Store, session: Session, spoken: Spoken, text: str) -> Steps[str]:
-    yield from store.inbox.mention(spoken.received.number, [session])
-    return text
-
-
-@work
-def _handed_over(store: Store, desk: Desk, file: Attachment, session: Session, spoken: Spoken) -> Steps[str]:
+def _handed_over(desk: Desk, file: Attachment, session: Session, spoken: Spoken) -> Steps[str]:
     yield from desk.owe(file, spoken.now)
-    return (yield from _told(store, session, spoken, f"This is {called(session)}." if file.sha256 else ""))
+    return f"This is {called(session)}." if file.sha256 else ""

@@ -52,7 +52,7 @@ def finding(store: Store) -> list[Performance]:
         if not shown:
             return f"There is no page {page}: there are {counted(len(recent), 'conversation')}."
         more = _more(page, invocation) if len(recent) > page * _LISTED else ()
-        yield from store.inbox.mention(spoken.received.number, [each.session for _, each in shown])
+        spoken.mentioned.extend(each.session for _, each in shown)
         return "\n".join((_listing(shown, invocation, spoken), *more))
 
     @work
@@ -64,10 +64,10 @@ def finding(store: Store) -> list[Performance]:
             if not titled:
                 return _NO_TITLES
             more = _more(1, invocation) if len(titled) > _LISTED or len(recent) == _COUNTED else ()
-            yield from store.inbox.mention(spoken.received.number, [each.session for _, each in titled[:_LISTED]])
+            spoken.mentioned.extend(each.session for _, each in titled[:_LISTED])
             return "\n".join((_listing(titled[:_LISTED], invocation, spoken), *more))
         wanted = yield from store.sessions.find(_named(which, recent), reader)
-        yield from store.inbox.mention(spoken.received.number, [wanted])
+        spoken.mentioned.append(wanted)
         if spoken.is_in(wanted):
             return f"This is {called(wanted)} already: what you write goes on with it."
         yield from leave(store, spoken)

@@ -54,7 +54,7 @@ def _attach(store: Store, invocation: Invocation, spoken: Spoken) -> Steps[str]:
     received, now = spoken.received, spoken.now
     source, place = received.inbound.source, received.place or received.key
     named = yield from store.sessions.find(invocation.words["which"], spoken.principal)
-    yield from store.inbox.mention(received.number, [named])
+    spoken.mentioned.append(named)
     if spoken.is_in(named):
         return f"What is said here goes to {called(named)} already."
     found = yield from store.attaching.attachable(invocation.words["which"], place, spoken.principal)

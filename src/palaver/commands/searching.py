@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from palaver.commands.phrases import counted, name_of, when
-from palaver.commands.registry import Performance
+from palaver.commands.registry import Performance, say
 from palaver.domain.command import Arg, ArgKind, Command, Invocation
 from palaver.domain.errors import BadArgument, MalformedTime
 from palaver.domain.transcript import Role
@@ -12,7 +12,7 @@ from palaver.domain.wall import parse_past
 from palaver.ports.commands import Spoken
 from palaver.ports.repositories import Store
 from palaver.ports.search import SAID, Hit, Order, SearchFilter
-from palaver.ports.work import Steps, Work, work
+from palaver.ports.work import Work
 
 __all__ = ["searching"]
 
@@ -42,15 +42,10 @@ def searching(store: Store) -> list[Performance]:
         order = Order.BEST if _BEST.name in invocation.flags else Order.NEWEST
         words = invocation.words["words"]
         hits = await store.search.find(words, spoken.audience, filter=narrowed, order=order, limit=_HITS + 1)
-        return _told(store, hits, spoken, order)
+        spoken.mentioned.extend(hit.session for hit in hits)
+        return say(_found(hits, spoken, order))
 
     return [Performance(_SEARCH, search)]
-
-
-@work
-def _told(store: Store, hits: Sequence[Hit], spoken: Spoken, order: Order) -> Steps[str]:
-    yield from store.inbox.mention(spoken.received.number, [hit.session for hit in hits])
-    return _found(hits, spoken, order)
 
 
 def _narrowed(invocation: Invocation, spoken: Spoken) -> SearchFilter:

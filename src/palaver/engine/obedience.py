@@ -1,6 +1,7 @@
 """Commands in a conversation: done and answered in one step, once."""
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -68,6 +69,14 @@ def _watched(store: Store, key: SessionKey, does: Work[str], move: _Move) -> Ste
     text = yield from does
     move.entered = yield from store.sessions.open_by_key(key)
     move.left = left and (yield from store.sessions.get_visible(left.id, Principal.operator()))
+    return text
+
+
+@work
+def _mentioning(store: Store, received: Received, mentioned: Sequence[Session], does: Work[str]) -> Steps[str]:
+    """Conversations are mentioned by what is done, or by what was tried before; so it is written down at the end."""
+    text = yield from does
+    yield from store.inbox.mention(received.number, mentioned)
     return text
 
 
@@ -154,15 +163,18 @@ class Obedience:
         if received.inbound.revision is not None:
             await self.revising.go_back(received)
             return
+        mentioned: list[Session] = []
         try:
-            await self._perform(received, urgent=urgent)
+            await self._perform(received, mentioned, urgent=urgent)
         except StoreUnavailable:
             raise
         except _SPEAKS_TO_PEOPLE as error:
-            await self._do(received, _say(words.refusal(error)), urgent=urgent, failed="it could not be done")
+            refused = _mentioning(self.on.store, received, mentioned, _say(words.refusal(error)))
+            await self._do(received, refused, urgent=urgent, failed="it could not be done")
         except Exception as error:  # noqa: BLE001 - whatever a command raises, the conversation goes on after it
             log_broken(log, "a command broke", error, {"action": "command.broke", "inbox": received.number})
-            await self._do(received, _say(words.SORRY), urgent=urgent, failed="it broke")
+            sorry = _mentioning(self.on.store, received, mentioned, _say(words.SORRY))
+            await self._do(received, sorry, urgent=urgent, failed="it broke")
 
     async def order(self, text: str, session: str, principal: Principal) -> str:
         """Do a command from beside the chat, in the session that is open there. The answer is for whoever commands.
@@ -206,12 +218,12 @@ class Obedience:
         self._tell(move, now)
         return answer
 
-    async def _perform(self, received: Received, *, urgent: bool) -> None:
+    async def _perform(self, received: Received, mentioned: list[Session], *, urgent: bool) -> None:
         while True:
             with suppress(_NotWhoTheyWere):
-                return await self._do(received, await self._work(received), urgent=urgent)
+                return await self._do(received, await self._work(received, mentioned), urgent=urgent)
 
-    async def _work(self, received: Received) -> Work[str]:
+    async def _work(self, received: Received, mentioned: list[Session]) -> Work[str]:
         invocation = self.invocation(received.inbound)
         if invocation is None:
             return _say("")
@@ -229,8 +241,10 @@ class Obedience:
             desk=desk,
             tools=partial(Tooling(self.on).listed, received),
             roles=self.on.options.command_roles,
+            mentioned=mentioned,
         )
-        return _on_behalf(self.on.store, source, principal, await self.commands.perform(invocation, spoken))
+        does = _on_behalf(self.on.store, source, principal, await self.commands.perform(invocation, spoken))
+        return _mentioning(self.on.store, received, mentioned, does)
 
     async def _do(self, received: Received, does: Work[str], *, urgent: bool, failed: str | None = None) -> None:
         source, now, move = received.inbound.source, self.on.clock.now(), _Move()

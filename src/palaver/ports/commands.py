@@ -54,6 +54,8 @@ class Spoken:
     """Where files for this chat are put; None where it takes none."""
     roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])
     """Which role commands need, by their names, where that was chosen here."""
+    mentioned: list[Session] = field(default_factory=list[Session])
+    """Conversations that the answer, also a refusal, has words of: it goes when one of them is removed."""
 
     @property
     def is_overheard(self) -> bool:
