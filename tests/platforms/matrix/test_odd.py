@@ -8,7 +8,7 @@ from aiohttp import web
 
 from palaver.domain.turn import Outbound
 from palaver.platforms.kit.notebook import Notebook
-from palaver.platforms.matrix import errands
+from palaver.platforms.matrix import errands, hearing
 from palaver.platforms.matrix.direct import Direct
 from palaver.platforms.matrix.hearing import Batch, Hearing
 from palaver.platforms.matrix.speaking import Speaking
@@ -38,7 +38,7 @@ UNREADABLE = event(
 )
 
 
-def hearing(server: Odd) -> Hearing:
+def listening(server: Odd) -> Hearing:
     return Hearing(server.client, Direct(server.client), "helper", threads=True)
 
 
@@ -66,7 +66,7 @@ async def test_what_nobody_could_have_encrypted_is_passed_over(tmp_path: Path, l
         return {**synced(f"s{len(server.asked)}", *said, state=(ENCRYPTED,), limited=limited)}
 
     async with odd(reply, tmp_path / "keys") as server:
-        heard = hearing(server)
+        heard = listening(server)
         assert names(await heard.batch("s")) == ["$1", "$2"]
         assert await heard.batch("s1")
 
@@ -160,3 +160,57 @@ async def test_a_direct_chat_is_made_once_however_late_we_are_told_of_it() -> No
             with pytest.raises(PlatformBusy):
                 await speaking.say(Outbound(platform="matrix", chat_id=ALICE, text="hi"), "key")
         assert sum("createRoom" in each for each in server.asked) == 1
+
+
+def nonsense(status: int = 400, **said: str) -> web.Response:
+    return web.json_response({"error": "what?", **said}, status=status)
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"errcode": "M_BAD_JSON"}, {"errcode": "M_UNKNOWN", "status": 500}, {"errcode": "M_UNKNOWN"}]
+)
+async def test_only_a_position_that_means_nothing_twice_is_given_up(
+    answer: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    def reply(request: web.Request) -> dict[str, Any] | web.Response:
+        return nonsense(**answer) if "since" in request.query else {**synced("s9")}
+
+    async with odd(reply) as server:
+        if answer == {"errcode": "M_UNKNOWN"}:
+            assert (await listening(server).batch("s1")).position == "s9"
+            assert len(server.asked) == 3
+        else:
+            with pytest.raises(PlatformDown):
+                await listening(server).batch("s1")
+    given_up = [record for record in caplog.records if getattr(record, "action", "") == "matrix.position"]
+    assert len(given_up) == (answer == {"errcode": "M_UNKNOWN"})
+
+
+async def test_a_position_that_means_nothing_once_is_kept() -> None:
+    said = event("m.room.message", {"msgtype": "m.text", "body": "hi"})
+
+    def reply(_request: web.Request) -> dict[str, Any] | web.Response:
+        return nonsense(errcode="M_UNKNOWN") if len(server.asked) == 1 else {**synced("s2", said)}
+
+    async with odd(reply) as server:
+        assert names(await listening(server).batch("s1")) == ["$1"]
+
+
+@pytest.mark.parametrize("pages", [1, 2, 3])
+async def test_what_is_too_much_to_fetch_is_logged(
+    pages: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hearing, "MOST_PAGES", 2)
+
+    def reply(request: web.Request) -> dict[str, Any]:
+        if request.path.endswith("/sync"):
+            return {**synced("s2", limited=True)}
+        page = sum("/messages" in each for each in server.asked)
+        said = event("m.room.message", {"msgtype": "m.text", "body": "hi"}, f"${page}")
+        return {"chunk": [said], "start": "x"} | ({"end": f"p{page}"} if page < pages else {})
+
+    async with odd(reply) as server:
+        heard = names(await listening(server).batch("s1"))
+    assert len(heard) == min(pages, 2)
+    actions = [getattr(record, "action", "") for record in caplog.records]
+    assert ("matrix.gap" in actions) == (pages > len(heard))

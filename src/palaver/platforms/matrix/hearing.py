@@ -1,26 +1,30 @@
 """Hearing: what happens in the rooms we are in, one batch after the other, in order and without gaps."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from nio.api import MessageDirection
 from nio.events import InviteMemberEvent, MegolmEvent
-from nio.responses import ErrorResponse, RoomInfo, RoomMessagesResponse, SyncResponse
+from nio.responses import ErrorResponse, RoomInfo, RoomMessagesResponse, SyncError, SyncResponse
 from nio.rooms import MatrixInvitedRoom, MatrixRoom
 
+from palaver.domain.turn import account_text
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.direct import DIRECT, Direct
 from palaver.platforms.matrix.events import Event, event_of
 from palaver.platforms.matrix.parse import Scene
-from palaver.platforms.matrix.refusals import asking, is_senseless, refusal, unheard
+from palaver.platforms.matrix.refusals import asking, is_lost, refusal, unheard
 
-__all__ = ["FILTER", "PAGE", "Batch", "Heard", "Hearing", "Invitation"]
+__all__ = ["FILTER", "MOST_PAGES", "PAGE", "Batch", "Heard", "Hearing", "Invitation"]
+
+log = logging.getLogger(__name__)
 
 _WAIT = 30_000
 """Milliseconds that the homeserver may wait for something new."""
 PAGE = 100
-_MOST_PAGES = 100
+MOST_PAGES = 100
 _MOST_CLOSED = 100
 _SILENT: dict[str, Any] = {"types": []}
 FILTER: dict[str, Any] = {
@@ -76,12 +80,12 @@ class Hearing:
     async def batch(self, since: str | None) -> Batch:
         """What is new. Without a position, or with one that the homeserver does not know, nothing that was said is."""
         self._noted.clear()
-        is_first, wait = self._is_first, 0 if self._is_first else _WAIT
-        with asking():
-            answer = await self._client.sync(wait, FILTER, since, full_state=is_first)
+        answer = await self._sync(since)
+        if since and is_lost(answer) and is_lost(answer := await self._sync(since)):
+            told = {"action": "matrix.position", "account": account_text("matrix", self._account)}
+            log.warning("how far we have read is not known there; what was said meanwhile is passed over", extra=told)
+            return await self.batch(None)
         if not isinstance(answer, SyncResponse):
-            if since and is_senseless(answer):
-                return await self.batch(None)
             raise unheard(answer)
         self._is_first = False
         for each in answer.account_data_events:
@@ -102,6 +106,11 @@ class Hearing:
             entered=[room_id for room_id, events in self._noted.items() if _entrance(events) is not None],
         )
 
+    async def _sync(self, since: str | None) -> SyncResponse | SyncError:
+        is_first = self._is_first
+        with asking():
+            return await self._client.sync(0 if is_first else _WAIT, FILTER, since, full_state=is_first)
+
     async def _room(self, room_id: str, info: RoomInfo, since: str | None) -> list[Heard]:
         """Of a room that we have just come into, only what was said after we were invited."""
         noted = self._noted.get(room_id, [])
@@ -117,7 +126,7 @@ class Hearing:
     async def _gap(self, room_id: str, start: str | None, since: str) -> list[Heard]:
         """What was said between two batches and is in neither, oldest first."""
         room, found = self._client.rooms[room_id], list[Heard]()
-        for _ in range(_MOST_PAGES):
+        for _ in range(MOST_PAGES):
             if not start:
                 break
             with asking():
@@ -127,6 +136,10 @@ class Hearing:
                 break
             found += [heard for each in answer.chunk if (heard := self._heard(room, each))]
             start = answer.end if answer.chunk and answer.end != start else None
+        else:
+            if start:
+                told = {"action": "matrix.gap", "account": account_text("matrix", self._account)}
+                log.warning("more was said in a room meanwhile than is fetched; what is older is lost", extra=told)
         return found[::-1]
 
     def _note(self, room: MatrixRoom, event: Any) -> None:  # noqa: ANN401 - nio has no word for all of them

@@ -17,15 +17,17 @@ from palaver.ports.adapter import (
     TargetGone,
 )
 
-__all__ = ["asking", "is_senseless", "refusal", "sending", "unanswered", "unheard", "unsent"]
+__all__ = ["asking", "is_lost", "refusal", "sending", "unanswered", "unheard", "unsent"]
 
 _PATIENCE = 5.0
 """Seconds to wait where a homeserver asks for patience and does not say how much."""
 _LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"})
 _SHUT = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_GUEST_ACCESS_FORBIDDEN"})
+_NO_POSITION = frozenset({"M_UNKNOWN", "M_INVALID_PARAM"})
 _OUR_FAULT = range(400, 500)
+_BAD_REQUEST = 400
 _BUSY = 429
-_NO = frozenset({400, 403, 404})
+_NO = frozenset({_BAD_REQUEST, 403, 404})
 """What is answered so is answered so tomorrow, too."""
 
 
@@ -49,9 +51,11 @@ def unheard(answer: ErrorResponse) -> PlatformError:
     return PlatformDown(str(known or f"the homeserver does not tell what is new: {answer.status_code or 'no reason'}"))
 
 
-def is_senseless(answer: ErrorResponse) -> bool:
-    """The homeserver can make nothing of what it was asked, now or later."""
-    return getattr(answer.transport_response, "status", 0) == 400 and refusal(answer) is None  # noqa: PLR2004
+def is_lost(answer: object) -> bool:
+    """The homeserver can make nothing of the position that we give. Whoever stands before it speaks without a code."""
+    if not isinstance(answer, ErrorResponse) or answer.status_code not in _NO_POSITION:
+        return False
+    return getattr(answer.transport_response, "status", 0) == _BAD_REQUEST
 
 
 def unanswered(answer: ErrorResponse, status: int) -> PlatformError | None:
