@@ -132,6 +132,27 @@ async def test_who_presses_a_button_may_no_more_than_who_says_it(tmp_path: Path)
         await group.hears("You said: it")
 
 
+async def test_a_question_is_answered_where_it_was_shown_also_outside_of_its_conversation(store_url: str) -> None:
+    world = World()
+    alice, bob, carol = (world.person(name) for name in ("alice", "bob", "carol"))
+    group, elsewhere = world.group("friends", alice, bob), world.group("others", carol)
+    grants = (
+        Grant(platform="fake", role=AccessRole.MEMBER, chat_id=group.id),
+        Grant(platform="fake", role=AccessRole.ADMIN, chat_id=elsewhere.id),
+    )
+    async with running(store_url, world, grants=grants) as here:
+        await group.say(alice, "!approve it", thread="5")
+        allow, deny = (await group.hears("May I")).choices
+        await elsewhere.say(carol, allow.says)
+        await elsewhere.hears("Nothing waits for your permission.")
+        for refused in (allow, deny):
+            await group.say(bob, refused.says)
+            await group.hears(f"To {refused.label.lower()} what somebody else was asked is for people with the role")
+        assert await states(here) == ["parked"]
+        await group.say(alice, allow.says)
+        await group.hears("You said: it")
+
+
 async def test_a_long_question_has_its_buttons_at_its_end(tmp_path: Path) -> None:
     async def asks(request: Request) -> AsyncGenerator[Event]:
         yield ApprovalNeeded(call=ToolCall(id="c", name="look"), question=f"May I? {'really ' * 20}{heard(request)}")

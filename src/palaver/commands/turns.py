@@ -97,18 +97,23 @@ def about_turns(store: Store) -> list[Performance]:
 
     @work
     def approve(invocation: Invocation, spoken: Spoken) -> Steps[str]:
-        is_admin = (spoken.received.role or AccessRole.GUEST) >= AccessRole.ADMIN
-        principal = Principal.operator() if is_admin else spoken.principal
-        return (yield from decide(invocation, spoken, principal, allowed=True)) or "Allowed."
+        return (yield from decide(invocation, spoken, allowed=True)) or "Allowed."
 
     @work
     def deny(invocation: Invocation, spoken: Spoken) -> Steps[str]:
-        return (yield from decide(invocation, spoken, spoken.principal, allowed=False)) or "Not allowed."
+        return (yield from decide(invocation, spoken, allowed=False)) or "Not allowed."
 
-    def decide(invocation: Invocation, spoken: Spoken, principal: Principal, *, allowed: bool) -> Steps[str | None]:
-        received, question = spoken.received, invocation.words.get("question")
+    def decide(invocation: Invocation, spoken: Spoken, *, allowed: bool) -> Steps[str | None]:
+        received = spoken.received
+        is_admin = (received.role or AccessRole.GUEST) >= AccessRole.ADMIN
         decided = yield from store.steering.decide(
-            received.key, spoken.now, principal, allowed=allowed, question=question, said=received.received
+            received.key,
+            spoken.now,
+            Principal.operator() if is_admin else spoken.principal,
+            allowed=allowed,
+            question=invocation.words.get("question"),
+            said=received.received,
+            place=received.inbound.source,
         )
         return _UNDECIDED.get(decided)
 

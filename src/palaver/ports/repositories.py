@@ -11,6 +11,7 @@ from palaver.domain.access import AccessRole
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason, OutboxState, TurnState
 from palaver.domain.session import Principal, Session
+from palaver.domain.source import Source
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Delivery, Inbound, Outbound, Received, Turn, Usage
 from palaver.ports.access import Grants, Pairing
@@ -189,8 +190,12 @@ class Steering(Protocol):
         allowed: bool,
         question: str | None = None,
         said: datetime | None = None,
+        place: Source | None = None,
     ) -> Work[Decision]:
-        """Answer what a parked turn asks: what has that name, or else was asked before that was said."""
+        """Answer what a parked turn asks: what has that name, or else was asked before that was said.
+
+        What has that name may be asked by another conversation, where this place was shown it.
+        """
         ...
 
     def drop_parked(self, key: SessionKey, now: datetime, *, note: str, error: str) -> Work[bool]: ...

@@ -1,14 +1,17 @@
 """What is said to a turn while it runs or waits: that it stop, that it may go on, and more messages."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from palaver.domain.errors import NotAllowed, StoreError
+from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import TurnState
 from palaver.domain.session import Principal
+from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Received, Turn, question_name
+from palaver.domain.turn import Received, Turn, account_text, question_name
 from palaver.ports.store import TURNS, Decision, Offer, Signals, Status, key_topic
 from palaver.ports.work import Lock, Notify, Steps, work
 from palaver.stores.inbox import OPEN_TURN, RUNNING, put_into_turn, waiting
@@ -30,6 +33,8 @@ __all__ = [
     "steer",
 ]
 
+_MOST_PARTS = 64
+_QUESTION = re.compile(r"(\d{1,15})-(\d{1,9})", re.ASCII)
 _PARKED = f"state IN {OPEN_TURN} AND state = 'parked'"
 
 
@@ -58,25 +63,27 @@ def decide(
     allowed: bool,
     question: str | None = None,
     said: datetime | None = None,
+    place: Source | None = None,
 ) -> Steps[Decision]:
     """Answer what a parked turn asks: whoever takes it up next goes on with that.
 
-    Only whoever the turn answers may allow it, or who sees everything; anybody may deny. An answer is to the question
-    that it names, or else to none that was asked only after it was `said`.
+    Only whoever the turn answers may allow it, or who sees everything; in its conversation anybody may deny. An answer
+    is to the question that it names, also one of another conversation that was shown in this `place`, or else to none
+    that was asked only after it was `said`.
     """
-    yield Lock(key.text)
-    rows = yield (
-        f"SELECT no, asked, approvals, identity, fence, halted FROM turns WHERE key = ? AND {_PARKED}",
-        (key.text,),
-    )
+    asks = (yield from _shown_at(place, question)) or key.text
+    yield Lock(asks)
+    rows = yield f"SELECT no, asked, approvals, identity, fence, halted FROM turns WHERE key = ? AND {_PARKED}", (asks,)
     if not rows:
         return Decision.NOTHING
     number, asked, known, identity, fence, halted = rows[0]
     is_late = question is None and said is not None and halted is not None and micros(said) < halted
     if is_late or question not in {None, question_name(number, fence)}:
         return Decision.OTHER
-    if allowed and not (principal.sees_all or identity is None or identity in principal.identities):
-        raise NotAllowed("To allow what somebody else was asked", "admin")
+    is_here = asks == key.text
+    is_theirs = principal.sees_all or identity in principal.identities or (identity is None and is_here)
+    if not is_theirs and (allowed or not is_here):
+        raise NotAllowed(f"To {'allow' if allowed else 'deny'} what somebody else was asked", "admin")
     turn = yield from _taken(number, now)
     yield from halt(turn, TurnState.INTERRUPTED, now)
     # What a person had to think about is no attempt that failed, and the answer does not take the question's place.
@@ -86,6 +93,25 @@ def decide(
     )
     yield Notify(TURNS)
     return Decision.DONE
+
+
+def _shown_at(place: Source | None, question: str | None) -> Steps[str | None]:
+    """The key of the conversation whose turn asks this, if the place was shown it."""
+    named = _QUESTION.fullmatch(question or "")
+    if place is None or named is None:
+        return None
+    turn, fence = map(int, named.groups())
+    parts = tuple(f"halt:{turn}:{fence}:{part}" for part in range(_MOST_PARTS))
+    rows = yield (
+        f"SELECT t.key FROM turns t JOIN outbox o ON o.dedup IN ({', '.join('?' * _MOST_PARTS)})"
+        " WHERE t.no = ? AND t.fence = ? AND o.account = ? AND o.chat = ? LIMIT 1",
+        (
+            *parts,
+            *(turn, fence),
+            *(account_text(place.platform, place.account), encode_id(place.chat or place.participant or "")),
+        ),
+    )
+    return rows[0][0] if rows else None
 
 
 def _taken(number: int, now: datetime) -> Steps[Turn]:
