@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.domain.busy import BusyMode, Choice, choose_waiting
+from palaver.domain.busy import BusyMode, Choice, as_one, choose_waiting
 from palaver.domain.key import derive_key
 from palaver.domain.lifecycle import InboxState
 from palaver.domain.scope import Scope
@@ -18,10 +18,10 @@ WINDOW = timedelta(seconds=1)
 FULL = "x" * 100
 
 
-def said(text: str, *, at: float = 0.0, user: str = "7", burst: str | None = None) -> Received:
+def said(text: str, *, at: float = 0.0, user: str = "7", burst: str | None = None, observed: bool = False) -> Received:
     source = Source(platform="telegram", chat_id="1", user_id=user)
     moment = NOON + timedelta(seconds=at)
-    inbound = Inbound(source=source, text=text, at=moment, burst=burst)
+    inbound = Inbound(source=source, text=text, at=moment, burst=burst, observed=observed)
     return Received(
         number=1, key=derive_key(source, Scope()), inbound=inbound, state=InboxState.WAITING, received=moment
     )
@@ -54,6 +54,16 @@ def test_a_command_at_the_head_is_never_taken(mode: BusyMode) -> None:
 
 def test_nothing_waits() -> None:
     assert choose() == Choice()
+
+
+def test_an_album_is_said_to_us_if_one_part_is_by_the_same_sender() -> None:
+    album = [said("", burst="a", observed=True), said("look", burst="a"), said("", burst="a", observed=True)]
+    others = [
+        said("", burst="b", observed=True),
+        said("", burst="a", user="8", observed=True),
+        said("chatter", observed=True),
+    ]
+    assert [each.inbound.observed for each in as_one([*album, *others])] == [False] * 3 + [True] * 3
 
 
 def test_an_album_waits_for_its_parts_and_is_taken_whole() -> None:

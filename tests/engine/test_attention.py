@@ -1,11 +1,20 @@
 """In a group the agent answers whoever speaks to it, overhears what it may, and keeps nothing else."""
 
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
 from palaver.domain.attention import Answers, Attention
 from palaver.domain.layers import Chat, Layers
 from palaver.domain.platform import Platform
 from palaver.domain.source import GROUP
+from palaver.domain.transcript import Role
 from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.messages import File
 from palaver.platforms.kit.world import BOT, World
+from palaver.stores.shelf import DiskShelf
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, running
 
@@ -65,6 +74,63 @@ async def test_a_chat_may_be_free_and_a_kind_observed(store_url: str) -> None:
         await quiet.say(alice, "what was it", mentions=(BOT,))
         await quiet.hears("what was it")
         assert "between us" in noted(agent.requests[-1])
+
+
+PICTURE = File(name="cat.png", media_type="image/png", content=b"cat")
+
+
+@pytest.mark.parametrize("named", [0, 1])
+async def test_whoever_names_the_agent_with_one_picture_of_an_album_shows_it_all_of_them(
+    store_url: str, tmp_path: Path, named: int
+) -> None:
+    world, agent, shelf = World(), Slow(), DiskShelf(tmp_path / "files")
+    agent.go.set()
+    options: dict[str, Any] = {"shelf": shelf, "burst_window": timedelta(milliseconds=200)}
+    async with running(store_url, world, agent=agent, adapters=[adapter(world)], **options) as here:
+        alice = world.person("alice")
+        group = world.group("friends", alice)
+        for part in range(2):
+            mentions = (BOT,) if part == named else ()
+            await group.say(alice, f"part {part}", files=(PICTURE,), album="a", mentions=mentions)
+        await group.hears("part 0")
+        await here.settled()
+        entries = [entry for entry in await here.entries() if entry.role is Role.USER]
+        assert [(entry.text, entry.observed, len(entry.files)) for entry in entries] == [
+            ("part 0", False, 1),
+            ("part 1", False, 1),
+        ]
+        # One that comes late, after a restart say, is of the same album.
+        await group.say(alice, "part 2", files=(PICTURE,), album="a")
+        await group.hears("part 2")
+        assert len(agent.requests) == 2
+
+
+async def test_of_an_album_for_others_nothing_is_fetched_or_kept(store_url: str, tmp_path: Path) -> None:
+    world, shelf = World(), DiskShelf(tmp_path / "files")
+    options: dict[str, Any] = {"shelf": shelf, "burst_window": timedelta(0)}
+    async with running(store_url, world, adapters=[adapter(world)], **options) as here:
+        alice, bob = world.person("alice"), world.person("bob")
+        group = world.group("friends", alice, bob)
+        said = await group.say(alice, "xylophone", files=(PICTURE,), album="a")
+        await group.say(bob, "not alice's", mentions=(BOT,), album="a")
+        await group.hears("not alice's")
+        await here.settled()
+        rows = await here.rows("SELECT state, length(body) FROM inbox ORDER BY no")
+        assert (rows[0], len(await here.rows("SELECT 1 FROM sessions"))) == (("done", 0), 1)
+        assert not [each for each in (tmp_path / "files").rglob("*") if each.is_file()]
+        # What is changed in it later is none of our business either.
+        await group.edit(alice, said, "xylophones")
+        await here.settled()
+        assert len(await here.rows("SELECT 1 FROM inbox")) == 2
+
+
+async def test_an_album_of_a_stranger_is_not_refused_but_passed_over(store_url: str) -> None:
+    world = World()
+    async with running(store_url, world, adapters=[adapter(world)], grants=()) as here:
+        alice = world.person("alice")
+        await world.group("friends", alice).say(alice, "xylophone", files=(PICTURE,), album="a")
+        await here.settled()
+        assert await inbox(here) == 0
 
 
 async def test_what_strangers_say_to_others_is_not_kept(store_url: str) -> None:

@@ -9,7 +9,7 @@ from palaver.domain.source import DM
 from palaver.domain.text import one_line
 from palaver.domain.turn import Inbound
 
-__all__ = ["Answers", "Attention", "Heard", "attend", "begins_with"]
+__all__ = ["Answers", "Attention", "Heard", "attend", "begins_with", "is_undecided"]
 
 
 class Answers(StrEnum):
@@ -45,7 +45,12 @@ def attend(inbound: Inbound, attention: Attention, *, has_mentions: bool, comman
     everything = attention.answers is Answers.EVERYTHING or (attention.answers is Answers.AUTO and not has_mentions)
     if everything or inbound.mentions_us or commands or begins_with(inbound.text, attention.wake_words):
         return Heard.ADDRESSED
-    return Heard.OVERHEARD if attention.observes else Heard.IGNORED
+    return Heard.OVERHEARD if attention.observes or inbound.burst else Heard.IGNORED
+
+
+def is_undecided(inbound: Inbound, attention: Attention) -> bool:
+    """A part of what was sent as one, which is kept only until it is known that no other part is for us."""
+    return inbound.observed and inbound.burst is not None and not attention.observes
 
 
 _ENOUGH = 200

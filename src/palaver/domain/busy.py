@@ -1,12 +1,12 @@
 """Busy conversations: what becomes of messages that arrive together, or while a turn runs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from palaver.domain.turn import BusyMode, Received
 
-__all__ = ["BusyMode", "Choice", "choose_waiting"]
+__all__ = ["BusyMode", "Choice", "as_one", "choose_waiting", "is_part"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,6 +15,25 @@ class Choice:
 
     take: int = 0
     until: datetime | None = None
+
+
+def is_part(one: Received, other: Received) -> bool:
+    """Whether both were sent as one, as an album is."""
+    first, second = one.inbound, other.inbound
+    is_same_place = first.source.address == second.source.address
+    is_same_sender = first.source.participant == second.source.participant
+    return first.burst is not None and first.burst == second.burst and is_same_place and is_same_sender
+
+
+def as_one(waiting: Sequence[Received]) -> list[Received]:
+    """Whoever speaks to us with one part of what was sent as one, speaks to us with all of it."""
+    spoken = [each for each in waiting if each.inbound.burst and not each.inbound.observed]
+    return [
+        replace(each, inbound=replace(each.inbound, observed=False))
+        if each.inbound.observed and any(is_part(each, other) for other in spoken)
+        else each
+        for each in waiting
+    ]
 
 
 def choose_waiting(

@@ -52,6 +52,7 @@ class Taken:
     number: int | None
     """None for one that was there already."""
     refused: str | None = None
+    is_ignored: bool = False
 
 
 class Admission:
@@ -138,7 +139,7 @@ class Admission:
         if table is not known:
             return table
         if message.revision is not None:
-            expected = self._attends(message) is not Heard.IGNORED
+            expected = self._attends(replace(message, burst=None)) is not Heard.IGNORED
             return Taken((yield from self._revise(message, key, access, now, expected=expected)))
         if access.verdict is Verdict.PAIR:
             code = make_code(secrets.token_bytes(_CHANCE))
@@ -150,6 +151,8 @@ class Admission:
                 answer=lambda: self._on.replies.to(message.source, words.pairing_code(code)),
             )
             return Taken(*asked) if asked else Taken(None)
+        if access.verdict is Verdict.REFUSE and self._on.options.is_undecided(message):
+            return Taken(None, is_ignored=True)
         if access.verdict is Verdict.REFUSE:
             # Of somebody who is not let in nothing is kept but that they tried.
             unheard = replace(message, text="")
@@ -158,6 +161,9 @@ class Admission:
         return Taken(number)
 
     def _tell(self, taken: Taken, key: SessionKey) -> None:
+        if taken.is_ignored:
+            self._on.meter.count("messages_ignored")
+            return
         if taken.number is None:
             self._on.meter.count("messages_repeated")
         elif taken.refused:

@@ -42,6 +42,8 @@ class Filing:
     async def fetch(self, key: SessionKey) -> datetime | None:
         """The files of what waits in a conversation; gives when to look again, where a platform does not answer."""
         for received in await self.on.store.read(self.on.store.files.unsettled(key)):
+            if self.on.options.is_undecided(received.inbound):
+                continue
             try:
                 files = [await self._fetched(received, file) for file in received.inbound.files[: self._most]]
             except _Later:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from zoneinfo import ZoneInfo
 
 from palaver.domain.access import AccessRole, Grant
-from palaver.domain.attention import Attention
+from palaver.domain.attention import Attention, is_undecided
 from palaver.domain.caps import CapRules
 from palaver.domain.layers import Layers
 from palaver.domain.reset import ResetPolicy
@@ -97,6 +97,9 @@ class Options:
     def busy_mode(self, inbound: Inbound) -> BusyMode:
         """As its sender has said, else as the chat does."""
         return inbound.busy or self.busy.find(inbound.source).value
+
+    def is_undecided(self, inbound: Inbound) -> bool:
+        return is_undecided(inbound, self.attention.find(inbound.source).value)
 
     def reset_rule(self, source: Source) -> ResetRule:
         return ResetRule(policy=self.resets.find(source).value, zone=self.zones.find(source).value)

@@ -24,6 +24,7 @@ from palaver.engine.filing import Filing
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
 from palaver.engine.presence import Presence
+from palaver.engine.readiness import Readiness
 from palaver.engine.running import Bell, Running, Stop, Wish
 from palaver.engine.scene import Scene, Scenes
 from palaver.engine.standing import by_now
@@ -94,11 +95,11 @@ class TurnRunner:
         return (yield from by_now(self.on.store, self.on.options.grants, messages))
 
     async def _heed_head(self, head: Received) -> datetime | None:
-        """A command, or a message that waits for its files."""
+        """A command, or a message that is not ready."""
         if self.obedience.is_command(head):
             await self.obedience.obey(head)
             return None
-        return await Filing(self.on).fetch(head.key)
+        return await Readiness(self.on).further(head)
 
     async def take_over(self, turn: Turn, *, takes_up: bool) -> None:
         """A turn that was cut off: told to the agent and gone on with, or given up and told to the people."""
@@ -148,7 +149,7 @@ class TurnRunner:
             stands_alone=self.obedience.is_command,
             more_follows=self._more_follows,
         )
-        return choice if all(each.inbound.is_whole for each in waiting[: choice.take]) else Choice()
+        return Readiness(self.on).of(choice, waiting)
 
     def _offered(self, running: Running, now: datetime, waiting: Sequence[Received]) -> Sequence[Received]:
         """What goes into the running turn: what was said to be, and what leads the line of a chat that steers.

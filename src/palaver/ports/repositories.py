@@ -48,6 +48,7 @@ from palaver.ports.work import Work
 __all__ = [
     "Inbox",
     "Outbox",
+    "Parts",
     "Steering",
     "Store",
     "Turns",
@@ -174,6 +175,12 @@ class Turns(Protocol):
     def state_of(self, turn: Turn) -> Work[TurnState | None]: ...
 
 
+class Parts(Protocol):
+    """What was sent as one, and whether it was said to us."""
+
+    def decide(self, received: Received) -> Work[None]: ...
+
+
 class Steering(Protocol):
     """What is said to a turn while it runs, on whatever worker."""
 
@@ -278,6 +285,8 @@ class Store(Database, Protocol):
     def handing(self) -> Handing: ...
     @property
     def inbox(self) -> Inbox: ...
+    @property
+    def parts(self) -> Parts: ...
     @property
     def turns(self) -> Turns: ...
     @property

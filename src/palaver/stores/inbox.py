@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from palaver.domain.access import AccessRole
+from palaver.domain.busy import as_one
 from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import InboxState, TurnState
@@ -319,13 +320,13 @@ _WAITING_ALONE = (
 def waiting(key: SessionKey, *, held: bool = True) -> Steps[list[Received]]:
     """What waits in a conversation, the longest waiting first; held, nobody else takes it until the end of the work."""
     rows: list[Row] = yield _WAITING_HELD if held else _WAITING, (key.text, MOST_WAITING)
-    return [received_of(row) for row in rows]
+    return as_one([received_of(row) for row in rows])
 
 
 def waiting_alone(key: SessionKey, most: int) -> Steps[list[Received]]:
     """The same where no turn is open in the conversation; nothing where one is."""
     rows: list[Row] = yield _WAITING_ALONE, (key.text, most)
-    return [received_of(row) for row in rows]
+    return as_one([received_of(row) for row in rows])
 
 
 def put_into_turn(turn: int, messages: Sequence[Received]) -> Steps[None]:

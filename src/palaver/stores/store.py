@@ -19,7 +19,7 @@ from palaver.ports.handing import Handing
 from palaver.ports.lists import Lists
 from palaver.ports.people import Aliases, Links, People
 from palaver.ports.places import Accounts, Chats, Places
-from palaver.ports.repositories import Inbox, Outbox, Steering, Turns
+from palaver.ports.repositories import Inbox, Outbox, Parts, Steering, Turns
 from palaver.ports.revisions import Revisions
 from palaver.ports.search import Search
 from palaver.ports.store import Database
@@ -47,6 +47,7 @@ from palaver.stores import (
     outbox,
     overview,
     pairing,
+    parts,
     people,
     places,
     revisions,
@@ -78,6 +79,7 @@ class Store:
     attaching: Attaching = attaching
     handing: Handing = handing
     inbox: Inbox = inbox
+    parts: Parts = parts
     turns: Turns = turns
     steering: Steering = steering
     outbox: Outbox = outbox

@@ -5,10 +5,8 @@ import hmac
 import json
 import logging
 import re
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -21,7 +19,7 @@ from telegram.error import TelegramError
 from palaver.domain.attachment import Attachment
 from palaver.domain.split import Unit
 from palaver.domain.text import one_line
-from palaver.domain.turn import Inbound, Outbound
+from palaver.domain.turn import Outbound
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.telegram.contents import TOO_LARGE
 from palaver.platforms.telegram.errors import Refusal, lost, unsent
@@ -66,7 +64,6 @@ _WAIT = 50
 _LOOK = 60.0
 """Seconds between two looks at whether the webhook is still ours."""
 _PIECE = 1 << 16
-_RECENT = 100
 _SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105
 _COMMAND = re.compile(r"[a-z0-9_]{1,32}")
 _MOST_COMMANDS = 100
@@ -89,8 +86,6 @@ class TelegramAdapter:
         self._bot: Bot | None = None
         """The line that is open while we run."""
         self._us: Us | None = None
-        self._albums: deque[tuple[str | None, str | None]] = deque(maxlen=_RECENT)
-        """The last ones that were meant for us."""
 
     @classmethod
     def make(cls, account: str, options: TelegramOptions) -> "TelegramAdapter":
@@ -177,7 +172,7 @@ class TelegramAdapter:
             return
         match heard:
             case Said():
-                await inlet.receive(self._in_album(heard.inbound), heard.trust)
+                await inlet.receive(heard.inbound, heard.trust)
             case Pressed():
                 await inlet.receive(heard.inbound, heard.trust)
                 await self._confirm(heard)
@@ -185,13 +180,6 @@ class TelegramAdapter:
                 await inlet.chat_moved(heard.old, heard.new)
             case None:
                 pass
-
-    def _in_album(self, inbound: Inbound) -> Inbound:
-        """That an album is meant for us is said with one of its pictures, and holds for those that follow."""
-        album = inbound.source.chat_id, inbound.burst
-        if inbound.burst and inbound.mentions_us:
-            self._albums.append(album)
-        return replace(inbound, mentions_us=inbound.mentions_us or album in self._albums)
 
     async def _confirm(self, pressed: Pressed) -> None:
         """Show that the button was heard. Where others could have pressed it, it stays for whoever may."""
