@@ -174,6 +174,7 @@ def test_a_fence_that_fits_is_moved_rather_than_cut() -> None:
 
 def test_an_unclosed_fence_is_closed_in_the_last_piece() -> None:
     assert [piece.text for piece in split("```sh\nls", 50)] == ["```sh\nls\n```"]
+    assert [piece.text for piece in split("Look:\n```sh\nls", 50)] == ["Look:\n```sh\nls\n```"]
 
 
 def test_a_long_line_of_code_is_cut_inside_the_fence() -> None:

@@ -200,6 +200,8 @@ class _Splitter:
 
     def _end(self, start: int, room: int) -> int:
         stop = self._reach(start, room)
+        if stop == len(self._text) and self._fits([start, stop]):
+            return stop
         block = self._block_around(stop)
         if block and block.start > start and self._holds(block):
             return block.start
