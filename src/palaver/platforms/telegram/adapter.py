@@ -76,7 +76,7 @@ class TelegramAdapter:
     platform = PLATFORMS["telegram"]
     options = TelegramOptions
     guide = GUIDE
-    # Room is left for what the gateway adds. Groups take 20 messages a minute, states of one that grows included.
+    # Room is left for what the gateway adds. A group takes 20 messages a minute: past that, it says for how long to wait.
     limits = Limits(text=LONGEST_TEXT - 96, unit=Unit.UTF16, interval=1.0, draft_interval=3.0)
 
     def __init__(self, options: TelegramOptions, account: str, clock: Clock | None = None) -> None:
