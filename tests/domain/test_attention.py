@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaver.domain.attachment import Attachment
 from palaver.domain.attention import Answers, Attention, Heard, attend, begins_with
+from palaver.domain.label import Label
 from palaver.domain.reset import Cause
 from palaver.domain.source import CHANNEL, DM, GROUP, THREAD, Source
 from palaver.domain.turn import Inbound
@@ -75,3 +77,10 @@ def test_where_words_are_not_spaced_a_name_may_be_followed_by_anything() -> None
 def test_a_name_without_visible_letters_calls_nobody(text: str, names: set[str]) -> None:
     begins_with(text, names)
     assert not begins_with(text, ["", " ", "\u200b"])
+
+
+@pytest.mark.parametrize("kind", [DM, GROUP])
+def test_who_says_nothing_is_not_answered(kind: str) -> None:
+    assert heard(said(" \n", kind, mentions_us=True)) is Heard.IGNORED
+    file = Attachment(name=Label("cat.png"), handle="1")
+    assert heard(said("", kind, mentions_us=True, files=(file,))) is Heard.ADDRESSED

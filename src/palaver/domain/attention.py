@@ -40,7 +40,11 @@ def attend(inbound: Inbound, attention: Attention, *, has_mentions: bool, comman
     """`commands` says that the text is a command of ours which names no other bot."""
     if inbound.observed:
         return Heard.OVERHEARD
-    if inbound.source.chat_kind == DM or inbound.cause is not Cause.HUMAN:
+    if inbound.cause is not Cause.HUMAN:
+        return Heard.ADDRESSED
+    if not inbound.files and not inbound.text.strip():
+        return Heard.IGNORED  # nothing was said
+    if inbound.source.chat_kind == DM:
         return Heard.ADDRESSED
     everything = attention.answers is Answers.EVERYTHING or (attention.answers is Answers.AUTO and not has_mentions)
     if everything or inbound.mentions_us or commands or begins_with(inbound.text, attention.wake_words):
