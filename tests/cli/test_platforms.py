@@ -33,6 +33,11 @@ async def serve(url: str) -> None:
         await store.transact(accounts.down("pigeon", "home", fence or 0, now, "a cat \x1b[31m"))
 
 
+async def leave(url: str) -> None:
+    async with await open_store(url) as store:
+        await store.transact(accounts.release("pigeon", "home", "w1"))
+
+
 def test_what_is_connected_is_seen_beside_a_gateway(store_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     asyncio.run(serve(store_url))
     assert main(["platforms", "--store", store_url]) == 0
@@ -123,6 +128,23 @@ def test_what_is_not_installed_can_be(tmp_path: Path, doves: Path, capsys: pytes
     doves.write_text("platforms: {gone: {accounts: {home: {}}}}")
     assert main(["platforms", "check", "gone", "--store", str(tmp_path / "p.db")]) == 2
     assert "pip install 'brought[gone]'" in capsys.readouterr().err
+
+
+def test_what_was_taken_out_of_the_configuration_is_not_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = ["--store", str(tmp_path / "p.db")]
+    asyncio.run(serve(url[1]))
+    (tmp_path / "own.yaml").write_text("{}")
+    assert main(["platforms", "check", "pigeon", *url]) == 1
+    assert "wrong pigeon:home: connecting" in capsys.readouterr().out, "while a gateway serves it"
+    asyncio.run(leave(url[1]))
+    assert main(["platforms", *url]) == 0
+    assert "pigeon:home  no longer configured" in capsys.readouterr().out
+    assert main(["platforms", "check", "pigeon", *url]) == 1
+    assert "wrong pigeon: there is no such account" in capsys.readouterr().out
+    assert main(["platforms", "check", *url]) == 1
+    assert "wrong accounts: none is configured\n      make one: palaver setup NAME" in capsys.readouterr().out
 
 
 def test_looking_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

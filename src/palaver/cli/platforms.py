@@ -1,7 +1,7 @@
 """`palaver platforms`: which accounts are connected, since when, what went wrong last; and whether they could be."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ from palaver.cli.when import ago, iso, now
 from palaver.config.loading import load
 from palaver.domain.errors import UnknownPlatform
 from palaver.domain.turn import account_text
-from palaver.platforms.others import known_platforms, maker, names
+from palaver.platforms.others import BUILT_IN, known_platforms, maker, names
 from palaver.ports.places import AccountHealth
 from palaver.stores.store import Store
 
@@ -40,11 +40,11 @@ _OPEN = "let the gateway have one: web: {enabled: true}"
 def platforms(context: typer.Context, *, store: StoreOption = None, json: Json = False) -> None:
     if context.invoked_subcommand is not None:
         return
-    accounts = _accounts(store)
+    accounts, wanted = _accounts(store), _wanted()
     if json:
-        print_json({"accounts": [_fields(each) for each in accounts]})
+        print_json({"accounts": [{**_fields(each), "state": _state(each, wanted)} for each in accounts]})
     elif accounts:
-        rows = [(each.name, each.state, _since(each), _error(each)) for each in accounts]
+        rows = [(each.name, _state(each, wanted), _since(each), _error(each)) for each in accounts]
         print_rows(("account", "state", "connected", "last error"), rows)
     else:
         print_line("No account was ever served: palaver up serves those of the configuration, and the terminal.")
@@ -72,16 +72,22 @@ def check(name: Name = "", *, store: StoreOption = None, json: Json = False) -> 
     for each in () if json else findings:
         print_verdict(each.health.name, each.found, ok=each.ok, mend=each.mend)
     if not findings and not json:
-        print_verdict(name or "accounts", "there is no such account", ok=False, mend=_missing(platform))
+        found = "there is no such account" if name else "none is configured"
+        print_verdict(name or "accounts", found, ok=False, mend=_missing(platform))
     if not well:
         raise typer.Exit(FAILED)
 
 
 def _findings(name: str, store: str | None) -> list[_Finding]:
-    """Of the accounts that are meant: those that are configured are asked, of others it is known how they are."""
+    """Of the accounts that are meant: those that are configured are asked, of others it is known how they are.
+
+    What the configuration does not name any more is not meant, unless a gateway serves it still.
+    """
     config = load(Path.cwd(), os.environ, known_platforms(), maker)
     accounts = [(each, *account) for each, place in config.platforms.items() for account in place.accounts.items()]
-    meant = [each for each in _accounts(store) if (name in {each.platform, each.name} if name else each.account)]
+    wanted = {account_text(platform, account) for platform, account, _ in accounts}
+    known = [each for each in _accounts(store) if not _is_dropped(each, wanted)]
+    meant = [each for each in known if (name in {each.platform, each.name} if name else each.name in wanted)]
     asked = [each for each in accounts if account_text(each[0], each[1]) in {health.name for health in meant}]
     names = [account_text(platform, account) for platform, account, _ in asked]
     answers = dict(zip(names, run(ask_accounts(asked)), strict=True))
@@ -117,6 +123,19 @@ def _configured() -> Sequence[AccountHealth]:
     ]
 
 
+def _wanted() -> set[str]:
+    return {each.name for each in _configured()}
+
+
+def _is_dropped(health: AccountHealth, wanted: Collection[str]) -> bool:
+    """Nobody serves it, and the configuration does not name it any more."""
+    return not (health.worker or health.name in wanted or health.platform in BUILT_IN)
+
+
+def _state(health: AccountHealth, wanted: Collection[str]) -> str:
+    return "no longer configured" if _is_dropped(health, wanted) else health.state
+
+
 def _since(health: AccountHealth) -> str:
     return ago(health.connected_since, now()) if health.connected_since else ""
 
@@ -135,7 +154,7 @@ def _mend(health: AccountHealth) -> str:
 
 def _missing(platform: str) -> str:
     if not platform:
-        return f"make one: palaver setup {next(iter(names()), 'NAME')}"
+        return f"make one: palaver setup NAME, with one of {', '.join(names()) or 'those that are installed'}"
     if platform in names():
         return f"name one in the configuration, under platforms.{platform}.accounts"
     return f"no adapter for {platform} is installed; installed are: {', '.join(names()) or 'none'}"

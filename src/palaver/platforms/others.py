@@ -12,11 +12,11 @@ from palaver.domain.platform import Platform
 from palaver.platforms.catalog import PLATFORMS
 from palaver.ports.adapter import Adapter
 
-__all__ = ["GROUP", "Maker", "known_platforms", "make_adapter", "maker", "names"]
+__all__ = ["BUILT_IN", "GROUP", "Maker", "known_platforms", "make_adapter", "maker", "names"]
 
 GROUP = "palaver.platforms"
 """A distribution adds `name = "module:Adapter"` to the entry points of this group."""
-_BUILT_IN = frozenset({"terminal", "web", "api"})
+BUILT_IN = frozenset({"terminal", "web", "api"})
 """Served by every gateway; nobody else may speak in their names."""
 _EXAMPLE = 'an entry point pigeon = "pigeon_post:Pigeon"'
 
@@ -48,7 +48,7 @@ def known_platforms() -> Mapping[str, Platform]:
 def _unloaded() -> dict[str, Platform]:
     """What is known of installed adapters by their names alone; a name that no platform can have is passed over."""
     found: dict[str, Platform] = {}
-    for name in {each.name for each in entry_points(group=GROUP)} - _BUILT_IN:
+    for name in {each.name for each in entry_points(group=GROUP)} - BUILT_IN:
         with suppress(UnknownPlatform):
             found[name] = Platform(name=name, title=name.title())
     return found
@@ -75,7 +75,7 @@ def maker(name: str) -> Maker:
 
 
 def _load(name: str) -> object:
-    for found in () if name in _BUILT_IN else entry_points(group=GROUP, name=name):
+    for found in () if name in BUILT_IN else entry_points(group=GROUP, name=name):
         try:
             return found.load()
         except Exception as error:
