@@ -11,6 +11,7 @@ import pytest
 
 from palaver.cli.main import main
 from palaver.stores.opening import open_store
+from tests.packages import bring
 
 EXAMPLE = str(Path(__file__).parents[2] / "docs/examples/sessions.jsonl")
 
@@ -60,6 +61,22 @@ def test_an_account_that_is_refused_is_named(store: str, capsys: pytest.CaptureF
     printed = capsys.readouterr().out
     assert "wrong accounts: telegram:helper says: the token is wrong: ask for another" in printed
     assert "palaver platforms check telegram:helper" in printed
+
+
+def test_accounts_that_a_gateway_would_not_begin_with_are_named(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bring(tmp_path / "doves", monkeypatch, {"dove": "tests.cli.doves:Dove"})
+    file = tmp_path / "own.yaml"
+    monkeypatch.setenv("PALAVER_CONFIG", str(file))
+    for said, words in (
+        ("dove: {accounts: {main: {token: coo}}}", "All is well."),
+        ("dove: {accounts: {main: {token: coo, mod: 1}}}", "accounts.main has an unknown option 'mod'"),
+        ("slot: {accounts: {main: {}}}", "unknown platform 'slot'"),
+    ):
+        file.write_text(f"platforms: {{{said}}}")
+        assert main(["doctor", "--store", store]) == (0 if words == "All is well." else 1)
+        assert words in " ".join(capsys.readouterr().out.split())
 
 
 def test_looking_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

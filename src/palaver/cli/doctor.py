@@ -13,7 +13,9 @@ from palaver.cli.exits import FAILED
 from palaver.cli.output import print_json, print_line, print_verdict
 from palaver.cli.place import StoreOption, store_url
 from palaver.config.loading import load
+from palaver.config.mistakes import MalformedConfig
 from palaver.domain.errors import StoreError
+from palaver.platforms.others import known_platforms, maker
 from palaver.stores.health import Check, check_place, check_store
 from palaver.stores.opening import sqlite_path
 from palaver.stores.store import Store
@@ -23,6 +25,8 @@ __all__ = ["EXAMPLES", "app", "doctor"]
 EXAMPLES = {"doctor": "palaver doctor --rebuild-search"}
 
 app = typer.Typer(rich_markup_mode=None)
+
+_MEND = "change what the sentence names; palaver config check says where it stands"
 
 Rebuild = Annotated[bool, typer.Option("--rebuild-search", help="Throw the search index away and make it anew.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
@@ -48,7 +52,7 @@ def _checked(store: str | None, *, rebuild: bool) -> list[Check]:
     """As far as it can be looked at: a store that cannot be opened is one of the things found."""
     file = sqlite_path(store_url(store))
     checks = check_place(file.resolve()) if file else []
-    checks += _agents()
+    checks += [*_configuration(), *_agents()]
 
     async def examine(opened: Store) -> list[Check]:
         if rebuild:
@@ -68,11 +72,19 @@ def _checked(store: str | None, *, rebuild: bool) -> list[Check]:
         return [*checks, Check(name="database", ok=False, found=str(error), mend=mend)]
 
 
+def _configuration() -> list[Check]:
+    """Whether adapters and hooks are there, and take what the configuration says of them."""
+    try:
+        load(Path(), os.environ, known_platforms(), maker)
+    except MalformedConfig as error:
+        return [Check(name="configuration", ok=False, found=str(each), mend=_MEND) for each in error.mistakes]
+    return []
+
+
 def _agents() -> list[Check]:
     """Whether a gateway would begin with the agents that the configuration wants."""
     refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in not_to_be_had(load(Path(), os.environ))]
-    mend = "change what the sentence names; palaver config check says where it stands"
-    return [Check(name="agent", ok=False, found=each, mend=mend) for each in refused]
+    return [Check(name="agent", ok=False, found=each, mend=_MEND) for each in refused]
 
 
 def _emptied(file: Path | None) -> list[Check]:
