@@ -7,6 +7,7 @@ import pytest
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import NotFound
 from palaver.domain.lifecycle import InboxState, TurnState
+from palaver.domain.reset import Cause
 from palaver.domain.session import Principal, identity_of
 from palaver.domain.turn import Inbound, Outbound, Received
 from palaver.ports.store import INBOX, key_topic
@@ -31,9 +32,9 @@ async def row(world: World, number: int | None) -> Received:
     return found
 
 
-async def accept(world: World, id_: str, *, refused: str | None = None) -> int | None:
+async def accept(world: World, id_: str, *, refused: str | None = None, cause: Cause = Cause.HUMAN) -> int | None:
     source = dm(message_id=id_)
-    inbound = Inbound(source=source, text="hello", at=NOON)
+    inbound = Inbound(source=source, text="hello", at=NOON, cause=cause)
     return await world.store.transact(
         inbox.accept(inbound, key_of(source), NOON, role=AccessRole.ADMIN, refused=refused, while_busy=lambda _: BUSY)
     )
@@ -57,6 +58,13 @@ async def test_what_is_refused_is_kept_with_its_reason_and_wakes_nobody(world: W
     found = await row(world, number)
     assert (found.state, found.reason, found.role) == (InboxState.REFUSED, "a stranger", AccessRole.ADMIN)
     assert await world.store.read(inbox.claimable(10)) == []
+
+
+async def test_a_call_that_was_refused_is_unknown_once_it_is_let_in(world: World) -> None:
+    assert await accept(world, "m1", refused="a stranger", cause=Cause.CALL)
+    assert await accept(world, "m1", refused="a stranger", cause=Cause.CALL) is None
+    numbers = await asyncio.gather(*(accept(world, "m1", cause=Cause.CALL) for _ in range(5)))
+    assert len([number for number in numbers if number is not None]) == 1
 
 
 async def test_a_running_turn_hears_of_what_arrives_and_its_sender_is_told_once(world: World) -> None:

@@ -9,6 +9,7 @@ from palaver.domain.busy import as_one
 from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import InboxState, TurnState
+from palaver.domain.reset import Cause
 from palaver.domain.session import Principal, Session, identity_of
 from palaver.domain.source import Source
 from palaver.domain.turn import Inbound, Outbound, Received
@@ -82,6 +83,9 @@ def accept(
     if not refused:
         # A turn that is just beginning without this message is waited for, so that it can be told.
         yield Lock(key.text)
+        if inbound.cause is Cause.CALL:
+            # Programs call again under the same id: what was refused and is let in now was never taken.
+            yield "UPDATE inbox SET dedup = NULL WHERE dedup = ? AND state = 'refused'", (name,)
     rows = yield (
         "INSERT INTO inbox (dedup, revises, key, place, state, received, reason, body)"
         f" VALUES (?, ?, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?)"

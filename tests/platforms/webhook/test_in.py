@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import hmac
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -118,9 +119,24 @@ async def test_whoever_is_not_let_in_is_told_so(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db", adapters=[adapter], grants=()) as here:
         reply = await called(here, adapter, call({"build": "failed"}, accept="text/plain"))
         assert reply.status == 403
-        assert "no grant matches" in told(reply)["error"]
+        assert told(reply)["error"].endswith("palaver grants add webhook:ci")
         assert await here.rows("SELECT count(*) FROM turns") == [(0,)]
         assert b"failed" not in (await here.rows("SELECT body FROM inbox"))[0][0]
+
+
+async def test_a_call_that_was_refused_is_taken_under_the_same_id_once_there_is_a_grant(tmp_path: Path) -> None:
+    adapter = account()
+    async with running(tmp_path / "p.db", adapters=[adapter], grants=()) as here:
+        refused = [await called(here, adapter, call({"build": "failed"}, id="msg_a")) for _ in range(2)]
+        assert [reply.status for reply in refused] == [403, 403]
+        assert told(refused[0]) == told(refused[1])
+        await here.store.transact(here.store.grants.add(GRANTS[1], datetime.now(UTC), by="test"))
+        taken = [told(await called(here, adapter, call({"build": "failed"}, id="msg_a"))) for _ in range(2)]
+        assert [(each["answer"], "duplicate" in each) for each in taken] == [
+            ("You said: Build failed", False),
+            ("You said: Build failed", True),
+        ]
+        assert await here.rows("SELECT count(*) FROM turns") == [(1,)]
 
 
 async def test_an_account_obeys_no_commands_and_keeps_nothing_awake(tmp_path: Path) -> None:

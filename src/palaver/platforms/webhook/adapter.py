@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from palaver.domain.errors import BadArgument
 from palaver.domain.source import Trust
 from palaver.domain.target import Place
-from palaver.domain.turn import Outbound
+from palaver.domain.turn import Outbound, account_text
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.webhook import render
 from palaver.platforms.webhook.guide import GUIDE
@@ -78,13 +78,14 @@ class WebhookAdapter:
         except Malformed as error:
             return _told(400, {"error": str(error)})
         known = await inlet.answer(inbound.source, 0)
-        if known is None:
+        is_known = known is not None and known.refused is None
+        if not is_known:
             await inlet.receive(inbound, Trust())
         waits = self._options.deliver == CALLER
         answer = await inlet.answer(inbound.source, self._options.wait if waits else 0)
         if waits and answer and _is_said(answer) and _wants_words(call.headers.get("accept", "")):
             return Reply(body=answer.text.encode("utf-8", "replace"))
-        return _reply(answer, says=waits, is_known=known is not None)
+        return _reply(self.account, answer, says=waits, is_known=is_known)
 
     def forwards_to(self) -> Sequence[Place]:
         return self._options.places
@@ -141,12 +142,13 @@ def _wants_words(accept: str) -> bool:
     return "text/plain" in taken and taken.isdisjoint(_JSON)
 
 
-def _reply(answer: Answer | None, *, says: bool, is_known: bool) -> Reply:
+def _reply(account: str, answer: Answer | None, *, says: bool, is_known: bool) -> Reply:
     again = {"duplicate": True} if is_known or answer is None else {}
     if answer is None:  # it came before, and nothing is left of it
         return _told(200, again)
     if answer.refused is not None:
-        return _told(403, {"id": answer.id, "error": f"This account is not let in: {answer.refused}.", **again})
+        name = account_text(_PLATFORM.name, account)
+        return _told(403, {"id": answer.id, "error": f"{name} has no grant, or is blocked: palaver grants add {name}"})
     if not (says and answer.is_settled):
         return _told(200 if is_known else 202, {"id": answer.id, **again})
     failed = {"failed": True} if answer.has_failed else {}
