@@ -10,8 +10,9 @@ from palaver.domain.key import derive_key
 from palaver.domain.label import Label
 from palaver.domain.scope import Scope
 from palaver.domain.source import CHANNEL, DM, GROUP, Source, Trust
-from palaver.domain.turn import Inbound, Revision
+from palaver.domain.turn import Choice, Inbound, Outbound, Revision
 from palaver.platforms.telegram.parse import Moved, Pressed, Said, Us, parse
+from palaver.platforms.telegram.sending import buttons
 
 Json = dict[str, Any]
 
@@ -313,6 +314,17 @@ def test_a_button_of_a_message_that_telegram_does_not_show_any_more_is_heard() -
     found = heard(query, "callback_query")
     assert isinstance(found, Pressed)
     assert (found.inbound.source.chat_id, found.message_id) == ("7", 3)
+
+
+@pytest.mark.parametrize(("says", "topic"), [("/approve 7-1", "77"), ("x" * 64, None)])
+def test_a_button_in_a_topic_knows_where_it_is_when_its_message_is_old(says: str, topic: str | None) -> None:
+    asks = Outbound(platform="telegram", chat_id="-1001", thread_id="77", text="", choices=(Choice("Yes", says),))
+    markup = buttons(asks)
+    assert markup
+    data, old = markup.inline_keyboard[0][0].callback_data, {"chat": FORUM, "message_id": 3, "date": 0}
+    found = heard({"id": "1", "from": ALICE, "chat_instance": "1", "data": data, "message": old}, "callback_query")
+    assert isinstance(found, Pressed)
+    assert (found.inbound.text, found.inbound.source.thread_id) == (says, topic)
 
 
 @pytest.mark.parametrize(

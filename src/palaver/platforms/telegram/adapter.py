@@ -76,7 +76,7 @@ class TelegramAdapter:
     platform = PLATFORMS["telegram"]
     options = TelegramOptions
     guide = GUIDE
-    # Room is left for what the gateway adds. A group takes 20 messages a minute: past that, it says for how long to wait.
+    # Room is left for what the gateway adds. Past 20 messages a minute in a group Telegram says how long to wait.
     limits = Limits(text=LONGEST_TEXT - 96, unit=Unit.UTF16, interval=1.0, draft_interval=3.0)
 
     def __init__(self, options: TelegramOptions, account: str, clock: Clock | None = None) -> None:
@@ -207,7 +207,7 @@ class TelegramAdapter:
 
         async def sending(shown: Rendered) -> Message:
             return await bot.send_message(
-                text=shown.text, entities=entities(shown.marks), reply_markup=buttons(outbound.choices), **where
+                text=shown.text, entities=entities(shown.marks), reply_markup=buttons(outbound), **where
             )
 
         async with self._line(unsent) as bot:
@@ -224,7 +224,7 @@ class TelegramAdapter:
                 outbound.chat_id,
                 number,
                 entities=entities(shown.marks),
-                reply_markup=buttons(outbound.choices),
+                reply_markup=buttons(outbound),
             )
 
         async with self._line(unsent) as bot:

@@ -11,7 +11,7 @@ from palaver.domain.source import CHANNEL, DM, GROUP, Labels, Source, Trust
 from palaver.domain.turn import Inbound, Revision
 from palaver.platforms.telegram.contents import files_of, told_of
 
-__all__ = ["PLATFORM", "Moved", "Pressed", "Said", "Us", "parse"]
+__all__ = ["PLATFORM", "Moved", "Pressed", "Said", "Us", "button_data", "parse"]
 
 PLATFORM = "telegram"
 _KINDS = {"private": DM, "group": GROUP, "supergroup": GROUP, "channel": CHANNEL}
@@ -78,15 +78,26 @@ def _pressed(query: CallbackQuery, us: Us, now: datetime) -> Pressed | None:
     if message is None or not query.data:
         return None
     user, chat = query.from_user, message.chat
-    thread = _thread(message) if isinstance(message, Message) else None
+    says, topic = _read_button(query.data)
+    thread = (_thread(message) if isinstance(message, Message) else None) or topic
     inbound = Inbound(
         source=_source(chat, thread, str(user.id), f"callback:{query.id}", us),
-        text=query.data,
+        text=says,
         at=now,
         labels=_labels(chat, user.full_name),
         mentions_us=True,
     )
     return Pressed(inbound, Trust(is_bot=user.is_bot), query.id, chat.id, message.message_id)
+
+
+def button_data(says: str, topic: int | None) -> str:
+    """What a button holds: of a message that is old Telegram tells the chat, but not the topic."""
+    return says if topic is None else f"{says}\n{topic}"
+
+
+def _read_button(data: str) -> tuple[str, str | None]:
+    says, _, topic = data.rpartition("\n")
+    return (says, topic) if says and topic.isascii() and topic.isdecimal() else (data, None)
 
 
 def _said(message: Message, us: Us, edit: int | None) -> Said | None:

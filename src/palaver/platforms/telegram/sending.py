@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 from telegram import InlineKeyboardButton, InlineKeyboardMarkup, InputFile, MessageEntity, ReplyParameters
 
 from palaver.domain.attachment import Attachment, size_text
-from palaver.domain.turn import Choice, Outbound
+from palaver.domain.turn import Outbound
 from palaver.platforms.telegram.errors import Refusal
+from palaver.platforms.telegram.parse import button_data
 from palaver.platforms.telegram.render import Mark, Rendered, render
 from palaver.ports.adapter import SendRefused
 
@@ -68,14 +69,17 @@ def message_number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() else None
 
 
-def buttons(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
+def buttons(outbound: Outbound) -> InlineKeyboardMarkup | None:
     """One row; what is too long for a button can be typed."""
+    whole = ((choice, button_data(choice.says, thread(outbound))) for choice in outbound.choices if _fits(choice.says))
     row = [
-        InlineKeyboardButton(choice.label, callback_data=choice.says)
-        for choice in choices
-        if len(choice.says.encode()) <= _LONGEST_CHOICE
+        InlineKeyboardButton(choice.label, callback_data=data if _fits(data) else choice.says) for choice, data in whole
     ]
     return InlineKeyboardMarkup([row]) if row else None
+
+
+def _fits(data: str) -> bool:
+    return len(data.encode()) <= _LONGEST_CHOICE
 
 
 async def rendered(text: str, room: int, sending: Callable[[Rendered], Awaitable[T]]) -> T:
