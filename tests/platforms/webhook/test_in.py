@@ -15,7 +15,7 @@ from palaver.domain.target import Place
 from palaver.domain.transcript import Role
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.world import World
-from palaver.platforms.webhook.signing import Scheme
+from palaver.platforms.webhook.signing import Scheme, key_of, signed
 from palaver.ports.adapter import Call
 from palaver.ports.agent import Event, Failure, FailureKind, Request
 from tests.engine.agents import Scripted, Slow
@@ -193,6 +193,20 @@ async def test_a_field_that_is_demanded_is_named_where_it_is_missing(tmp_path: P
     async with running(tmp_path / "p.db", adapters=[adapter], grants=GRANTS) as here:
         reply = await called(here, adapter, call({"build": {}}))
         assert (reply.status, told(reply)["error"]) == (400, "The payload has no build.status.")
+
+
+async def test_a_standard_call_without_an_id_is_not_run_each_time_it_comes(tmp_path: Path) -> None:
+    adapter, own = account(), account("own", id="build")
+    async with running(tmp_path / "p.db", adapters=[adapter, own], grants=GRANTS) as here:
+        headers = signed(key_of(Scheme.STANDARD, SECRET), "", datetime.now(UTC), b'{"build": "1"}')
+        del headers["webhook-id"]
+        nameless = Call(method="POST", headers=headers, body=b'{"build": "1"}')
+        reply = await called(here, adapter, nameless)
+        assert (reply.status, told(reply)["error"]) == (
+            400,
+            "The call has no webhook-id, by which it would be known again.",
+        )
+        assert (await called(here, own, nameless)).status == 200
 
 
 async def test_wrong_calls_leave_no_trace(tmp_path: Path) -> None:

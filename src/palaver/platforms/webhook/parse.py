@@ -60,9 +60,12 @@ class _Reading:
 
     def _message(self, delivery: str | None) -> str:
         field = self.options.id or _USUAL_ID.get(self.options.scheme)
-        message = self._named(field) if field else delivery or f"call-{secrets.token_hex(12)}"
-        if message is None:
-            raise Malformed(f"The payload has no {field}, by which it would be known again.")
+        if field is None and delivery is None:
+            return f"call-{secrets.token_hex(12)}"
+        message = self._named(field) if field else delivery
+        if not message:
+            lacking = f"payload has no {field}" if field else "call has no webhook-id"
+            raise Malformed(f"The {lacking}, by which it would be known again.")
         if not _ID.fullmatch(message):
             raise Malformed("The id of a delivery is 1 to 200 visible ASCII characters.")
         return message

@@ -58,7 +58,7 @@ def signed(key: bytes, message: str, at: datetime, body: bytes) -> dict[str, str
 
 
 def verified(scheme: Scheme, secret: str, headers: Mapping[str, str], body: bytes, now: datetime) -> str | None:
-    """The id of the delivery, where the scheme brings one. Raises Unsigned."""
+    """The id of the delivery, where the scheme brings one; empty where it should and does not. Raises Unsigned."""
     key = key_of(scheme, secret)
     match scheme:
         case Scheme.STANDARD:
@@ -81,7 +81,7 @@ def verified(scheme: Scheme, secret: str, headers: Mapping[str, str], body: byte
             shown = headers.get("authorization", "")
             is_bearer = shown[: len(_BEARER)].lower() == _BEARER
             _demand(secret, [shown[len(_BEARER) :].strip() if is_bearer else ""])
-            return headers.get("webhook-id") or headers.get("idempotency-key")
+            return headers.get("webhook-id") or headers.get("idempotency-key") or None
 
 
 def _digest(key: bytes, *content: bytes) -> bytes:
