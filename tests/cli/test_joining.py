@@ -149,6 +149,22 @@ def test_at_a_terminal_a_person_is_walked_through_it(
     assert "may read" not in capsys.readouterr().out
 
 
+def test_nobody_becomes_owner_whose_id_cannot_be_one(
+    own: Path,
+    tmp_path: Path,
+    typing: Callable[[Sequence[str], Sequence[str]], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("token").write_text("123456:ABC-DEF1234ghIkl-zyx57W2v1u123ew11")
+    order = ["setup", "telegram", "--set", "token_file=token", "--no-test"]
+    assert main([*order, "--owner", "@alice"]) == 2
+    assert "The owner cannot be '@alice'; allowed: Your own user id on Telegram, a number" in capsys.readouterr().err
+    assert not own.exists()
+    typing(["@alice", "7"], [])
+    assert main(order) == 0
+    assert asyncio.run(owners(tmp_path / "home")) == [("telegram", "7")]
+
+
 def test_who_does_not_try_again_has_changed_nothing(
     own: Path, typing: Callable[[Sequence[str], Sequence[str]], None]
 ) -> None:

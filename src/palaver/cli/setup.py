@@ -119,8 +119,10 @@ def setup(
         way = ("platforms", platform, "accounts", account)
         _agree(file, f"has {platform}:{account}", there=has_section(before, way), yes=yes)
         joined = join(platform, account, given, tests=not no_test)
+        owner = _owner(joined, owner)
         _write_account(file, before, joined)
-        _tell_account(file, joined, _own(joined, owner), json=json)
+        _let_in(joined, owner)
+        _tell_account(file, joined, owner, json=json)
         return
     _agree(file, "says who answers", there="agent" in field_names(before), yes=yes)
     if agent == _MODEL and not model:
@@ -260,14 +262,25 @@ def _write_account(file: Path, before: str, joined: Joined) -> None:
     put(file, after)
 
 
-def _own(joined: Joined, owner: str) -> str:
-    """Who the owner is there, if that is known now; they are let in at once."""
-    if not owner and joined.guide.owner and is_somebody_there():
-        owner = ask_for(f"{joined.guide.owner} Nothing, to be let in by a code later:", "", str)
+def _owner(joined: Joined, said: str) -> str:
+    """Who the owner is there, if that is known now."""
+    guide = joined.guide
+
+    def read(owner: str) -> str:
+        if owner and guide.owner_form and not re.fullmatch(guide.owner_form, owner):
+            allowed = f"{guide.owner.rstrip('?')}; nothing, to be let in by a code later"
+            raise BadArgument("The owner cannot be", found=owner, allowed=allowed, example=guide.owner_example)
+        return owner
+
+    if said or not guide.owner or not is_somebody_there():
+        return read(said)
+    return ask_for(f"{guide.owner} Nothing, to be let in by a code later:", "", read)
+
+
+def _let_in(joined: Joined, owner: str) -> None:
     if owner:
         grant = Grant(role=AccessRole.OWNER, platform=joined.platform, user_id=owner)
         ask(None, lambda opened: opened.transact(grants.add(grant, when.now(), by=OPERATOR.name)), make=True)
-    return owner
 
 
 def _tell_account(file: Path, joined: Joined, owner: str, *, json: bool) -> None:

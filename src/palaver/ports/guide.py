@@ -36,3 +36,6 @@ class Guide:
     """What is good to know once it works."""
     owner: str = ""
     """Where people talk: how they find out under which id they are known there."""
+    owner_form: str = ""
+    """A regular expression that such an id matches, all of it; empty where any may be one."""
+    owner_example: str = ""

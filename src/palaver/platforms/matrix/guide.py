@@ -25,4 +25,6 @@ GUIDE = Guide(
         "the option invites says otherwise."
     ),
     owner="Your own id on Matrix, like @you:example.org?",
+    owner_form=r"@[^:\s]+:\S+",
+    owner_example="@you:example.org",
 )

@@ -17,5 +17,7 @@ GUIDE = Guide(
         "all that is said, send /setprivacy to @BotFather, choose the bot, then Disable; add it to the group "
         "again after that."
     ),
-    owner="Your own user id on Telegram, a number?",
+    owner="Your own user id on Telegram, a number and not your @name?",
+    owner_form=r"[1-9][0-9]{0,19}",
+    owner_example="123456789",
 )
