@@ -17,11 +17,12 @@ from palaver.domain.session import identity_of
 from palaver.domain.source import DM, Source, Trust
 from palaver.domain.turn import Inbound
 from palaver.domain.whom import identity_parts, place_words, whom_words
+from palaver.engine.following import following
 from palaver.engine.options import Options
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.others import known_platforms
 from palaver.ports.access import Table
-from palaver.stores import grants
+from palaver.stores import chats, grants
 
 __all__ = ["explain_access"]
 
@@ -58,7 +59,8 @@ def explain_access(
         user_id=user,
     )
     trust = Trust(is_bot=bot, has_role_grant=platform_role, via_trusted_relay=relay)
-    options = load(Path(), os.environ).options()
+    moved = ask(store, lambda opened: opened.read(chats.moved()), {})
+    options = following(load(Path(), os.environ).options(), moved)
     table = ask(store, lambda opened: opened.read(grants.table(Table())), Table())
     access = _access(source, trust, options, table)
     heard = _heard(source, text, options, mention=mention)

@@ -29,7 +29,7 @@ from palaver.engine.scene import Scenes
 from palaver.engine.serving import Serving
 from palaver.engine.turns import TurnRunner
 from palaver.engine.upkeep import Upkeep
-from palaver.engine.waiting import unending
+from palaver.engine.waiting import through_outages, unending
 from palaver.engine.waitingroom import WaitingRoom
 from palaver.engine.welcome import Welcomes
 from palaver.ports.adapter import Adapter, Inlet
@@ -151,14 +151,19 @@ class Engine:
         return await self._obedience.order(text, session, principal)
 
     def adopt(self, options: Options, agents: Agents) -> None:
-        """From now on other options hold, and others answer. What has begun under the old ones is not begun anew."""
-        self._on.options = options
+        """From now on other options hold, and others answer. What has begun under the old ones is not begun anew.
+
+        Accounts that are not let in try it again at once.
+        """
+        self._on.adopt(options)
         self._on.agents = agents
+        self._serving.try_again()
 
     async def serve(self) -> None:
         """Everything at once, until cancelled. Cancelled without `drain` it ends as a crash would."""
         try:
             with self._intake:
+                await through_outages(self._intake.look_around)
                 async with asyncio.TaskGroup() as group:
                     self._takes_turns = [
                         group.create_task(unending(self._lanes.serve), name="lanes"),

@@ -1,11 +1,12 @@
 """What every part of the engine stands on."""
 
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from palaver.engine.budget import Budget
+from palaver.engine.following import Moved, following
 from palaver.engine.happenings import Happenings
 from palaver.engine.news import News
 from palaver.engine.options import Options
@@ -50,6 +51,16 @@ class Ground:
     budget: Budget = field(default_factory=Budget)
     chance: random.Random = field(default_factory=random.Random)
     """Spreads retries; keeps no secret."""
+    moved: Moved = field(default_factory=dict[str, Mapping[str, str]])
+    """The chats that have another id by now."""
+
+    def adopt(self, options: Options) -> None:
+        self.options = following(options, self.moved)
+
+    def follow(self, moved: Moved) -> None:
+        """Whatever is set for a chat holds wherever it is now."""
+        self.moved = moved
+        self.adopt(self.options)
 
     def surely(self, work: Work[T]) -> Coroutine[Any, Any, T]:
         """Write, however long the store does not answer: what was worked out must not be lost for that."""

@@ -88,6 +88,10 @@ class Intake:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    async def look_around(self) -> None:
+        """Before anything is done by the options: they name chats by ids that those may have no more."""
+        await self._people()
+
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         """Put a message into the inbox, once, under its key, whether it is let in or refused."""
         # Several may be handed over at once: within a chat they are accepted in the order they came.
@@ -168,6 +172,7 @@ class Intake:
                 self._known = None
             if self._known is None:
                 self._known = await self._on.store.read(_acquaint(self._on.store))
+                self._on.follow(self._known.moved)
             return self._known
 
     def _placed(self, source: Source, known: _Acquaintance) -> Source:

@@ -1,0 +1,76 @@
+"""What the configuration says about a chat holds when the chat has another id."""
+
+from dataclasses import fields
+from pathlib import Path
+
+from palaver.agents.echo import EchoAgent
+from palaver.domain.access import Effect, Grant
+from palaver.domain.attention import Answers, Attention
+from palaver.domain.layers import Chat, Layers
+from palaver.domain.scope import GroupScope, ProfileRule, Scope
+from palaver.engine.following import following
+from palaver.engine.options import Options
+from palaver.platforms.kit.messages import Person
+from palaver.platforms.kit.world import World
+from palaver.ports.agent import Agents
+from tests.engine.gateway import options, running, until
+
+MOVED = {"telegram:bot": {"-1": "-1001", "-2": "-1001"}}
+OLD, NEW = Chat("telegram", "-1"), Chat("telegram", "-1001")
+
+
+def scopes(*chats: Chat, group: GroupScope = GroupScope.SHARED) -> Layers[Scope]:
+    return Layers(default=Scope(), chats={chat: Scope(group=group) for chat in chats})
+
+
+def test_settings_rules_and_grants_name_both_ids() -> None:
+    rule = ProfileRule(profile="work", platform="telegram", account="bot", chat_id="-1")
+    block = Grant(platform="telegram", chat_id="-1", effect=Effect.BLOCK)
+    given = Options(scopes=scopes(OLD), profiles=(rule,), grants=(block,))
+    led = following(given, MOVED)
+    assert led.scopes == scopes(OLD, NEW)
+    assert [each.chat_id for each in (*led.profiles, *led.grants)] == ["-1", "-1001"] * 2
+    assert following(led, MOVED) == led
+
+
+def test_what_is_set_for_the_new_id_stays_and_other_chats_are_others() -> None:
+    here = Options(scopes=Layers(default=Scope(), chats={OLD: Scope(group=GroupScope.SHARED), NEW: Scope()}))
+    assert following(here, MOVED) == here
+    others = Options(
+        scopes=scopes(Chat("matrix", "-1"), Chat("telegram", "-10")),
+        grants=(Grant(platform="telegram", account="second", chat_id="-1"), Grant(platform="telegram", user_id="-1")),
+    )
+    assert following(others, MOVED) == others
+    assert following(here, {}) is here
+
+
+async def test_a_chat_keeps_its_settings_when_it_gets_another_id(tmp_path: Path) -> None:
+    world = World()
+    alice, eve = world.person("alice"), world.person("eve")
+    chat, blocked = world.group("Dev", alice, eve), world.group("Spam", eve)
+    given = options(
+        scopes=scopes(Chat("fake", chat.id)),
+        attention=Layers(default=Attention(), chats={Chat("fake", chat.id): Attention(answers=Answers.EVERYTHING)}),
+        grants=(Grant(), Grant(platform="fake", chat_id=blocked.id, effect=Effect.BLOCK)),
+    )
+
+    async def is_as_before(person: Person, text: str) -> None:
+        await chat.say(person, text)
+        await chat.hears(f"You said: {text}")
+        await blocked.say(eve, "hello", mentions=("bot",))
+        await until(lambda: not world.unacknowledged())
+        assert await here.rows("SELECT DISTINCT state FROM inbox WHERE key LIKE ?", f"%{blocked.id}%") == [("refused",)]
+
+    async with running(tmp_path / "p.db", world) as here:
+        here.engine.adopt(given, Agents(EchoAgent()))
+        await is_as_before(alice, "one")
+        await chat.move()
+        await blocked.move()
+        await is_as_before(eve, "two")
+        here.engine.adopt(given, Agents(EchoAgent()))
+        await is_as_before(alice, "three")
+    changed = {each.name: getattr(given, each.name) for each in fields(given)}
+    async with running(tmp_path / "p.db", world, worker="w2", **changed) as here:
+        await until(lambda: Chat("fake", chat.id) in here.engine.options.scopes.chats)
+        await is_as_before(eve, "four")
+        assert len(await here.rows("SELECT 1 FROM sessions")) == 1
