@@ -85,7 +85,7 @@ def _access(source: Source, trust: Trust, options: Options, table: Table) -> Acc
 
 
 def _heard(source: Source, text: str, options: Options, *, mention: bool) -> Heard:
-    inbound = Inbound(source=source, text=text, at=datetime(1970, 1, 1, tzinfo=UTC), mentions_us=mention)
+    inbound = Inbound(source=source, text=text or "…", at=datetime(1970, 1, 1, tzinfo=UTC), mentions_us=mention)
     known = PLATFORMS.get(source.platform)
     has_mentions = known is not None and known.has_mentions
     return attend(inbound, options.attention.find(source).value, has_mentions=has_mentions, commands=False)
