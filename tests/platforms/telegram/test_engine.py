@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from palaver.domain.access import AccessRole, Grant
+from palaver.domain.attention import Answers, Attention
+from palaver.domain.layers import Chat as LayerChat
+from palaver.domain.layers import Layers
 from palaver.domain.split import Unit
 from palaver.ports.agent import Event, Final, Request, TextDelta
 from palaver.stores.invariants import violations
-from tests.engine.agents import Scripted
+from tests.engine.agents import Scripted, Slow, noted
 from tests.engine.gateway import Bench, NoPauses, running, until
 from tests.platforms.telegram.rigs import ALICE, adapter_of
 from tests.platforms.telegram.server import Server, serving
@@ -105,6 +108,42 @@ async def test_an_album_is_one_turn_and_a_redelivery_none(
         assert len(await here.rows("SELECT 1 FROM turns")) == (2 if kind == "private" else 1)
         kept = await here.rows("SELECT 1 FROM inbox WHERE length(body) > 0")
         assert len(kept) == (3 if kind == "private" else 2)
+
+
+async def test_in_groups_the_bot_answers_whoever_speaks_to_it_and_overhears_what_it_may(
+    server: Server, world: World, tmp_path: Path
+) -> None:
+    agent = Slow()
+    agent.go.set()
+    usual, free, quiet = (world.chat(number, "group", title="Dev") for number in (-5, -6, -7))
+    attention = Layers(
+        default=Attention(wake_words=frozenset({"computer"})),
+        chats={
+            LayerChat("telegram", "-6"): Attention(answers=Answers.EVERYTHING),
+            LayerChat("telegram", "-7"): Attention(observes=True),
+        },
+    )
+    async with gateway(server, tmp_path, agent=agent, attention=attention) as here:
+        for chatter in ("hello all", "/status@other_bot", "@somebody_else look"):
+            says(world, usual, chatter)
+        for words in ("@helper_bot by name", "Computer, by wake word"):
+            says(world, usual, words)
+        says(world, free, "to anybody")
+        says(world, quiet, "between us")
+        await hears(world, "to anybody")
+        answer = await hears(world, "by name")
+        says(world, usual, "by reply", reply_to_message=answer)
+        says(world, quiet, "@helper_bot what was it")
+        await hears(world, "by reply")
+        await hears(world, "what was it")
+        await hears(world, "by wake word")
+        await here.settled()
+        says(world, usual, "/status")
+        assert (await hears(world, "idle"))["chat"]["id"] == -5
+        assert [each["chat"]["id"] for each in world.sent].count(-7) == 1
+        (asked,) = [each for each in map(noted, agent.requests) if "what was it" in each]
+        assert "between us" in asked
+        assert await here.rows("SELECT count(*) FROM inbox") == [(7,)]
 
 
 async def test_an_answer_grows_in_one_message_and_is_sent_whole_after_a_rate_limit(
