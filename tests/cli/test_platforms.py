@@ -124,6 +124,20 @@ def test_every_account_is_asked_at_once_and_says_what_to_do(
     assert main(["platforms", "check", "dove:well", *url]) == 0
 
 
+@pytest.mark.usefixtures("doves")
+def test_what_was_refused_and_works_by_now_is_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url, now = str(tmp_path / "p.db"), datetime.now(UTC)
+
+    async def refuse() -> None:
+        async with await open_store(url) as store:
+            fence = await store.transact(accounts.hold("dove", "well", "w1", now, timedelta(hours=1)))
+            await store.transact(accounts.down("dove", "well", fence or 0, now, "no such ring", refused=True))
+
+    asyncio.run(refuse())
+    assert main(["platforms", "check", "dove:well", "--store", url]) == 0
+    assert "tries again by itself; at once if it is sent SIGHUP" in " ".join(capsys.readouterr().out.split())
+
+
 def test_what_is_not_installed_can_be(tmp_path: Path, doves: Path, capsys: pytest.CaptureFixture[str]) -> None:
     doves.write_text("platforms: {gone: {accounts: {home: {}}}}")
     assert main(["platforms", "check", "gone", "--store", str(tmp_path / "p.db")]) == 2

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from palaver.agents.echo import EchoAgent
 from palaver.domain.errors import NotServed, StaleFence
 from palaver.engine.serving import Pauses
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import Inlet, PlatformDown, PlatformRefused
+from palaver.ports.agent import Agents
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 from tests.engine.mouth import Mouth
@@ -205,7 +207,7 @@ def test_one_that_is_refused_is_tried_again_seldom() -> None:
     assert pauses.after(None) == 1.0
 
 
-async def test_an_account_that_is_refused_says_what_to_do_and_does_not_stop_the_others(
+async def test_an_account_that_is_refused_says_what_to_do_and_is_tried_again_when_the_configuration_is_read(
     store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world, clock = World(), MovableClock()
@@ -226,6 +228,8 @@ async def test_an_account_that_is_refused_says_what_to_do_and_does_not_stop_the_
         _, health = await here.store.read(here.store.accounts.health(clock.now()))
         assert (health.state, (health.last_error or "")[:16]) == ("refused", "make a new token")
         assert tries == 1
-    (told,) = [record for record in caplog.records if getattr(record, "action", "") == "account.refused"]
-    assert "make a new token" in told.getMessage()
+        here.engine.adopt(here.engine.options, Agents(EchoAgent()))
+        await until(lambda: tries == 2)
+    told = [record for record in caplog.records if getattr(record, "action", "") == "account.refused"]
+    assert "make a new token" in told[0].getMessage()
     assert SECRET not in (health.last_error or "") + caplog.text

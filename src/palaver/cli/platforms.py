@@ -33,6 +33,7 @@ Name = Annotated[
     str,
     typer.Argument(metavar="[NAME]", help="A platform, or one account of it: telegram:helper.", show_default=False),
 ]
+_RETRIED = "the gateway was refused before, and tries again by itself; at once if it is sent SIGHUP"
 _OPEN = "let the gateway have one: web: {enabled: true}"
 
 
@@ -95,7 +96,7 @@ def _findings(name: str, store: str | None) -> list[_Finding]:
 
 
 def _finding(health: AccountHealth, answer: Answer | None, *, has_window: bool) -> _Finding:
-    state = f"{health.state} {_since(health)}".rstrip()
+    state = _RETRIED if health.state == "refused" else f"{health.state} {_since(health)}".rstrip()
     if answer and answer.is_called and not has_window:
         return _Finding(health, ok=False, found="it is called over HTTP, and there is no window", mend=_OPEN)
     if answer and answer.was_asked:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -61,6 +62,8 @@ class Serving:
     health: dict[str, Health] = field(default_factory=dict[str, Health])
     menu: Callable[[], Sequence[MenuLine]] = tuple
     """What people are shown of the commands, where the platform can."""
+    _again: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when nobody is to wait any longer before trying again."""
     _greeting: dict[str, "asyncio.Task[None]"] = field(default_factory=dict[str, "asyncio.Task[None]"])
 
     def served(self) -> Collection[str]:
@@ -79,6 +82,11 @@ class Serving:
         return OpenInlet(
             on=self.on, intake=self.intake, platform=platform, account=account, returned=self._count_return
         )
+
+    def try_again(self) -> None:
+        """Whoever waits to be let in tries it now: something may have been mended."""
+        self._again.set()
+        self._again = asyncio.Event()
 
     async def _serve(self, adapter: Adapter, health: Health) -> None:
         while True:
@@ -138,7 +146,9 @@ class Serving:
             stood = health.connected_since and self.on.clock.now() - health.connected_since
             pause = pauses.after_refusal() if refused else pauses.after(stood)
             await self._tell_down(adapter, health, fence, why, refused=refused)
-            await asyncio.sleep(pause * self.on.chance.uniform(0.5, 1.0))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause * self.on.chance.uniform(0.5, 1.0)):
+                    await self._again.wait()
 
     async def _tell_down(self, adapter: Adapter, health: Health, fence: int, why: str, *, refused: bool) -> None:
         health.connected_since, health.last_error = None, why
