@@ -1,5 +1,6 @@
 """What happens is posted, signed, once, in spite of crashes and receivers that fail."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
@@ -13,8 +14,10 @@ from palaver.domain.reset import ResetMode, ResetPolicy
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.world import World
+from palaver.platforms.webhook import render
 from palaver.platforms.webhook.adapter import WebhookAdapter
-from palaver.ports.hooks import Kind
+from palaver.platforms.webhook.posting import Postman
+from palaver.ports.hooks import Happening, Kind
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 from tests.platforms.webhook.calling import GRANTS, account, call, called
 from tests.platforms.webhook.loopback import Receiver, Said, serving
@@ -139,6 +142,26 @@ async def test_a_receiver_that_is_gone_is_switched_off_and_the_owner_told(tmp_pa
         assert await here.rows("SELECT count(*) FROM outbox WHERE account = 'webhook:audit' AND state = 'dead'") == [
             (3,)
         ]
+
+
+async def test_whoever_says_gone_to_several_at_once_is_gone_once(receiver: Receiver) -> None:
+    receiver.otherwise = Said(410)
+    postman = Postman(receiver.url, None)
+    at_work = asyncio.create_task(postman.serve())
+    await asyncio.sleep(0)
+    posts = (postman.post(b"{}", f"msg_{number}", datetime.now(UTC)) for number in range(3))
+    said = await asyncio.gather(*posts, return_exceptions=True)
+    at_work.cancel()
+    assert sorted(type(error).__name__ for error in said) == ["SendRefused", "SendRefused", "TargetGone"]
+
+
+def test_an_event_that_is_refused_holds_up_those_of_its_own_session_alone() -> None:
+    events = [
+        Happening(kind=kind, at=datetime.now(UTC), session=f"s{number}", turn=1)
+        for number in range(20)
+        for kind in (Kind.TURN_STARTED, Kind.TURN_FINISHED)
+    ]
+    assert len({render.lane(each) for each in events}) == 20
 
 
 async def test_commands_and_the_end_of_time_are_told(tmp_path: Path, receiver: Receiver) -> None:

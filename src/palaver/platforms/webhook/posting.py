@@ -43,8 +43,7 @@ class Postman:
     async def post(self, body: bytes, message: str, now: datetime) -> str:
         if self._client is None:
             raise PlatformDown("not connected")
-        if self._is_gone:
-            raise SendRefused("the receiver has said 410 Gone: it is switched off until the gateway is started again")
+        self._refuse_where_gone()
         headers = {"content-type": "application/json", "user-agent": "palaver", "webhook-id": message}
         if self._key is not None:
             headers |= signed(self._key, message, now, body)
@@ -60,10 +59,15 @@ class Postman:
             raise SendUnclear(f"the receiver said nothing: {type(error).__name__}") from error
         return message
 
+    def _refuse_where_gone(self) -> None:
+        if self._is_gone:
+            raise SendRefused("the receiver has said 410 Gone: it is switched off until the gateway is started again")
+
     def _look(self, status: int, retry_after: str) -> None:
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             return
         if status == HTTPStatus.GONE:
+            self._refuse_where_gone()  # The owner is told once, however much was on its way.
             self._is_gone = True
             raise TargetGone("the receiver has said 410 Gone")
         if retry_after.isascii() and retry_after.isdecimal():

@@ -2,15 +2,12 @@
 
 import hashlib
 import json
-import zlib
 
 from palaver.domain.turn import Outbound
 from palaver.platforms.webhook.options import event_name
 from palaver.ports.hooks import Happening
 
 __all__ = ["event", "lane", "message", "message_id"]
-
-_LANES = 4
 
 
 def message(outbound: Outbound) -> str:
@@ -35,8 +32,7 @@ def event(happening: Happening, text: str) -> str:
 
 def lane(happening: Happening) -> str:
     """Events of one conversation go one after the other; a receiver that fails at one still gets those of others."""
-    name = happening.session or happening.turn or happening.delivery
-    return f"events {zlib.crc32(str(name).encode()) % _LANES}"
+    return f"events {happening.session or happening.turn or happening.delivery}"
 
 
 def message_id(idempotency_key: str, body: bytes) -> str:
