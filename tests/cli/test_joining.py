@@ -204,6 +204,21 @@ def test_a_secret_is_made_where_none_is_given(own: Path, capsys: pytest.CaptureF
     assert main(["config", "check"]) == 0
 
 
+def test_on_matrix_there_is_a_folder_for_the_keys_of_encrypted_rooms(
+    own: Path, typing: Callable[[Sequence[str], Sequence[str]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = ("homeserver=https://matrix.example.org", "user_id=@helper:example.org", "access_token_file=token")
+    order = ["setup", "matrix", "--no-test", *(word for fact in facts for word in ("--set", fact))]
+    folder = f"{own.parent}/keys/matrix-main-rooms"
+    assert main([*order, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["options"]["keys"] == folder
+    typing(["/elsewhere", ""], [])
+    assert main([*order, "--yes"]) == 0
+    assert f"keys of encrypted rooms: [{folder}]" in capsys.readouterr().err
+    assert "        keys: /elsewhere\n" in own.read_text()
+    assert main(["config", "check"]) == 0
+
+
 WAY = ("platforms", "dove", "accounts", "main")
 DEEP = f"{' ' * 10}main:\r\n{' ' * 12}mood: well\r\n"
 LINES = "platforms:\n  dove:\n    accounts:\n      main:\n        mood: well\n"

@@ -14,6 +14,7 @@ from palaver.cli.checkup import ask_account
 from palaver.cli.loop import run
 from palaver.cli.output import confirmed, print_note
 from palaver.cli.questions import Unanswered, ask_for, ask_secretly, is_somebody_there
+from palaver.config.places import configuration_files
 from palaver.config.secret_files import FILE, is_secret
 from palaver.domain.errors import BadArgument, InvalidInput, PalaverError
 from palaver.platforms.others import Maker, maker
@@ -108,7 +109,7 @@ def _asked(found: Maker, joined: Joined) -> Joined:
         if question.help:
             print_note(question.help)
         asks = ask_secretly if _is_secret(found, question.option) else ask_for
-        usual = "a new one" if question.make else question.usual
+        usual = "a new one" if question.make else _usual(joined, question)
         asks(question.asks, usual, _taker(found, joined, question, usual))
     return joined
 
@@ -122,6 +123,11 @@ def _taker(found: Maker, joined: Joined, question: Question, usual: str) -> Call
             raise BadArgument(f"{question.option} cannot be", found="", allowed="an answer", example=usual or "…")
 
     return take
+
+
+def _usual(joined: Joined, question: Question) -> str:
+    folder = configuration_files(Path.cwd()).user.absolute().parent
+    return question.usual.replace("{folder}", str(folder)).replace("{account}", joined.account)
 
 
 def _put(joined: Joined, option: str, said: str, *, secret: bool) -> None:
@@ -153,7 +159,7 @@ def _is_secret(found: Maker, option: str) -> bool:
 def _filled(found: Maker, joined: Joined) -> Joined:
     """With what counts where nothing is said, as nobody is there to be asked."""
     for question in _open_questions(joined):
-        usual = question.make() if question.make else question.usual
+        usual = question.make() if question.make else _usual(joined, question)
         if usual:
             _put(joined, question.option, usual, secret=_is_secret(found, question.option))
         elif question.needed:

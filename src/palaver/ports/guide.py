@@ -18,7 +18,7 @@ class Question:
     help: str = ""
     """Said before: how one comes to an answer."""
     usual: str = ""
-    """The answer where nothing is said."""
+    """The answer where nothing is said. `{folder}` stands for that of the configuration, `{account}` for its name."""
     needed: bool = True
     """Whether there has to be an answer."""
     unless: str = ""

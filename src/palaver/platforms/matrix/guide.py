@@ -1,8 +1,17 @@
 """What a person is told and asked who has an account for the gateway on Matrix."""
 
+from nio.crypto import ENCRYPTION_ENABLED
+
 from palaver.ports.guide import Guide, Question
 
 __all__ = ["GUIDE"]
+
+_KEYS = Question(
+    option="keys",
+    asks="The folder for the keys of encrypted rooms:",
+    help="Without these keys the bot cannot read what was written to it there: keep the folder with your backups.",
+    usual="{folder}/keys/matrix-{account}-rooms",
+)
 
 GUIDE = Guide(
     before=(
@@ -19,6 +28,7 @@ GUIDE = Guide(
             needed=False,
         ),
         Question(option="password", asks="Its password, not shown while you type:", unless="access_token"),
+        *([_KEYS] if ENCRYPTION_ENABLED else []),
     ],
     after=(
         "Invite it into a room, or begin a direct chat with it. It takes invitations from its own homeserver, unless "
