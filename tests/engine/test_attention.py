@@ -1,6 +1,6 @@
 """In a group the agent answers whoever speaks to it, overhears what it may, and keeps nothing else."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +9,16 @@ import pytest
 from palaver.domain.attention import Answers, Attention
 from palaver.domain.layers import Chat, Layers
 from palaver.domain.platform import Platform
-from palaver.domain.source import GROUP
+from palaver.domain.source import GROUP, Source, Trust
 from palaver.domain.transcript import Role
+from palaver.domain.turn import Inbound
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.messages import File
 from palaver.platforms.kit.world import BOT, World
 from palaver.stores.shelf import DiskShelf
 from tests.engine.agents import Slow, noted
-from tests.engine.gateway import Bench, running
+from tests.engine.gateway import Bench, running, until
+from tests.stores.conftest import fresh_store
 
 MENTIONING = Platform(name="fake", title="Fake platform", has_threads=True, has_mentions=True)
 
@@ -103,6 +105,29 @@ async def test_whoever_names_the_agent_with_one_picture_of_an_album_shows_it_all
         await group.say(alice, "part 2", files=(PICTURE,), album="a")
         await group.hears("part 2")
         assert len(agent.requests) == 2
+
+
+@pytest.mark.parametrize("named", [0, 1])
+async def test_two_workers_may_hear_of_one_album(postgres_server: str, named: int) -> None:
+    url, worlds, window = await fresh_store(postgres_server), (World(), World()), timedelta(milliseconds=200)
+    gateways = [
+        running(url, world, adapters=[adapter(world)], worker=name, alone=False, burst_window=window)
+        for name, world in zip(("w1", "w2"), worlds, strict=True)
+    ]
+    async with gateways[0] as here, gateways[1] as there:
+        for number, bench in enumerate((here, there)):
+            source = Source(platform="fake", chat_kind=GROUP, chat_id="g", user_id="alice", message_id=str(number))
+            said = Inbound(
+                source=source, text=f"part {number}", at=datetime.now(UTC), burst="a", mentions_us=number == named
+            )
+            await bench.engine.inlet("fake", None).receive(said, Trust())
+        await until(lambda: _has_turned(here))
+        entries = [entry for entry in await here.entries() if entry.role is Role.USER]
+        assert [(entry.text, entry.observed) for entry in entries] == [("part 0", False), ("part 1", False)]
+
+
+async def _has_turned(here: Bench) -> bool:
+    return await here.rows("SELECT count(*) FROM turns") == [(1,)]
 
 
 async def test_of_an_album_for_others_nothing_is_fetched_or_kept(store_url: str, tmp_path: Path) -> None:
