@@ -121,6 +121,21 @@ def test_a_project_brings_neither_accounts_nor_hooks(text: str, field: str) -> N
     assert "in a project's file" in str(mistake)
 
 
+def _webhook(deliver: str) -> str:
+    ci = f"ci: {{secret: a secret of many words, scheme: token,\n deliver: '{deliver}'}}"
+    crm = "crm: {url: https://example.org}"
+    return f"platforms: {{pigeon: {{accounts: {{home: {{folder: /a}}}}}}, webhook: {{accounts: {{{crm}, {ci}}}}}}}"
+
+
+@pytest.mark.parametrize("target", ["telegram:12345", "slack:9", "webhook:nope"])
+def test_answers_cannot_go_where_no_account_of_ours_can_send(target: str) -> None:
+    (mistake,) = mistakes(_webhook(f"pigeon:7,{target}"))
+    assert (mistake.field, mistake.found) == ("platforms.webhook.accounts.ci.deliver", target)
+    assert str(mistake).startswith("own.yaml:2: ")
+    assert "pigeon, webhook; for example: palaver setup" in str(mistake)
+    written(_webhook("webhook:crm,pigeon:7"))
+
+
 def test_options_of_accounts_are_not_shown() -> None:
     config = written("hooks: [pigeon_post:tell]\nplatforms: {pigeon: {accounts: {home: {folder: /a, token: s3cret}}}}")
     settings = {each.field: each.value for each in effective(survey(Path(), ENVIRON))}

@@ -1,10 +1,10 @@
 """Accounts, agents and hooks: what a configuration names that others have made, checked against what they say of it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -17,9 +17,20 @@ from palaver.config.secret_files import FILE, Filled, filled, is_secret, option_
 from palaver.config.secrets import SET, hidden
 from palaver.domain.errors import InvalidInput
 from palaver.domain.platform import Platform
+from palaver.domain.target import Place
 from palaver.engine.happenings import hook_named
 
-__all__ = ["Accounts", "AgentOptions", "Describe", "Described", "Hooks", "described_platforms", "unfit", "with_secrets"]
+__all__ = [
+    "Accounts",
+    "AgentOptions",
+    "Describe",
+    "Described",
+    "Forwards",
+    "Hooks",
+    "described_platforms",
+    "unfit",
+    "with_secrets",
+]
 
 
 class Described(Protocol):
@@ -29,6 +40,16 @@ class Described(Protocol):
     def platform(self) -> Platform: ...
     @property
     def options(self) -> type[BaseModel]: ...
+
+
+@runtime_checkable
+class Forwards(Protocol):
+    """Options of an account whose answers go elsewhere."""
+
+    @property
+    def answers_go_to(self) -> Mapping[str, Sequence[Place]]:
+        """By the option that says so."""
+        ...
 
 
 Describe = Callable[[str], Described]
@@ -93,7 +114,26 @@ def _unfit_accounts(said: Node, describe: Describe) -> Iterator[Mistake]:
         except InvalidInput as refusal:
             yield _refused(node, way, refusal)
         else:
-            yield from _misfits(node, way, described.options)
+            yield from list(_misfits(node, way, described.options)) or _lost(said, way, described.options, describe)
+
+
+def _lost(said: Node, way: Way, model: type[BaseModel], describe: Describe) -> Iterator[Mistake]:
+    """Places that no account of ours can send to."""
+    options = model.model_validate(said.nearest(way).plain())
+    if not isinstance(options, Forwards):
+        return
+    served = described_platforms(said, describe)
+    for option, place in ((option, place) for option, places in options.answers_go_to.items() for place in places):
+        platform, accounts = served.get(place.platform), _names(said.at(("platforms", place.platform, "accounts")))
+        if platform is None or (platform.accounts_are_chats and place.chat not in accounts):
+            yield Mistake(
+                spot=said.nearest((*way, option)).spot,
+                field=dotted((*way, option)),
+                problem=f"{dotted((*way, option))}: no account of ours can send to",
+                found=place.text,
+                allowed=f"chats on platforms that have an account: {', '.join(sorted(served))}",
+                example=f"palaver setup {place.platform}",
+            )
 
 
 def _unfit_agents(said: Node, agent_options: AgentOptions) -> Iterator[Mistake]:

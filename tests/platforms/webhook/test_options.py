@@ -43,7 +43,7 @@ def test_what_is_right_is_understood() -> None:
             "events": ["turn.finished", "session.ended"],
         }
     )
-    assert [place.text for place in options.places] == ["telegram:12345", "webhook:crm"]
+    assert [place.text for place in options.answers_go_to["deliver"]] == ["telegram:12345", "webhook:crm"]
     assert options.events == (Kind.TURN_FINISHED, Kind.SESSION_ENDED)
     assert SECRET not in repr(options)
     assert "hush" not in repr(options)

@@ -88,7 +88,7 @@ class WebhookAdapter:
         return _reply(self.account, answer, says=waits, is_known=is_known)
 
     def forwards_to(self) -> Sequence[Place]:
-        return self._options.places
+        return self._options.answers_go_to["deliver"]
 
     # Out
 

@@ -1,5 +1,6 @@
 """What can be configured for a webhook account."""
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -104,9 +105,9 @@ class WebhookOptions(BaseModel):
         return self
 
     @property
-    def places(self) -> tuple[Place, ...]:
-        """Where answers go, besides the caller."""
-        return _places(self.deliver)
+    def answers_go_to(self) -> Mapping[str, Sequence[Place]]:
+        """Besides the caller."""
+        return {"deliver": _places(self.deliver)}
 
 
 def _places(text: str) -> tuple[Place, ...]:
