@@ -13,8 +13,10 @@ from palaver.domain.attachment import Attachment
 from palaver.domain.label import Label
 from palaver.domain.split import Unit
 from palaver.domain.turn import Outbound
+from palaver.platforms.matrix.events import event_of
 from palaver.platforms.matrix.html import html_of
-from palaver.platforms.matrix.render import LONGEST_TEXT, edit_of, file_message, message
+from palaver.platforms.matrix.parse import trust_in
+from palaver.platforms.matrix.render import LONGEST_TEXT, Content, edit_of, file_message, message
 
 ALLOWED = {
     *("a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol"),
@@ -98,6 +100,22 @@ def test_nobody_is_mentioned_and_a_thread_is_kept() -> None:
         "is_falling_back": True,
         "m.in_reply_to": {"event_id": "$two"},
     }
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        message(outbound("hi")),
+        edit_of("$x", outbound("hi")),
+        file_message(outbound("hi"), Attachment(Label("x"), "text/plain", 3), {"url": "mxc://e/x"}),
+    ],
+)
+def test_another_bot_of_this_kind_knows_what_we_say_as_what_a_bot_says(content: Content) -> None:
+    said = {"type": "m.room.message", "event_id": "$one", "sender": "@other:x", "content": content}
+    event = event_of(said)
+    assert event
+    assert trust_in(event).is_bot
+    assert content["msgtype"] != "m.notice"
 
 
 def test_an_answer_says_to_what() -> None:

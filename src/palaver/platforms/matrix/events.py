@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 __all__ = [
+    "AUTOMATED",
     "About",
     "Content",
     "Event",
@@ -18,6 +19,10 @@ __all__ = [
     "content_of",
     "event_of",
 ]
+
+
+AUTOMATED = "org.matrix.msc1767.automated"
+"""What says of any message that a program has written it."""
 
 
 class Replied(msgspec.Struct, frozen=True):
@@ -69,6 +74,7 @@ class Content(msgspec.Struct, frozen=True):
     redacts: str = ""
     replacement_room: str = ""
     membership: str = ""
+    automated: Any = msgspec.field(name=AUTOMATED, default=False)
     predecessor: Former = Former()
 
 
@@ -112,4 +118,4 @@ def _words_of(source: Mapping[str, Any]) -> Mapping[str, Any]:
         content = msgspec.convert(source.get("content"), dict[str, Any])
     except msgspec.ValidationError:
         content = {}
-    return {**source, "content": {name: content[name] for name in ("msgtype", "body") if name in content}}
+    return {**source, "content": {name: content[name] for name in ("msgtype", "body", AUTOMATED) if name in content}}

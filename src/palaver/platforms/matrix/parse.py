@@ -38,8 +38,8 @@ class Scene:
 
 
 def trust_in(event: Event) -> Trust:
-    """A notice is what bots say to people, and is never answered."""
-    return Trust(is_bot=event.content.msgtype == "m.notice")
+    """What bots say to people is never answered: notices, and whatever says that a program has written it."""
+    return Trust(is_bot=event.content.msgtype == "m.notice" or event.content.automated is True)
 
 
 def parse(event: Event, scene: Scene) -> Inbound | None:

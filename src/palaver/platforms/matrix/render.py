@@ -5,6 +5,7 @@ from typing import Any
 
 from palaver.domain.attachment import Attachment
 from palaver.domain.turn import Outbound
+from palaver.platforms.matrix.events import AUTOMATED
 from palaver.platforms.matrix.html import html_of
 
 __all__ = ["LONGEST_TEXT", "Content", "edit_of", "file_message", "message"]
@@ -15,12 +16,14 @@ LONGEST_TEXT = 12_000
 """In bytes. An event has at most 65,536 of them; what is encrypted takes up to four times the room."""
 _LARGEST = 46_000
 """What the content of an event may be before it is encrypted, as ASCII."""
+_OURS: Content = {AUTOMATED: True, "m.mentions": {}}
+"""No notices, which clients announce to nobody: what answers by itself knows them by this, and leaves them alone."""
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 
 def message(outbound: Outbound) -> Content:
     """The text as Markdown, and as HTML where that says more; nobody is mentioned by it."""
-    return {**_text(outbound.text), "m.mentions": {}, **_relation(outbound)}
+    return {**_text(outbound.text), **_OURS, **_relation(outbound)}
 
 
 def edit_of(receipt: str, outbound: Outbound) -> Content:
@@ -28,8 +31,8 @@ def edit_of(receipt: str, outbound: Outbound) -> Content:
     return {
         "msgtype": "m.text",
         "body": "* …",
-        "m.mentions": {},
-        "m.new_content": _text(outbound.text) | {"m.mentions": {}},
+        **_OURS,
+        "m.new_content": _text(outbound.text) | _OURS,
         "m.relates_to": {"rel_type": "m.replace", "event_id": receipt},
     }
 
@@ -42,7 +45,7 @@ def file_message(outbound: Outbound, file: Attachment, where: Content) -> Conten
         "body": outbound.text or name,
         "filename": name,
         "info": {"mimetype": file.media_type} | ({} if file.size is None else {"size": file.size}),
-        "m.mentions": {},
+        **_OURS,
     }
     return content | _formatted(outbound.text) | where | _relation(outbound)
 
