@@ -120,8 +120,7 @@ def setup(
         _agree(file, f"has {platform}:{account}", there=has_section(before, way), yes=yes)
         joined = join(platform, account, given, tests=not no_test)
         owner = _owner(joined, owner)
-        _write_account(file, before, joined)
-        _let_in(joined, owner)
+        _write_account(file, before, joined, owner)
         _tell_account(file, joined, owner, json=json)
         return
     _agree(file, "says who answers", there="agent" in field_names(before), yes=yes)
@@ -254,12 +253,16 @@ def _agree(file: Path, what: str, *, there: bool, yes: bool) -> None:
         raise Unanswered
 
 
-def _write_account(file: Path, before: str, joined: Joined) -> None:
+def _write_account(file: Path, before: str, joined: Joined, owner: str) -> None:
+    """The owner is let in at once."""
     after = with_section(before, joined.way, joined.fields)
     _check(file, after)
     for name, secret in joined.files.items():
         put(file.parent / name, f"{secret}\n", private=True)
     put(file, after)
+    if owner:
+        grant = Grant(role=AccessRole.OWNER, platform=joined.platform, user_id=owner)
+        ask(None, lambda opened: opened.transact(grants.add(grant, when.now(), by=OPERATOR.name)), make=True)
 
 
 def _owner(joined: Joined, said: str) -> str:
@@ -275,12 +278,6 @@ def _owner(joined: Joined, said: str) -> str:
     if said or not guide.owner or not is_somebody_there():
         return read(said)
     return ask_for(f"{guide.owner} Nothing, to be let in by a code later:", "", read)
-
-
-def _let_in(joined: Joined, owner: str) -> None:
-    if owner:
-        grant = Grant(role=AccessRole.OWNER, platform=joined.platform, user_id=owner)
-        ask(None, lambda opened: opened.transact(grants.add(grant, when.now(), by=OPERATOR.name)), make=True)
 
 
 def _tell_account(file: Path, joined: Joined, owner: str, *, json: bool) -> None:
