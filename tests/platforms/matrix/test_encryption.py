@@ -63,23 +63,31 @@ async def test_words_and_files_go_both_ways_and_after_a_restart(rig: MatrixRig, 
     assert await kinds(rig) == {"m.room.encrypted"}
 
 
-async def test_who_cannot_be_read_is_told_once(rig: MatrixRig) -> None:
-    notebook, client = Notebook(), rig.person.client
+async def test_who_cannot_be_read_is_told_so_once_where_they_are_alone_with_us(rig: MatrixRig) -> None:
+    """In a group nobody is: that would be an answer to whoever wants one."""
+    notebook, client, group = Notebook(), rig.person.client, rig.chat_id
     async with running(rig.adapter(), notebook):
         await rig.is_heard()
-        # The person's client does not know yet that we have keys, and gives us none.
-        for text in ("first", "second"):
-            await client.room_send(rig.chat_id, "m.room.message", {"msgtype": "m.text", "body": text})
-        await rig.proxy.answered("/sendToDevice/m.room_key_request")
-        assert not notebook.received
+        direct = await rig.person.makes_room(rig.options.user_id, encrypted=True, direct=True)
+        await rig.proxy.answered("/join/")
+        await rig.person.looks()
         assert client.olm
-        client.olm.outbound_group_sessions[rig.chat_id].shared = False
-        await rig.say("third")
+        # The keys of what is said are given to nobody.
+        for room_id in (group, direct, direct):
+            if room_id not in client.olm.outbound_group_sessions:
+                client.olm.create_outbound_group_session(room_id)
+            client.olm.outbound_group_sessions[room_id].shared = True
+            await client.room_send(room_id, "m.room.message", {"msgtype": "m.text", "body": "hi"})
+        await rig.proxy.answered("/send/")
+        assert not notebook.received
+        client.invalidate_outbound_session(direct)
+        await rig.person.says(direct, "last")
         await notebook.has(1)
-    told = [shown.text for shown in await rig.shown()]
-    assert len(told) == 1
-    assert "cannot read this message" in told[0]
-    assert notebook.texts[-1] == "third"
+    assert not await rig.shown()
+    events = [each for each in await rig.person.sees(direct) if each["sender"] == rig.options.user_id]
+    told = [each["content"]["body"] for each in events if "body" in each["content"]]
+    assert ["cannot read this message" in each for each in told] == [True]
+    assert notebook.texts == ["last"]
 
 
 async def test_a_message_whose_key_comes_later_is_read_then(rig: MatrixRig) -> None:

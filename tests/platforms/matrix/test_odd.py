@@ -1,5 +1,6 @@
 """What a homeserver may answer, and what strangers may send, stops nothing and is taken for nothing else."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,13 @@ from aiohttp import web
 
 from palaver.domain.turn import Outbound
 from palaver.platforms.kit.notebook import Notebook
-from palaver.platforms.matrix import errands, hearing
+from palaver.platforms.matrix import errands, hearing, keys
 from palaver.platforms.matrix.direct import Direct
 from palaver.platforms.matrix.hearing import Batch, Hearing
 from palaver.platforms.matrix.speaking import Speaking
 from palaver.platforms.matrix.visit import Visit
 from palaver.ports.adapter import PlatformBusy, PlatformDown
+from tests.engine.gateway import MovableClock
 from tests.platforms.matrix.odd import ROOM, US, Odd, busy, odd, synced
 
 ALICE = "@alice:example.org"
@@ -36,6 +38,15 @@ UNREADABLE = event(
     "m.room.encrypted",
     {"algorithm": "m.megolm.v1.aes-sha2", "ciphertext": "AAAA", "sender_key": "", "device_id": "D", "session_id": "s"},
 )
+
+
+def unreadable(sender: str, session: str) -> dict[str, Any]:
+    content = {"algorithm": "m.megolm.v1.aes-sha2", "ciphertext": "AAAA", "sender_key": "x", "device_id": "D"}
+    return event("m.room.encrypted", {**content, "session_id": session}, f"${session}", sender=sender)
+
+
+async def note(sent: list[str], *what: object, **_more: object) -> None:
+    sent.append(str(what[0]))
 
 
 def listening(server: Odd) -> Hearing:
@@ -214,3 +225,28 @@ async def test_what_is_too_much_to_fetch_is_logged(
     assert len(heard) == min(pages, 2)
     actions = [getattr(record, "action", "") for record in caplog.records]
     assert ("matrix.gap" in actions) == (pages > len(heard))
+
+
+async def test_who_sends_what_cannot_be_read_makes_us_speak_once_in_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many keys they name; and there is a limit for all together."""
+    monkeypatch.setattr(keys, "MOST_SENDERS", 1)
+
+    def reply(request: web.Request) -> dict[str, Any]:
+        return {**synced("s2", *said, state=(ENCRYPTED,))} if request.path.endswith("/sync") else {}
+
+    async with odd(reply, tmp_path / "keys") as server:
+        direct, clock = Direct(server.client), MovableClock()
+        direct.learn({ALICE: [ROOM]})
+        closed = keys.Closed(server.client, clock)
+        said = [unreadable(ALICE, "one"), unreadable(ALICE, "two"), unreadable("@bob:example.org", "three")]
+        batch = await Hearing(server.client, direct, "helper", threads=True).batch("s1")
+        monkeypatch.setattr(server.client, "room_send", partial(note, sent := list[str]()))
+        for count in (1, 2):
+            for each in batch.heard:
+                assert each.closed
+                await closed.tell(each, each.closed)
+            assert len(sent) == count
+            clock.later(hours=1)
+        assert sum("m.room_key_request" in each for each in server.asked) == 1

@@ -4,11 +4,17 @@ import hashlib
 
 from nio.events import MegolmEvent
 
+from palaver.domain.source import DM
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.hearing import Heard
 from palaver.platforms.matrix.refusals import asking
+from palaver.ports.clock import Clock
 
-__all__ = ["Closed", "keep_up"]
+__all__ = ["MOST_SENDERS", "Closed", "keep_up"]
+
+MOST_SENDERS = 100
+"""About so many of them something is done in an hour."""
+_HOUR = 3600
 
 _NO_KEY = (
     "I cannot read this message: its key has not reached me. I have asked for it;"
@@ -35,28 +41,50 @@ async def keep_up(client: Client) -> None:
 
 
 class Closed:
-    """Messages that could not be read. Whoever sent one is told once for each key, and each room without any."""
+    """Messages that could not be read. Anybody can send such, so little is done about them.
 
-    def __init__(self, client: Client) -> None:
+    In an hour each sender in each room moves us once: to ask for the key, and in a direct chat to say so. An account
+    without keys says it once in each room.
+    """
+
+    def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
-        self._told: set[str] = set()
+        self._clock = clock
+        self._rooms: set[str] = set()
+        self._hour = 0
+        self._senders: set[tuple[str, str]] = set()
+        """Of this hour."""
 
     async def tell(self, heard: Heard, event: MegolmEvent) -> None:
         room_id = heard.scene.chat_id
-        about = (room_id, heard.event.sender, event.session_id or "") if self._client.olm else (room_id,)
-        # The same after a restart: the homeserver knows it again.
-        name = hashlib.sha256("\n".join(about).encode()).hexdigest()
-        if name in self._told:
-            return
-        self._told.add(name)
+        if not self._client.olm:
+            if room_id not in self._rooms:
+                self._rooms.add(room_id)
+                await self._say(heard, _NO_ENCRYPTION, room_id)
+        elif self._is_new(room_id, heard.event.sender):
+            if heard.scene.kind == DM:
+                await self._say(heard, _NO_KEY, f"{room_id}\n{self._hour}")
+            if event.session_id not in self._client.outgoing_key_requests:
+                await self._client.request_room_key(event)
+
+    def _is_new(self, room_id: str, sender: str) -> bool:
+        hour = int(self._clock.now().timestamp() // _HOUR)
+        if hour != self._hour:
+            self._hour, self._senders = hour, set()
+        if (room_id, sender) in self._senders or len(self._senders) >= MOST_SENDERS:
+            return False
+        self._senders.add((room_id, sender))
+        return True
+
+    async def _say(self, heard: Heard, text: str, about: str) -> None:
         content = {
             "msgtype": "m.notice",
-            "body": _NO_KEY if self._client.olm else _NO_ENCRYPTION,
+            "body": text,
             "m.mentions": {},
             "m.relates_to": {"m.in_reply_to": {"event_id": heard.event.event_id}},
         }
+        # The same after a restart: the homeserver knows it again.
+        name = hashlib.sha256(about.encode()).hexdigest()
         await self._client.room_send(
-            room_id, "m.room.message", content, tx_id=f"closed-{name}", ignore_unverified_devices=True
+            heard.scene.chat_id, "m.room.message", content, tx_id=f"closed-{name}", ignore_unverified_devices=True
         )
-        if self._client.olm and event.session_id not in self._client.outgoing_key_requests:
-            await self._client.request_room_key(event)

@@ -17,6 +17,7 @@ from palaver.platforms.matrix.options import Options
 from palaver.platforms.matrix.parse import parse, trust_in
 from palaver.platforms.matrix.speaking import Speaking
 from palaver.ports.adapter import Inlet
+from palaver.ports.clock import SystemClock
 
 __all__ = ["Visit"]
 
@@ -31,7 +32,7 @@ class Visit:
         self._inlet = inlet
         self._direct = Direct(client)
         self._hearing = Hearing(client, self._direct, account, threads=options.scope == "thread")
-        self._closed = Closed(client)
+        self._closed = Closed(client, SystemClock())
         self._since: str | None = None
         self._next: Batch
         self.speaking = Speaking(client, self._direct)
