@@ -20,8 +20,8 @@ _ids = count(1)
 
 
 def account(name: str = "ci", **options: Any) -> WebhookAdapter:
-    usual = {"secret": SECRET, "text": "Build {{ build }}", "fences": False}
-    return WebhookAdapter(name, WebhookOptions.model_validate({**usual, **options}))
+    calls = {} if "url" in options and not options.get("called") else {"text": "Build {{ build }}", "fences": False}
+    return WebhookAdapter(name, WebhookOptions.model_validate({"secret": SECRET, **calls, **options}))
 
 
 def call(payload: object, *, id: str | None = None, **headers: str) -> Call:  # noqa: A002 - as it is called there

@@ -86,6 +86,7 @@ class Program:
                 "session": "room",
                 "name": "name",
                 "url": self._receives_at,
+                "called": True,
             }
         )
         self._adapter = Served("ci", options)

@@ -210,7 +210,7 @@ async def test_a_standard_call_without_an_id_is_not_run_each_time_it_comes(tmp_p
 
 
 async def test_wrong_calls_leave_no_trace(tmp_path: Path) -> None:
-    adapter, silent = account(), account("silent", secret=None, url="http://127.0.0.1:9/")
+    adapter, silent = account(), account("silent", url="http://127.0.0.1:9/")
     async with running(tmp_path / "p.db", adapters=[adapter, silent], grants=GRANTS) as here:
         right = call({"build": "failed"})
         unsigned = Call(method="POST", headers={**right.headers, "webhook-signature": "v1,AAAA"}, body=right.body)

@@ -20,6 +20,9 @@ _WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a platform": ({"deliver": "pigeon:1"}, "Unknown target"),
     "no single chat": ({"deliver": "telegram"}, "answers go to caller, to nowhere, or to chats"),
     "an address": ({"url": "ftp://example.org"}, "https://example.org/hook"),
+    "a door without a secret": ({"secret": None, "url": "https://example.org", "called": "yes"}, "a secret, by which"),
+    "neither a door nor an address": ({"called": "no"}, "or a url, to post to"),
+    "what is said by nobody": ({"url": "https://example.org", "text": "Hi"}, "text would count for nothing"),
     "an event": ({"url": "https://example.org", "events": ["turn.done"]}, "turn.finished"),
     "events to nowhere": ({"events": ["turn.finished"]}, "events are posted to a url"),
     "an unknown option": ({"secrets": "x"}, "Extra inputs"),
@@ -39,6 +42,7 @@ def test_what_is_right_is_understood() -> None:
         {
             "secret": SECRET,
             "deliver": "telegram:12345, webhook:crm",
+            "called": "yes",
             "url": "https://user:word@example.org/hook?token=hush",
             "events": ["turn.finished", "session.ended"],
         }
@@ -51,6 +55,8 @@ def test_what_is_right_is_understood() -> None:
 
 async def test_the_installed_adapter_says_what_an_account_is_for() -> None:
     assert maker("webhook") is WebhookAdapter
-    options = WebhookOptions.model_validate({"secret": SECRET, "url": "https://example.org/hook?token=hush"})
-    told = await WebhookAdapter.make("ci", options).check()
-    assert told == "is called at /in/webhook/ci, signed as standard, posts to example.org"
+    posts = {"secret": SECRET, "url": "https://example.org/hook?token=hush"}
+    both = WebhookAdapter.make("ci", WebhookOptions.model_validate({**posts, "called": "yes"}))
+    assert await both.check() == "is called at /in/webhook/ci, signed as standard, posts to example.org"
+    told = WebhookAdapter.make("audit", WebhookOptions.model_validate(posts))
+    assert (await told.check(), told.listens) == ("posts to example.org", False)

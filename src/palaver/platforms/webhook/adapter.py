@@ -53,7 +53,7 @@ class WebhookAdapter:
     async def check(self) -> str:
         """What the account is for; nothing is posted for that."""
         told: list[str] = []
-        if self._options.secret is not None:
+        if self._options.is_called:
             told.append(f"is called at /in/{_PLATFORM.name}/{self.account}, signed as {self._options.scheme}")
         if self._options.url is not None:
             told.append(f"posts to {urlsplit(self._options.url.get_secret_value()).hostname}")
@@ -63,10 +63,10 @@ class WebhookAdapter:
 
     @property
     def listens(self) -> bool:
-        return self._options.secret is not None
+        return self._options.is_called
 
     async def hear(self, call: Call, inlet: Inlet) -> Reply:
-        if self._options.secret is None or call.path:
+        if not self._options.is_called or call.path:
             return _told(404, {"error": "There is nothing here."})
         if call.method != "POST":
             return Reply(status=405, headers={"allow": "POST"})

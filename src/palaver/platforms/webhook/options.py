@@ -34,6 +34,7 @@ def event_name(kind: Kind) -> str:
     return kind.value.replace(" ", ".")
 
 
+_OF_CALLS = ("text", "missing", "fences", "longest", "session", "id", "name", "deliver", "wait")
 _EVENTS = {event_name(kind): kind for kind in Kind}
 
 
@@ -42,6 +43,7 @@ class WebhookOptions(BaseModel):
 
     # In
     secret: SecretStr | None = Field(default=None, description="What calls are signed with, in and out.")
+    called: bool | None = Field(default=None, description="Whether programs call it; usual where there is no url.")
     scheme: Scheme = Field(default=Scheme.STANDARD, description="How callers sign.")
     text: str = Field(default=f"{{{{ {WHOLE} }}}}", min_length=1, description="What is said because of a call.")
     missing: Missing = Field(default=Missing.EMPTY, description="What becomes of a field that is not there.")
@@ -98,11 +100,20 @@ class WebhookOptions(BaseModel):
     def _goes_together(self) -> Self:
         if self.secret is not None:
             key_of(self.scheme, self.secret.get_secret_value())
-        elif self.url is None:
+        if (self.secret if self.is_called else self.url) is None:
             raise ValueError("an account has a secret, by which callers are known, or a url, to post to, or both")
         if self.events and self.url is None:
             raise ValueError("events are posted to a url: give one, for example url: https://example.org/hook")
+        if not self.is_called and (idle := [name for name in _OF_CALLS if name in self.model_fields_set]):
+            raise ValueError(
+                f"{', '.join(idle)} would count for nothing: where a program calls us, too, say called: yes"
+            )
         return self
+
+    @property
+    def is_called(self) -> bool:
+        """Who wants to be told of something has not asked for a door."""
+        return self.url is None if self.called is None else self.called
 
     @property
     def answers_go_to(self) -> Mapping[str, Sequence[Place]]:
