@@ -1,0 +1,27 @@
+"""What a call asks permission for is asked where its answers go."""
+
+from pathlib import Path
+
+from palaver.domain.access import AccessRole, Grant
+from palaver.domain.target import Place
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.world import World
+from tests.engine.gateway import running
+from tests.platforms.webhook.calling import GRANTS, account, call, called
+
+
+async def test_an_admin_of_the_chat_that_answers_go_to_allows_it_there(tmp_path: Path) -> None:
+    world = World()
+    alice, bob = world.person("alice"), world.person("bob")
+    chat = world.group("builds", alice, bob)
+    adapter = account(deliver="nowhere", text="!approve {{ build }}")
+    adapter.forwards_to = lambda: [Place(platform="fake", chat=chat.id)]
+    grants = (*GRANTS, Grant(platform="fake", role=AccessRole.ADMIN, user_id=alice.id))
+    async with running(tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=grants) as here:
+        await called(here, adapter, call({"build": "deploy"}))
+        question = await chat.hears("May I")
+        for choice in ("Allow", "Deny"):
+            await chat.press(bob, question, choice)
+            await chat.hears(f"To {choice.lower()} what somebody else was asked is for people with the role admin")
+        await chat.press(alice, question, "Allow")
+        await chat.hears("You said: deploy")
