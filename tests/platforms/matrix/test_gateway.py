@@ -4,8 +4,11 @@ import asyncio
 from pathlib import Path
 
 from palaver.domain.access import AccessRole, Grant
+from palaver.domain.attention import Answers, Attention
+from palaver.domain.layers import Chat, Layers
 from palaver.platforms.kit.notebook import PATIENCE
 from palaver.ports.clock import SystemClock
+from tests.engine.agents import Slow, noted
 from tests.engine.gateway import running
 from tests.platforms.matrix.homeserver import Homeserver
 from tests.platforms.matrix.rigs import MatrixRig, rigged
@@ -40,3 +43,53 @@ async def test_a_conversation_goes_on_through_a_restart_and_in_the_room_that_rep
             sessions = await bench.rows("SELECT count(*) FROM sessions")
     assert sessions[0][0] == 1
     assert first != rig.chat_id
+
+
+async def hears(rig: MatrixRig, room_id: str, text: str) -> str:
+    """The id of the first message of ours there that has this in it."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            for each in await rig.person.sees(room_id):
+                if each["sender"] == rig.options.user_id and text in each["content"].get("body", ""):
+                    return str(each["event_id"])
+            await asyncio.sleep(0.05)
+
+
+async def test_in_groups_the_bot_answers_whoever_speaks_to_it_and_overhears_what_it_may(
+    home: Homeserver, tmp_path: Path
+) -> None:
+    agent = Slow()
+    agent.go.set()
+    async with rigged(home, tmp_path) as rig:
+        person, usual, bot = rig.person, rig.chat_id, rig.stage.bot
+        free, quiet = [await person.makes_room(bot.user_id) for _ in range(2)]
+        for room_id in (free, quiet):
+            home.join(room_id, bot)
+        attention = Layers(
+            default=Attention(wake_words=frozenset({"computer"})),
+            chats={
+                Chat("matrix", free): Attention(answers=Answers.EVERYTHING),
+                Chat("matrix", quiet): Attention(observes=True),
+            },
+        )
+        adapters, clock = [rig.adapter()], SystemClock()
+        place = tmp_path / "store.db"
+        async with running(
+            place, adapters=adapters, clock=clock, agent=agent, attention=attention, grants=_EVERYBODY
+        ) as here:
+            await rig.is_heard()
+            for chatter in ("hello all", "@somebody:else.org look", "Computer, by wake word"):
+                await person.says(usual, chatter)
+            await rig.mention("by name")
+            await person.says(free, "to anybody")
+            await person.says(quiet, "between us")
+            await hears(rig, usual, "by wake word")
+            await rig.answer(await hears(rig, usual, "by name"), "by reply")
+            await person.says(quiet, f"{bot.user_id}: what was it")
+            await hears(rig, usual, "by reply")
+            await hears(rig, free, "to anybody")
+            await hears(rig, quiet, "what was it")
+            await here.settled()
+            assert await here.rows("SELECT count(*) FROM inbox") == [(6,)]
+    (asked,) = [each for each in map(noted, agent.requests) if "what was it" in each]
+    assert "between us" in asked
