@@ -204,6 +204,23 @@ def test_a_secret_is_made_where_none_is_given(own: Path, capsys: pytest.CaptureF
     assert main(["config", "check"]) == 0
 
 
+def test_a_webhook_that_is_told_what_happens_is_set_up_too(
+    own: Path, typing: Callable[[Sequence[str], Sequence[str]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = "https://example.org/hook"
+    Path("address").write_text(address)
+    order = ["setup", "webhook", "--account", "audit"]
+    assert main([*order, "--set", f"url={address}"]) == 2
+    assert "for example: palaver setup webhook --set url_file=FILE" in capsys.readouterr().err
+    assert main([*order, "--set", "url_file=address", "--set", "events=turn.failed,session.ended", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["known_as"] == "posts to example.org"
+    typing(["turn.failed, message.delivered"], [address, ""])
+    assert main([*order, "--yes"]) == 0
+    assert "palaver grants add webhook:audit\n" in capsys.readouterr().out
+    assert '        events: "turn.failed, message.delivered"\n' in own.read_text()
+    assert main(["config", "check"]) == 0
+
+
 def test_on_matrix_there_is_a_folder_for_the_keys_of_encrypted_rooms(
     own: Path, typing: Callable[[Sequence[str], Sequence[str]], None], capsys: pytest.CaptureFixture[str]
 ) -> None:

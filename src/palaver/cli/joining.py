@@ -82,13 +82,14 @@ def _begun(found: Maker, make: Callable[[], Joined], given: Sequence[str]) -> Jo
         option, separator, value = each.partition("=")
         if not separator or not value:
             raise BadArgument("--set cannot be", found=option, allowed="OPTION=VALUE", example=example)
-        _take_given(found, joined, option, value, example)
+        _take_given(found, joined, option, value)
     return joined
 
 
 def _open_questions(joined: Joined) -> Iterator[Question]:
     for question in joined.guide.questions:
-        if question.option not in joined.options and question.unless not in joined.options:
+        is_meant = not question.where or question.where in joined.options
+        if is_meant and question.option not in joined.options and question.unless not in joined.options:
             yield question
 
 
@@ -172,7 +173,7 @@ def _filled(found: Maker, joined: Joined) -> Joined:
     return joined
 
 
-def _take_given(found: Maker, joined: Joined, option: str, value: str, example: str) -> None:
+def _take_given(found: Maker, joined: Joined, option: str, value: str) -> None:
     reference = _REFERENCE.fullmatch(value)
     of = option.removesuffix(FILE)
     if of != option and _is_secret(found, of) and option not in found.options.model_fields:
@@ -187,7 +188,7 @@ def _take_given(found: Maker, joined: Joined, option: str, value: str, example: 
             f"{option} is a secret and cannot be",
             found="on the command line, where others see it",
             allowed=f"{option}{FILE}=FILE, or {option}=${{VARIABLE}} with one that is set",
-            example=example,
+            example=f"palaver setup {joined.platform} --set {option}{FILE}=FILE",
         )
 
 

@@ -291,7 +291,7 @@ def _tell_account(file: Path, joined: Joined, owner: str, *, json: bool) -> None
     for each in files:
         print_line(f"What is secret about it is in {each}, which only you may read.")
     if joined.guide.after:
-        print_line(joined.guide.after)
+        print_line(joined.guide.after.replace("{account}", joined.account))
     if joined.guide.owner:
         later = "write to it, and it gives you a code for: palaver pair approve CODE --role owner"
         print_line(f"{joined.platform}:{owner} is its owner." if owner else f"To be its owner, {later}")

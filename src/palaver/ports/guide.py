@@ -23,6 +23,8 @@ class Question:
     """Whether there has to be an answer."""
     unless: str = ""
     """It is not asked where this other option was given."""
+    where: str = ""
+    """It is asked only where this other option was given; empty for always."""
     make: Callable[[], str] | None = None
     """Where nothing is said, the answer is made: a new secret."""
 
@@ -33,7 +35,7 @@ class Guide:
     before: str = ""
     """What to do on the platform first."""
     after: str = ""
-    """What is good to know once it works."""
+    """What is good to know once it works; `{account}` stands for its name."""
     owner: str = ""
     """Where people talk: how they find out under which id they are known there."""
     owner_form: str = ""

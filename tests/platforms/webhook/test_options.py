@@ -49,6 +49,8 @@ def test_what_is_right_is_understood() -> None:
     )
     assert [place.text for place in options.answers_go_to["deliver"]] == ["telegram:12345", "webhook:crm"]
     assert options.events == (Kind.TURN_FINISHED, Kind.SESSION_ENDED)
+    written = {"url": "https://example.org", "events": "turn.finished, session.ended"}
+    assert WebhookOptions.model_validate(written).events == options.events
     assert SECRET not in repr(options)
     assert "hush" not in repr(options)
 

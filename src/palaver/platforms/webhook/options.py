@@ -82,10 +82,11 @@ class WebhookOptions(BaseModel):
     @field_validator("events", mode="before")
     @classmethod
     def _are_events(cls, names: Any) -> tuple[Kind, ...]:  # noqa: ANN401 - whatever was written
+        told = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
         try:
-            return tuple(_EVENTS[name] for name in names)
+            return tuple(_EVENTS[name] for name in told)
         except (KeyError, TypeError):
-            raise ValueError(f"events are a list of {', '.join(_EVENTS)}") from None
+            raise ValueError(f"events are a list, or with commas, of {', '.join(_EVENTS)}") from None
 
     @field_validator("url")
     @classmethod
