@@ -63,7 +63,11 @@ def test_kinds_of_chats_of_an_adapter_that_is_used_are_known() -> None:
             "sped",
             "has an unknown option 'sped'; allowed: folder, speed, token, token_file; perhaps speed",
         ),
-        ("{folder: /a, speed: fast}", "speed", "speed cannot be 'fast'; allowed: Input should be a valid integer"),
+        (
+            "{folder: /a, speed: fast}",
+            "speed",
+            "speed cannot be 'fast'; allowed: a whole number; for example: speed: 1",
+        ),
         ('{folder: /a, speed: "${TOKEN}"}', "speed", "speed cannot be '(set)'"),
         ("{folder: /a, token: [s3cret]}", "token", "token cannot be 'a list'"),
         ('{folder: /a, token: "${EMPTY}"}', "token", "token cannot be ''; allowed: a secret, or a variable that is"),
@@ -75,6 +79,26 @@ def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words
     assert mistake.field == f"platforms.pigeon.accounts.home.{field}"
     assert words in str(mistake)
     assert "s3cret" not in str(mistake)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            "telegram: {accounts: {a: {token: '1:a', mode: webhook}}}",
+            "telegram.accounts.a does not work with 'token, mode'; allowed: mode webhook needs public_url",
+        ),
+        ("webhook: {accounts: {a: {}}}", "a does not work with 'no options'; allowed: an account has a secret"),
+        ("webhook: {accounts: {a: {}}}", "for example: palaver setup webhook"),
+        ("webhook: {accounts: {a: {url: 'https://e.org', wait: soon}}}", "allowed: a number; for example: wait: 25.0"),
+        ("matrix: {accounts: {a: {user_id: '@a:e'}}}", "for example: homeserver: https://matrix.example.org"),
+        ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "that is not set: 'NONE'; allowed: one that is set"),
+        ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "for example: export NONE=…"),
+        ("slot: {accounts: {a: {}}}", "for example: pip install PACKAGE, with the one that brings slot"),
+    ],
+)
+def test_a_mistake_says_what_was_found_what_is_allowed_and_an_example(said: str, words: str) -> None:
+    assert words in str(mistakes(f"platforms: {{{said}}}")[0])
 
 
 @pytest.mark.parametrize(

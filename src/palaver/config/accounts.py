@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -13,6 +13,7 @@ from palaver.config.foreign import installed
 from palaver.config.forms import Form
 from palaver.config.mistakes import Mistake
 from palaver.config.nodes import Node, Way, dotted
+from palaver.config.refusals import allowed_by, example_of
 from palaver.config.secret_files import FILE, Filled, filled, is_secret, option_names
 from palaver.config.secrets import SET, hidden
 from palaver.domain.errors import InvalidInput
@@ -208,7 +209,7 @@ def _misfits(node: Node, way: Way, model: type[BaseModel]) -> Iterator[Mistake]:
     except ValidationError as error:
         for fault in error.errors(include_url=False, include_context=False):
             if fault["type"] != "extra_forbidden":
-                yield _misfit(node, way, fault, known, allowed)
+                yield _misfit(node, way, fault, model) if fault["loc"] else _unfitting(node, way, fault)
 
 
 def _is_empty(node: Node) -> bool:
@@ -227,17 +228,29 @@ def _without_secret(node: Node, way: Way) -> Mistake:
     )
 
 
-def _misfit(node: Node, way: Way, fault: ErrorDetails, known: Mapping[str, Any], options: str) -> Mistake:
+def _unfitting(node: Node, way: Way, fault: ErrorDetails) -> Mistake:
+    """Options that are right each by itself."""
+    return Mistake(
+        spot=node.spot,
+        field=dotted(way),
+        problem=f"{dotted(way)} does not work with",
+        found=", ".join(_names(node)) or "no options",
+        allowed=allowed_by(fault),
+        example=f"palaver setup {way[1]}" if way[0] == "platforms" else f"{way[-1]}: …",
+    )
+
+
+def _misfit(node: Node, way: Way, fault: ErrorDetails, model: type[BaseModel]) -> Mistake:
     inner: Way = fault["loc"]
-    at, name = node.nearest(inner), inner[-1] if inner else way[-1]
+    at, option = node.nearest(inner), str(inner[0])
     lacks = fault["type"] == "missing"
-    is_unseen = at.spot.secret or (bool(inner) and is_secret(known.get(str(inner[0]))))
-    written = SET if is_unseen else hidden(at.written)
+    known = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+    written = SET if at.spot.secret or is_secret(known.get(option)) else hidden(at.written)
     return Mistake(
         spot=at.spot,
         field=dotted((*way, *inner)),
         problem=f"{dotted((*way, *inner[:-1]))} lacks" if lacks else f"{dotted((*way, *inner))} cannot be",
-        found=str(name) if lacks else written if isinstance(at.value, str) else at.kind,
-        allowed=options if lacks else fault["msg"].removeprefix("Value error, "),
-        example=f"{name}: …",
+        found=str(inner[-1]) if lacks else written if isinstance(at.value, str) else at.kind,
+        allowed=", ".join(option_names(model)) if lacks else allowed_by(fault),
+        example=example_of(model, option),
     )

@@ -100,13 +100,15 @@ def unknown_names(node: Node, platforms: Mapping[str, Platform]) -> Iterator[Mis
         what, known = ("kind of chat", kinds) if way[0] == "kinds" else ("platform", set(platforms))
         if name not in known:
             close = get_close_matches(name, known, n=1)
+            brought = f"pip install PACKAGE, with the one that brings {name}"
+            is_account = node.at((*way, "accounts")) is not None
             yield Mistake(
                 spot=node.nearest(way).spot,
                 field=dotted(way),
                 problem=f"{dotted(way)}: unknown {what}",
                 found=name,
                 allowed=", ".join(sorted(known)) + (f"; perhaps {close[0]}" if close else ""),
-                example=(close or sorted(known))[0],
+                example=brought if is_account and not close else (close or sorted(known))[0],
             )
 
 

@@ -95,7 +95,7 @@ class _Walk:
     environ: Mapping[str, str] | None
     mistakes: list[Mistake] = field(default_factory=list[Mistake])
 
-    def complain(self, way: Way, line: int, problem: str, found: str, allowed: str) -> None:
+    def complain(self, way: Way, line: int, problem: str, found: str, allowed: str, *, example: str = EXAMPLE) -> None:
         name = dotted(way)
         self.mistakes.append(
             Mistake(
@@ -104,7 +104,7 @@ class _Walk:
                 problem=f"{name} {problem}" if name else problem,
                 found=found,
                 allowed=allowed,
-                example=EXAMPLE,
+                example=example,
             )
         )
 
@@ -181,6 +181,10 @@ class _Walk:
             self.complain(way, line, "has a reference that is not", "${NAME}", "letters, digits and _ in the name")
         for name in _REFERENCE.findall(text):
             if name not in self.environ:
-                self.complain(way, line, "needs an environment variable that is not set:", name, "one that is set")
+                problem, allowed = (
+                    "needs an environment variable that is not set:",
+                    "one that is set where Palaver runs",
+                )
+                self.complain(way, line, problem, name, allowed, example=f"export {name}=…")
         environ = self.environ
         return _REFERENCE.sub(lambda found: environ.get(found[1], ""), text)

@@ -36,8 +36,8 @@ def _folder(path: Path) -> Path:
 class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    homeserver: Annotated[str, AfterValidator(_address)]
-    user_id: Annotated[str, AfterValidator(_user)]
+    homeserver: Annotated[str, AfterValidator(_address), Field(examples=["https://matrix.example.org"])]
+    user_id: Annotated[str, AfterValidator(_user), Field(examples=['"@helper:example.org"'])]
     access_token: SecretStr | None = None
     password: SecretStr | None = None
     device_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")] = "PALAVER"
