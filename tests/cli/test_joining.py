@@ -236,6 +236,18 @@ def test_on_matrix_there_is_a_folder_for_the_keys_of_encrypted_rooms(
     assert main(["config", "check"]) == 0
 
 
+def test_an_answer_that_cannot_be_right_is_asked_for_again_at_once(
+    own: Path, typing: Callable[[Sequence[str], Sequence[str]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    typing(["127.0.0.1:9482", "https://matrix.example.org", "@helper:example.org", "", "7", ""], ["", TOKEN])
+    assert main(["setup", "matrix", "--no-test"]) == 0
+    said = capsys.readouterr().err
+    assert "homeserver cannot be '127.0.0.1:9482'; allowed: the address of the homeserver, like https://" in said
+    assert "--set homeserver=https://matrix.example.org" in said
+    assert said.index("homeserver cannot be") < said.index("The whole id")
+    assert 'homeserver: "https://matrix.example.org"' in own.read_text()
+
+
 WAY = ("platforms", "dove", "accounts", "main")
 DEEP = f"{' ' * 10}main:\r\n{' ' * 12}mood: well\r\n"
 LINES = "platforms:\n  dove:\n    accounts:\n      main:\n        mood: well\n"

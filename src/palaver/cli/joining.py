@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from palaver.cli.checkup import ask_account
 from palaver.cli.loop import run
 from palaver.cli.output import confirmed, print_note
 from palaver.cli.questions import Unanswered, ask_for, ask_secretly, is_somebody_there
 from palaver.config.places import configuration_files
+from palaver.config.refusals import allowed_by, example_of
 from palaver.config.secret_files import FILE, is_secret
+from palaver.config.secrets import SET
 from palaver.domain.errors import BadArgument, InvalidInput, PalaverError
 from palaver.platforms.others import Maker, maker
 from palaver.ports.guide import Guide, Question
@@ -118,8 +121,11 @@ def _asked(found: Maker, joined: Joined) -> Joined:
 def _taker(found: Maker, joined: Joined, question: Question, usual: str) -> Callable[[str], None]:
     def take(said: str) -> None:
         text = question.make() if question.make and said == usual else said
+        secret = _is_secret(found, question.option)
+        if text and not secret:
+            _validate(found, {question.option: text}, alone=True)
         if text:
-            _put(joined, question.option, text, secret=_is_secret(found, question.option))
+            _put(joined, question.option, text, secret=secret)
         elif question.needed:
             raise BadArgument(f"{question.option} cannot be", found="", allowed="an answer", example=usual or "…")
 
@@ -224,23 +230,31 @@ def _tried(found: Maker, joined: Joined, *, tests: bool) -> Joined:
     return replace(joined, known_as=answer.words if answer.was_asked else "")
 
 
-def _validate(found: Maker, options: Mapping[str, str]) -> None:
-    """Raises BadArgument, naming the option and never what was given for it."""
-    unknown = [name for name in options if name not in found.options.model_fields]
+def _validate(found: Maker, options: Mapping[str, str], *, alone: bool = False) -> None:
+    """Raises BadArgument, never with a secret in it; `alone`, only for what is wrong whatever else is said."""
     allowed = ", ".join(found.options.model_fields)
-    for name in unknown:
-        raise BadArgument("There is no option", found=name, allowed=allowed, example="--set OPTION=VALUE")
+    for name in options:
+        if name not in found.options.model_fields:
+            raise BadArgument("There is no option", found=name, allowed=allowed, example="--set OPTION=VALUE")
     try:
         found.options.model_validate(options)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        name = str(fault["loc"][0]) if fault["loc"] else "The account"
-        raise BadArgument(
-            f"{name} cannot be",
-            found="missing" if fault["type"] == "missing" else "so",
-            allowed=fault["msg"].removeprefix("Value error, "),
-            example=f"--set {name}=…",
-        ) from None
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        for fault in faults:
+            if not alone or (fault["loc"] and fault["loc"][0] in options):
+                raise _refusal(found, options, fault) from None
+
+
+def _refusal(found: Maker, options: Mapping[str, str], fault: ErrorDetails) -> BadArgument:
+    name = str(fault["loc"][0]) if fault["loc"] else ""
+    given = SET if _is_secret(found, name) else options.get(name, "")
+    option, _, example = example_of(found.options, name).partition(": ")
+    return BadArgument(
+        f"{name} cannot be" if name else "An account does not work with",
+        found=("missing" if fault["type"] == "missing" else given) if name else ", ".join(options) or "no options",
+        allowed=allowed_by(fault),
+        example=f"--set {option}={example}" if name else "--set OPTION=VALUE",
+    )
 
 
 def _without(words: str, joined: Joined) -> str:
