@@ -37,8 +37,10 @@ class Loft:
 
     def write(self, text: str, name: str) -> int:
         """Somebody writes to our pigeon."""
+        return self.bring({"roost": "tower", "from": "ann", "called": name, "at": 0, "text": text})
+
+    def bring(self, facts: dict[str, Any]) -> int:
         self._count += 1
-        facts = {"roost": "tower", "from": "ann", "called": name, "at": 0, "text": text}
         self.letters[self._count] = {"letter": self._count, **facts}
         self._news.set()
         return self._count

@@ -1,5 +1,6 @@
 """The pigeon passes the suite of every adapter, and says what is wrong with its ring."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -10,6 +11,7 @@ from pydantic import SecretStr
 
 from palaver.domain.source import Source
 from palaver.platforms.kit.conformance import AdapterConformance, Rig, Shown
+from palaver.platforms.kit.notebook import Notebook, running
 from palaver.ports.adapter import Adapter, PlatformDown, PlatformRefused
 
 
@@ -58,6 +60,22 @@ class TestPigeon(AdapterConformance):
     @pytest.fixture
     def rig(self, loft: Loft) -> Rig:
         return LoftRig(loft)
+
+
+@pytest.mark.parametrize("wrong", [{"roost": None}, {"from": 7}, {"at": "soon"}, {"at": 1e30}, {"text": None}, None])
+async def test_a_letter_that_nobody_can_read_does_not_keep_the_next_one(
+    loft: Loft, wrong: dict[str, object] | None
+) -> None:
+    notebook = Notebook()
+    right = {"roost": "tower", "from": "ann", "called": "Ann", "at": 0, "text": "hi"}
+    loft.bring({} if wrong is None else {**right, **wrong})
+    loft.write("hello", "Ann")
+    async with running(pigeon(loft), notebook):
+        await notebook.has(1)
+        async with asyncio.timeout(5):
+            while loft.letters:  # noqa: ASYNC110 - nobody would set an event
+                await asyncio.sleep(0.005)
+    assert notebook.texts == ["hello"]
 
 
 async def test_it_says_who_it_is(loft: Loft) -> None:

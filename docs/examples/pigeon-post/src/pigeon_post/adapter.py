@@ -1,5 +1,6 @@
 """The adapter for pigeon post: one pigeon of ours at one loft."""
 
+import logging
 from typing import Any
 
 from palaver.domain.platform import Platform
@@ -17,10 +18,12 @@ from palaver.ports.adapter import (
 )
 from pigeon_post.line import Line, Lost, dialled
 from pigeon_post.options import GUIDE, Options
-from pigeon_post.parse import parse
+from pigeon_post.parse import Unreadable, parse
 from pigeon_post.render import render
 
 __all__ = ["PigeonAdapter"]
+
+log = logging.getLogger(__name__)
 
 
 class PigeonAdapter:
@@ -52,11 +55,20 @@ class PigeonAdapter:
                 await inlet.connected()
                 while True:
                     letter = await line.hear()
-                    await inlet.receive(parse(letter, self.account), Trust())
+                    await self._take(letter, inlet)
                     # Only now: the loft keeps a letter until it hears that it was received.
-                    await line.say({"do": "got", "letter": letter["letter"]})
+                    await line.say({"do": "got", "letter": letter.get("letter")})
             except Lost as error:
                 raise PlatformDown("the loft hung up") from error
+
+    async def _take(self, letter: dict[str, Any], inlet: Inlet) -> None:
+        try:
+            inbound = parse(letter, self.account)
+        except Unreadable as error:
+            # It would come again and again, and keep everything behind it from us.
+            log.warning("a letter was unreadable: %s", error, extra={"action": "pigeon.unreadable"})
+            return
+        await inlet.receive(inbound, Trust())
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         async with dialled(self._options.host, self._options.port) as line:

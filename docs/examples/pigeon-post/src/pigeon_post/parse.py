@@ -8,17 +8,37 @@ from palaver.domain.label import Label
 from palaver.domain.source import Labels, Source
 from palaver.domain.turn import Inbound
 
-__all__ = ["parse"]
+__all__ = ["Unreadable", "parse"]
+
+
+class Unreadable(Exception):
+    """A letter that nobody can make a message of, today or tomorrow. It is never quoted."""
 
 
 def parse(letter: Mapping[str, Any], account: str) -> Inbound:
     """Ids go into the source as they are, names into the labels: nothing is ever decided by a name."""
+    try:
+        return _parse(letter, account)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
+        raise Unreadable(type(error).__name__) from error
+
+
+def _parse(letter: Mapping[str, Any], account: str) -> Inbound:
     source = Source(
         platform="pigeon",
         account=account,
-        chat_id=letter["roost"],
-        user_id=letter["from"],
+        chat_id=_text(letter, "roost"),
+        user_id=_text(letter, "from"),
         message_id=str(letter["letter"]),
     )
-    labels = Labels(user=Label(letter["called"]))
-    return Inbound(source=source, text=letter["text"], at=datetime.fromtimestamp(letter["at"], UTC), labels=labels)
+    labels = Labels(user=Label(_text(letter, "called")))
+    return Inbound(
+        source=source, text=_text(letter, "text"), at=datetime.fromtimestamp(letter["at"], UTC), labels=labels
+    )
+
+
+def _text(letter: Mapping[str, Any], name: str) -> str:
+    text = letter[name]
+    if not isinstance(text, str):
+        raise TypeError(name)
+    return text
