@@ -10,12 +10,13 @@ from aiohttp import web
 from palaver.domain.turn import Outbound
 from palaver.platforms.kit.notebook import Notebook
 from palaver.platforms.matrix import errands, hearing, keys
+from palaver.platforms.matrix import visit as visiting
 from palaver.platforms.matrix.direct import Direct
 from palaver.platforms.matrix.hearing import Batch, Hearing
 from palaver.platforms.matrix.speaking import Speaking
-from palaver.platforms.matrix.visit import Visit
+from palaver.platforms.matrix.visit import Calls, Visit
 from palaver.ports.adapter import PlatformBusy, PlatformDown
-from tests.engine.gateway import MovableClock
+from tests.engine.gateway import MovableClock, until
 from tests.platforms.matrix.odd import ROOM, US, Odd, busy, odd, synced
 
 ALICE = "@alice:example.org"
@@ -40,6 +41,18 @@ UNREADABLE = event(
 )
 
 
+_INVITED = {
+    "type": "m.room.member",
+    "state_key": US,
+    "sender": ALICE,
+    "content": {"membership": "invite", "is_direct": True},
+}
+INVITING: dict[str, Any] = {
+    "next_batch": "s1",
+    "rooms": {"invite": {"!new:example.org": {"invite_state": {"events": [_INVITED]}}}},
+}
+
+
 def unreadable(sender: str, session: str) -> dict[str, Any]:
     content = {"algorithm": "m.megolm.v1.aes-sha2", "ciphertext": "AAAA", "sender_key": "x", "device_id": "D"}
     return event("m.room.encrypted", {**content, "session_id": session}, f"${session}", sender=sender)
@@ -54,7 +67,7 @@ def listening(server: Odd) -> Hearing:
 
 
 def visit(server: Odd) -> Visit:
-    return Visit(server.client, server.options, "helper", Notebook())
+    return Visit(server.client, server.options, "helper", Notebook(), {})
 
 
 def down(_request: web.Request) -> web.Response:
@@ -87,15 +100,12 @@ async def test_an_invitation_is_taken_and_written_down_once_the_homeserver_has_t
 ) -> None:
     """And what it has written down of other direct chats stays."""
     monkeypatch.setattr(errands, "PAUSES", (0.0, 0.0))
-    content = {"membership": "invite", "is_direct": True}
-    invited = {"type": "m.room.member", "state_key": US, "sender": ALICE, "content": content}
-    inviting = {"next_batch": "s1", "rooms": {"invite": {"!new:example.org": {"invite_state": {"events": [invited]}}}}}
     written = {"@bob:example.org": ["!other:example.org"]}
 
     def reply(request: web.Request) -> dict[str, Any] | web.Response:
         times = server.asked.count(f"{request.method} {request.path}")
         if request.path.endswith("/sync"):
-            return inviting if times == 1 else down(request)
+            return INVITING if times == 1 else down(request)
         if "/join/" in request.path:
             return busy() if times < 3 else {"room_id": "!new:example.org"}
         if request.method == "PUT":
@@ -108,6 +118,33 @@ async def test_an_invitation_is_taken_and_written_down_once_the_homeserver_has_t
         with pytest.raises(PlatformDown):
             await stay.stay()
         assert server.told[-2] == {**written, ALICE: ["!new:example.org"]}
+
+
+async def test_an_invitation_that_nobody_answers_outlives_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while the homeserver is started anew."""
+    monkeypatch.setattr(visiting, "JOINING", 0.0)
+    is_up, news = True, INVITING
+
+    def reply(request: web.Request) -> dict[str, Any] | web.Response:
+        if request.path.endswith("/sync"):
+            return news if is_up else down(request)
+        return {} if is_up or "/join/" not in request.path else down(request)
+
+    async with odd(reply) as server:
+        notebook, calls = Notebook(), Calls()
+        first = Visit(server.client, server.options, "helper", notebook, calls)
+        await first.begin()
+        is_up = False
+        with pytest.raises(PlatformDown):
+            await first.stay()
+        await first.errands.end()
+        assert list(calls) == ["!new:example.org"]
+        assert await notebook.position() == f"{US} s1"
+        is_up, news = True, {**synced("s2")}
+        second = Visit(server.client, server.options, "helper", Notebook(), calls)
+        await second.begin()
+        await until(lambda: not calls)
+        await second.errands.end()
 
 
 async def test_where_it_cannot_be_read_which_chats_are_direct_none_is_written_over() -> None:
@@ -150,7 +187,7 @@ async def test_a_room_that_cannot_be_entered_holds_up_nobody(monkeypatch: pytest
     async with odd(reply) as server:
         notebook = Notebook()
         await notebook.keep_position(f"{US} s1")
-        stay = Visit(server.client, server.options, "helper", notebook)
+        stay = Visit(server.client, server.options, "helper", notebook, {})
         await stay.begin()
         with pytest.raises(PlatformDown):
             await stay.stay()

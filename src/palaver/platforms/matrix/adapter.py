@@ -16,7 +16,7 @@ from palaver.platforms.matrix.media import content_of
 from palaver.platforms.matrix.options import Options
 from palaver.platforms.matrix.render import LONGEST_TEXT
 from palaver.platforms.matrix.speaking import Speaking
-from palaver.platforms.matrix.visit import Visit
+from palaver.platforms.matrix.visit import Calls, Visit
 from palaver.ports.adapter import Inlet, Limits, PlatformDown, PlatformRefused, SendRefused
 
 __all__ = ["MatrixAdapter"]
@@ -33,6 +33,7 @@ class MatrixAdapter:
         self._name = account
         self._options = options
         self._entry: Entry | None = None
+        self._calls: Calls = {}
         self._client: Client | None = None
         self._speaking: Speaking | None = None
 
@@ -53,7 +54,7 @@ class MatrixAdapter:
 
     async def run(self, inlet: Inlet) -> None:
         async with self._opened() as client:
-            visit = Visit(client, self._options, self._name, inlet)
+            visit = Visit(client, self._options, self._name, inlet, self._calls)
             try:
                 await visit.begin()
                 self._client, self._speaking = client, visit.speaking

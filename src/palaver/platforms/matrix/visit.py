@@ -19,17 +19,22 @@ from palaver.platforms.matrix.speaking import Speaking
 from palaver.ports.adapter import Inlet
 from palaver.ports.clock import SystemClock
 
-__all__ = ["Visit"]
+__all__ = ["JOINING", "Calls", "Visit"]
 
-_JOINING = 10.0
+Calls = dict[str, Invitation | Event]
+"""Rooms that we are called to and have not answered, by their ids. They outlive the connection."""
+
+JOINING = 10.0
 """Seconds after which we come into rooms beside everything else."""
+_MOST_CALLS = 100
 
 
 class Visit:
-    def __init__(self, client: Client, options: Options, account: str, inlet: Inlet) -> None:
+    def __init__(self, client: Client, options: Options, account: str, inlet: Inlet, calls: Calls) -> None:
         self._client = client
         self._options = options
         self._inlet = inlet
+        self._calls = calls
         self._direct = Direct(client)
         self._hearing = Hearing(client, self._direct, account, threads=options.scope == "thread")
         self._closed = Closed(client, SystemClock())
@@ -44,6 +49,7 @@ class Visit:
         self._since = position if user_id == self._client.user_id else None
         await self._direct.load()
         self._next = await self._listen()
+        self._go(self._calls)
 
     async def stay(self) -> None:
         while True:
@@ -96,22 +102,27 @@ class Visit:
     async def _go_where_called(self, batch: Batch) -> None:
         """Where we are invited, and where a room of ours has gone. To come into a room may take minutes, or fail."""
         closed = [each for each in batch.heard if _is_replaced(each.event)]
-        going = [
-            *(self.errands.insist(partial(self._answer, each)) for each in batch.invitations),
-            *(self.errands.insist(partial(self._follow, each.event)) for each in closed),
-        ]
-        if going:
-            await asyncio.wait(going, timeout=_JOINING)
+        calls: Calls = {each.room_id: each for each in batch.invitations}
+        calls |= {each.event.content.replacement_room: each.event for each in closed}
+        if calls:
+            self._calls.update(calls)
+            for oldest in [*self._calls][:-_MOST_CALLS]:
+                del self._calls[oldest]
+            await asyncio.wait(self._go(calls), timeout=JOINING)
         for each in closed:
             old, new = each.scene.chat_id, each.event.content.replacement_room
             if await replaced_by(self._client, new) == old:
                 await self._moved(old, new)
 
-    async def _answer(self, invitation: Invitation) -> None:
-        await answer_invitation(self._client, self._direct, invitation, self._options.invites)
+    def _go(self, calls: Calls) -> "list[asyncio.Task[None]]":
+        return [self.errands.insist(partial(self._heed, room_id, call)) for room_id, call in calls.items()]
 
-    async def _follow(self, closed: Event) -> None:
-        await enter(self._client, closed.content.replacement_room, closed.sender)
+    async def _heed(self, room_id: str, call: Invitation | Event) -> None:
+        if isinstance(call, Invitation):
+            await answer_invitation(self._client, self._direct, call, self._options.invites)
+        else:
+            await enter(self._client, room_id, call.sender)
+        self._calls.pop(room_id, None)
 
 
 def _is_replaced(event: Event) -> bool:
