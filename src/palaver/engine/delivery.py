@@ -344,7 +344,9 @@ class Deliveries:
         step = self._bury(delivery, error, self.on.clock.now())
         if await self._surely(step):
             self.on.meter.count("sends_dead")
-            log.warning("chat gone", extra={"action": "send.gone", "delivery": delivery.number})
+            account = account_text(delivery.outbound.platform, delivery.outbound.account)
+            told = {"action": "send.gone", "delivery": delivery.number, "account": account}
+            log.warning("chat gone", extra=told)
 
     @work
     def _bury(self, delivery: Delivery, error: str, now: datetime) -> Steps[bool]:
@@ -352,7 +354,8 @@ class Deliveries:
         dead = self.on.store.outbox.settle_send(delivery, self.on.worker, OutboxState.DEAD, error=error)
         if (yield from self._settles(delivery, dead, now)) is not OutboxState.DEAD:
             return False
-        if (yield from self.on.store.places.chat_gone(delivery.outbound, now, error)):
+        # Where we only tell what happens there is no chat: the account itself says that it is switched off.
+        if delivery.outbound.is_news or (yield from self.on.store.places.chat_gone(delivery.outbound, now, error)):
             yield from self._tell_gone(delivery, now)
         return True
 

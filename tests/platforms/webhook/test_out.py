@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from palaver.agents.echo import EchoAgent
 from palaver.domain.access import AccessRole, Grant
 from palaver.domain.layers import Layers
 from palaver.domain.reset import ResetMode, ResetPolicy
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.world import World
+from palaver.platforms.kit.world import LoopClock, World
 from palaver.platforms.webhook import render
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.posting import Postman
+from palaver.ports.adapter import PlatformRefused
+from palaver.ports.agent import Agents
 from palaver.ports.hooks import Happening, Kind
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 from tests.platforms.webhook.calling import GRANTS, account, call, called
@@ -124,7 +127,9 @@ def _later() -> MovableClock:
     return clock
 
 
-async def test_a_receiver_that_is_gone_is_switched_off_and_the_owner_told(tmp_path: Path, receiver: Receiver) -> None:
+async def test_a_receiver_that_is_gone_is_switched_off_until_it_is_tried_again_and_the_owner_told(
+    tmp_path: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
     receiver.otherwise = Said(410)
     world = World()
     adapter = watching(receiver.url, events=["turn.finished"])
@@ -142,16 +147,41 @@ async def test_a_receiver_that_is_gone_is_switched_off_and_the_owner_told(tmp_pa
         assert await here.rows("SELECT count(*) FROM outbox WHERE account = 'webhook:audit' AND state = 'dead'") == [
             (3,)
         ]
+        assert await here.rows("SELECT count(*) FROM gone_chats") == [(0,)]
+        await until(lambda: _is(here, "refused"))
+        receiver.otherwise = Said(204)
+        here.engine.adopt(here.engine.options, Agents(EchoAgent()))
+
+        async def is_told_again() -> bool:
+            await home.say(alice, "four")
+            await here.settled()
+            return "turn.finished" in receiver.types
+
+        await until(is_told_again)
+        await until(lambda: _is(here, "connected"))
+    assert [getattr(each, "account", "") for each in caplog.records if getattr(each, "action", "") == "send.gone"] == [
+        "webhook:audit"
+    ]
+
+
+async def _is(here: Bench, state: str) -> bool:
+    found = await here.store.read(here.store.accounts.health(LoopClock().now()))
+    return state in [each.state for each in found if each.platform == "webhook"]
 
 
 async def test_whoever_says_gone_to_several_at_once_is_gone_once(receiver: Receiver) -> None:
     receiver.otherwise = Said(410)
-    postman = Postman(receiver.url, None)
-    at_work = asyncio.create_task(postman.serve())
-    await asyncio.sleep(0)
+    postman, ready = Postman(receiver.url, None), asyncio.Event()
+
+    async def connected() -> None:
+        ready.set()
+
+    at_work = asyncio.create_task(postman.serve(connected))
+    await ready.wait()
     posts = (postman.post(b"{}", f"msg_{number}", datetime.now(UTC)) for number in range(3))
     said = await asyncio.gather(*posts, return_exceptions=True)
-    at_work.cancel()
+    with pytest.raises(PlatformRefused):
+        await at_work
     assert sorted(type(error).__name__ for error in said) == ["SendRefused", "SendRefused", "TargetGone"]
 
 

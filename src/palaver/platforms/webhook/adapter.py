@@ -47,8 +47,11 @@ class WebhookAdapter:
         return cls(account, options)
 
     async def run(self, inlet: Inlet) -> None:
-        await inlet.connected()
-        await (self._postman.serve() if self._postman else asyncio.Event().wait())
+        if self._postman is not None:
+            await self._postman.serve(inlet.connected)
+        else:
+            await inlet.connected()
+            await asyncio.Event().wait()
 
     async def check(self) -> str:
         """What the account is for; nothing is posted for that."""
