@@ -1,6 +1,7 @@
 """An adapter that can be asked how it is."""
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,6 +56,7 @@ class Dove:
         token = self.given.token.get_secret_value()
         match self.given.mood:
             case "refused":
+                logging.getLogger("loft").warning("a ring that nobody knows")
                 raise PlatformRefused("the loft does not know this ring: ask for another")
             case "slow":
                 await asyncio.Event().wait()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -122,6 +123,17 @@ def test_every_account_is_asked_at_once_and_says_what_to_do(
     assert main(["platforms", "check", "dove:called", *url]) == 1
     assert "there is no window" in capsys.readouterr().out
     assert main(["platforms", "check", "dove:well", *url]) == 0
+
+
+@pytest.mark.usefixtures("doves")
+def test_what_libraries_log_is_not_printed_between_the_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(logging.getLogger(), "handlers", [])
+        assert main(["platforms", "check", "dove:shy", "--store", str(tmp_path / "p.db")]) == 1
+        assert logging.getLogger().handlers == []
+    assert "a ring that nobody knows" not in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("doves")

@@ -1,7 +1,9 @@
 """Accounts asked, all at once, whether what was configured for them works."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from palaver.domain.errors import PalaverError
@@ -35,6 +37,22 @@ async def ask_accounts(accounts: Sequence[Account]) -> Sequence[Answer]:
 
 
 async def ask_account(platform: str, account: str, options: Mapping[str, object]) -> Answer:
+    with _unheard():
+        return await _answer(platform, account, options)
+
+
+@contextmanager
+def _unheard() -> Generator[None]:
+    """What is logged meanwhile, by libraries mostly, is not printed: the answer says what is wrong."""
+    root, nowhere = logging.getLogger(), logging.NullHandler()
+    root.addHandler(nowhere)
+    try:
+        yield
+    finally:
+        root.removeHandler(nowhere)
+
+
+async def _answer(platform: str, account: str, options: Mapping[str, object]) -> Answer:
     try:
         adapter = make_adapter(platform, account, options)
     except PalaverError as error:
