@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from aiohttp import BodyPartReader, web
@@ -74,16 +74,20 @@ class Server:
         if self._poll:
             self._poll.set()
         self._poll = ended = asyncio.Event()
-        async with asyncio.timeout(float(asked.get("timeout") or 0)):
-            while not (found := self.world.waiting(asked)):
-                self.world.news.clear()
-                await _either(self.world.news, ended)
-                if ended.is_set():
-                    raise No(
-                        409,
-                        "Conflict: terminated by other getUpdates request; make sure that only one instance is running",
-                    )
-        return found
+        with suppress(TimeoutError):
+            async with asyncio.timeout(float(asked.get("timeout") or 0)):
+                await self._news(asked, ended)
+        return self.world.waiting(asked)
+
+    async def _news(self, asked: dict[str, Any], ended: asyncio.Event) -> None:
+        while not self.world.waiting(asked):
+            self.world.news.clear()
+            await _either(self.world.news, ended)
+            if ended.is_set():
+                raise No(
+                    409,
+                    "Conflict: terminated by other getUpdates request; make sure that only one instance is running",
+                )
 
     async def file(self, request: web.Request) -> web.Response:
         content = self.world.files.get(request.match_info["path"].partition("/")[2])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 
 from palaver.domain.attachment import Attachment
 from palaver.domain.label import Label
@@ -41,6 +42,13 @@ async def server() -> AsyncGenerator[Server]:
 
 def to(chat: int, text: str, **more: object) -> Outbound:
     return replace(Outbound(platform="telegram", account="helper", chat_id=str(chat), text=text), **more)  # pyright: ignore[reportArgumentType]
+
+
+async def test_who_asks_for_news_in_vain_is_told_that_there_is_none(server: Server) -> None:
+    """As by the real one: otherwise every quiet moment of a test would be a failure."""
+    async with ClientSession() as client:
+        answer = await client.post(f"{server.url}/bot{TOKEN}/getUpdates", data={"timeout": "0.01"})
+        assert await answer.json() == {"ok": True, "result": []}
 
 
 # What Telegram refuses
