@@ -87,9 +87,7 @@ def accept(
             # Programs call again under the same id: what was refused and is let in now was never taken.
             yield "UPDATE inbox SET dedup = NULL WHERE dedup = ? AND state = 'refused'", (name,)
     rows = yield (
-        "INSERT INTO inbox (dedup, revises, key, place, state, received, reason, body)"
-        f" VALUES (?, ?, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?)"
-        " ON CONFLICT (dedup) DO NOTHING RETURNING no, key",
+        _ACCEPT,
         (
             dedup or name,
             name if again else None,
@@ -116,6 +114,11 @@ def accept(
 # The columns key and place of what is said in a place.
 _CONVERSATION = "coalesce((SELECT key FROM attached WHERE place = ?), ?)"
 _PLACE = "(SELECT place FROM attached WHERE place = ?)"
+_ACCEPT = (
+    "INSERT INTO inbox (dedup, revises, key, place, state, received, reason, body)"
+    f" VALUES (?, ?, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?)"
+    " ON CONFLICT (dedup) DO NOTHING RETURNING no, key"
+)
 
 
 def _followed(number: int, led: str, place: SessionKey) -> Steps[SessionKey]:
