@@ -327,7 +327,8 @@ class Turning(StoreMachine):
             self.model.lose(send)
         else:
             send.state, send.due, send.worker = state, due or send.due, None
-        return self.do(step)
+        self.do(step)
+        return None
 
     @rule(worker=workers, alone=st.booleans())
     def reclaim_sends(self, worker: str, alone: bool) -> None:

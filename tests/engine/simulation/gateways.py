@@ -14,7 +14,7 @@ from palaver.engine.options import Options
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.link import Line
 from palaver.platforms.kit.world import LoopClock, World
-from palaver.ports.adapter import Limits
+from palaver.ports.adapter import Limits, MenuLine
 from palaver.ports.hooks import Happening
 from palaver.stores.store import Store
 from tests.engine.simulation.database import Door, SharedDatabase, nobody
@@ -61,6 +61,9 @@ class Wire:
 
     async def typing(self, account: str, outbound: Outbound) -> None:
         await self._world.typing(account, outbound)
+
+    async def show_menu(self, account: str, lines: Sequence[MenuLine]) -> None:
+        await self._world.show_menu(account, lines)
 
     def vanish(self) -> None:
         for vanish in self._vanishing:
