@@ -9,7 +9,12 @@ from tests.stores.server import postgres_server
 
 __all__ = ["postgres_server"]
 
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "unhurried",
+    deadline=None,
+    max_examples=50 * int(os.environ.get("PALAVER_EXAMPLES", "1")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("unhurried")
 
 

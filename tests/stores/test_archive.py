@@ -383,7 +383,7 @@ def records(draw: st.DrawFn) -> Record:
     return Record(session=session, entries=numbered)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(record=records())
 async def test_any_session_comes_back_exactly(store: Store, record: Record) -> None:
     archive = [HEADER, *lines(record)]
