@@ -461,7 +461,7 @@ def test_a_session_in_use_is_not_deleted(home: Path, capsys: pytest.CaptureFixtu
         (["list", "--open", "--ended"], "'--open --ended'", "one of them", "palaver sessions list"),
         (["list", "--store", ""], "''", "sqlite:///path", "sqlite:///palaver.db"),
         (["list", "--store", " "], "' '", "sqlite:///path", "sqlite:///palaver.db"),
-        (["list", "--after", "x"], "'x'", "the cursor", "palaver sessions list"),
+        (["list", "--after", "x"], "'x'", "the cursor", "NjQ3NDg0NjIwNDAwMC4yYQ"),
         (["list", "--since", "soon"], "'soon'", "a date", "palaver sessions list"),
         (["list", "--until", "2026-02-30"], "'2026-02-30'", "a date", "palaver sessions list"),
         (

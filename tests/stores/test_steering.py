@@ -167,7 +167,7 @@ async def test_a_turn_that_is_just_beginning_hears_of_a_message(postgres_server:
         inbound = Inbound(source=spoken, text="more", at=world.now)
         with store.listen(key_topic(KEY)) as signal:
             await store.transact(inbox.accept(inbound, key_of(spoken), world.now, while_busy=lambda _: notice))
-            await asyncio.wait_for(signal.wait(), 5)
+            await asyncio.wait_for(signal.wait(), 30)
         await begins
         assert await store.read(outbox.depth()) == 1
 
