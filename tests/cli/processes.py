@@ -12,6 +12,11 @@ from pathlib import Path
 PATIENCE = 30.0
 
 
+def on_a_full_disk(kilobytes: int) -> str:
+    """What a shell does so that no file of the next command grows further, and no compiled module is left cut short."""
+    return f"export PYTHONDONTWRITEBYTECODE=1; ulimit -f {kilobytes}; trap '' XFSZ; "
+
+
 class Place:
     """A data directory and a configuration, and the processes that use them; those are ended with the test."""
 

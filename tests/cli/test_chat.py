@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import PATIENCE, Place, ended, read_until, until
+from tests.cli.processes import PATIENCE, Place, ended, on_a_full_disk, read_until, until
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_a_line_that_is_too_long_keeps_no_other_from_being_said(place: Place) ->
 
 @pytest.mark.parametrize("kilobytes", [8, 64, 200])
 def test_on_a_full_disk_one_sentence_is_said(place: Place, kilobytes: int) -> None:
-    limited = f"ulimit -f {kilobytes}; trap '' XFSZ; exec {sys.executable} -m palaver chat -m hi"
+    limited = f"{on_a_full_disk(kilobytes)}exec {sys.executable} -m palaver chat -m hi"
     done = subprocess.run(
         ["/bin/bash", "-c", limited],
         env=place.environment,

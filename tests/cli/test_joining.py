@@ -110,7 +110,7 @@ def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.Captur
         (("dove",), 2, "Nobody is at the terminal to be asked for token: 'no --set'"),
         (("dove", "--set", f"token={TOKEN}"), 2, "token is a secret and cannot be 'on the command line"),
         (("dove", "--set", "token=${NOT_SET}"), 2, "token is a secret"),
-        (("dove", "--set", "token_file=nowhere"), 2, "No such file"),
+        (("dove", "--set", "token_file=nowhere"), 2, "nowhere is no secret: 'is not there'"),
         (("dove", "--set", "token"), 2, "--set cannot be 'token'"),
         (("dove", "--set", "mood=well"), 2, "asked for token"),
         (("dove", "--set", "token_file=token", "--set", "colour=white"), 2, "There is no option 'colour'"),

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from palaver.cli.main import main
+from tests.cli.processes import on_a_full_disk
 
 ROOT = Path(__file__).parents[2]
 ARCHIVE = ROOT / "docs/examples/sessions.jsonl"
@@ -147,21 +148,18 @@ def test_where_nothing_can_be_written_no_gateway_is_started(tmp_path: Path) -> N
     assert len(done[0].stderr.splitlines()) == 1
 
 
-FULL = "ulimit -f 8; trap '' XFSZ; "
-
-
 @pytest.mark.parametrize("command", ["chat -m hi", "up", "grants add telegram:7", f"sessions import {ARCHIVE}"])
 def test_a_store_that_cannot_be_written_now_is_the_same_failure_for_every_command(tmp_path: Path, command: str) -> None:
     config = tmp_path / "config.yaml"
     config.touch()
-    done = palaver(command, before=FULL, PALAVER_HOME=str(tmp_path / "home"), PALAVER_CONFIG=str(config))
+    done = palaver(command, before=on_a_full_disk(8), PALAVER_HOME=str(tmp_path / "home"), PALAVER_CONFIG=str(config))
     assert done.returncode == 75
     assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.usefixtures("home")
 def test_a_store_that_cannot_be_opened_is_something_to_mend() -> None:
-    done = palaver("doctor", before=FULL)
+    done = palaver("doctor", before=on_a_full_disk(8))
     assert (done.returncode, done.stderr) == (1, "")
     assert [line[:20] for line in done.stdout.splitlines() if line.startswith("wrong")] == ["wrong database: the "]
 

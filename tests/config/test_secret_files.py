@@ -9,7 +9,8 @@ from palaver.cli.main import main
 from palaver.config.effective import effective
 from palaver.config.loading import Loaded, survey
 from palaver.config.mistakes import MalformedConfig
-from palaver.config.secret_files import is_secret, option_names
+from palaver.config.secret_files import is_secret, option_names, secret_in
+from palaver.domain.errors import BadArgument
 from palaver.platforms.others import known_platforms, maker
 from tests.pigeon import install
 
@@ -102,3 +103,13 @@ def test_what_the_adapter_refuses_of_a_secret_is_not_quoted(monkeypatch: pytest.
     with pytest.raises(MalformedConfig) as caught:
         read("{token_file: token}")
     assert "s3cret" not in str(caught.value)
+
+
+def test_a_file_that_is_named_by_hand_is_read_as_one_of_the_configuration(tmp_path: Path) -> None:
+    for name, content in (("good", b" s3cret\n"), ("empty", b" \n"), ("huge", b"s3cret" * 20_000)):
+        (tmp_path / name).write_bytes(content)
+    assert secret_in(tmp_path / "good") == "s3cret"
+    for name, words in (("empty", "is empty"), ("huge", "more than"), (".", "no file"), ("none", "not there")):
+        with pytest.raises(BadArgument, match=words) as caught:
+            secret_in(tmp_path / name)
+        assert "s3cret" not in str(caught.value)

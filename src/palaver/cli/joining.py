@@ -17,7 +17,7 @@ from palaver.cli.output import confirmed, print_note
 from palaver.cli.questions import Unanswered, ask_for, ask_secretly, is_somebody_there
 from palaver.config.places import configuration_files
 from palaver.config.refusals import allowed_by, example_of
-from palaver.config.secret_files import FILE, is_secret
+from palaver.config.secret_files import FILE, is_secret, secret_in
 from palaver.config.secrets import SET
 from palaver.domain.errors import BadArgument, InvalidInput, PalaverError
 from palaver.platforms.others import Maker, maker
@@ -184,7 +184,7 @@ def _take_given(found: Maker, joined: Joined, option: str, value: str) -> None:
     of = option.removesuffix(FILE)
     if of != option and _is_secret(found, of) and option not in found.options.model_fields:
         place = Path(value).expanduser().absolute()
-        joined.fields[option], joined.options[of] = str(place), _read(place)
+        joined.fields[option], joined.options[of] = str(place), secret_in(place)
     elif not _is_secret(found, option):
         _put(joined, option, value, secret=False)
     elif reference and os.environ.get(reference[1]):
@@ -196,19 +196,6 @@ def _take_given(found: Maker, joined: Joined, option: str, value: str) -> None:
             allowed=f"{option}{FILE}=FILE, or {option}=${{VARIABLE}} with one that is set",
             example=f"palaver setup {joined.platform} --set {option}{FILE}=FILE",
         )
-
-
-def _read(place: Path) -> str:
-    try:
-        text = place.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise BadArgument(
-            f"{place} cannot be read:", found=reason, allowed="a file with the secret", example="~/token"
-        ) from error
-    if not text:
-        raise BadArgument(f"{place} holds", found="", allowed="the secret and nothing else", example="~/token")
-    return text
 
 
 def _example(found: Maker, guide: Guide) -> str:

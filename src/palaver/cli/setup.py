@@ -19,6 +19,7 @@ from palaver.config.agents import ModelChoice
 from palaver.config.foreign import LocalChoice
 from palaver.config.loading import load
 from palaver.config.places import configuration_files, is_there
+from palaver.config.secret_files import secret_in
 from palaver.config.writing import block, field_names, has_section, put, quoted, with_fields, with_section
 from palaver.domain.access import AccessRole, Grant
 from palaver.domain.errors import BadArgument, InvalidInput
@@ -209,21 +210,8 @@ def _with_key(plan: Plan, variable: str, file: str) -> Plan:
         return replace(plan, key_variable=variable, key=os.environ[variable])
     if file:
         place = Path(file).expanduser().absolute()
-        return replace(plan, key_file=str(place), key=_read_key(place))
+        return replace(plan, key_file=str(place), key=secret_in(place))
     return plan
-
-
-def _read_key(place: Path) -> str:
-    try:
-        key = place.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not a key"
-        raise BadArgument(
-            f"{place} cannot be read:", found=reason, allowed="a file with a key", example="~/key"
-        ) from error
-    if not key:
-        raise BadArgument(f"{place} holds", found="", allowed="a key", example="~/key")
-    return key
 
 
 def _usual_variables(provider: str) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 from palaver.config.mistakes import Mistake
 from palaver.config.nodes import Node, Way, dotted
 from palaver.config.places import expanded
+from palaver.domain.errors import BadArgument
 
-__all__ = ["FILE", "Filled", "filled", "is_secret", "option_names"]
+__all__ = ["FILE", "Filled", "filled", "is_secret", "option_names", "secret_in"]
 
 FILE = "_file"
 _LARGEST = 64 * 1024
@@ -50,14 +51,26 @@ def filled(account: Node, way: Way, model: type[BaseModel]) -> Filled:
     return done
 
 
+def secret_in(place: Path) -> str:
+    """The secret that a file holds, for whoever names the file by hand."""
+    found = _read(place)
+    if isinstance(found, str):
+        allowed = "a file that you may read with the secret in it and nothing else"
+        raise BadArgument(f"{place} is no secret:", found=found, allowed=allowed, example="~/.secrets/token")
+    return _text(found)
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace").strip()
+
+
 def _fill(done: Filled, way: Way, option: str, written: Mapping[str, Node]) -> None:
     node = written[str(way[-1])]
     secret = _content(node) if option not in written else f"beside {option}"
     if isinstance(secret, str):
         done.mistakes.append(_mistake(node, way, option, secret))
     elif isinstance(done.node.value, dict):
-        text = secret.decode("utf-8", "replace").strip()
-        done.node.value[option] = Node(spot=replace(node.spot, secret=True), value=text, written=node.written)
+        done.node.value[option] = Node(spot=replace(node.spot, secret=True), value=_text(secret), written=node.written)
         done.cautions.extend(_caution(_place(node)))
 
 
@@ -72,16 +85,22 @@ def _content(node: Node) -> bytes | str:
     if not isinstance(node.value, str) or not node.value:
         return node.kind if node.value else "nothing"
     place = _place(node)
+    found = _read(place)
+    return f"{place}, which {found}" if isinstance(found, str) else found
+
+
+def _read(place: Path) -> bytes | str:
+    """What is in a file, or what is wrong with it."""
     try:
         if not place.is_file():
-            return f"{place}, which is {'no file' if place.exists() else 'not there'}"
+            return f"is {'no file' if place.exists() else 'not there'}"
         with place.open("rb") as stream:
             content = stream.read(_LARGEST + 1)
     except (OSError, ValueError) as error:
-        return f"{place}: {getattr(error, 'strerror', None) or error}"
+        return f"cannot be read: {getattr(error, 'strerror', None) or error}"
     if len(content) > _LARGEST:
-        return f"{place}, which has more than {_LARGEST} bytes"
-    return content if content.strip() else f"{place}, which is empty"
+        return f"has more than {_LARGEST} bytes"
+    return content if content.strip() else "is empty"
 
 
 def _caution(place: Path) -> list[str]:
