@@ -1,6 +1,7 @@
 """Every test runs without the configuration of whoever runs it, and takes the time that it takes."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +17,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("unhurried")
+# A shell that starts tests in the background has them ignore it, and every process that they start, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

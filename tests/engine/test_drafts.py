@@ -33,15 +33,18 @@ class Noting(FakeAdapter):
 
 async def test_every_answer_grows_in_a_message_of_its_own(tmp_path: Path) -> None:
     """Also where the platform knows a message again by its key, so the keys of drafts name their turns."""
-    world, agent = World(repeats_safely=True), EchoAgent(streams=True, delay=0.002)
+    world, agent = World(repeats_safely=True), Slow(first_word="well")
     adapter = Noting(world)
     async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter], acknowledges=False) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         for number in range(3):
+            agent.go.clear()
             await chat.say(alice, f"number {number}")
-            await chat.hears(f"You said: number {number}")
-    assert [message.text for message in chat.shown] == [f"You said: number {number}" for number in range(3)]
+            await chat.hears("well")
+            agent.go.set()
+            await chat.hears(f"answer to: number {number}")
+    assert [message.text for message in chat.shown] == [f"answer to: number {number}" for number in range(3)]
     assert [key.split(":")[:2] for key in adapter.keys] == [["draft", f"{turn}-0"] for turn in (1, 2, 3)]
 
 
