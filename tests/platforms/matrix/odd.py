@@ -38,7 +38,8 @@ def synced(
 ) -> Mapping[str, Any]:
     """What is new in the only room."""
     timeline = {"events": said, "limited": limited, "prev_batch": "before"}
-    room = {"timeline": timeline, "state": {"events": state}, "summary": {"m.joined_member_count": 2}}
+    summary = {"m.joined_member_count": 2, "m.invited_member_count": 0}
+    room = {"timeline": timeline, "state": {"events": state}, "summary": summary}
     return {"next_batch": position, "rooms": {"join": {ROOM: room}}, "device_one_time_keys_count": {}}
 
 

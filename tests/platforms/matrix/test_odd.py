@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from palaver.domain.source import DM, GROUP
 from palaver.domain.turn import Outbound
 from palaver.platforms.kit.notebook import Notebook
 from palaver.platforms.matrix import errands, hearing, keys
@@ -193,6 +194,30 @@ async def test_a_room_that_cannot_be_entered_holds_up_nobody(monkeypatch: pytest
             await stay.stay()
         assert await notebook.position() == f"{US} s2"
     assert notebook.texts == ["hi"]
+
+
+@pytest.mark.parametrize(("present", "kind"), [((), GROUP), ((US,), DM), ((US, "@bob:example.org"), GROUP)])
+async def test_how_many_are_in_a_direct_chat_is_asked_once_where_we_are_not_told(
+    present: tuple[str, ...], kind: str
+) -> None:
+    """Where that cannot be known either, it is a group."""
+    members = [event("m.room.member", {"membership": "join"}, state_key=who) for who in (*present, ALICE)]
+
+    def reply(request: web.Request) -> dict[str, Any] | web.Response:
+        if request.path.endswith("/members"):
+            return {"chunk": members} if present else web.json_response({}, status=403)
+        said = event("m.room.message", {"msgtype": "m.text", "body": "hi"}, f"${len(server.asked)}")
+        room = {"timeline": {"events": [said]}}
+        return {"next_batch": f"s{len(server.asked)}", "rooms": {"join": {ROOM: room}}}
+
+    async with odd(reply) as server:
+        direct = Direct(server.client)
+        direct.learn({ALICE: [ROOM]})
+        hearing = Hearing(server.client, direct, "helper", threads=True)
+        for _ in range(2):
+            (heard,) = (await hearing.batch("s")).heard
+            assert heard.scene.kind == kind
+        assert sum("/members" in each for each in server.asked) == (1 if present else 2)
 
 
 async def test_a_direct_chat_is_made_once_however_late_we_are_told_of_it() -> None:

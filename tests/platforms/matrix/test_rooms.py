@@ -79,6 +79,39 @@ async def test_who_comes_after_somebody_is_not_in_their_direct_chat(home: Homese
     assert [each.source.chat_kind for each in notebook.received] == [DM, GROUP]
 
 
+async def test_a_direct_chat_that_a_third_has_come_into_is_a_group_also_after_a_restart(
+    home: Homeserver, rig: MatrixRig
+) -> None:
+    notebook, person, bob = Notebook(), rig.person, home.register("bob")
+    async with running(rig.adapter(), notebook):
+        await rig.is_heard()
+        room_id = await person.makes_room(rig.options.user_id, name=None, direct=True)
+        await person.says(room_id, "between us")
+        await notebook.has(1)
+        await person.client.room_invite(room_id, bob.user_id)
+        home.join(room_id, bob)
+        await person.says(room_id, "with a third")
+        await notebook.has(2)
+        await until(lambda: sum("/read_markers" in each for each in rig.proxy.asked) > 1)
+    async with running(rig.adapter(), notebook):
+        await person.says(room_id, "after a restart")
+        await notebook.has(3)
+    assert [each.source.chat_kind for each in notebook.received] == [DM, GROUP, GROUP]
+
+
+async def test_a_direct_chat_of_two_is_one_also_after_a_restart(rig: MatrixRig) -> None:
+    notebook, person = Notebook(), rig.person
+    async with running(rig.adapter(), notebook):
+        await rig.is_heard()
+        room_id = await person.makes_room(rig.options.user_id, name=None, direct=True)
+        await person.says(room_id, "between us")
+        await notebook.has(1)
+    async with running(rig.adapter(), notebook):
+        await person.says(room_id, "still between us")
+        await notebook.has(2)
+    assert {each.source.chat_kind for each in notebook.received} == {DM}
+
+
 async def test_what_is_for_a_person_goes_where_nobody_else_is(home: Homeserver, rig: MatrixRig) -> None:
     adapter, alice, bob = rig.adapter(), home.register("alice"), home.register("bob")
     async with running(adapter, Notebook()), present(home, alice) as person:

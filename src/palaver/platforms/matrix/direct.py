@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from nio.responses import RoomSummary
 from nio.rooms import MatrixRoom
 
 from palaver.domain.source import DM, GROUP
@@ -32,10 +33,19 @@ class Direct:
 
         Also after that one has gone: what was said in the direct chat is nobody else's.
         """
-        return DM if room.member_count <= _TWO and self._with(room.room_id) == [sender] else GROUP
+        return DM if _is_for_two(room) and self._with(room.room_id) == [sender] else GROUP
 
     def is_direct(self, room: MatrixRoom) -> bool:
-        return room.member_count <= _TWO and room.room_id in self
+        return _is_for_two(room) and room.room_id in self
+
+    async def count(self, room: MatrixRoom) -> None:
+        """How many are in a direct chat is asked where we do not know it: we are told only when it changes."""
+        if room.room_id not in self or _count(room) is not None:
+            return
+        memberships = [*(await self._members(room.room_id)).values()]
+        if memberships:
+            invited = memberships.count("invite")
+            room.update_summary(RoomSummary(invited, len(memberships) - invited))
 
     def _with(self, room_id: str) -> list[str]:
         return [user_id for user_id, rooms in self._rooms.items() if room_id in rooms]
@@ -63,7 +73,7 @@ class Direct:
     async def room_with(self, user_id: str) -> str:
         """The room that we are in with somebody and nobody else; one is made where there is none."""
         for room_id in reversed(self._rooms.get(user_id, [])):
-            if await self._members(room_id) == {user_id, self._client.user_id}:
+            if (await self._members(room_id)).keys() == {user_id, self._client.user_id}:
                 return room_id
         made = await self._client.ask(
             "POST",
@@ -76,12 +86,25 @@ class Direct:
         await self.add(user_id, room_id)
         return room_id
 
-    async def _members(self, room_id: str) -> set[str | None]:
+    async def _members(self, room_id: str) -> dict[str | None, str]:
         """Who is in a room, or invited; as the homeserver knows it, which tells us of a new room only later."""
         found = await self._client.ask("GET", "rooms", room_id, "members") or {}
-        members = (event_of(each) for each in found.get("chunk", ()))
-        return {each.state_key for each in members if each and each.content.membership in {"join", "invite"}}
+        members = {each.state_key: each.content.membership for each in map(event_of, found.get("chunk", ())) if each}
+        return {who: membership for who, membership in members.items() if membership in {"join", "invite"}}
 
     @property
     def _path(self) -> tuple[str, ...]:
         return "user", self._client.user_id, "account_data", DIRECT
+
+
+def _is_for_two(room: MatrixRoom) -> bool:
+    """Not where nobody has said how many are there: those whom nio knows are only some of them."""
+    count = _count(room)
+    return count is not None and count <= _TWO
+
+
+def _count(room: MatrixRoom) -> int | None:
+    told = room.summary
+    if told is None or told.joined_member_count is None or told.invited_member_count is None:
+        return None
+    return told.joined_member_count + told.invited_member_count

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from nio.api import MessageDirection
@@ -10,6 +10,7 @@ from nio.events import InviteMemberEvent, MegolmEvent
 from nio.responses import ErrorResponse, RoomInfo, RoomMessagesResponse, SyncError, SyncResponse
 from nio.rooms import MatrixInvitedRoom, MatrixRoom
 
+from palaver.domain.source import GROUP
 from palaver.domain.turn import account_text
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.direct import DIRECT, Direct
@@ -97,7 +98,9 @@ class Hearing:
             self._late.update(answer.rooms.invite)
             self._noted.clear()
         opened = self._opened()
-        heard = [each for room_id, info in answer.rooms.join.items() for each in await self._room(room_id, info, since)]
+        heard = list[Heard]()
+        for room_id, info in answer.rooms.join.items():
+            heard += await self._placed(room_id, await self._room(room_id, info, since))
         self._closed = [*self._closed, *(each for each in heard if each.closed)][-_MOST_CLOSED:]
         return Batch(
             position=answer.next_batch,
@@ -122,6 +125,15 @@ class Hearing:
             return noted
         invited = [at for at, each in enumerate(noted[:entrance]) if _membership(each) == "invite"]
         return noted[(entrance if room_id in self._late or not invited else invited[-1]) + 1 :]
+
+    async def _placed(self, room_id: str, events: Sequence[Heard]) -> list[Heard]:
+        """Whether it was said in a direct chat shows only when everything is known that was new with it."""
+        room = self._client.rooms.get(room_id)
+        if room is None or not events:
+            return [*events]
+        await self._direct.count(room)
+        kinds = (self._direct.kind(room, each.event.sender) for each in events)
+        return [replace(each, scene=replace(each.scene, kind=kind)) for each, kind in zip(events, kinds, strict=True)]
 
     async def _gap(self, room_id: str, start: str | None, since: str) -> list[Heard]:
         """What was said between two batches and is in neither, oldest first."""
@@ -160,7 +172,7 @@ class Hearing:
             us=us,
             our_name=_name(room, us),
             chat_id=room.room_id,
-            kind=self._direct.kind(room, sender),
+            kind=GROUP,
             title=room.named_room_name(),
             name=_name(room, sender),
             threads=self._threads,
