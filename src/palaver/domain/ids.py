@@ -3,8 +3,12 @@
 import re
 from urllib.parse import quote, unquote
 
-__all__ = ["decode_id", "encode_id"]
+from palaver.domain.errors import MalformedSource
 
+__all__ = ["LONGEST_IDS", "check_ids", "decode_id", "encode_id"]
+
+LONGEST_IDS = 2048
+"""Bytes that ids have together at most, percent-encoded: what every database finds again by its index."""
 _PLAIN = re.compile(r"[\w.+-]*", re.ASCII)
 
 
@@ -21,3 +25,15 @@ def decode_id(text: str) -> str:
         return unquote(text, errors="surrogatepass")
     except UnicodeDecodeError:
         return text
+
+
+def check_ids(owner: str, *ids: str | None) -> None:
+    """Raises MalformedSource where ids that are written together are too long; they are not quoted."""
+    length = sum(len(encode_id(each)) for each in ids if each)
+    if length > LONGEST_IDS:
+        raise MalformedSource(
+            f"The ids of a {owner} are too long:",
+            found=f"{length} bytes",
+            allowed=f"{LONGEST_IDS} bytes together, percent-encoded",
+            example="!room:example.org",
+        )

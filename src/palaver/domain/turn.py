@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from palaver.domain.access import AccessRole
 from palaver.domain.attachment import Attachment
-from palaver.domain.ids import encode_id
+from palaver.domain.ids import check_ids, encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
 from palaver.domain.reset import Cause, extends_idle_time
@@ -91,6 +91,12 @@ class Inbound:
     """It is no new message but changes the one of this id; then `at` is when it was changed."""
     earlier: tuple[str, ...] = ()
     """What it said before it was changed, oldest first."""
+
+    def check_ids(self) -> None:
+        """Raises MalformedSource where its conversation, or it in its chat, cannot be known again by ids so long."""
+        source, version = self.source, self.revision.version if self.revision else None
+        check_ids("conversation", source.chat, source.scope_id, source.thread_id, source.participant)
+        check_ids("message", source.chat_id or source.participant, source.message_id, version)
 
     @property
     def is_whole(self) -> bool:

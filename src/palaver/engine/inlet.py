@@ -1,10 +1,13 @@
 """Inlets: what an adapter hands over to, while it serves its account, or when it is called in any worker."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from palaver.domain.errors import NotServed
+from palaver.domain.errors import MalformedSource, NotServed
+from palaver.domain.ids import check_ids
 from palaver.domain.lifecycle import InboxState
 from palaver.domain.source import Source, Trust
 from palaver.domain.transcript import Role
@@ -17,6 +20,8 @@ from palaver.ports.repositories import Store
 from palaver.ports.work import Steps, work
 
 __all__ = ["Health", "HeldInlet", "OpenInlet"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -41,8 +46,18 @@ class OpenInlet:
         """Whoever is called has no connection of its own."""
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
-        with self.on.meter.step("accept"):
+        with self._leaving_out_unfit(), self.on.meter.step("accept"):
             await self.intake.receive(inbound, trust)
+
+    @contextmanager
+    def _leaving_out_unfit(self) -> Generator[None]:
+        """What could not be kept however often it came is left out, so that whatever comes after it is heard."""
+        try:
+            yield
+        except MalformedSource as error:
+            self.on.meter.count("messages_refused")
+            told = {"action": "ids.unfit", "account": account_text(self.platform, self.account)}
+            log.warning("something was left out: %s", error, extra=told)
 
     async def position(self) -> str | None:
         return await self.on.store.read(self.on.store.accounts.position(self.platform, self.account))
@@ -51,10 +66,14 @@ class OpenInlet:
         raise NotServed(account_text(self.platform, self.account))
 
     async def knows_as(self, alias: str, canonical: str) -> None:
-        await self.intake.learn(self.platform, alias, canonical)
+        with self._leaving_out_unfit():
+            check_ids("person", alias, canonical)
+            await self.intake.learn(self.platform, alias, canonical)
 
     async def chat_moved(self, old: str, new: str) -> None:
-        await self.intake.move_chat(self.platform, self.account, old, new)
+        with self._leaving_out_unfit():
+            check_ids("chat", old, new)
+            await self.intake.move_chat(self.platform, self.account, old, new)
 
     async def is_back(self, chat_id: str) -> None:
         self.returned()

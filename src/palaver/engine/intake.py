@@ -93,7 +93,10 @@ class Intake:
         await self._people()
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
-        """Put a message into the inbox, once, under its key, whether it is let in or refused."""
+        """Put a message into the inbox, once, under its key, whether it is let in or refused.
+
+        Raises MalformedSource where its ids are too long to be kept.
+        """
         # Several may be handed over at once: within a chat they are accepted in the order they came.
         try:
             accepted = await self._line.passing(_chat_of(inbound.source), lambda: self._accept(inbound, trust))
@@ -117,6 +120,8 @@ class Intake:
             # Nothing is awaited between the look at people and grants and the step that sees whether they have changed.
             here = known.where_now(message.source)
             heard = message if here is message.source else replace(message, source=here)
+            message.check_ids()
+            heard.check_ids()
             admitted = self._admission.decide(heard, trust, known.aliases_of(here))
             key = self._key(here, admitted.access.role, known)
             taken = await self._admission.accept(message, key, admitted, self._busy(message))

@@ -139,7 +139,8 @@ class Inlet(Protocol):
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         """Returns when the message is safe; only then may the platform be told so. It raises if it is not.
 
-        Several may be handed over at once: those of one conversation are taken in the order of the calls.
+        Several may be handed over at once: those of one conversation are taken in the order of the calls. A message
+        whose ids are too long to be kept, see `Inbound.check_ids`, is left out, and need not come again.
         """
         ...
 

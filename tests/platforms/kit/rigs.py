@@ -40,6 +40,9 @@ class WorldRig:
     async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None) -> Source:
         return self._source(await self._chat.say(Person(id="p1", name=name), text, thread=thread_id))
 
+    async def say_under(self, message_id: str, text: str) -> None:
+        await self._chat.say(ALICE, text, under=message_id)
+
     def _source(self, message: Message) -> Source:
         return Source(
             platform="fake",

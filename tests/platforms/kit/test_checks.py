@@ -85,6 +85,11 @@ class NewIdsEachTime(ForgetsNames):
         return replace(inbound, source=replace(inbound.source, message_id=str(self.seen)))
 
 
+class CutsIds(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, source=replace(inbound.source, message_id=(inbound.source.message_id or "")[:255]))
+
+
 class ForgetsThreadsIn(ForgetsNames):
     def changed(self, inbound: Inbound) -> Inbound:
         return replace(inbound, source=replace(inbound.source, thread_id=None))
@@ -276,6 +281,7 @@ BROKEN = [
     (ForgetsThreadsIn, "a_message_in_a_thread_knows_its_thread"),
     (Reverses, "messages_come_in_order"),
     (StripsTexts, "hostile_texts_come_in_unharmed"),
+    (CutsIds, "a_message_under_an_id_that_is_too_long_is_left_out_and_holds_up_nothing"),
     (AcknowledgesFirst, "a_message_that_could_not_be_kept_comes_again_under_the_same_id"),
     (NewIdsEachTime, "a_message_that_could_not_be_kept_comes_again_under_the_same_id"),
     (AcknowledgesFirst, "nothing_is_acknowledged_before_it_is_safe"),

@@ -36,6 +36,16 @@ async def test_a_call_is_answered_with_what_the_agent_says(tmp_path: Path) -> No
         assert told(both)["answer"] == "You said: Build both"
 
 
+async def test_a_name_that_is_too_long_once_it_is_encoded_is_told_to_the_caller(postgres_server: str) -> None:
+    adapter = account(session="room")
+    async with running(await fresh_store(postgres_server), adapters=[adapter], grants=GRANTS) as here:
+        reply = await called(here, adapter, call({"build": "failed", "room": "\U0001f600" * 200}))
+        assert reply.status == 400
+        assert "2048 bytes together" in told(reply)["error"]
+        longest = await called(here, adapter, call({"build": "failed", "room": "長" * 200}))
+        assert told(longest)["answer"] == "You said: Build failed"
+
+
 async def _fails(_: Request) -> AsyncGenerator[Event]:
     yield Failure(kind=FailureKind.FATAL, detail="hush")
 

@@ -75,13 +75,14 @@ class Chat:
         mentions: tuple[str, ...] = (),
         files: tuple[File, ...] = (),
         album: str | None = None,
+        under: str | None = None,
     ) -> Message:
-        """Somebody writes into the chat; with the names of accounts that are mentioned."""
+        """Somebody writes into the chat; with the names of accounts that are mentioned, under an id if one is given."""
         self._admit(person)
         answered = self.find(reply_to) if reply_to else None
         named = {*mentions, *((answered.author,) if answered else ())} & self.accounts
         message = Message(
-            id=self._number(),
+            id=under or self._number(),
             author=person.id,
             text=text,
             at=self._clock.now(),

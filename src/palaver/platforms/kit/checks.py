@@ -11,7 +11,7 @@ import pytest
 from palaver.domain.label import Label
 from palaver.platforms.kit.capabilities import CapabilityChecks
 from palaver.platforms.kit.notebook import PATIENCE, Notebook, running
-from palaver.platforms.kit.rig import RevisingRig, Rig, Shown
+from palaver.platforms.kit.rig import NamingRig, RevisingRig, Rig, Shown
 from palaver.platforms.kit.trying import happening, paced, send, to_chat
 from palaver.ports.adapter import Limits, PlatformBusy, PlatformDown, SendUnclear, TargetGone
 
@@ -27,6 +27,8 @@ _HOSTILE = (
     "مرحبا \u202eright to left\u202c 你好 e\u0301 👩‍👩‍👧 🇩🇪 \U0001f3f4",
     "../../etc/passwd:agent:main",
 )
+
+_TOO_LONG = 20_000
 
 
 class AdapterConformance(CapabilityChecks):
@@ -159,6 +161,16 @@ class AdapterConformance(CapabilityChecks):
             await notebook.has(3)
         assert notebook.texts == ["before", "after", "and on"]
 
+    async def test_a_message_under_an_id_that_is_too_long_is_left_out_and_holds_up_nothing(self, rig: Rig) -> None:
+        naming, notebook = _naming(rig), Notebook()
+        async with running(rig.adapter(), notebook):
+            await rig.say("before")
+            for end in "ab":
+                await naming.say_under("m" * _TOO_LONG + end, "too long")
+            await rig.say("after")
+            await notebook.has(2)
+        assert notebook.texts == ["before", "after"], "an id is handed over whole, or the message is left out"
+
     # Messages out
 
     async def test_a_message_is_shown_once_where_it_belongs(self, rig: Rig) -> None:
@@ -256,6 +268,12 @@ class AdapterConformance(CapabilityChecks):
 def _revising(rig: Rig) -> RevisingRig:
     if not isinstance(rig, RevisingRig):
         pytest.skip("the rig has no edit and delete")
+    return rig
+
+
+def _naming(rig: Rig) -> NamingRig:
+    if not isinstance(rig, NamingRig):
+        pytest.skip("the platform itself chooses the ids of messages")
     return rig
 
 

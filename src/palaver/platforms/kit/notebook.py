@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from palaver.domain.attachment import Attachment
-from palaver.domain.errors import StoreUnavailable
+from palaver.domain.errors import MalformedSource, StoreUnavailable
 from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound
 from palaver.ports.adapter import Adapter, Answer, Inlet, PlatformError
@@ -56,6 +56,10 @@ class Notebook:
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         self.offered.append(inbound)
         self._look()
+        try:
+            inbound.check_ids()
+        except MalformedSource:
+            return
         if self.refusals:
             self.refusals -= 1
             raise StoreUnavailable("the notebook is full")

@@ -14,6 +14,7 @@ __all__ = [
     "MentioningRig",
     "MenuRig",
     "MovingRig",
+    "NamingRig",
     "PressingRig",
     "RevisingRig",
     "Rig",
@@ -143,3 +144,12 @@ class MenuRig(Protocol):
     """A rig that sees which commands our account shows. Only such a rig is asked to."""
 
     async def menu(self) -> Sequence[MenuLine]: ...
+
+
+@runtime_checkable
+class NamingRig(Protocol):
+    """A rig whose platform lets strangers choose the ids of what they say. Only such a rig is asked to."""
+
+    async def say_under(self, message_id: str, text: str) -> None:
+        """The person says something under that id."""
+        ...

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs
 
+from palaver.domain.errors import MalformedSource
 from palaver.domain.label import Label
 from palaver.domain.reset import Cause
 from palaver.domain.source import CHANNEL, Labels, Source
@@ -108,7 +109,12 @@ def parse_call(platform: str, account: str, options: WebhookOptions, call: Call,
     secret = options.secret.get_secret_value() if options.secret else ""
     delivery = verified(options.scheme, secret, call.headers, call.body, now)
     payload = _payload(call.headers.get("content-type", ""), call.body, options.scheme)
-    return _Reading(platform, account, options, payload).inbound(delivery, now)
+    inbound = _Reading(platform, account, options, payload).inbound(delivery, now)
+    try:
+        inbound.check_ids()
+    except MalformedSource as error:
+        raise Malformed(f"{error}.") from error
+    return inbound
 
 
 def _payload(media_type: str, body: bytes, scheme: Scheme) -> object:

@@ -1,0 +1,74 @@
+"""Ids that are too long for any index are refused alike on both databases, and hold up nothing that comes after."""
+
+import logging
+import random
+import string
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from palaver.domain.ids import LONGEST_IDS
+from palaver.domain.source import GROUP, Source, Trust
+from palaver.domain.turn import Inbound, Revision
+from palaver.platforms.kit.world import LoopClock, World
+from tests.engine.gateway import running
+from tests.engine.mouth import Mouth
+
+NOW = datetime(2026, 3, 29, 12, tzinfo=UTC)
+PLAIN = Source(platform="fake", account="bot", chat_kind=GROUP, chat_id="c1", user_id="p1", message_id="m0")
+
+
+def id_of(length: int) -> str:
+    """No database makes it shorter."""
+    return "".join(random.Random(length).choices(string.ascii_letters + string.digits, k=length))  # noqa: S311
+
+
+def said(source: Source, **more: object) -> Inbound:
+    inbound = Inbound(source=source, text="hello", at=NOW, mentions_us=True)
+    return replace(inbound, **more)  # pyright: ignore[reportArgumentType]
+
+
+LONG = id_of(20_000)
+UNFIT = [
+    *(said(replace(PLAIN, **{name: LONG})) for name in ("message_id", "chat_id", "thread_id", "scope_id", "user_id")),
+    said(replace(PLAIN, message_id="長" * 600)),
+    said(replace(PLAIN, message_id=LONG), revision=Revision(version="1")),
+    said(PLAIN, revision=Revision(version=LONG)),
+    said(replace(PLAIN, chat_id=id_of(LONGEST_IDS // 2), message_id=id_of(LONGEST_IDS // 2 + 1))),
+    said(replace(PLAIN, chat_id=id_of(LONGEST_IDS // 2), thread_id=id_of(LONGEST_IDS // 2 - 1))),
+]
+
+
+async def test_what_no_index_can_hold_is_dropped_and_logged_and_the_next_message_is_answered(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    mouth = Mouth(world, LoopClock())
+    async with running(store_url, world, adapters=[mouth]) as here:
+        chat, inlet = world.group("Dev"), await mouth.inlet()
+        with caplog.at_level(logging.WARNING):
+            for inbound in UNFIT:
+                await inlet.receive(inbound, Trust())
+            await inlet.knows_as(LONG, "p1")
+            await inlet.chat_moved("c9", LONG)
+        unfit = [each for each in caplog.records if getattr(each, "action", None) == "ids.unfit"]
+        assert len(unfit) == len(UNFIT) + 2
+        assert LONG not in caplog.text
+        assert await here.rows("SELECT 1 FROM inbox") == []
+        await inlet.receive(said(PLAIN), Trust())
+        await chat.hears("You said: hello")
+
+
+async def test_ids_as_long_as_they_may_be_are_kept(store_url: str) -> None:
+    world, half = World(), LONGEST_IDS // 2
+    mouth = Mouth(world, LoopClock())
+    async with running(store_url, world, adapters=[mouth]) as here:
+        chat, inlet = world.group("Dev"), await mouth.inlet()
+        chat.id = id_of(half)
+        world.chats[chat.id] = chat
+        source = replace(PLAIN, chat_id=chat.id, thread_id=id_of(half - len("p1")), message_id=id_of(half))
+        await inlet.receive(said(source), Trust())
+        await chat.hears("You said: hello")
+        await here.settled()
+        assert await here.rows("SELECT state FROM turns") == [("done",)]
