@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from nio import AsyncClient, AsyncClientConfig
 from nio.api import MessageDirection
@@ -39,6 +40,7 @@ class Person:
     """Somebody with matrix-nio in front of them."""
 
     def __init__(self, home: Homeserver, account: Account, keys: Path | None = None) -> None:
+        self._home = home
         self.user_id = account.user_id
         config = AsyncClientConfig(max_timeouts=3, encryption_enabled=keys is not None, store=SqliteStore)
         self.client = AsyncClient(home.url, account.user_id, account.device_id, str(keys or ""), config)
@@ -69,6 +71,13 @@ class Person:
         sent = await self.client.room_send(room_id, kind, content, ignore_unverified_devices=True)
         assert isinstance(sent, RoomSendResponse), sent
         return sent.event_id
+
+    async def encrypts(self, room_id: str, event: dict[str, Any]) -> None:
+        """With anything in it; the keys were given to everybody before."""
+        assert self.client.olm
+        content = self.client.olm.group_encrypt(room_id, event)
+        path = f"/_matrix/client/v3/rooms/{room_id}/send/m.room.encrypted/{uuid4()}"
+        self._home.ask("PUT", path, content, self.client.access_token)
 
     async def redacts(self, room_id: str, event_id: str) -> None:
         assert isinstance(await self.client.room_redact(room_id, event_id), RoomRedactResponse)

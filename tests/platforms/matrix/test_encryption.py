@@ -141,3 +141,32 @@ async def test_neither_content_that_breaks_the_reader_nor_a_forged_file_does_har
             with pytest.raises(SendRefused):
                 [piece async for piece in adapter.fetch(file._replace(handle=handle))]
     assert notebook.texts == ["before", "x", "after"]
+
+
+async def test_what_is_encrypted_poses_neither_as_a_redaction_nor_as_a_change_of_the_room(rig: MatrixRig) -> None:
+    """The homeserver cannot see in it whether its sender may."""
+    adapter, notebook, bot = rig.adapter(), Notebook(), rig.options.user_id
+    elsewhere = rig.home.ask("POST", "/_matrix/client/v3/createRoom", {"preset": "public_chat"}, rig.stage.human.token)[
+        "room_id"
+    ]
+    async with running(adapter, notebook):
+        said = await rig.say("before")
+        deleting = {"type": "m.room.redaction", "redacts": said.message_id, "content": {"redacts": said.message_id}}
+        await rig.person.encrypts(rig.chat_id, deleting)
+        forged = {**deleting, "content": "none", "event_id": "$forged", "sender": bot, "origin_server_ts": 1}
+        await rig.person.encrypts(rig.chat_id, forged)
+        await rig.say("between")
+        await notebook.has(2)
+        for kind, key, content in (
+            ("m.room.tombstone", "", {"body": "gone", "replacement_room": elsewhere}),
+            ("m.room.name", "", {"name": "Forged"}),
+            ("m.room.member", bot, {"membership": "join"}),
+        ):
+            await rig.person.encrypts(rig.chat_id, {"type": kind, "state_key": key, "content": content})
+        content = {"msgtype": "m.text", "body": "after"}
+        await rig.person.encrypts(rig.chat_id, {"type": "m.room.message", "state_key": "", "content": content})
+        await notebook.has(3)
+    assert notebook.texts == ["before", "between", "after"]
+    assert not notebook.changes
+    assert notebook.received[-1].labels.chat == Label("Dev")
+    assert not any("/join/" in each for each in rig.proxy.asked)

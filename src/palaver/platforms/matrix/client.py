@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from nio import AsyncClient, AsyncClientConfig, store
 from nio.api import Api
 from nio.crypto import ENCRYPTION_ENABLED
-from nio.events import BadEventType, Event, MegolmEvent, ToDeviceEvent
+from nio.events import BadEventType, Event, MegolmEvent, ToDeviceEvent, UnknownEvent
 from nio.exceptions import LocalProtocolError
 from nio.responses import (
     ErrorResponse,
@@ -31,6 +31,7 @@ __all__ = ["Client", "Entry", "check_extra", "opened"]
 
 _PATIENCE = 30.0
 _API = "/_matrix/client/v3/"
+_MESSAGES = frozenset({"m.room.message", "m.sticker"})
 _LONGEST_NAME = 255
 """In bytes: so long may an id be."""
 
@@ -55,6 +56,10 @@ class Client(AsyncClient):
     def _handle_timeline_event(
         self, event: Event | BadEventType, room_id: str, room: MatrixRoom, encrypted_rooms: set[str]
     ) -> Event | BadEventType | None:
+        """What is decrypted changes nothing of the room: no homeserver has seen whether its sender may."""
+        if isinstance(event, MegolmEvent):
+            event.room_id = room_id
+            return self.read(event)
         try:
             return super()._handle_timeline_event(event, room_id, room, encrypted_rooms)
         except Exception:  # noqa: BLE001 - anything may be wrong with it
@@ -64,12 +69,15 @@ class Client(AsyncClient):
         """One by one: one that cannot be read keeps nobody from the others."""
         response.chunk = [self.read(each) or each for each in response.chunk]
 
-    def read(self, event: Event | BadEventType) -> Event | BadEventType | None:
-        """What is in an encrypted event; None where it cannot be read, or is not encrypted."""
+    def read(self, event: Event | BadEventType) -> Event | None:
+        """The message in an encrypted event, or nothing but the event where it holds anything else.
+
+        None where it cannot be read, or is not encrypted.
+        """
         if not isinstance(event, MegolmEvent) or self.olm is None:
             return None
         try:
-            return self.decrypt_event(event)
+            return _message_in(event, self.decrypt_event(event).source)
         except Exception:  # noqa: BLE001 - anything may be wrong with it
             return None
 
@@ -101,6 +109,14 @@ class Client(AsyncClient):
         if problem := unanswered(ErrorResponse.from_dict(answer), response.status):
             raise problem
         return None
+
+
+def _message_in(event: MegolmEvent, read: Mapping[str, Any]) -> UnknownEvent:
+    """Who sent it, and when, is said outside; of what is inside only the words of a message are believed."""
+    source: dict[str, Any] = {"type": "m.room.encrypted", "event_id": event.event_id, "sender": event.sender}
+    if read.get("type") in _MESSAGES:
+        source |= {"type": read["type"], "content": read["content"]}
+    return UnknownEvent({**source, "origin_server_ts": event.server_timestamp}, source["type"])
 
 
 def _is_name(part: str) -> bool:
