@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from palaver.agents.echo import EchoAgent
-from palaver.domain.errors import NotServed, StaleFence
+from palaver.domain.errors import NotServed, StaleFence, StoreError
+from palaver.engine import waiting
 from palaver.engine.serving import Pauses
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import Inlet, PlatformDown, PlatformRefused
@@ -16,6 +17,7 @@ from palaver.ports.agent import Agents
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 from tests.engine.mouth import Mouth
+from tests.engine.trouble import trouble
 from tests.stores.conftest import fresh_store
 
 SHORT = timedelta(seconds=0.3)
@@ -151,6 +153,22 @@ async def test_a_connection_that_is_lost_is_made_again_and_nothing_is_missed(tmp
         await chat.hears("You said: two")
         (health,) = here.engine.health.values()
         assert health.last_error
+
+
+async def test_an_account_whose_loss_the_store_refuses_to_note_is_served_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "_BREATH", 0.01)
+    async with running(tmp_path / "p.db", chance=NoPauses()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one")
+        await chat.hears("You said: one")
+        has_met = trouble(monkeypatch, here.store, "transact", "failed_at = ?", StoreError("the database refused"))
+        here.world.cut()
+        await until(has_met)
+        await chat.say(alice, "two")
+        await chat.hears("You said: two")
 
 
 async def test_a_platform_that_is_down_does_not_stop_the_others(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from palaver.domain.transcript import Entry, Role, ToolCall
 from palaver.domain.turn import Usage
 from palaver.domain.view import open_calls
 from palaver.engine.traces import log_broken
+from palaver.engine.waiting import contained
 from palaver.ports.agent import (
     Agent,
     ApprovalNeeded,
@@ -60,16 +61,20 @@ class Answering:
         self.said = ""
         self._called = {call.id: call for call in open_calls(request.messages)}
         try:
-            stream = aiter(self.agent.answer(request))
-            try:
-                return await self._until_done(stream)
-            finally:
-                await self._close(stream, request.turn)
+            with contained():
+                return await self._heard(request)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever an agent raises ends one turn
             log_broken(log, "the agent broke", error, {"action": "agent.broke", "turn": request.turn})
             return Failure(kind=FailureKind.FATAL, detail=f"the agent broke: {type(error).__name__}")
+
+    async def _heard(self, request: Request) -> Outcome:
+        stream = aiter(self.agent.answer(request))
+        try:
+            return await self._until_done(stream)
+        finally:
+            await self._close(stream, request.turn)
 
     def take_tokens(self) -> int:
         """What was put out since the last entry of the agent, as far as it has reported."""
@@ -82,7 +87,8 @@ class Answering:
         try:
             async with asyncio.timeout(_CLOSE_LIMIT):
                 if isinstance(stream, AsyncGenerator):
-                    await stream.aclose()
+                    with contained():
+                        await stream.aclose()
         except Exception as error:  # noqa: BLE001 - see above
             log_broken(log, "the agent did not close", error, {"action": "agent.unclosed", "turn": turn})
 

@@ -23,7 +23,7 @@ from palaver.engine.obedience import Obedience
 from palaver.engine.running import Running, Stop, Wish
 from palaver.engine.scene import Scene, Scenes
 from palaver.engine.traces import log_broken
-from palaver.engine.waiting import through_outages
+from palaver.engine.waiting import contained, through_outages
 from palaver.ports.ability import able
 from palaver.ports.agent import Passage, Summarising
 from palaver.ports.repositories import Store
@@ -190,7 +190,8 @@ class Compacting:
         quiet = asyncio.timeout(self.on.options.quiet_limit.total_seconds())
         try:
             async with quiet:
-                gist = await agent.summarise(passage)
+                with contained():
+                    gist = await agent.summarise(passage)
             running.spent = running.spent.plus(gist.usage)
         except Exception as error:
             log_broken(log, "the agent broke while it summarised", error, told)

@@ -9,6 +9,7 @@ from typing import Any
 
 from palaver.domain.errors import BadArgument
 from palaver.engine.traces import log_broken
+from palaver.engine.waiting import contained
 from palaver.ports.hooks import Happening, Hook, Watch
 from palaver.ports.meter import Meter, NoMeter
 
@@ -44,7 +45,8 @@ class Happenings:
     async def _call(self, hook: Hook, happening: Happening) -> bool:
         try:
             async with asyncio.timeout(_LIMIT):
-                await hook(happening)
+                with contained():
+                    await hook(happening)
         except Exception as error:  # noqa: BLE001 - hooks are not ours
             log_broken(log, "a hook failed", error, {"action": "hook.failed", "kind": happening.kind.value})
             self._meter.count("hooks_failed")

@@ -8,7 +8,7 @@ from datetime import datetime
 from palaver.domain.key import SessionKey
 from palaver.engine.ground import Ground
 from palaver.engine.traces import log_broken
-from palaver.engine.waiting import any_of, through_outages
+from palaver.engine.waiting import any_of, contained, through_outages
 from palaver.ports.store import INBOX
 
 __all__ = ["Lanes"]
@@ -85,7 +85,8 @@ class Lanes:
         try:
             if after is not None:
                 await asyncio.wait({after})
-            until = await body()
+            with contained():
+                until = await body()
             if until is not None:
                 self._later[key] = until
         except Exception as error:  # noqa: BLE001 - one lane must not end the others

@@ -35,6 +35,7 @@ from palaver.engine.revising import Revising
 from palaver.engine.standing import Standing, standing
 from palaver.engine.tooling import Tooling
 from palaver.engine.traces import log_broken
+from palaver.engine.waiting import contained
 from palaver.ports.adapter import MenuLine
 from palaver.ports.commands import Commands, Spoken
 from palaver.ports.hooks import Happening, Kind
@@ -165,7 +166,8 @@ class Obedience:
             return
         mentioned: list[Session] = []
         try:
-            await self._perform(received, mentioned, urgent=urgent)
+            with contained():
+                await self._perform(received, mentioned, urgent=urgent)
         except StoreUnavailable:
             raise
         except _SPEAKS_TO_PEOPLE as error:

@@ -14,7 +14,7 @@ from palaver.engine.ground import Ground
 from palaver.engine.inlet import Health, HeldInlet, OpenInlet
 from palaver.engine.intake import Intake
 from palaver.engine.traces import trace
-from palaver.engine.waiting import through_outages, unending
+from palaver.engine.waiting import contained, through_outages, unending
 from palaver.ports.ability import able
 from palaver.ports.adapter import Adapter, Menu, MenuLine, PlatformDown, PlatformError, PlatformRefused
 
@@ -105,7 +105,7 @@ class Serving:
         self.taken_on.set()
         running = asyncio.create_task(self._run(adapter, health, fence))
         try:
-            while await self._still_held(adapter, fence):
+            while await self._still_held(adapter, fence, running):
                 pass
             self.on.meter.count("accounts_lost")
             log.warning("account lost", extra={"action": "account.lost", "account": self._name(adapter)})
@@ -115,8 +115,11 @@ class Serving:
             if greeting := self._greeting.pop(self._name(adapter), None):
                 greeting.cancel()
 
-    async def _still_held(self, adapter: Adapter, fence: int) -> bool:
-        await asyncio.sleep(self._beat)
+    async def _still_held(self, adapter: Adapter, fence: int, running: "asyncio.Task[None]") -> bool:
+        """Raises what has ended the run, which ends by itself only so."""
+        await asyncio.wait({running}, timeout=self._beat)
+        if running.done():
+            running.result()
         return await through_outages(lambda: self._hold(adapter)) == fence
 
     async def _run(self, adapter: Adapter, health: Health, fence: int) -> None:
@@ -135,7 +138,8 @@ class Serving:
         while True:
             refused = False
             try:
-                await adapter.run(inlet)
+                with contained():
+                    await adapter.run(inlet)
                 why = "the adapter ended by itself"
             except PlatformDown as error:
                 why, refused = redact(str(error)), isinstance(error, PlatformRefused)
@@ -168,7 +172,8 @@ class Serving:
     async def _show_menu(self, adapter: Menu) -> None:
         try:
             async with asyncio.timeout(self.on.options.send_limit.total_seconds()):
-                await adapter.show_menu(self.menu())
+                with contained():
+                    await adapter.show_menu(self.menu())
         except Exception as error:  # noqa: BLE001 - whoever knows the commands can use them without
             log.info("the menu was not shown: %s", trace(error), extra={"action": "menu.dropped"})
 

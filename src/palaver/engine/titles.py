@@ -12,6 +12,7 @@ from palaver.engine.ground import Ground
 from palaver.engine.running import Running
 from palaver.engine.scene import Scenes
 from palaver.engine.traces import log_broken
+from palaver.engine.waiting import contained
 from palaver.ports.ability import able
 from palaver.ports.agent import Gist, Passage, Titling
 from palaver.ports.work import Steps, work
@@ -66,7 +67,8 @@ class Titles:
     async def _entitle(self, agent: Titling, passage: Passage, turn: Turn) -> None:
         try:
             async with asyncio.timeout(self.on.options.quiet_limit.total_seconds()):
-                gist = await agent.title(passage)
+                with contained():
+                    gist = await agent.title(passage)
             await self.on.store.transact(self._note(turn, gist, self.on.clock.now()))
         except Exception as error:  # noqa: BLE001 - a conversation can do without a title
             log_broken(log, "no title was found", error, {"action": "title.failed", "session": turn.session})

@@ -22,7 +22,7 @@ from palaver.engine.filing import Filing
 from palaver.engine.ground import Ground
 from palaver.engine.running import Running
 from palaver.engine.traces import log_broken
-from palaver.engine.waiting import through_outages
+from palaver.engine.waiting import contained, through_outages
 from palaver.ports.repositories import Store
 from palaver.ports.tools import NO_TOOLS, Occasion, Tool, Toolbox, ToolFailed, Toolset, Use
 from palaver.ports.work import Steps, work
@@ -67,7 +67,8 @@ class Tooling:
 
     async def _asked(self, toolset: Toolset) -> Sequence[Tool]:
         try:
-            return await toolset.tools()
+            with contained():
+                return await toolset.tools()
         except Exception as error:  # noqa: BLE001 - without these tools the turn goes on
             log_broken(log, "tools are missing", error, {"action": "tool.missing"})
             return ()
@@ -103,7 +104,8 @@ class _Toolbox:
         if use is None or self._leave(call) is not Leave.ASK:
             return None
         try:
-            is_harmless = await self.found[call.name][1].is_harmless(use)
+            with contained():
+                is_harmless = await self.found[call.name][1].is_harmless(use)
         except Exception as error:  # noqa: BLE001 - then a person decides
             log_broken(log, "a tool broke", error, {"action": "tool.broke", "turn": self.running.turn.number})
             is_harmless = False
@@ -152,7 +154,8 @@ class _Toolbox:
         limit = self.on.options.tool_limit
         try:
             async with asyncio.timeout(limit.total_seconds()):
-                return await toolset.use(use)
+                with contained():
+                    return await toolset.use(use)
         except TimeoutError:
             raise ToolFailed(f"It took longer than {limit} and was stopped; its effect is unknown.") from None
         except (ToolFailed, InvalidInput, NotFound):

@@ -1,14 +1,15 @@
-"""Waiting: for the first of several events, and through a store that does not answer or that refuses."""
+"""Waiting: for the first of several events, for foreign code, and through a store that does not answer or refuses."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from palaver.domain.errors import NewerSchema, StoreError, StoreUnavailable
 from palaver.engine.traces import log_broken
 
-__all__ = ["any_of", "through_outages", "unending"]
+__all__ = ["StrayCancellation", "any_of", "contained", "through_outages", "unending"]
 
 log = logging.getLogger(__name__)
 
@@ -16,6 +17,22 @@ T = TypeVar("T")
 
 _LONGEST_PAUSE = 10.0
 _BREATH = 1.0
+
+
+class StrayCancellation(Exception):
+    """Something was cancelled in foreign code, which let that out; the task in which it ran was not."""
+
+
+@contextmanager
+def contained() -> Generator[None]:
+    """Whoever cancels this task ends it; a cancellation that comes out of foreign code is an error like any other."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise StrayCancellation from error
 
 
 async def any_of(*events: asyncio.Event, timeout: float) -> None:  # noqa: ASYNC109 - running out is no error here
@@ -41,15 +58,16 @@ async def through_outages(step: Callable[[], Awaitable[T]]) -> T:
 
 
 async def unending(loop: Callable[[], Awaitable[None]]) -> None:
-    """A loop that the store has refused something begins anew: the others, and the next round, may well go on.
+    """A loop that broke off, or that the store has refused something, begins anew: the next round may well go on.
 
     Raises NewerSchema: no round will ever go on.
     """
     while True:
         try:
-            await loop()
+            with contained():
+                await loop()
         except NewerSchema:
             raise
-        except StoreError as error:
+        except (StoreError, StrayCancellation) as error:
             log_broken(log, "a loop begins anew", error, {"action": "loop.broke"})
         await asyncio.sleep(_BREATH)
