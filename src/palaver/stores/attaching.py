@@ -73,12 +73,14 @@ def has_others(session: Session, principal: Principal) -> Steps[bool]:
 @work
 def several_take_part(session: Session) -> Steps[bool]:
     """People, not accounts: identities that are linked are one."""
-    rows = yield f"SELECT {_PEOPLE}", (session.number,)
-    return rows[0][0] > 1
+    rows = yield f"SELECT {_SEVERAL}", (session.number,)
+    return bool(rows[0][0])
 
 
-_PEOPLE = (
-    "count(DISTINCT coalesce(i.person, p.identity)) FROM participants p"
+_WHO = "coalesce(i.person, p.identity)"
+# The first and the last of them are two: that takes no list of all.
+_SEVERAL = (
+    f"min({_WHO}) < max({_WHO}) FROM participants p"
     " LEFT JOIN identities i ON i.identity = p.identity WHERE p.session_no = ? AND p.left_at IS NULL"
 )
 
@@ -87,11 +89,11 @@ _PEOPLE = (
 def is_shared(session: Session) -> Steps[bool]:
     """Also while nobody has come through the door that is open to them, and when what they said is hidden."""
     rows = yield (
-        f"SELECT NULL, {_PEOPLE} UNION ALL SELECT place, 0 FROM attached WHERE key = ?",
+        f"SELECT NULL, {_SEVERAL} UNION ALL SELECT place, NULL FROM attached WHERE key = ?",
         (session.number, session.key.text),
     )
     return session.key.shared or any(
-        people > 1 or (place is not None and SessionKey.parse(place).shared) for place, people in rows
+        several or (place is not None and SessionKey.parse(place).shared) for place, several in rows
     )
 
 
