@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 __all__ = ["Proxy", "proxied"]
 
 _PIECE = 1 << 16
+_UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 _SEND = re.compile(rb"^PUT (\S+/send/\S+) ")
 
 
@@ -20,6 +21,8 @@ class Proxy:
         self._loses: bool | None = None
         self._lost: bytes | None = None
         self._changed = asyncio.Event()
+        self.refused: str | None = None
+        """What is in the path of requests that get no further than this: as with a server that is being started."""
         self.asked: list[str] = []
         """The paths of the requests that were answered."""
 
@@ -49,6 +52,10 @@ class Proxy:
                 if self._is_lost(piece) and not self._loses:
                     writer.transport.abort()
                     break
+                if request and self.refused and self.refused in request[1].decode():
+                    await _read_on(reader, piece)
+                    writer.write(_UNAVAILABLE)
+                    continue
                 back.write(piece)
         except OSError:
             pass
@@ -77,6 +84,13 @@ class Proxy:
                     self.asked.append(asking[-1].decode())
                     self._changed.set()
         writer.close()
+
+
+async def _read_on(reader: asyncio.StreamReader, piece: bytes) -> None:
+    """To the end of the request that begins with this."""
+    head, _, body = piece.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: *(\d+)", head)
+    await reader.readexactly(int(length[1]) - len(body) if length else 0)
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """Encrypted rooms on a real homeserver: read and written, with keys that survive; told where that cannot be."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +9,9 @@ import pytest
 
 from palaver.domain.attachment import Attachment, NewFile
 from palaver.domain.label import Label
-from palaver.platforms.kit.notebook import Notebook, running
+from palaver.platforms.kit.notebook import PATIENCE, Notebook, running
 from palaver.platforms.matrix.adapter import MatrixAdapter
-from palaver.ports.adapter import SendRefused
+from palaver.ports.adapter import PlatformDown, SendRefused
 from tests.platforms.matrix.homeserver import Homeserver, Stage
 from tests.platforms.matrix.rigs import ACCOUNT, MatrixRig, rigged
 from tests.platforms.matrix.test_rooms import outbound, said_by
@@ -34,6 +35,17 @@ async def kinds(rig: MatrixRig) -> set[str]:
     path = f"/_matrix/client/v3/rooms/{rig.chat_id}/messages?dir=b&limit=100"
     events = rig.home.ask("GET", path, None, rig.stage.human.token)["chunk"]
     return {event["type"] for event in events if "state_key" not in event}
+
+
+async def is_put_off(adapter: MatrixAdapter, rig: MatrixRig, text: str) -> None:
+    """Because the homeserver is away, not because we are."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            with pytest.raises(PlatformDown) as down:
+                await adapter.send(outbound(rig, text), idempotency_key=text)
+            if "there is no connection" not in str(down.value):
+                return
+            await asyncio.sleep(0.02)
 
 
 async def test_words_and_files_go_both_ways_and_after_a_restart(rig: MatrixRig, tmp_path: Path) -> None:
@@ -61,6 +73,21 @@ async def test_words_and_files_go_both_ways_and_after_a_restart(rig: MatrixRig, 
     assert [shown.text for shown in await rig.shown()] == ["it is **us**", "here it is", _FILE.name]
     assert await rig.shown_files() == [_FILE]
     assert await kinds(rig) == {"m.room.encrypted"}
+
+
+@pytest.mark.parametrize("step", ["/joined_members", "/keys/query", "/keys/claim", "/sendToDevice/m.room.encrypted"])
+async def test_what_is_said_waits_until_everybody_has_its_key(rig: MatrixRig, step: str) -> None:
+    """While the homeserver is away it is neither lost nor said so that nobody can read it."""
+    adapter, notebook = rig.adapter(), Notebook()
+    rig.proxy.refused = step
+    async with running(adapter, notebook):
+        await rig.is_heard()
+        await rig.person.looks()
+        for _ in range(2):
+            await is_put_off(adapter, rig, "can you read this?")
+        rig.proxy.refused = None
+        await said_by(adapter, rig, "can you read this?")
+    assert [shown.text for shown in await rig.shown()] == ["can you read this?"]
 
 
 async def test_who_cannot_be_read_is_told_so_once_where_they_are_alone_with_us(rig: MatrixRig) -> None:

@@ -14,6 +14,7 @@ from palaver.platforms.matrix import errands, hearing, keys
 from palaver.platforms.matrix import visit as visiting
 from palaver.platforms.matrix.direct import Direct
 from palaver.platforms.matrix.hearing import Batch, Hearing
+from palaver.platforms.matrix.sending import Sending
 from palaver.platforms.matrix.speaking import Speaking
 from palaver.platforms.matrix.visit import Calls, Visit
 from palaver.ports.adapter import PlatformBusy, PlatformDown
@@ -69,6 +70,10 @@ def listening(server: Odd) -> Hearing:
 
 def visit(server: Odd) -> Visit:
     return Visit(server.client, server.options, "helper", Notebook(), {})
+
+
+def speaking(server: Odd) -> Speaking:
+    return Speaking(server.client, Direct(server.client), Sending(server.client))
 
 
 def down(_request: web.Request) -> web.Response:
@@ -160,16 +165,16 @@ async def test_whether_a_message_is_ours_is_asked_again_until_it_is_known() -> N
         return busy() if len(server.asked) == 1 else {"sender": US}
 
     async with odd(reply) as server:
-        speaking = Speaking(server.client, Direct(server.client))
+        speaks = speaking(server)
         with pytest.raises(PlatformBusy):
-            await speaking.is_ours(ROOM, "$ours")
-        assert await speaking.is_ours(ROOM, "$ours")
+            await speaks.is_ours(ROOM, "$ours")
+        assert await speaks.is_ours(ROOM, "$ours")
 
 
 @pytest.mark.parametrize("name", ["$\0", "$\ud800", "$" * 70_000])
 async def test_what_cannot_be_an_id_is_not_asked_for(name: str) -> None:
     async with odd(down) as server:
-        assert not await Speaking(server.client, Direct(server.client)).is_ours(ROOM, name)
+        assert not await speaking(server).is_ours(ROOM, name)
         assert not server.asked
 
 
@@ -228,10 +233,10 @@ async def test_a_direct_chat_is_made_once_however_late_we_are_told_of_it() -> No
         return {"room_id": ROOM, "joined_rooms": [ROOM], "chunk": members if "/members" in request.path else []}
 
     async with odd(reply) as server:
-        speaking = Speaking(server.client, Direct(server.client))
+        speaks = speaking(server)
         for _ in range(2):
             with pytest.raises(PlatformBusy):
-                await speaking.say(Outbound(platform="matrix", chat_id=ALICE, text="hi"), "key")
+                await speaks.say(Outbound(platform="matrix", chat_id=ALICE, text="hi"), "key")
         assert sum("createRoom" in each for each in server.asked) == 1
 
 
@@ -301,10 +306,11 @@ async def test_who_sends_what_cannot_be_read_makes_us_speak_once_in_an_hour(
     async with odd(reply, tmp_path / "keys") as server:
         direct, clock = Direct(server.client), MovableClock()
         direct.learn({ALICE: [ROOM]})
-        closed = keys.Closed(server.client, clock)
+        sending = Sending(server.client)
+        monkeypatch.setattr(sending, "send", partial(note, sent := list[str]()))
+        closed = keys.Closed(server.client, sending, clock)
         said = [unreadable(ALICE, "one"), unreadable(ALICE, "two"), unreadable("@bob:example.org", "three")]
         batch = await Hearing(server.client, direct, "helper", threads=True).batch("s1")
-        monkeypatch.setattr(server.client, "room_send", partial(note, sent := list[str]()))
         for count in (1, 2):
             for each in batch.heard:
                 assert each.closed

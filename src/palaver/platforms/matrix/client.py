@@ -1,7 +1,7 @@
 """The client: nio's, let in with what was configured, and not to be stopped by what strangers send."""
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,8 @@ from nio.events import BadEventType, Event, MegolmEvent, ToDeviceEvent, UnknownE
 from nio.exceptions import LocalProtocolError
 from nio.responses import (
     ErrorResponse,
+    KeysClaimError,
+    KeysClaimResponse,
     KeysUploadError,
     KeysUploadResponse,
     LoginResponse,
@@ -88,6 +90,12 @@ class Client(AsyncClient):
         keys = self.olm.share_keys()
         self.olm.save_account()
         answer: Any = await self._send(KeysUploadResponse, *Api.keys_upload(self.access_token, keys))  # pyright: ignore[reportUnknownMemberType]
+        return answer
+
+    async def keys_claim(self, user_set: dict[str, Iterable[str]]) -> KeysClaimResponse | KeysClaimError:
+        """As nio does it, which cannot say that it was refused: it would have to name a room."""
+        asked = Api.keys_claim(self.access_token, user_set)
+        answer: Any = await self._send(KeysClaimResponse, *asked, response_data=("",))  # pyright: ignore[reportUnknownMemberType]
         return answer
 
     async def ask(

@@ -8,6 +8,7 @@ from palaver.domain.source import DM
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.hearing import Heard
 from palaver.platforms.matrix.refusals import asking
+from palaver.platforms.matrix.sending import Sending
 from palaver.ports.clock import Clock
 
 __all__ = ["MOST_SENDERS", "Closed", "keep_up"]
@@ -47,8 +48,9 @@ class Closed:
     without keys says it once in each room.
     """
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, sending: Sending, clock: Clock) -> None:
         self._client = client
+        self._sending = sending
         self._clock = clock
         self._rooms: set[str] = set()
         self._hour = 0
@@ -85,6 +87,4 @@ class Closed:
         }
         # The same after a restart: the homeserver knows it again.
         name = hashlib.sha256(about.encode()).hexdigest()
-        await self._client.room_send(
-            heard.scene.chat_id, "m.room.message", content, tx_id=f"closed-{name}", ignore_unverified_devices=True
-        )
+        await self._sending.send(heard.scene.chat_id, content, f"closed-{name}")

@@ -4,7 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import aiohttp
-from nio.exceptions import EncryptionError, LocalProtocolError
+from nio.exceptions import EncryptionError, GroupEncryptionError, LocalProtocolError, MembersSyncError
 from nio.responses import ErrorResponse
 
 from palaver.ports.adapter import (
@@ -97,5 +97,7 @@ def sending() -> Generator[None]:
         raise PlatformDown("the homeserver cannot be reached") from error
     except (aiohttp.ClientError, TimeoutError) as error:
         raise SendUnclear(f"the connection was lost while sending: {type(error).__name__}") from error
+    except (GroupEncryptionError, MembersSyncError) as error:
+        raise PlatformDown("the key of the room is not with everybody yet") from error
     except (EncryptionError, LocalProtocolError) as error:
         raise SendRefused(f"it cannot be encrypted: {type(error).__name__}") from error

@@ -1,10 +1,9 @@
 """Speaking: what we say in rooms, and knowing it again."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from nio.responses import RoomSendError, RoomSendResponse
+from nio.responses import RoomSendResponse
 
 from palaver.domain.attachment import Attachment
 from palaver.domain.turn import Outbound
@@ -15,6 +14,7 @@ from palaver.platforms.matrix.events import content_of
 from palaver.platforms.matrix.media import put
 from palaver.platforms.matrix.refusals import asking, sending, unsent
 from palaver.platforms.matrix.render import Content, edit_of, file_message, message
+from palaver.platforms.matrix.sending import Sending
 from palaver.ports.adapter import ChatMoved, PlatformBusy, SendRefused, TargetGone
 
 __all__ = ["Speaking"]
@@ -25,12 +25,12 @@ _SOON = 1.0
 
 
 class Speaking:
-    def __init__(self, client: Client, direct: Direct) -> None:
+    def __init__(self, client: Client, direct: Direct, sending: Sending) -> None:
         self._client = client
         self._direct = direct
+        self._sending = sending
         self._ours: dict[str, bool] = {}
         """Of some events whether they are ours."""
-        self._one_at_a_time = asyncio.Lock()
 
     async def say(self, outbound: Outbound, key: str) -> str:
         room_id = await self._room(outbound.chat_id)
@@ -71,12 +71,9 @@ class Speaking:
         return replace(outbound, reply_to=None) if room and self._direct.is_direct(room) else outbound
 
     async def _send(self, room_id: str, content: Content, key: str | None) -> str:
-        encrypted = await self._is_encrypted(room_id)
+        await self._is_encrypted(room_id)
         with sending():
-            if encrypted:
-                answer = await self._send_encrypted(room_id, content, key)
-            else:
-                answer = await self._client.room_send(room_id, "m.room.message", content, tx_id=key)
+            answer = await self._sending.send(room_id, content, key)
         if isinstance(answer, RoomSendResponse):
             self._know(answer.event_id, ours=True)
             return answer.event_id
@@ -90,18 +87,6 @@ class Speaking:
         closed = content_of(await self._client.ask("GET", "rooms", room_id, "state", "m.room.tombstone", ""))
         new = closed.replacement_room
         return new if new and await replaced_by(self._client, new) == room_id else None
-
-    async def _send_encrypted(
-        self, room_id: str, content: Content, key: str | None
-    ) -> RoomSendResponse | RoomSendError:
-        async with self._one_at_a_time:
-            try:
-                return await self._client.room_send(
-                    room_id, "m.room.message", content, tx_id=key, ignore_unverified_devices=True
-                )
-            finally:
-                # Left there by a sharing that was cut off, it would keep the next one waiting for ever.
-                self._client.sharing_session.pop(room_id, None)
 
     async def _is_encrypted(self, room_id: str) -> bool:
         """Nothing goes into an encrypted room as plain text."""

@@ -15,6 +15,7 @@ from palaver.platforms.matrix.hearing import Batch, Heard, Hearing, Invitation
 from palaver.platforms.matrix.keys import Closed, keep_up
 from palaver.platforms.matrix.options import Options
 from palaver.platforms.matrix.parse import parse, trust_in
+from palaver.platforms.matrix.sending import Sending
 from palaver.platforms.matrix.speaking import Speaking
 from palaver.ports.adapter import Inlet
 from palaver.ports.clock import SystemClock
@@ -37,10 +38,11 @@ class Visit:
         self._calls = calls
         self._direct = Direct(client)
         self._hearing = Hearing(client, self._direct, account, threads=options.scope == "thread")
-        self._closed = Closed(client, SystemClock())
+        sending = Sending(client)
+        self._closed = Closed(client, sending, SystemClock())
         self._since: str | None = None
         self._next: Batch
-        self.speaking = Speaking(client, self._direct)
+        self.speaking = Speaking(client, self._direct, sending)
         self.errands = Errands()
 
     async def begin(self) -> None:
