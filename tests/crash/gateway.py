@@ -61,6 +61,7 @@ def _options(order: Order) -> Options:
         grants=(Grant(platform=order.platform, role=AccessRole.MEMBER),),
         lease=lease,
         send_limit=lease,
+        repeat_after=lease,
         poll=lease,
         attempts=5,
         # Here nobody starts a gateway that crashes by itself.

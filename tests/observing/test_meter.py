@@ -115,7 +115,10 @@ async def test_what_goes_wrong_is_counted(tmp_path: Path) -> None:
     meter, world = PrometheusMeter(), World(faults=Faults(duplicate=1.0, busy_for=0.01))
     world.luck.next.extend([Mishap.BUSY, Mishap.LOST_AFTER, Mishap.REFUSED])
     grants = (Grant(platform="fake", user_id="p1", role=AccessRole.MEMBER),)
-    async with running(tmp_path / "p.db", world, meter=meter, hooks=[fail], grants=grants) as here:
+    at_once = timedelta(0)
+    async with running(
+        tmp_path / "p.db", world, meter=meter, hooks=[fail], grants=grants, repeat_after=at_once
+    ) as here:
         alice, bob = world.person("alice"), world.person("bob")
         await world.dm(alice).say(alice, "!busy 1 hello")
         await world.dm(bob).say(bob, "hello")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,8 @@ class Clumsy(FakeAdapter):
 async def test_an_adapter_that_quotes(tmp_path: Path, ear: Ear, error: Callable[[str], Exception]) -> None:
     world = World()
     adapter = Clumsy(world, error)
-    async with running(tmp_path / "p.db", world, adapters=[adapter], agent=EchoAgent(streams=True)) as here:
+    agent, at_once = EchoAgent(streams=True), timedelta(0)
+    async with running(tmp_path / "p.db", world, adapters=[adapter], agent=agent, repeat_after=at_once) as here:
         alice = world.person("alice")
         await world.dm(alice).say(alice, f"so many words about one {CANARY}")
         await until(lambda: any(action.startswith(("send.", "adapter.")) for action in ear.actions))

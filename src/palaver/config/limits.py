@@ -75,6 +75,12 @@ class LimitChoice(Part):
         le=_YEAR,
         description="How long a send is tried before it is given up.",
     )
+    repeat_after: Duration = Field(
+        default=_USUAL.repeat_after,
+        ge=_NONE,
+        le=_DAY,
+        description="How long after a send that may have arrived it is repeated, with a mark.",
+    )
     file_size: int = Field(
         default=_USUAL.file_size, ge=0, le=1_000_000_000, description="The largest file that is taken, in bytes."
     )

@@ -19,11 +19,13 @@ from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.engine.handing import Handoffs
 from palaver.engine.traces import log_broken, log_if_broken
+from palaver.engine.undelivered import Undelivered
 from palaver.engine.waiting import any_of, through_outages
 from palaver.ports.ability import able
 from palaver.ports.adapter import (
     Adapter,
     ChatMoved,
+    Checking,
     Editing,
     Files,
     PlatformBusy,
@@ -66,6 +68,9 @@ class Deliveries:
     _tries: list[datetime] = field(default_factory=list[datetime])
     """When something is to be tried again, the next in front."""
 
+    def __post_init__(self) -> None:
+        self._undelivered = Undelivered(on=self.on, handoffs=self.handoffs)
+
     async def serve(self) -> None:
         """Send what is due, until cancelled. Sends that are on their way are not touched by that."""
         with self.on.store.listen(OUTBOX) as owed:
@@ -101,8 +106,7 @@ class Deliveries:
         lost = yield from reclaim
         for delivery in lost:
             state, _ = after_unclear(delivery, safe=self.is_safe(delivery.outbound))
-            if state is OutboxState.UNCLEAR:
-                yield from self.handoffs.failed(delivery.outbound, now)
+            yield from self._undelivered.follows(delivery, state, now)
         return lost
 
     async def _fill(self) -> None:
@@ -172,9 +176,11 @@ class Deliveries:
         return self.on.clock.now() + timedelta(seconds=wait) + self.on.options.send_limit <= until
 
     async def _attempt(self, adapter: Adapter, delivery: Delivery, chat: str) -> None:
-        returns = self.returns()
+        returns, limit = self.returns(), self.on.options.send_limit.total_seconds()
         try:
-            async with asyncio.timeout(self.on.options.send_limit.total_seconds()):
+            async with asyncio.timeout(limit):
+                if delivery.may_be_duplicate and able(adapter, Checking):
+                    await _reach(adapter, limit / 2)
                 receipt = await self._send(adapter, delivery)
         except SendRefused as error:
             await self._turned_away(delivery, error)
@@ -198,7 +204,7 @@ class Deliveries:
 
     async def _send(self, adapter: Adapter, delivery: Delivery) -> str:
         outbound = delivery.outbound
-        if delivery.may_be_duplicate:
+        if delivery.may_be_duplicate and not outbound.is_news:
             outbound = replace(outbound, text=f"{outbound.text}\n{words.MAY_BE_DUPLICATE}")
         if outbound.file is not None:
             return await self._send_file(adapter, outbound, outbound.file, delivery)
@@ -274,18 +280,10 @@ class Deliveries:
     ) -> None:
         now = self.on.clock.now()
         step = self.on.store.outbox.settle_send(delivery, self.on.worker, state, receipt=receipt, error=error, due=due)
-        state = await self._surely(self._settles(delivery, step, now))
+        state = await self._surely(self._undelivered.settles(delivery, step, now))
         log.info("send %s", state.value, extra={"action": "send.settled", "delivery": delivery.number})
         if state is OutboxState.DEAD:
             self.on.meter.count("sends_dead")
-
-    @work
-    def _settles(self, delivery: Delivery, step: Work[OutboxState], now: datetime) -> Steps[OutboxState]:
-        """In the step that settles a send: what was to come with one that does not arrive does not come either."""
-        state = yield from step
-        if state in {OutboxState.DEAD, OutboxState.UNCLEAR}:
-            yield from self.handoffs.failed(delivery.outbound, now)
-        return state
 
     async def _arrived(self, delivery: Delivery, receipt: str) -> None:
         now, outbound = self.on.clock.now(), delivery.outbound
@@ -332,41 +330,26 @@ class Deliveries:
             await asyncio.sleep(_AGAIN)
 
     async def _unclear(self, delivery: Delivery, error: str) -> None:
-        safe = self.is_safe(delivery.outbound) and self._has_patience(delivery)
-        due = self._later(self._pause(delivery))
-        step = self.on.store.outbox.unclear(delivery, self.on.worker, due, safe=safe, error=error)
-        await self._surely(self._settles(delivery, step, self.on.clock.now()))
+        step = self._after_unclear(delivery, error)
+        await self._surely(self._undelivered.settles(delivery, step, self.on.clock.now()))
         self.on.meter.count("sends_unclear")
         log.warning("send unclear", extra={"action": "send.unclear", "delivery": delivery.number})
 
+    def _after_unclear(self, delivery: Delivery, error: str) -> Work[OutboxState]:
+        outbox, safe = self.on.store.outbox, self.is_safe(delivery.outbound)
+        if safe and not self._has_patience(delivery):
+            return outbox.settle_send(delivery, self.on.worker, OutboxState.UNCLEAR, error=error)
+        due = self._later(self._pause(delivery, 0.0 if safe else self.on.options.repeat_after.total_seconds()))
+        return outbox.unclear(delivery, self.on.worker, due, safe=safe, error=error)
+
     async def _gone(self, delivery: Delivery, error: str) -> None:
         """The chat is gone: that is remembered, and told to the owner at home, once."""
-        step = self._bury(delivery, error, self.on.clock.now())
-        if await self._surely(step):
+        dead = self.on.store.outbox.settle_send(delivery, self.on.worker, OutboxState.DEAD, error=error)
+        if await self._surely(self._undelivered.bury(delivery, dead, error, self.on.clock.now())):
             self.on.meter.count("sends_dead")
             account = account_text(delivery.outbound.platform, delivery.outbound.account)
             told = {"action": "send.gone", "delivery": delivery.number, "account": account}
             log.warning("chat gone", extra=told)
-
-    @work
-    def _bury(self, delivery: Delivery, error: str, now: datetime) -> Steps[bool]:
-        """False where the chat is not gone but has another id."""
-        dead = self.on.store.outbox.settle_send(delivery, self.on.worker, OutboxState.DEAD, error=error)
-        if (yield from self._settles(delivery, dead, now)) is not OutboxState.DEAD:
-            return False
-        # Where we only tell what happens there is no chat: the account itself says that it is switched off.
-        if delivery.outbound.is_news or (yield from self.on.store.places.chat_gone(delivery.outbound, now, error)):
-            yield from self._tell_gone(delivery, now)
-        return True
-
-    def _tell_gone(self, delivery: Delivery, now: datetime) -> Steps[None]:
-        outbound = delivery.outbound
-        gone = outbound.account if outbound.is_news else outbound.chat_id
-        for home in (yield from self.on.store.places.all_homes()):
-            if (home.platform, home.account, home.chat) != (outbound.platform, outbound.account, outbound.chat_id):
-                notice = self.on.replies.to(home, words.gone_notice(f"{outbound.platform}:{gone}"))
-                yield from self.on.store.outbox.owe(notice[0], f"gone:{delivery.number}", now)
-                return
 
     async def _moved(self, delivery: Delivery, error: ChatMoved) -> None:
         """It is due where the chat is now, at once; one that is never found is given up in the end."""
@@ -379,6 +362,15 @@ class Deliveries:
         move = store.chats.move(outbound.platform, outbound.account, outbound.chat_id, error.new, now)
         await self._surely(_both(move, settle))
         log.info("chat has another id", extra={"action": "chat.moved", "delivery": delivery.number})
+
+
+async def _reach(adapter: Checking, limit: float) -> None:
+    """A send that may be a duplicate is repeated once: not while the platform is still away."""
+    try:
+        async with asyncio.timeout(limit):
+            await adapter.check()
+    except TimeoutError as error:
+        raise PlatformDown("no answer in time") from error
 
 
 @work

@@ -74,6 +74,8 @@ class Options:
     """How long one send may take."""
     send_patience: timedelta = timedelta(hours=24)
     """How long a send is tried again before it is given up."""
+    repeat_after: timedelta = timedelta(seconds=30)
+    """How long after a send that may have arrived it is repeated, marked: once, so not in the outage that it met."""
 
     # Files
     file_size: int = 20_000_000

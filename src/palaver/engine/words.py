@@ -53,6 +53,7 @@ __all__ = [
     "reset_note",
     "reset_notice",
     "unanswered",
+    "unclear_notice",
     "went_back",
 ]
 
@@ -164,6 +165,13 @@ def file_left(file: Attachment) -> str:
 
 def gone_notice(place: str) -> str:
     return f"Messages to {place} cannot be delivered any more: the chat is gone or the bot was removed from it."
+
+
+def unclear_notice(message: str) -> str:
+    return (
+        f"Nobody knows whether {message}, a message of mine, has arrived. On my machine, `palaver fate {message}` shows"
+        " where it was to go and settles it; `palaver doctor` says whether there are more."
+    )
 
 
 _MEASURES = {

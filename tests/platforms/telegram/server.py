@@ -69,8 +69,7 @@ class Server:
                 "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete it first",
             )
         self.world.calls.append(("getupdates", asked))
-        if waiting := self.world.refuses.get("getupdates"):
-            raise waiting.pop(0)
+        self.world.refuse("getupdates")
         if self._poll:
             self._poll.set()
         self._poll = ended = asyncio.Event()

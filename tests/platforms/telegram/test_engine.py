@@ -13,6 +13,7 @@ from palaver.domain.attention import Answers, Attention
 from palaver.domain.layers import Chat as LayerChat
 from palaver.domain.layers import Layers
 from palaver.domain.split import Unit
+from palaver.engine import words
 from palaver.ports.agent import Event, Final, Request, TextDelta
 from palaver.stores.invariants import violations
 from tests.engine.agents import Scripted, Slow, noted
@@ -161,6 +162,25 @@ async def test_an_answer_grows_in_one_message_and_is_sent_whole_after_a_rate_lim
         await hears(world, "half an answer x")
         await here.settled()
     assert [each["text"] for each in world.sent] == ["half an answer x"]
+
+
+async def test_an_answer_outlives_a_telegram_that_fails_for_a_while(
+    server: Server, world: World, tmp_path: Path
+) -> None:
+    async def answers(_: Request) -> AsyncGenerator[Event]:
+        world.trouble = No(502, "Bad Gateway")
+        yield Final(text="at last")
+
+    async with gateway(server, tmp_path, agent=Scripted(answers), chance=NoPauses()) as here:
+        says(world, world.chat(7), "go")
+        await until(lambda: bool(world.asked("sendmessage")))
+        asked = len(world.asked("getme"))
+        await until(lambda: len(world.asked("getme")) > asked + 5)
+        world.trouble = None
+        assert words.MAY_BE_DUPLICATE in (await hears(world, "at last"))["text"]
+        await here.settled()
+        assert await here.rows("SELECT state FROM outbox") == [("delivered",)]
+    assert len(world.asked("sendmessage")) == 2, "it is tried again only once"
 
 
 async def test_a_long_answer_is_cut_by_what_telegram_counts(server: Server, world: World, tmp_path: Path) -> None:

@@ -63,6 +63,8 @@ class World:
         self.webhook: Json = {"url": ""}
         self.refuses: dict[str, list[No]] = {}
         """What the next calls of a method are answered with."""
+        self.trouble: No | None = None
+        """What every call is answered with for as long as it is there."""
         self.news = asyncio.Event()
         self._numbers = count(900)
         self._clock = count(_NOW)
@@ -123,11 +125,16 @@ class World:
 
     def answer(self, method: str, asked: Json) -> Any:
         self.calls.append((method, asked))
-        if waiting := self.refuses.get(method):
-            raise waiting.pop(0)
+        self.refuse(method)
         if method not in self._methods:
             raise No(404, "Not Found")
         return self._methods[method](asked)
+
+    def refuse(self, method: str) -> None:
+        if self.trouble:
+            raise self.trouble
+        if waiting := self.refuses.get(method):
+            raise waiting.pop(0)
 
     def waiting(self, asked: Mapping[str, Any]) -> list[Json]:
         """Asking for what comes after something confirms it."""

@@ -93,7 +93,7 @@ class TelegramAdapter:
 
     async def check(self) -> str:
         async with self._line() as bot:
-            return f"@{bot.username}"
+            return f"@{(await bot.get_me()).username}"
 
     @property
     def listens(self) -> bool:

@@ -1,0 +1,143 @@
+"""Sends that may have arrived: repeated once, when it can help, and told to the owner if it did not."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.source import Source
+from palaver.domain.turn import Outbound
+from palaver.engine import words
+from palaver.platforms.kit.adapter import FakeAdapter
+from palaver.platforms.kit.chat import Chat
+from palaver.platforms.kit.faults import Faults, Mishap
+from palaver.platforms.kit.world import World
+from palaver.ports.adapter import Limits, PlatformDown
+from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
+
+OFTEN = timedelta(seconds=0.02)
+
+
+async def states(here: Bench) -> list[str]:
+    return [row[0] for row in await here.rows("SELECT state FROM outbox ORDER BY created, id")]
+
+
+async def owe(here: Bench, chat: Chat, text: str, clock: MovableClock) -> None:
+    notice = Outbound(platform="fake", account="bot", chat_id=chat.id, text=text)
+    await here.store.transact(here.store.outbox.owe(notice, text, clock.now()))
+
+
+async def set_home(here: Bench, chat: Chat, clock: MovableClock) -> None:
+    home = Source(platform="fake", account="bot", chat_id=chat.id, user_id="owner")
+    await here.store.transact(here.store.places.set_home("main", home, clock.now(), by="owner"))
+
+
+class Checked(FakeAdapter):
+    """It fails, and then hangs, when it is asked whether all is well; then it says so."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.checks = 0
+
+    async def check(self) -> str:
+        self.checks += 1
+        match self.checks:
+            case 1 | 2:
+                raise PlatformDown("still away")
+            case 3:
+                await asyncio.Event().wait()
+            case _:
+                pass
+        return "bot"
+
+
+async def test_the_repeat_is_not_spent_while_the_platform_is_away(store_url: str) -> None:
+    world, limit = World(), timedelta(seconds=0.2)
+    adapter = Checked(world)
+    async with running(store_url, world, adapters=[adapter], chance=NoPauses(), send_limit=limit) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        world.luck.next.append(Mishap.LOST_BEFORE)
+        await chat.say(alice, "hello")
+        await chat.hears(words.MAY_BE_DUPLICATE)
+        await here.settled()
+        assert await states(here) == ["delivered"]
+    assert adapter.checks == 4
+
+
+async def test_the_repeat_comes_after_a_pause_as_long_as_an_outage(tmp_path: Path) -> None:
+    world, clock = World(), MovableClock()
+    async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
+        chat = world.dm(world.person("alice"))
+        world.luck.next.append(Mishap.LOST_BEFORE)
+        await owe(here, chat, "hello", clock)
+        await until(lambda: _waits(here))
+        ((due, created),) = await here.rows("SELECT due, created FROM outbox")
+        assert timedelta(microseconds=due - created) >= timedelta(seconds=30)
+        clock.later(minutes=1)
+        await chat.hears(words.MAY_BE_DUPLICATE)
+
+
+async def _waits(here: Bench) -> bool:
+    return bool(await here.rows("SELECT 1 FROM outbox WHERE attempts = 1 AND state = 'due'"))
+
+
+async def test_the_owner_is_told_once_of_what_stays_unclear(store_url: str) -> None:
+    world, clock = World(), MovableClock()
+    async with running(store_url, world, clock=clock, chance=NoPauses()) as here:
+        home = world.dm(world.person("owner"))
+        await set_home(here, home, clock)
+        for name in ("alice", "bob"):
+            world.luck.next.extend([Mishap.LOST_BEFORE] * 2)
+            chat = world.dm(world.person(name))
+            await owe(here, chat, f"hello {name}", clock)
+            await until(lambda: not world.luck.next)
+            await here.settled()
+        assert sorted(await states(here)) == ["delivered", "unclear", "unclear"]
+        assert ["palaver fate out:-1" in message.text for message in home.shown] == [True]
+
+
+async def test_the_owner_is_told_in_the_chat_itself_where_there_is_no_other(tmp_path: Path) -> None:
+    world, clock = World(), MovableClock()
+    async with running(tmp_path / "p.db", world, clock=clock, chance=NoPauses()) as here:
+        home = world.dm(world.person("owner"))
+        await set_home(here, home, clock)
+        world.luck.next.extend([Mishap.LOST_BEFORE] * 4)
+        await owe(here, home, "hello", clock)
+        await until(lambda: not world.luck.next)
+        await here.settled()
+        assert await states(here) == ["unclear", "unclear"], "a notice that is lost calls for no other"
+
+
+@pytest.mark.parametrize("is_news", [False, True])
+async def test_what_repeats_safely_is_never_marked_also_when_patience_ends(tmp_path: Path, is_news: bool) -> None:
+    world, clock = World(repeats_safely=True, faults=Faults(lost_before=1.0)), MovableClock()
+    said: list[str] = []
+
+    class Noting(FakeAdapter):
+        async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+            said.append(outbound.text)
+            return await super().send(outbound, idempotency_key=idempotency_key)
+
+    adapter = Noting(world, limits=Limits(repeats_safely=True))
+    async with running(tmp_path / "p.db", world, adapters=[adapter], clock=clock, poll=OFTEN) as here:
+        chat = world.dm(world.person("alice"))
+        news = Outbound(platform="fake", account="bot", chat_id=chat.id, text="{}", is_news=is_news)
+        await here.store.transact(here.store.outbox.owe(news, "n", clock.now()))
+        await until(lambda: _waits(here))
+        clock.later(hours=25)
+        await here.settled()
+        assert await states(here) == ["unclear"]
+    assert said == ["{}", "{}"]
+
+
+async def test_news_is_never_marked(tmp_path: Path) -> None:
+    world, clock = World(), MovableClock()
+    async with running(tmp_path / "p.db", world, clock=clock, chance=NoPauses()) as here:
+        chat = world.dm(world.person("alice"))
+        world.luck.next.append(Mishap.LOST_BEFORE)
+        news = Outbound(platform="fake", account="bot", chat_id=chat.id, text="{}", is_news=True)
+        await here.store.transact(here.store.outbox.owe(news, "n", clock.now()))
+        await here.settled()
+        assert [message.text for message in chat.shown] == ["{}"]
