@@ -15,6 +15,7 @@ from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import Limits
 from palaver.ports.agent import Event, Final, Request
+from palaver.stores.shelf import DiskShelf
 from tests.engine.agents import Scripted, Slow, heard
 from tests.engine.gateway import running, until
 
@@ -38,6 +39,29 @@ async def test_an_answer_that_is_far_too_long_is_cut_and_stands_whole_in_the_tra
         shown = "".join(message.text for message in chat.shown)
         assert len(chat.shown) == 64
         assert "".join(shown.split()).endswith("".join(words.CUT.split()))
+
+
+class Unfiled(FakeAdapter):
+    send_file = None  # pyright: ignore[reportAssignmentType]
+
+
+@pytest.mark.parametrize(("kind", "messages"), [(FakeAdapter, 2), (Unfiled, 64)])
+async def test_where_a_chat_takes_files_a_very_long_answer_is_one_behind_its_beginning(
+    tmp_path: Path, kind: type[FakeAdapter], messages: int
+) -> None:
+    world, shelf = World(), DiskShelf(tmp_path / "files")
+    adapter = kind(world, limits=Limits(text=150))
+    async with running(tmp_path / "p.db", world, agent=Scripted(_long_once), adapters=[adapter], shelf=shelf) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "long")
+        await until(lambda: len(chat.shown) >= messages)
+        await here.settled()
+        assert LONG in await here.texts()
+        files = [(file.name, file.content.decode()) for message in chat.shown for file in message.files]
+        assert files == ([("answer.md", LONG)] if kind is FakeAdapter else [])
+        assert chat.shown[0].text.startswith("nine char\nnine char")
+        assert (words.GOES_ON_IN_FILE in "".join(message.text for message in chat.shown)) == bool(files)
 
 
 @pytest.mark.parametrize("room", [1, 30, 4000])

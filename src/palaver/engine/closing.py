@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from palaver.domain.attachment import Attachment, NewFile
 from palaver.domain.errors import PalaverError, StaleFence, StoreUnavailable
 from palaver.domain.lifecycle import EndReason, TurnState
 from palaver.domain.source import Source
@@ -50,7 +51,11 @@ class Closing:
                     tokens=running.answering.take_tokens() if running.answering else 0,
                     files=files,
                 )
-                replies = [*self.reply(running, outcome.text), *self.on.replies.files(running.source, files)]
+                whole = await self._whole(running.source, outcome.text)
+                replies = [
+                    *self.reply(running, outcome.text, whole=whole),
+                    *self.on.replies.files(running.source, files),
+                ]
                 await self.settle(running, [entry], replies)
                 running.answer = outcome
             case Failure():
@@ -155,9 +160,18 @@ class Closing:
             if await through_outages(lambda: store.read(store.turns.state_of(turn))) is not state:
                 raise
 
-    def reply(self, running: Running, text: str, *, choices: tuple[Choice, ...] = ()) -> list[Outbound]:
+    def reply(
+        self, running: Running, text: str, *, choices: tuple[Choice, ...] = (), whole: Attachment | None = None
+    ) -> list[Outbound]:
         draft = (running.draft and running.draft.receipt) or running.turn.draft
-        return self.on.replies.to(running.source, text, draft=draft, choices=choices)
+        return self.on.replies.to(running.source, text, draft=draft, choices=choices, whole=whole)
+
+    async def _whole(self, source: Source, text: str) -> Attachment | None:
+        """An answer that is too long for a chat, as a file."""
+        if not self.on.replies.wants_file(source, text):
+            return None
+        file = await Filing(self.on).keep(NewFile("answer.md", text.encode("utf-8", "replace"), "text/markdown"))
+        return file if file.sha256 else None
 
     def _entry(self, role: Role, text: str) -> Entry:
         return Entry(seq=0, role=role, at=self.on.clock.now(), text=text)

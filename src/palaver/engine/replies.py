@@ -20,6 +20,10 @@ log = logging.getLogger(__name__)
 
 
 _MOST_PARTS = 64
+_READABLE = 8
+"""In more messages than this nobody reads an answer in a chat."""
+_BEGINNING = 600
+"""Characters of a longer one that stand in the chat."""
 _ELSEWHERE = "group"
 """Nothing is known of a place but its address."""
 
@@ -88,14 +92,44 @@ class Replies:
             for part in self._parts(place, words.file_left(file))[:1]
         ]
 
+    def wants_file(self, source: Source, text: str) -> bool:
+        """Whether the text is so long that somewhere it goes a file is better."""
+        return any(self._wants_file(place, text) for place in self._answered_at(source))
+
+    def _wants_file(self, place: Source, text: str) -> bool:
+        adapter = self.adapter_for(place.platform, place.account)
+        if not able(adapter, Files):
+            return False
+        return adapter.limits.unit.measure(text) > _READABLE * adapter.limits.text
+
     def to(
-        self, source: Source, text: str, *, draft: str | None = None, choices: tuple[Choice, ...] = ()
+        self,
+        source: Source,
+        text: str,
+        *,
+        draft: str | None = None,
+        choices: tuple[Choice, ...] = (),
+        whole: Attachment | None = None,
     ) -> list[Outbound]:
         """The messages that carry the text to where it was asked for, or where answers to that go.
 
-        The first takes the place of a draft, the last has the answers to choose from.
+        The first takes the place of a draft, the last has the answers to choose from. Where the text is too long for a
+        chat, `whole` is sent, which holds all of it.
         """
-        return [part for place in self._answered_at(source) for part in self._parts(place, text, draft, choices)]
+        return [
+            part
+            for place in self._answered_at(source)
+            for part in (
+                self._in_a_file(place, text, whole, draft)
+                if whole and self._wants_file(place, text)
+                else self._parts(place, text, draft, choices)
+            )
+        ]
+
+    def _in_a_file(self, place: Source, text: str, whole: Attachment, draft: str | None) -> list[Outbound]:
+        beginning = split(text[: 2 * _BEGINNING], _BEGINNING)[0].text.rstrip()
+        said = self._parts(place, f"{beginning}\n\n{words.GOES_ON_IN_FILE}", draft)
+        return [*said, replace(outbound_to(place, ""), file=whole)]
 
     def _parts(
         self, source: Source, text: str, draft: str | None = None, choices: tuple[Choice, ...] = ()

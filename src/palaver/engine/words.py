@@ -17,6 +17,7 @@ __all__ = [
     "FAILED_NOTE",
     "FIRST_CONTACT_NOTE",
     "GIVEN_UP",
+    "GOES_ON_IN_FILE",
     "LEFT_NOTE",
     "MAY_BE_DUPLICATE",
     "NO_HOME",
@@ -58,6 +59,7 @@ __all__ = [
 ]
 
 SORRY = "Something went wrong while answering. Please try again."
+GOES_ON_IN_FILE = "… (This answer is too long for a chat. All of it is in the file that follows.)"
 CUT = "(The answer is too long for this chat and ends here; the whole of it stands in the transcript.)"
 TOO_LONG = "The answer took too long and was stopped. Please try again."
 OVERFLOW = (
