@@ -60,6 +60,7 @@ BREAKS = {
     "no place is attached by way of another": "INSERT INTO attached (place, key, since, operation)"
     " VALUES ('a', 'b', 0, 1), ('b', 'c', 0, 1)",
     "what is hidden was hidden by an operation on its session": "UPDATE operations SET session_no = 99",
+    "nothing is shown before where its session is read from": "UPDATE sessions SET shown_from = 2 WHERE no = 1",
     "every route leads to a session": "UPDATE routes SET session_no = 99",
     "the open session of a key is where its route leads": "UPDATE routes SET session_no = 1",
 }

@@ -21,7 +21,6 @@ from palaver.stores.records import (
     SESSION_COLUMNS,
     TURN_COLUMNS,
     delivery_of,
-    entries_of,
     from_json,
     instant,
     json_text,
@@ -29,7 +28,7 @@ from palaver.stores.records import (
     session_of,
     turn_of,
 )
-from palaver.stores.transcript import SEQS
+from palaver.stores.transcript import shown
 from palaver.stores.turns import append_to_turn, halt, resume
 from palaver.stores.visibility import visible_to
 
@@ -94,7 +93,7 @@ def reply(number: int, principal: Principal) -> Steps[Reply]:
         turn=turn,
         ended=None if ended is None else instant(ended),
         usage=Usage(model=model, input_tokens=tokens_in, output_tokens=tokens_out, cost_micros=cost),
-        entries=(yield from _entries(turn)),
+        entries=tuple((yield from shown(turn.session_number, turn=turn.number))),
         notices=(yield from _told(turn)),
     )
 
@@ -102,14 +101,6 @@ def reply(number: int, principal: Principal) -> Steps[Reply]:
 def _instead(received: Received) -> tuple[str, ...]:
     """Where the chat alone was told that a message is not answered."""
     return (f"This is not answered: {received.reason}.",) if received.state is InboxState.FAILED else ()
-
-
-def _entries(turn: Turn) -> Steps[tuple[Entry, ...]]:
-    bodies = yield (
-        "SELECT body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? AND hidden_by IS NULL ORDER BY id",
-        (turn.session_number * SEQS, (turn.session_number + 1) * SEQS, turn.number),
-    )
-    return tuple(entries_of(body for (body,) in bodies))
 
 
 def _told(turn: Turn) -> Steps[tuple[str, ...]]:

@@ -132,6 +132,12 @@ INVARIANTS = (
     ),
     Invariant(
         "P4",
+        "nothing is shown before where its session is read from",
+        "SELECT e.id FROM entries e JOIN sessions s ON s.no = e.id / 16777216"
+        " WHERE e.hidden_by IS NULL AND e.id % 16777216 < s.shown_from",
+    ),
+    Invariant(
+        "P4",
         "every route leads to a session",
         "SELECT r.key FROM routes r WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.no = r.session_no)",
     ),

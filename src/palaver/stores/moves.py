@@ -23,7 +23,7 @@ from palaver.stores.operations import Operation
 from palaver.stores.records import REPLIES, SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
 from palaver.stores.revisions import unrevise
 from palaver.stores.sessions import ENDED_BY_ITSELF, create, end, open_by_key, refuse_busy, reopen, routed
-from palaver.stores.transcript import SEQS, journal, load_visible
+from palaver.stores.transcript import SEQS, journal, load_visible, show
 from palaver.stores.visibility import get, get_visible, hold, visible_to
 
 __all__ = ["LEFT_BEHIND", "back", "branch", "leaving", "redo", "retry", "said_at"]
@@ -182,11 +182,7 @@ def _refuse_strangers(key: SessionKey, principal: Principal, *sessions: str | No
 def _show(operation: Operation, session: Session) -> Steps[Undone]:
     """Show what the operation hid; the summary that stood for it goes out of sight instead."""
     first = session.number * SEQS
-    rows = yield (
-        "UPDATE entries SET hidden_by = NULL WHERE hidden_by = ? AND id >= ? AND id < ? RETURNING id, body",
-        (operation.number, first, first + SEQS),
-    )
-    entries = tuple(entries_of(row[1] for row in sorted(rows)))
+    entries = tuple((yield from show(operation.number, session.number)))
     if entries:
         yield from journal("show", session.number, entries[0].seq, entries[-1].seq)
     if operation.kind is OperationKind.COMPACTION:

@@ -19,7 +19,7 @@ from palaver.stores import outbox
 from palaver.stores.inbox import OPEN_TURN, dedup_name, enqueue, replace_text, withdraw
 from palaver.stores.records import INBOX_COLUMNS, entries_of, from_json, inbound_body, micros, prepare, received_of
 from palaver.stores.sessions import open_by_key
-from palaver.stores.transcript import SEQS, append, hide, journal
+from palaver.stores.transcript import SEQS, append, hide, journal, shown
 from palaver.stores.visibility import get
 
 __all__ = ["accept_revision", "go_back_to", "unrevise"]
@@ -154,19 +154,23 @@ class _Place(NamedTuple):
 def _places(inbound: Inbound, key: SessionKey) -> Steps[list[_Place]]:
     """In the sessions of its turns, and in the one that is open now, which may have begun as a copy."""
     base = dedup_name(inbound.source)
-    rows = yield (
-        "SELECT s.no, e.body, e.hidden_by FROM ("
-        " SELECT t.session_no AS no FROM turns t JOIN inbox i ON i.turn_no = t.no WHERE i.dedup = ? OR i.revises = ?"
-        " UNION SELECT no FROM sessions WHERE key = ? AND ended IS NULL) s"
-        f" JOIN entries e ON e.id >= s.no * {SEQS} AND e.id < (s.no + 1) * {SEQS}"
-        " LEFT JOIN operations o ON o.no = e.hidden_by"
-        " WHERE e.role = 'user' AND (e.hidden_by IS NULL OR (o.kind = 'compaction' AND o.undone_at IS NULL))"
-        "  AND e.turn_no IN (SELECT turn_no FROM inbox WHERE dedup = ? OR revises = ?) ORDER BY e.id",
-        (base, base, key.text, base, base),
-    )
+    rows = yield _STANDS, (base, base, key.text)
     entries = entries_of(row[1] for row in rows)
-    found = [_Place(row[0], entry, row[2] is None) for row, entry in zip(rows, entries, strict=True)]
+    found = [_Place(row[0] // SEQS, entry, bool(row[2])) for row, entry in zip(rows, entries, strict=True)]
     return [place for place in found if place.entry.message_id == inbound.source.message_id]
+
+
+_STANDS = (
+    "WITH said AS (SELECT turn_no AS no FROM inbox WHERE dedup = ? OR revises = ?), places AS ("
+    " SELECT t.session_no AS no FROM turns t JOIN said ON said.no = t.no"
+    " UNION SELECT no FROM sessions WHERE key = ? AND ended IS NULL)"
+    " SELECT e.id, e.body, 1 FROM places JOIN sessions s ON s.no = places.no"
+    f" JOIN entries e ON e.id >= s.no * {SEQS} + s.shown_from AND e.id < (s.no + 1) * {SEQS}"
+    " WHERE e.hidden_by IS NULL AND e.role = 'user' AND e.turn_no IN (SELECT no FROM said)"
+    " UNION ALL SELECT e.id, e.body, 0 FROM entries e JOIN operations o ON o.no = e.hidden_by"
+    " WHERE e.hidden_by IS NOT NULL AND e.role = 'user' AND e.turn_no IN (SELECT no FROM said)"
+    f" AND e.id / {SEQS} IN (SELECT no FROM places) AND o.kind = 'compaction' AND o.undone_at IS NULL ORDER BY 1"
+)
 
 
 def _tell_agent(inbound: Inbound, key: SessionKey, now: datetime) -> Steps[None]:
@@ -222,11 +226,7 @@ def go_back_to(received: Received, now: datetime, notices: Callable[[int], Seque
 
 
 def _hide_from(first: Entry, session: Session, inbound: Inbound, now: datetime) -> Steps[int]:
-    rows = yield (
-        "SELECT body FROM entries WHERE id >= ? AND id < ? AND hidden_by IS NULL ORDER BY id",
-        (session.number * SEQS, (session.number + 1) * SEQS),
-    )
-    entries = [entry for entry in entries_of(row[0] for row in rows) if entry.position >= first.seq]
+    entries = [entry for entry in (yield from shown(session.number)) if entry.position >= first.seq]
     answers = {} if inbound.revision and inbound.revision.deleted else {"answered_from": session.counters.entries + 1}
     yield from hide(OperationKind.REVISION, session.key, session, entries, now, by=_author(inbound), **answers)
     return len(entries)

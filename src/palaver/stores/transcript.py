@@ -30,6 +30,9 @@ __all__ = [
     "load_all",
     "load_visible",
     "passage",
+    "read_on_from",
+    "show",
+    "shown",
     "undo",
 ]
 
@@ -41,13 +44,19 @@ _READ_ON = Notify(JOURNAL)
 @work
 def load(turn: Turn) -> Steps[list[Entry]]:
     """What the view of a turn is made of: everything not hidden in the session that the turn holds."""
-    return (yield from _shown(turn.session_number))
+    return (yield from shown(turn.session_number))
 
 
-def _shown(session_number: int) -> Steps[list[Entry]]:
+_SHOWN_FROM = f"(SELECT no * {SEQS} + shown_from FROM sessions WHERE no = ?)"
+
+
+def shown(session_number: int, *, turn: int | None = None) -> Steps[list[Entry]]:
+    """Everything not hidden in a session, or what is of one of its turns; what was hidden before it is not read."""
+    of_turn: tuple[Value, ...] = () if turn is None else (turn,)
     rows = yield (
-        "SELECT body FROM entries WHERE id >= ? AND id < ? AND hidden_by IS NULL ORDER BY id",
-        (session_number * SEQS, (session_number + 1) * SEQS),
+        f"SELECT body FROM entries WHERE id >= {_SHOWN_FROM} AND id < ? AND hidden_by IS NULL"
+        f"{' AND turn_no = ?' * len(of_turn)} ORDER BY id",
+        (session_number, (session_number + 1) * SEQS, *of_turn),
     )
     return entries_of(row[0] for row in rows)
 
@@ -55,7 +64,7 @@ def _shown(session_number: int) -> Steps[list[Entry]]:
 @work
 def load_visible(session: str, principal: Principal) -> Steps[list[Entry]]:
     found = yield from get_visible(session, principal)
-    return (yield from _shown(found.number))
+    return (yield from shown(found.number))
 
 
 @work
@@ -92,9 +101,15 @@ def passage(
     found = yield from get_visible(session, principal)
     start, end = found.number * SEQS, (found.number + 1) * SEQS
     first, last = start + min(max(after or 0, 0), SEQS), start + min(max(before or 0, 0), SEQS) if before else end
-    shown, order = "" if hidden else " AND hidden_by IS NULL", "ASC" if after is not None and not before else "DESC"
+    if not hidden:
+        shown_from = yield f"SELECT {_SHOWN_FROM}", (found.number,)
+        first = max(first, shown_from[0][0] - 1)
+    only_shown, order = (
+        "" if hidden else " AND hidden_by IS NULL",
+        "ASC" if after is not None and not before else "DESC",
+    )
     rows = yield (
-        f"SELECT body, hidden_by FROM entries WHERE id > ? AND id < ?{shown} ORDER BY id {order} LIMIT ?",
+        f"SELECT body, hidden_by FROM entries WHERE id > ? AND id < ?{only_shown} ORDER BY id {order} LIMIT ?",
         (first, last, limit),
     )
     return _marked(rows if order == "ASC" else rows[::-1])
@@ -176,8 +191,33 @@ def hide(
     ids: list[tuple[Value, ...]] = [(operation, session.number * SEQS + entry.seq) for entry in hidden]
     yield "UPDATE entries SET hidden_by = ? WHERE id = ? AND hidden_by IS NULL", ids
     seqs = [entry.seq for entry in hidden]
+    yield from read_on_from(session.number, max(seqs) + 1)
     yield from journal("hide", session.number, min(seqs), max(seqs))
     return operation
+
+
+def read_on_from(session_number: int, seq: int) -> Steps[None]:
+    """A session is read from its first entry that is shown; where none is, from this seq on."""
+    # What others are just writing stands behind everything that is seen here.
+    yield (
+        f"UPDATE sessions SET shown_from = coalesce((SELECT e.id FROM entries e WHERE e.id >= no * {SEQS} + shown_from"
+        f" AND e.id < (no + 1) * {SEQS} AND e.hidden_by IS NULL ORDER BY e.id LIMIT 1) - no * {SEQS}, ?) WHERE no = ?",
+        (seq, session_number),
+    )
+
+
+def show(operation: int, session_number: int) -> Steps[list[Entry]]:
+    """Show again what an operation hid."""
+    first = session_number * SEQS
+    rows = yield (
+        "UPDATE entries SET hidden_by = NULL WHERE hidden_by = ? AND id >= ? AND id < ? RETURNING id, body",
+        (operation, first, first + SEQS),
+    )
+    entries = entries_of(row[1] for row in sorted(rows))
+    if entries:
+        seq = entries[0].seq
+        yield "UPDATE sessions SET shown_from = ? WHERE no = ? AND shown_from > ?", (seq, session_number, seq)
+    return entries
 
 
 @work
@@ -188,12 +228,12 @@ def compact(key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, 
     """
     yield Lock(key.text)
     session = yield from open_by_key(key)
-    shown = (yield from _shown(session.number)) if session else []
+    stands = (yield from shown(session.number)) if session else []
     said = redact(summary)
-    for entry in shown:
+    for entry in stands:
         if entry.covers == plan.covers and entry.text == said and entry not in plan.covered:
             return entry
-    if session is None or not set(plan.covered) <= set(shown):
+    if session is None or not set(plan.covered) <= set(stands):
         raise NothingToCompact("the conversation has changed since the summary was asked for")
     rows = yield "UPDATE sessions SET next_seq = next_seq + 1 WHERE no = ? RETURNING next_seq", (session.number,)
     entry = Entry(seq=rows[0][0] - 1, role=Role.SUMMARY, at=now, text=summary, covers=plan.covers)

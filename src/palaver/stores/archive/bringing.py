@@ -19,7 +19,7 @@ from palaver.stores.filed import note_files
 from palaver.stores.people import person_of
 from palaver.stores.records import entries_of, json_text, kept_of, micros, prepare
 from palaver.stores.sessions import rename
-from palaver.stores.transcript import SEQS, journal
+from palaver.stores.transcript import SEQS, journal, read_on_from
 
 __all__ = ["Fate", "Imported", "import_sessions"]
 
@@ -271,6 +271,7 @@ def _insert_entries(number: int, arrival: _Arrival, turns: Sequence[int], operat
     if not rows:
         return
     yield "INSERT INTO entries (id, role, turn_no, hidden_by, observed, body) VALUES (?, ?, ?, ?, ?, ?)", rows
+    yield from read_on_from(number, arrival.session.next_seq)
     filed = (entry for entry in arrival.record.entries if entry.files)
     yield from note_files("entry", {number * SEQS + entry.seq: kept_of(entry.files) for entry in filed})
     # What a branch copied from its parent is found there.

@@ -18,7 +18,7 @@ from palaver.stores.erasure.trace import Trace, marks
 from palaver.stores.filed import drop_files
 from palaver.stores.records import from_json, micros
 from palaver.stores.sessions import refuse_busy
-from palaver.stores.transcript import SEQS, journal, load_all
+from palaver.stores.transcript import SEQS, journal, load_all, show
 from palaver.stores.visibility import get, get_visible
 
 __all__ = [
@@ -178,14 +178,7 @@ def _lift(session: Session, summaries: Sequence[Entry], now: datetime) -> Steps[
                 "UPDATE operations SET undone_at = coalesce(undone_at, ?) WHERE no = ?",
                 (micros(now), operation),
             )
-            yield (
-                "UPDATE entries SET hidden_by = NULL WHERE hidden_by = ? AND id >= ? AND id < ?",
-                (
-                    operation,
-                    session.number * SEQS,
-                    (session.number + 1) * SEQS,
-                ),
-            )
+            yield from show(operation, session.number)
 
 
 @work

@@ -1,0 +1,101 @@
+"""What is hidden costs nothing: a conversation is read from where something is shown, however much came before."""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from palaver.domain.compaction import plan_compaction
+from palaver.domain.revision import RevisionPolicy
+from palaver.domain.turn import Inbound, Revision
+from palaver.ports.store import Begun
+from palaver.ports.work import Work
+from palaver.stores import answers, moves, revisions, transcript
+from palaver.stores.invariants import violations
+from palaver.stores.opening import open_store
+from palaver.stores.sqlite import connect, drive
+from palaver.stores.store import Store
+from tests.stores.world import NOON, OPERATOR, World, dm, key_of
+
+KEY = key_of(dm())
+
+
+async def summarise(world: World, session: str) -> None:
+    plan = plan_compaction(await world.store.read(transcript.load_visible(session, OPERATOR)), keep_exchanges=0)
+    await world.store.transact(transcript.compact(KEY, plan, "short", world.now, by="agent"))
+
+
+async def talk(world: World, length: int) -> Begun:
+    """A long conversation that was summarised, and an exchange behind that."""
+    for _ in range(length):
+        begun = await world.exchange("words " * 50, reply="words " * 50)
+        world.later(minutes=1)
+        await summarise(world, begun.turn.session)
+    return await world.exchange("hello")
+
+
+def changed(message: str) -> Work[object]:
+    source = replace(dm(), message_id=message)
+    inbound = Inbound(source=source, text="hello!", at=NOON, revision=Revision(version="2"))
+    return revisions.accept_revision(inbound, KEY, NOON, RevisionPolicy.NOTE)
+
+
+READS: dict[str, Callable[[Begun], Work[object]]] = {
+    "the view of a turn": lambda begun: transcript.load(begun.turn),
+    "what was answered": lambda begun: answers.reply(begun.messages[0].number, OPERATOR),
+    "a page": lambda begun: transcript.passage(begun.turn.session, OPERATOR),
+    "the newest message changed": lambda begun: changed(begun.messages[0].inbound.source.message_id or ""),
+    "a summarised message changed": lambda _: changed("m1"),
+}
+
+
+async def effort(path: Path, length: int, read: Callable[[Begun], Work[object]]) -> int:
+    """How many steps SQLite takes for it behind so much that was said before."""
+    async with await open_store(str(path)) as store:
+        begun = await talk(World(store), length)
+    taken = 0
+
+    def count() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    with closing(connect(path)) as db:
+        db.set_progress_handler(count, 1)
+        drive(db, iter(read(begun)), set())
+    return taken
+
+
+@pytest.mark.parametrize("name", READS)
+async def test_no_step_is_taken_over_what_is_hidden(tmp_path: Path, name: str) -> None:
+    short, long = [await effort(tmp_path / f"{length}.db", length, READS[name]) for length in (3, 40)]
+    assert long <= short
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store)
+
+
+async def test_what_is_shown_again_is_read_again(world: World) -> None:
+    begun = await talk(world, 3)
+    session, shown = begun.turn.session, await world.texts(begun.turn.session)
+    for _ in range(3):
+        assert await world.store.transact(moves.back(KEY, world.now, principal=OPERATOR))
+        assert await world.store.read(violations()) == []
+    assert shown == ["short", "hello", "yes"]
+    assert await world.texts(session) == ["words " * 50] * 6 + ["hello", "yes"]
+
+
+async def test_what_is_said_after_everything_was_undone_is_read(world: World) -> None:
+    begun = await world.exchange("one")
+    await world.exchange("two")
+    assert await world.store.transact(transcript.undo(KEY, 9, world.now, principal=OPERATOR))
+    assert await world.texts(begun.turn.session) == []
+    await world.exchange("three")
+    assert await world.texts(begun.turn.session) == ["three", "yes"]
+    assert await world.store.transact(moves.redo(KEY, world.now, principal=OPERATOR))
+    assert await world.texts(begun.turn.session) == ["one", "yes", "two", "yes", "three", "yes"]
+    assert await world.store.read(violations()) == []
