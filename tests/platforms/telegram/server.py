@@ -26,8 +26,13 @@ class Server:
         self.url = ""
         self.loses: bool | None = None
         """During the next send the connection is lost, after (True) or before it is shown."""
+        self.goes_on = asyncio.Event()
+        """While it is not set, sends are taken but not answered."""
+        self.goes_on.set()
         self.calls_us: Callable[[Call], Awaitable[Reply]] | None = None
         """Who is reached at the address of the webhook."""
+        self.sends = 0
+        """How many were begun."""
         self._transports: set[asyncio.Transport] = set()
         self._poll: asyncio.Event | None = None
 
@@ -52,6 +57,9 @@ class Server:
             if method == "getupdates":
                 return _yes(await self._updates(asked))
             loses, self.loses = (self.loses, None) if method in _SENDS else (None, self.loses)
+            if method in _SENDS:
+                self.sends += 1
+                await self.goes_on.wait()
             if loses is False:
                 await _lost(transport)
             result = self.world.answer(method, asked)

@@ -158,6 +158,40 @@ async def test_marks_that_telegram_does_not_take_are_left_out(server: Server) ->
     assert [(each["text"], each["entities"]) for each in server.world.sent] == [("**bold**", [])]
 
 
+async def test_a_send_under_way_outlives_the_connection_for_updates(server: Server) -> None:
+    adapter = adapter_of(server)
+    serving = asyncio.create_task(adapter.run(Notebook()))
+    await until(lambda: bool(server.world.asked("getupdates")))
+    server.goes_on.clear()
+    sending = asyncio.create_task(adapter.send(to(7, "hi"), idempotency_key="1"))
+    await until(lambda: server.sends == 1)
+    server.world.refuses["getupdates"] = [No(502, "Bad Gateway")]
+    await ForumRig(server).say("the next question for updates fails")
+    with pytest.raises(PlatformDown):
+        await serving
+    server.goes_on.set()
+    assert await sending == str(server.world.sent[0]["message_id"])
+
+
+async def test_whoever_stops_us_does_not_wait_for_sends(server: Server) -> None:
+    adapter = adapter_of(server)
+    server.goes_on.clear()
+    async with running(adapter, Notebook()):
+        await until(lambda: bool(server.world.asked("getupdates")))
+        sending = asyncio.create_task(adapter.send(to(7, "hi"), idempotency_key="1"))
+        await until(lambda: server.sends == 1)
+    with pytest.raises(SendUnclear):
+        await sending
+
+
+async def test_whoever_does_not_serve_the_account_asks_for_no_more_than_is_needed(server: Server) -> None:
+    adapter = adapter_of(server)
+    receipt = await adapter.send(to(7, "hi"), idempotency_key="1")
+    await adapter.edit(receipt, to(7, "hello"))
+    await adapter.typing(to(7, ""))
+    assert [method for method, _ in server.world.calls] == ["sendmessage", "editmessagetext", "sendchataction"]
+
+
 # Messages in
 
 

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -24,7 +24,7 @@ from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.telegram.contents import TOO_LARGE
 from palaver.platforms.telegram.errors import Refusal, lost, unsent
 from palaver.platforms.telegram.guide import GUIDE
-from palaver.platforms.telegram.line import HEARD, open_line, raw_updates
+from palaver.platforms.telegram.line import HEARD, Line, raw_updates
 from palaver.platforms.telegram.options import Mode, TelegramOptions
 from palaver.platforms.telegram.parse import Moved, Pressed, Said, Us, parse
 from palaver.platforms.telegram.render import Rendered
@@ -83,8 +83,8 @@ class TelegramAdapter:
         self.account = account
         self._options = options
         self._clock = clock or SystemClock()
-        self._bot: Bot | None = None
-        """The line that is open while we run."""
+        self._open: Line | None = None
+        """The line while we run."""
         self._us: Us | None = None
 
     @classmethod
@@ -111,12 +111,17 @@ class TelegramAdapter:
     # Messages in
 
     async def run(self, inlet: Inlet) -> None:
-        async with self._line() as bot:
-            self._bot, self._us = bot, self._named(bot)
+        line = Line(self._options)
+        async with _used(line, lost) as bot:
+            self._us = await self._named(bot)
+            self._open = line
             try:
                 await (self._poll if self._options.mode is Mode.POLL else self._be_called)(bot, inlet)
+            except asyncio.CancelledError:
+                await line.close()
+                raise
             finally:
-                self._bot = None
+                self._open = None
 
     async def _poll(self, bot: Bot, inlet: Inlet) -> None:
         await bot.delete_webhook()
@@ -124,7 +129,7 @@ class TelegramAdapter:
         offset = 0
         while True:
             for update in await raw_updates(bot, offset, _WAIT):
-                await self._take(update, self._named(bot), inlet)
+                await self._take(update, await self._who(), inlet)
                 offset = int(update["update_id"]) + 1
 
     async def _be_called(self, bot: Bot, inlet: Inlet) -> None:
@@ -268,29 +273,28 @@ class TelegramAdapter:
 
     # The line
 
-    @asynccontextmanager
-    async def _line(self, means: Callable[[TelegramError], PlatformError] = lost) -> AsyncGenerator[Bot]:
-        """The line that is open, or one for the moment; what goes wrong on it is told in the words of an adapter."""
-        async with AsyncExitStack() as opened:
-            bot = self._bot
-            if bot is None:
-                try:
-                    bot = await opened.enter_async_context(open_line(self._options))
-                except TelegramError as error:
-                    raise lost(error) from error
-            try:
-                yield bot
-            except TelegramError as error:
-                raise means(error) from error
+    def _line(self, means: Callable[[TelegramError], PlatformError] = lost) -> AbstractAsyncContextManager[Bot]:
+        """The line that is open, or one for the moment."""
+        return _used(self._open or Line(self._options), means)
 
     async def _who(self) -> Us:
         if self._us is None:
             async with self._line() as bot:
-                self._us = self._named(bot)
+                self._us = await self._named(bot)
         return self._us
 
-    def _named(self, bot: Bot) -> Us:
-        return Us(self.account, self._options.bot_id, bot.username)
+    async def _named(self, bot: Bot) -> Us:
+        return Us(self.account, self._options.bot_id, (await bot.get_me()).username or "")
+
+
+@asynccontextmanager
+async def _used(line: Line, means: Callable[[TelegramError], PlatformError]) -> AsyncGenerator[Bot]:
+    """What goes wrong on the line is told in the words of an adapter."""
+    async with line.used() as bot:
+        try:
+            yield bot
+        except TelegramError as error:
+            raise means(error) from error
 
 
 async def _upload(bot: Bot, outbound: Outbound, file: Attachment, content: Path, kind: str) -> str:

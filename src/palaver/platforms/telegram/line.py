@@ -16,7 +16,7 @@ from telegram.request import HTTPXRequest
 from palaver.platforms.telegram.errors import Refusal
 from palaver.platforms.telegram.options import TelegramOptions
 
-__all__ = ["HEARD", "open_line", "raw_updates"]
+__all__ = ["HEARD", "Line", "raw_updates"]
 
 HEARD = (
     "message",
@@ -73,30 +73,42 @@ def _tls() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-@asynccontextmanager
-async def open_line(options: TelegramOptions) -> AsyncGenerator[Bot]:
-    """A bot whose token Telegram has accepted, so that it knows its own name. Raises TelegramError."""
-    request = _Request(
-        connection_pool_size=64,
-        connect_timeout=10.0,
-        read_timeout=30.0,
-        write_timeout=30.0,
-        pool_timeout=10.0,
-        media_write_timeout=60.0,
-        httpx_kwargs={"verify": _tls()},
-    )
-    bot = Bot(
-        options.token.get_secret_value(),
-        base_url=f"{options.api_url}/bot",
-        base_file_url=f"{options.api_url}/file/bot",
-        request=request,
-        get_updates_request=request,
-    )
-    try:
-        await bot.initialize()
-        yield bot
-    finally:
-        await bot.shutdown()
+class Line:
+    """A bot and its connections, which several use at once. Whoever leaves last closes it."""
+
+    def __init__(self, options: TelegramOptions) -> None:
+        self._request = _Request(
+            connection_pool_size=64,
+            connect_timeout=10.0,
+            read_timeout=30.0,
+            write_timeout=30.0,
+            pool_timeout=10.0,
+            media_write_timeout=60.0,
+            httpx_kwargs={"verify": _tls()},
+        )
+        self._bot = Bot(
+            options.token.get_secret_value(),
+            base_url=f"{options.api_url}/bot",
+            base_file_url=f"{options.api_url}/file/bot",
+            request=self._request,
+            get_updates_request=self._request,
+        )
+        self._users = 0
+
+    @asynccontextmanager
+    async def used(self) -> AsyncGenerator[Bot]:
+        """Raises TelegramError."""
+        self._users += 1
+        try:
+            yield self._bot
+        finally:
+            self._users -= 1
+            if not self._users:
+                await self.close()
+
+    async def close(self) -> None:
+        """Whatever is under way ends at once."""
+        await self._request.shutdown()
 
 
 async def raw_updates(bot: Bot, offset: int, wait: int) -> list[dict[str, Any]]:
