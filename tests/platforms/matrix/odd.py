@@ -52,7 +52,8 @@ async def odd(reply: Replying, keys: Path | None = None) -> AsyncGenerator[Odd]:
         if request.path.endswith("/whoami"):
             return web.json_response({"user_id": US, "device_id": "DEVICE"})
         asked.append(f"{request.method} {request.path}")
-        told.append(await request.json() if request.can_read_body else None)
+        is_json = request.can_read_body and request.content_type == "application/json"
+        told.append(await request.json() if is_json else await request.read())
         replied = reply(request)
         return replied if isinstance(replied, web.Response) else web.json_response(replied)
 

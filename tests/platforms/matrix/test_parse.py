@@ -191,6 +191,20 @@ def test_what_is_no_message_is_passed_over(source: dict[str, Any]) -> None:
     assert parsed(source) is None
 
 
+_NO_ID = "$" + "é" * 128
+
+
+def test_what_is_too_long_to_be_an_id_is_none() -> None:
+    """Strangers choose what they call the message that they change, and the thread that they write in."""
+    new = {"msgtype": "m.text", "body": "x", "m.new_content": {"msgtype": "m.text", "body": "hello"}}
+    assert parsed(event({**new, **related(rel_type="m.replace", event_id=_NO_ID)})) is None
+    assert parsed(event({"redacts": _NO_ID}, "m.room.redaction")) is None
+    assert parsed(event({}, "m.room.redaction", redacts=_NO_ID)) is None
+    answered = {"m.in_reply_to": {"event_id": _NO_ID}}
+    inbound = said("hi", **related(rel_type="m.thread", event_id=_NO_ID, **answered))
+    assert (inbound.text, inbound.source.thread_id, inbound.reply_to) == ("hi", None, None)
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

@@ -25,6 +25,7 @@ from nio.responses import (
 from nio.rooms import MatrixRoom
 
 from palaver.domain.errors import BadArgument
+from palaver.platforms.matrix.events import is_name
 from palaver.platforms.matrix.options import Options
 from palaver.platforms.matrix.refusals import asking, refusal, unanswered
 from palaver.ports.adapter import PlatformDown, PlatformError, PlatformRefused
@@ -34,8 +35,6 @@ __all__ = ["Client", "Entry", "check_extra", "opened"]
 _PATIENCE = 30.0
 _API = "/_matrix/client/v3/"
 _MESSAGES = frozenset({"m.room.message", "m.sticker"})
-_LONGEST_NAME = 255
-"""In bytes: so long may an id be."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +104,7 @@ class Client(AsyncClient):
 
         Any other refusal is of this moment, and raised.
         """
-        if not all(map(_is_name, path)):
+        if not all(map(is_name, path)):
             return None
         address = _API + "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
         headers = {"Authorization": f"Bearer {self.access_token}", "Content-Type": "application/json"}
@@ -125,11 +124,6 @@ def _message_in(event: MegolmEvent, read: Mapping[str, Any]) -> UnknownEvent:
     if read.get("type") in _MESSAGES:
         source |= {"type": read["type"], "content": read["content"]}
     return UnknownEvent({**source, "origin_server_ts": event.server_timestamp}, source["type"])
-
-
-def _is_name(part: str) -> bool:
-    """Whether it can be the name of anything. Strangers put whatever they like in the place of an id."""
-    return part.isprintable() and len(part.encode()) <= _LONGEST_NAME
 
 
 def check_extra(options: Options) -> None:

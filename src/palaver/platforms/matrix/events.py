@@ -18,11 +18,14 @@ __all__ = [
     "Unsigned",
     "content_of",
     "event_of",
+    "is_name",
 ]
 
 
 AUTOMATED = "org.matrix.msc1767.automated"
 """What says of any message that a program has written it."""
+_LONGEST_NAME = 255
+"""In bytes: so long may an id be."""
 
 
 class Replied(msgspec.Struct, frozen=True):
@@ -93,6 +96,11 @@ class Event(msgspec.Struct, frozen=True):
     redacts: str = ""
     state_key: str | None = None
     unsigned: Unsigned = Unsigned()
+
+
+def is_name(text: str) -> bool:
+    """Whether it can be the id of anything. Strangers put whatever they like in the place of one."""
+    return text.isprintable() and len(text.encode()) <= _LONGEST_NAME
 
 
 def content_of(source: Mapping[str, Any] | None) -> Content:

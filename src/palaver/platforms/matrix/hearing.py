@@ -1,5 +1,6 @@
 """Hearing: what happens in the rooms we are in, one batch after the other, in order and without gaps."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,12 +19,14 @@ from palaver.platforms.matrix.events import Event, event_of
 from palaver.platforms.matrix.parse import Scene
 from palaver.platforms.matrix.refusals import asking, is_lost, refusal, unheard
 
-__all__ = ["FILTER", "MOST_PAGES", "PAGE", "Batch", "Heard", "Hearing", "Invitation"]
+__all__ = ["FILTER", "FIRST", "MOST_PAGES", "PAGE", "Batch", "Heard", "Hearing", "Invitation"]
 
 log = logging.getLogger(__name__)
 
 _WAIT = 30_000
 """Milliseconds that the homeserver may wait for something new."""
+FIRST = 600.0
+"""Seconds for the first answer, which may be large."""
 PAGE = 100
 MOST_PAGES = 100
 _MOST_CLOSED = 100
@@ -110,9 +113,12 @@ class Hearing:
         )
 
     async def _sync(self, since: str | None) -> SyncResponse | SyncError:
-        is_first = self._is_first
+        """The first time the homeserver takes as long as it needs to put everything together, nearly."""
         with asking():
-            return await self._client.sync(0 if is_first else _WAIT, FILTER, since, full_state=is_first)
+            if not self._is_first:
+                return await self._client.sync(_WAIT, FILTER, since)
+            async with asyncio.timeout(FIRST):
+                return await self._client.sync(0, FILTER, since, full_state=True)
 
     async def _room(self, room_id: str, info: RoomInfo, since: str | None) -> list[Heard]:
         """Of a room that we have just come into, only what was said after we were invited."""

@@ -16,7 +16,7 @@ from nio.responses import UploadResponse
 from palaver.domain.attachment import Attachment
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.events import Keyed
-from palaver.platforms.matrix.refusals import asking, refusal
+from palaver.platforms.matrix.refusals import asking, unanswered
 from palaver.ports.adapter import PlatformBusy, PlatformDown, SendRefused
 
 __all__ = ["content_of", "put"]
@@ -95,13 +95,10 @@ def _raise_passing(response: aiohttp.ClientResponse) -> None:
 async def put(client: Client, file: Attachment, content: Path, *, encrypt: bool) -> dict[str, Any]:
     """How an event says where the file is; its name is said there, too."""
     size = content.stat().st_size  # noqa: ASYNC240 - quick
-    with asking():
-        answer, keyed = await client.upload(
-            lambda _, __: content,
-            file.media_type,
-            encrypt=encrypt,
-            filesize=size,
-        )
+    with asking(), content.open("rb") as opened:
+        answer, keyed = await client.upload(opened, file.media_type, encrypt=encrypt, filesize=size)
     if not isinstance(answer, UploadResponse):
-        raise refusal(answer) or SendRefused(f"the homeserver does not take the file ({answer.status_code})")
+        status = getattr(answer.transport_response, "status", 0)
+        refused = SendRefused(f"the homeserver does not take the file ({answer.status_code or status})")
+        raise unanswered(answer, status) or refused
     return {"file": {**keyed, "url": answer.content_uri}} if keyed else {"url": answer.content_uri}

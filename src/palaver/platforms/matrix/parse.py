@@ -12,7 +12,7 @@ from palaver.domain.attachment import UNKNOWN_TYPE, Attachment
 from palaver.domain.label import Label
 from palaver.domain.source import DM, Labels, Source, Trust
 from palaver.domain.turn import Inbound, Revision
-from palaver.platforms.matrix.events import Content, Event
+from palaver.platforms.matrix.events import Content, Event, is_name
 
 __all__ = ["Scene", "parse", "trust_in"]
 
@@ -61,21 +61,21 @@ def _message(event: Event, content: Content, scene: Scene, *, files: tuple[Attac
     in_thread = relation.rel_type == "m.thread"
     answered = relation.in_reply_to if not (in_thread and relation.is_falling_back) else None
     text = _caption(content) if files else _words(content)
-    thread = relation.event_id if in_thread and scene.threads else None
+    thread = _id(relation.event_id) if in_thread and scene.threads else None
     return Inbound(
         source=_source(event, scene, event.event_id, thread),
         text=_without_our_name(text, content, scene),
         at=_moment(event),
         labels=_labels(scene),
         mentions_us=_mentions_us(content, text, scene),
-        reply_to=(answered and answered.event_id) or None,
+        reply_to=_id(answered.event_id) if answered else None,
         files=files,
     )
 
 
 def _edit(event: Event, scene: Scene) -> Inbound | None:
-    new, original = event.content.new_content, event.content.relates_to.event_id
-    if new is None or not original:
+    new, original = event.content.new_content, _id(event.content.relates_to.event_id)
+    if new is None or original is None:
         return None
     return Inbound(
         source=_source(event, scene, original, None),
@@ -88,8 +88,8 @@ def _edit(event: Event, scene: Scene) -> Inbound | None:
 
 def _deletion(event: Event, scene: Scene) -> Inbound | None:
     """Newer rooms name what is redacted in the content. Whoever did it, the homeserver has seen that they may."""
-    redacted = event.content.redacts or event.redacts
-    if not redacted:
+    redacted = _id(event.content.redacts or event.redacts)
+    if redacted is None:
         return None
     return Inbound(
         source=replace(_source(event, scene, redacted, None), user_id=None),
@@ -98,6 +98,10 @@ def _deletion(event: Event, scene: Scene) -> Inbound | None:
         labels=_labels(scene),
         revision=Revision(version=event.event_id, deleted=True),
     )
+
+
+def _id(text: str) -> str | None:
+    return text if text and is_name(text) else None
 
 
 def _source(event: Event, scene: Scene, message_id: str, thread: str | None) -> Source:

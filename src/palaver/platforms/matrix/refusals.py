@@ -26,8 +26,9 @@ _SHUT = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_GUEST_ACCESS_FORBIDDEN"})
 _NO_POSITION = frozenset({"M_UNKNOWN", "M_INVALID_PARAM"})
 _OUR_FAULT = range(400, 500)
 _BAD_REQUEST = 400
+_TOO_SLOW = 408
 _BUSY = 429
-_NO = frozenset({_BAD_REQUEST, 403, 404})
+_NO = frozenset({_BAD_REQUEST, 403, 404, 413})
 """What is answered so is answered so tomorrow, too."""
 
 
@@ -74,8 +75,11 @@ def unsent(answer: ErrorResponse) -> PlatformError:
         return known
     if code in _SHUT:
         return TargetGone(f"we may not write there ({code})")
-    if getattr(answer.transport_response, "status", 0) in _OUR_FAULT:
-        return SendRefused(f"the homeserver does not take it ({code})")
+    status = getattr(answer.transport_response, "status", 0)
+    if status == _BUSY:
+        return PlatformBusy(_PATIENCE)
+    if status in _OUR_FAULT and status != _TOO_SLOW:
+        return SendRefused(f"the homeserver does not take it ({code or status})")
     return SendUnclear(f"the homeserver did not say whether it was sent ({code or 'no reason'})")
 
 
