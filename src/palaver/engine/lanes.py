@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Generator
+from contextlib import contextmanager
 from datetime import datetime
 
 from palaver.domain.key import SessionKey
@@ -28,6 +29,7 @@ class Lanes:
         self._lanes: dict[SessionKey, asyncio.Task[None]] = {}
         self._later: dict[SessionKey, datetime] = {}
         self._freed = asyncio.Event()
+        self._kept_for: asyncio.Event | None = None
 
     async def serve(self) -> None:
         """Start turns as messages arrive and lanes get free, until cancelled. Running lanes are not touched by that."""
@@ -37,6 +39,16 @@ class Lanes:
                 self._freed.clear()
                 await through_outages(self._fill)
                 await any_of(arrived, self._freed, timeout=self._patience())
+
+    @contextmanager
+    def kept(self) -> Generator[asyncio.Event]:
+        """For what is taken over: meanwhile no message begins a turn. The event is set whenever a lane gets free."""
+        self._kept_for = freed = asyncio.Event()
+        try:
+            yield freed
+        finally:
+            self._kept_for = None
+            self._freed.set()
 
     def start(self, key: SessionKey, body: Body) -> None:
         """Work on a conversation whose turn was taken over, after what is done there already."""
@@ -69,14 +81,19 @@ class Lanes:
     async def _fill(self) -> None:
         now = self._on.clock.now()
         self._later = {key: until for key, until in self._later.items() if until > now}
-        free = self.room
-        if not free:
+        if not self._free:
             return
         passed_over = len(self._lanes) + len(self._later)
-        waiting = await self._on.store.read(self._on.store.inbox.claimable(free + passed_over))
+        waiting = await self._on.store.read(self._on.store.inbox.claimable(self._free + passed_over))
         ready = [key for key in waiting if key not in self._lanes and key not in self._later]
-        for key in ready[:free]:
+        # Read anew: lanes may have been taken, or kept, meanwhile.
+        for key in ready[: self._free]:
             self._begin(key, lambda key=key: self._take(key))
+
+    @property
+    def _free(self) -> int:
+        """For how many more messages there is room."""
+        return 0 if self._kept_for else self.room
 
     def _begin(self, key: SessionKey, body: Body, *, after: "asyncio.Task[None] | None" = None) -> None:
         self._lanes[key] = asyncio.create_task(self._work(key, body, after), name=f"lane {key.text}")
@@ -97,6 +114,8 @@ class Lanes:
             if self._lanes[key] is asyncio.current_task():
                 del self._lanes[key]
             self._freed.set()
+            if self._kept_for:
+                self._kept_for.set()
 
     def _patience(self) -> float:
         poll = self._on.options.poll

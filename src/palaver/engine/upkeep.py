@@ -64,26 +64,42 @@ class Upkeep:
 
     async def recover(self) -> None:
         """Take over what has no living owner: at the start, and again and again, since workers die at any time."""
-        # Only what is found at the start can have been the cause of a crash loop.
         with self.on.store.listen(TURNS) as woken:
-            await self._take_over(takes_up=await through_outages(self._starts_calmly))
+            with self.lanes.kept() as freed:
+                # Only what is found at the start can have been the cause of a crash loop.
+                if not await through_outages(self._starts_calmly):
+                    await self._give_up()
+                await self._take_up(freed)
             while True:
                 await any_of(woken, timeout=self._pulse)
                 woken.clear()
-                await self._take_over(takes_up=True)
+                with self.lanes.kept() as freed:
+                    await self._take_up(freed)
 
-    async def _take_over(self, *, takes_up: bool) -> None:
-        await through_outages(self._reclaim_sends)
-        # To give up takes no room: all of them are.
-        limit = self.lanes.room if takes_up else _PAGE
-        while turns := await through_outages(lambda: self._reclaim_turns(limit)):
-            for turn in turns:
-                if turn.attempt > 1:  # else it was made for whoever comes first
-                    log.warning("turn taken over", extra={"action": "turn.reclaimed", "turn": turn.number})
-                    self.on.meter.count("turns_reclaimed")
-                self.lanes.start(turn.key, partial(self.runner.take_over, turn, takes_up=takes_up))
-            if takes_up:
-                break
+    async def _give_up(self) -> None:
+        """All of them, as that takes no room."""
+        while await self._take_over(_PAGE, takes_up=False):
+            pass
+
+    async def _take_up(self, freed: asyncio.Event) -> None:
+        """As many as there are. What is new begins after them: else it would take every lane that gets free."""
+        is_more = True
+        while is_more:
+            await through_outages(self._reclaim_sends)
+            freed.clear()
+            if room := self.lanes.room:
+                is_more = await self._take_over(room, takes_up=True) == room
+            else:
+                await any_of(freed, timeout=self._pulse)
+
+    async def _take_over(self, limit: int, *, takes_up: bool) -> int:
+        turns = await through_outages(lambda: self._reclaim_turns(limit))
+        for turn in turns:
+            if turn.attempt > 1:  # else it was made for whoever comes first
+                log.warning("turn taken over", extra={"action": "turn.reclaimed", "turn": turn.number})
+                self.on.meter.count("turns_reclaimed")
+            self.lanes.start(turn.key, partial(self.runner.take_over, turn, takes_up=takes_up))
+        return len(turns)
 
     async def sweep(self) -> None:
         """End what has expired, finalise what has ended, forget routes and people, sum up use; until cancelled."""
