@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bench.measure import Bare, Figure, at_most, resident, set_aside
+from bench.streams import Stream
 from bench.workshop import Workshop
 from palaver.domain.key import derive_key
 from palaver.domain.scope import Scope
@@ -60,27 +61,6 @@ def _p95(times: list[float]) -> float:
     return statistics.quantiles(times, n=20)[-1]
 
 
-class _Stream:
-    """One open EventSource, as little of it as can be."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
-
-    @classmethod
-    async def open(cls, port: int, token: str) -> "_Stream":
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        lines = ("GET /events HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Authorization: Bearer {token}", "", "")
-        writer.write("\r\n".join(lines).encode())
-        await reader.readuntil(b"event: ready")
-        return cls(reader, writer)
-
-    async def hears(self) -> float:
-        """When the next entry is read."""
-        await self._reader.readuntil(b"event: entries")
-        return time.perf_counter()
-
-
 async def _measured(file: Path) -> tuple[list[float], list[float], list[float], float]:
     with suppress(ValueError):  # as many files as there may be
         resource.setrlimit(resource.RLIMIT_NOFILE, (2 * _STREAMS + 500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
@@ -95,20 +75,22 @@ async def _measured(file: Path) -> tuple[list[float], list[float], list[float], 
             await store.transact(store.transcripts.add(key, entry))
             return start
 
-        async def told(streams: list[_Stream]) -> float:
-            hearing = asyncio.gather(*(stream.hears() for stream in streams))
-            return -await commit() + max(await hearing)
+        async def told(streams: list[Stream]) -> float:
+            hearing = asyncio.gather(*(stream.entries() for stream in streams))
+            start = await commit()
+            await hearing
+            return time.perf_counter() - start
 
         bare = [-await commit() + time.perf_counter() for _ in range(_ROUNDS)]
-        one = await _Stream.open(port, token)
+        one = await Stream.open(port, f"Bearer {token}")
         alone = [await told([one]) for _ in range(_ROUNDS)]
         set_aside()
         before = resident()
-        many = [one, *[await _Stream.open(port, token) for _ in range(_STREAMS - 1)]]
+        many = [one, *[await Stream.open(port, f"Bearer {token}") for _ in range(_STREAMS - 1)]]
         each = (resident() - before) / _STREAMS
         crowded = [await told(many) for _ in range(_CROWDED_ROUNDS)]
         for stream in many:
-            stream.writer.close()
+            stream.close()
         return alone, crowded, bare, each
 
 
