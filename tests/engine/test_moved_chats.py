@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.turn import Outbound
+from palaver.domain.layers import Layers
+from palaver.domain.turn import BusyMode, Outbound
+from palaver.engine import words
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import TargetGone
@@ -54,6 +56,54 @@ async def test_a_turn_that_runs_across_the_move_is_answered_in_the_new_chat(stor
         await here.settled()
         assert [message.text for message in chat.shown] == ["answer to: hello", "answer to: and then?"]
         assert len(await here.rows("SELECT 1 FROM sessions")) == 1
+        assert await here.store.read(violations()) == []
+
+
+@pytest.mark.parametrize("moves", [1, 2], ids=["moved", "moved again"])
+async def test_a_turn_that_runs_across_the_move_can_be_stopped(store_url: str, moves: int) -> None:
+    agent = Slow()
+    async with running(store_url, agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.group("Dev", alice)
+        await chat.say(alice, "hello", mentions=("bot",))
+        await until(lambda: bool(agent.requests))
+        for _ in range(moves):
+            await chat.move()
+        await chat.say(alice, "/stop", mentions=("bot",))
+        await chat.hears("Stopping.")
+        await here.settled()
+        assert words.STOPPED_NOTE in await here.texts()
+        assert len(await here.rows("SELECT 1 FROM sessions")) == 1
+
+
+async def test_a_newer_message_takes_the_place_of_a_turn_that_runs_across_the_move(store_url: str) -> None:
+    agent = Slow()
+    async with running(store_url, agent=agent, busy=Layers(default=BusyMode.INTERRUPT), acknowledges=False) as here:
+        alice = here.world.person("alice")
+        chat = here.world.group("Dev", alice)
+        await chat.say(alice, "hello", mentions=("bot",))
+        await until(lambda: bool(agent.requests))
+        await chat.move()
+        await chat.say(alice, "rather this", mentions=("bot",))
+        await until(lambda: len(agent.requests) == 2)
+        agent.go.set()
+        await chat.hears("rather this")
+
+
+async def test_what_is_said_to_a_turn_that_runs_across_the_move_goes_into_it(store_url: str) -> None:
+    agent = Slow(tool=True)
+    async with running(store_url, agent=agent, busy=Layers(default=BusyMode.STEER), acknowledges=False) as here:
+        alice = here.world.person("alice")
+        chat = here.world.group("Dev", alice)
+        await chat.say(alice, "hello", mentions=("bot",))
+        await until(lambda: bool(agent.requests))
+        await chat.move()
+        await chat.say(alice, "and this", mentions=("bot",))
+        await until(lambda: not here.world.unacknowledged())
+        agent.go.set()
+        await here.settled()
+        assert "and this" in "".join(agent.meanwhile)
+        assert len(agent.requests) == 1
         assert await here.store.read(violations()) == []
 
 

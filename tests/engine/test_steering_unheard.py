@@ -37,7 +37,7 @@ class Lever:
 @pytest.mark.parametrize(
     ("how", "phrase", "done"),
     [
-        ("read", "SELECT stop FROM turns", False),
+        ("read", "SELECT stop, key FROM turns", False),
         ("transact", "UPDATE inbox SET state = 'in-turn'", False),
         ("transact", "UPDATE inbox SET state = 'in-turn'", True),
     ],

@@ -25,7 +25,7 @@ OUTAGE, FULL = StoreUnavailable("it is not known whether it happened"), StoreErr
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palaver.engine.delivery._AGAIN", 0.01)
-    monkeypatch.setattr("palaver.engine.turns._LOOK_AGAIN", 0.01)
+    monkeypatch.setattr("palaver.engine.hearing._LOOK_AGAIN", 0.01)
 
 
 def _kinds(here: Bench) -> list[Kind]:
@@ -102,7 +102,7 @@ async def test_who_says_stop_is_heard_also_after_the_store_refused_to_look(
         chat = here.world.dm(alice)
         await chat.say(alice, "hello")
         await until(lambda: bool(agent.requests))
-        happened = trouble(monkeypatch, here.store, "read", "SELECT stop FROM turns", FULL)
+        happened = trouble(monkeypatch, here.store, "read", "SELECT stop, key FROM turns", FULL)
         await chat.say(alice, "/stop")
         await here.settled()
         assert happened()

@@ -1,5 +1,6 @@
 """A chat that has another id: its conversations go on there, and whatever is owed goes there."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
@@ -10,7 +11,8 @@ from palaver.domain.lifecycle import OutboxState
 from palaver.domain.source import Source
 from palaver.domain.turn import Outbound
 from palaver.ports.access import ChangeKind, Table
-from palaver.stores import attaching, chats, fates, grants, inbox, outbox, places, sessions, turns
+from palaver.ports.store import key_topic
+from palaver.stores import attaching, chats, fates, grants, inbox, outbox, places, sessions, steering, turns
 from palaver.stores.invariants import violations
 from palaver.stores.store import Store
 from tests.stores.world import NOON, OPERATOR, World, answer, dm, group, key_of
@@ -43,6 +45,22 @@ async def test_a_conversation_goes_on_under_the_new_id(store: Store) -> None:
     assert await store.read(chats.moved()) == {"telegram:": {"-1": "-1001"}}
     assert await store.read(violations()) == []
     assert await store.read(fates.fates(f"turn:{begun.turn.number}", OPERATOR))
+
+
+async def test_a_turn_at_work_is_told_and_hears_what_is_said_under_the_new_id(store: Store) -> None:
+    world = World(store)
+    await world.say("before", source=OLD)
+    begun = await world.begin(OLD)
+    assert begun
+    with store.listen(key_topic(key_of(OLD))) as told:
+        await move(store)
+        await asyncio.wait_for(told.wait(), 5)
+    number = await world.say("after", source=NEW)
+    said = await store.read(steering.signals(begun.turn))
+    assert (said.key, [each.number for each in said.waiting]) == (key_of(NEW), [number])
+    held = await store.transact(steering.steer(begun.turn, lambda line: line, NOON))
+    assert [each.inbound.text for each in held] == ["before", "after"]
+    assert await store.read(violations()) == []
 
 
 async def test_every_member_and_thread_goes_along_and_no_other_chat(store: Store) -> None:

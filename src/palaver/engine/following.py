@@ -8,9 +8,11 @@ from palaver.domain.access import Grant
 from palaver.domain.ids import decode_id
 from palaver.domain.layers import Chat, Layers
 from palaver.domain.scope import ProfileRule
+from palaver.domain.source import Source
+from palaver.domain.turn import account_text
 from palaver.engine.options import Options
 
-__all__ = ["Moved", "following"]
+__all__ = ["Moved", "following", "where_now"]
 
 Moved = Mapping[str, Mapping[str, str]]
 """Of every account, the ids that chats had before, each with the one it has now."""
@@ -41,6 +43,13 @@ def following(options: Options, moved: Moved) -> Options:
     }
     profiles, grants = _ruled(options.profiles, moves), _ruled(options.grants, moves)
     return replace(options, profiles=profiles, grants=grants, **layers)
+
+
+def where_now(source: Source, moved: Moved) -> Source:
+    """With its chat under the id it has now."""
+    chats = moved.get(account_text(source.platform, source.account))
+    chat = chats and source.chat and chats.get(source.chat)
+    return replace(source, chat_id=chat) if chat else source
 
 
 def _set_for(layers: Layers[T], moves: list[_Move]) -> Layers[T]:

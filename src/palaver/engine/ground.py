@@ -5,8 +5,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from palaver.domain.source import Source
 from palaver.engine.budget import Budget
-from palaver.engine.following import Moved, following
+from palaver.engine.following import Moved, following, where_now
 from palaver.engine.happenings import Happenings
 from palaver.engine.news import News
 from palaver.engine.options import Options
@@ -61,6 +62,9 @@ class Ground:
         """Whatever is set for a chat holds wherever it is now."""
         self.moved = moved
         self.adopt(self.options)
+
+    def where_now(self, source: Source) -> Source:
+        return where_now(source, self.moved)
 
     def surely(self, work: Work[T]) -> Coroutine[Any, Any, T]:
         """Write, however long the store does not answer: what was worked out must not be lost for that."""

@@ -18,6 +18,7 @@ from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Outbound, Received, account_text
 from palaver.engine import words
 from palaver.engine.admission import Admission
+from palaver.engine.following import Moved, where_now
 from palaver.engine.ground import Ground
 from palaver.engine.obedience import Obedience
 from palaver.engine.traces import log_broken
@@ -41,17 +42,14 @@ class _Acquaintance:
     """The person behind every identity that is linked with another."""
     identities: Mapping[str, Sequence[str]]
     """The identities of every such person."""
-    moved: Mapping[str, Mapping[str, str]]
-    """Of every account, the chats that have another id by now."""
+    moved: Moved
 
     def aliases_of(self, source: Source) -> Mapping[str, str]:
         return self.aliases.get(source.platform, {})
 
     def where_now(self, source: Source) -> Source:
         """Its chat under the id it has now. A message keeps the id it came with: by that it is known again."""
-        chats = self.moved.get(account_text(source.platform, source.account))
-        chat = chats and source.chat and chats.get(source.chat)
-        return replace(source, chat_id=chat) if chat else source
+        return where_now(source, self.moved)
 
 
 @work
@@ -121,7 +119,8 @@ class Intake:
             here = known.where_now(message.source)
             heard = message if here is message.source else replace(message, source=here)
             message.check_ids()
-            heard.check_ids()
+            if heard is not message:
+                heard.check_ids()
             admitted = self._admission.decide(heard, trust, known.aliases_of(here))
             key = self._key(here, admitted.access.role, known)
             taken = await self._admission.accept(message, key, admitted, self._busy(message))

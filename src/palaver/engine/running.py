@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from asyncio import Future
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -18,10 +18,11 @@ from palaver.engine.answering import Answering
 from palaver.engine.drafts import Draft
 from palaver.engine.scene import Scene
 from palaver.engine.traces import log_if_broken
+from palaver.engine.waiting import contained
 from palaver.ports.agent import Final
 from palaver.ports.meter import Meter
 
-__all__ = ["Bell", "Running", "Stop", "Wish"]
+__all__ = ["Running", "Stop", "Wish"]
 
 log = logging.getLogger(__name__)
 
@@ -49,25 +50,6 @@ class Wish:
     """Somebody waits for a word about it."""
 
 
-@dataclass(slots=True)
-class Bell:
-    """Rung when something is said to a conversation, also before there is a turn to hear it."""
-
-    is_rung: bool = False
-    _answered: Callable[[], None] | None = None
-
-    def ring(self) -> None:
-        self.is_rung = True
-        if self._answered is not None:
-            self._answered()
-
-    def answer(self, call: Callable[[], None] | None) -> None:
-        """From now on `call` is made at every ring, and at once where it has rung already."""
-        self._answered = call
-        if self.is_rung and call is not None:
-            call()
-
-
 @dataclass(kw_only=True)
 class Running:
     """A turn that this process works on, and how to stop it."""
@@ -89,8 +71,6 @@ class Running:
     """What was answered, once that is safe."""
     spent: Usage = field(default_factory=Usage)
     """On summaries; what answering takes is counted there."""
-    heeding: "asyncio.Task[None] | None" = None
-    """Looks at what was said to it."""
     is_over: bool = False
     """Nothing that the agent still says is heard."""
 
@@ -142,7 +122,8 @@ class Running:
             is_done = task.done()
             await self._let_go(task, meter)
         if is_done:
-            return task.result()
+            with contained():
+                return task.result()
         return self.stop.result() if self.stop.done() else None
 
     async def _let_go(self, task: "asyncio.Task[Any]", meter: Meter) -> None:

@@ -22,20 +22,20 @@ from palaver.engine.compacting import Compacting
 from palaver.engine.drafts import Draft
 from palaver.engine.filing import Filing
 from palaver.engine.ground import Ground
+from palaver.engine.hearing import Bell
 from palaver.engine.obedience import Obedience
 from palaver.engine.presence import Presence
 from palaver.engine.readiness import Readiness
-from palaver.engine.running import Bell, Running, Stop, Wish
+from palaver.engine.running import Running, Stop, Wish
 from palaver.engine.scene import Scene, Scenes
 from palaver.engine.standing import by_now
 from palaver.engine.titles import Titles
 from palaver.engine.tooling import Tooling
-from palaver.engine.traces import log_broken
 from palaver.engine.waiting import through_outages
 from palaver.engine.welcome import Welcomes
 from palaver.ports.agent import Failure, FailureKind
 from palaver.ports.hooks import Growth, Happening, Kind
-from palaver.ports.store import Begun, Held, Opening, key_topic
+from palaver.ports.store import Begun, Held, Opening
 from palaver.ports.work import Steps, Work, work
 
 __all__ = ["TurnRunner"]
@@ -43,7 +43,6 @@ __all__ = ["TurnRunner"]
 log = logging.getLogger(__name__)
 
 _ALMOST_FULL = 0.95
-_LOOK_AGAIN = 1.0
 _PATIENCE = 120.0
 """An agent that wants to be left alone for longer is not asked again in this turn."""
 
@@ -72,8 +71,7 @@ class TurnRunner:
         Gives the time before which the conversation need not be looked at again, if there is one.
         """
         # Listened to before the turn exists: whatever is said to the turn comes after.
-        bell = Bell()
-        with self.on.store.hear(key_topic(key), bell.ring):
+        with Bell(self.on.store, key) as bell:
             with self.on.meter.step("begin"):
                 begun, scene = await self.on.store.transact(self.scenes.after(self._begin(key)))
             if isinstance(begun, Held):
@@ -103,8 +101,7 @@ class TurnRunner:
 
     async def take_over(self, turn: Turn, *, takes_up: bool) -> None:
         """A turn that was cut off: told to the agent and gone on with, or given up and told to the people."""
-        bell = Bell()
-        with self.on.store.hear(key_topic(turn.key), bell.ring):
+        with Bell(self.on.store, turn.key) as bell:
             bell.ring()  # What was said to the turn while nobody was at work on it counts.
             turns = self.on.store.turns
             messages = await through_outages(lambda: self.on.store.read(self._said(turn)))
@@ -159,7 +156,8 @@ class TurnRunner:
         steers = bool(waiting) and self.on.options.busy_mode(waiting[0].inbound) is BusyMode.STEER
         leads = self._choose(now, waiting).take if steers else 0
         wanted = (each for place, each in enumerate(waiting) if place < leads or each.inbound.busy is BusyMode.STEER)
-        here = (each for each in wanted if each.inbound.source.address == running.source.address)
+        place = self.on.where_now(running.source).address
+        here = (each for each in wanted if self.on.where_now(each.inbound.source).address == place)
         return [each for each in here if each.inbound.is_whole]
 
     def _more_follows(self, received: Received) -> bool:
@@ -202,7 +200,7 @@ class TurnRunner:
             await self._run(running)
         self.titles.consider(running)
         if self.compacting.is_due(running) and not self._drains:
-            tidying = await self.compacting.occupy(turn.key)
+            tidying = await self.compacting.occupy(bell.key)
             if tidying is not None:
                 bell.ring()  # What was said since the last turn ended counts.
                 await self._compact(tidying, messages, bell, Wish())
@@ -216,15 +214,13 @@ class TurnRunner:
         """While it is, its lease is extended and what is said to it is heard. Taken over, it is left where it is."""
         running = Running(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
         self._running[turn.number] = running
-        bell.answer(partial(self._attend, running, bell))
+        bell.answer(partial(self._heed, running, bell))
         try:
             yield running
         except StaleFence:
             self.closing.lost(turn)
         finally:
-            bell.answer(None)
-            if running.heeding is not None:
-                running.heeding.cancel()
+            bell.ignore()
             del self._running[turn.number]
             running.answering = None  # It holds the turn as well: such a ring would stay until it is looked for.
 
@@ -246,23 +242,12 @@ class TurnRunner:
             late = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
             await self.closing.conclude(running, outcome or late)
 
-    def _attend(self, running: Running, bell: Bell) -> None:
+    async def _heed(self, running: Running, bell: Bell) -> None:
         """Something was said to the turn: that it stop, or a message that, in this chat, takes its place."""
-        if running.heeding is None or running.heeding.done():
-            running.heeding = asyncio.create_task(self._until_quiet(running, bell))
-
-    async def _until_quiet(self, running: Running, bell: Bell) -> None:
-        while bell.is_rung:
-            bell.is_rung = False
-            try:
-                await self._heed(running)
-            except Exception as error:  # noqa: BLE001 - whoever says stop later must still be heard
-                log_broken(log, "a turn does not hear", error, {"action": "turn.deaf", "turn": running.turn.number})
-                await asyncio.sleep(_LOOK_AGAIN)
-                bell.is_rung = True
-
-    async def _heed(self, running: Running) -> None:
         said = await through_outages(lambda: self.on.store.read(self.on.store.steering.signals(running.turn)))
+        if said.key != bell.key:
+            bell.follow(said.key)
+            running.turn = replace(running.turn, key=said.key)
         if said.stop:
             running.end(Stop.ASKED)
         elif any(self._interrupts(each.inbound) for each in said.waiting):

@@ -156,6 +156,8 @@ class Welcome:
 class Signals:
     """What was said to a running turn."""
 
+    key: SessionKey
+    """Of the conversation as it is now: it may have got another since the turn began."""
     stop: bool = False
     waiting: tuple[Received, ...] = ()
     """Messages that it does not answer."""

@@ -1,7 +1,7 @@
 """Rekeying in the store: a conversation goes on under another key."""
 
 from palaver.domain.key import SessionKey
-from palaver.ports.store import INBOX
+from palaver.ports.store import INBOX, key_topic
 from palaver.ports.work import Lock, Notify, Steps
 from palaver.stores.inbox import OPEN_TURN, carry
 
@@ -39,5 +39,6 @@ def _take_along(old: SessionKey, new: SessionKey) -> Steps[None]:
     )
     for (turn,) in moved:
         yield "UPDATE inbox SET key = ? WHERE turn_no = ?", (new.text, turn)
+        yield Notify(key_topic(old))
     for (place,) in (yield "SELECT place FROM attached WHERE key = ?", (new.text,)):
         yield from carry(SessionKey.parse(place), old, new)

@@ -85,6 +85,7 @@ def decide(
     if not is_theirs and (allowed or not is_here):
         raise NotAllowed(f"To {'allow' if allowed else 'deny'} what somebody else was asked", "admin")
     turn = yield from _taken(number, now)
+    yield from touch(turn.session_number, now, human=True)
     yield from halt(turn, TurnState.INTERRUPTED, now)
     # What a person had to think about is no attempt that failed, and the answer does not take the question's place.
     yield (
@@ -145,9 +146,10 @@ def approvals(turn: Turn) -> Steps[Mapping[str, bool]]:
 
 @work
 def signals(turn: Turn) -> Steps[Signals]:
-    rows = yield "SELECT stop FROM turns WHERE no = ?", (turn.number,)
-    line = yield from waiting(turn.key, held=False)
-    return Signals(stop=rows[0][0] is not None, waiting=tuple(line))
+    rows = yield "SELECT stop, key FROM turns WHERE no = ?", (turn.number,)
+    key = SessionKey.parse(rows[0][1])
+    line = yield from waiting(key, held=False)
+    return Signals(key=key, stop=rows[0][0] is not None, waiting=tuple(line))
 
 
 @work
@@ -156,8 +158,7 @@ def steer(turn: Turn, offers: Offer, now: datetime) -> Steps[list[Received]]:
 
     So one who did not hear whether it was done may do it again, and knows what was taken before.
     """
-    yield Lock(turn.key.text)
-    line = yield from waiting(turn.key)
+    line = yield from waiting((yield from _held(turn)))
     taken = list(offers(line)) if line else []
     if taken:
         if (yield from join(turn.session_number, taken[-1].inbound.source)):
@@ -166,6 +167,16 @@ def steer(turn: Turn, offers: Offer, now: datetime) -> Steps[list[Received]]:
         yield from write_messages(turn, taken)
         yield from put_into_turn(turn.number, taken)
     return (yield from messages(turn))
+
+
+def _held(turn: Turn) -> Steps[SessionKey]:
+    """The conversation of a turn, held; it may get another key while we wait for it."""
+    held, key = "", turn.key.text
+    while key != held:
+        held = key
+        yield Lock(held)
+        ((key,),) = yield "SELECT key FROM turns WHERE no = ?", (turn.number,)
+    return SessionKey.parse(held)
 
 
 @work
