@@ -357,6 +357,33 @@ async def test_the_general_topic_takes_no_number(server: Server) -> None:
         await adapter.send(to(forum.id, "x", thread_id="$event"), idempotency_key="1")
 
 
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "deleted"])
+async def test_an_answer_for_a_topic_that_takes_none_goes_to_its_chat(
+    server: Server, tmp_path: Path, is_closed: bool
+) -> None:
+    forum = server.world.chat(-1001, "supergroup", title="F", topics={77, 78})
+    asked = server.world.says(forum, ALICE, "why?", topic=77)["message_id"]
+    (forum.closed.add if is_closed else forum.topics.discard)(77)
+    answer = to(forum.id, "because", thread_id="77", reply_to=str(asked), choices=(Choice("Yes", "/approve 1"),))
+    (path := tmp_path / "0").write_bytes(PICTURE)
+    file = Attachment(Label("a.png"), "image/png", len(PICTURE), "0" * 64)
+    adapter = adapter_of(server)
+    await adapter.send(answer, idempotency_key="1")
+    await adapter.send_file(replace(answer, file=file), path, idempotency_key="2")
+    assert [(each["chat"]["id"], "message_thread_id" in each) for each in server.world.sent] == [(-1001, False)] * 2
+    (button,) = server.world.sent[0]["reply_markup"]["inline_keyboard"][0]
+    assert button["callback_data"] == "/approve 1\n77", "what is answered is still what was asked in the topic"
+    assert [kind for kind, _, _ in server.world.uploads] == ["photo"]
+
+
+async def test_telegram_looks_at_no_address_that_an_answer_names(server: Server) -> None:
+    adapter = adapter_of(server)
+    receipt = await adapter.send(to(7, "see https://example.org/?secret"), idempotency_key="1")
+    await adapter.edit(receipt, to(7, "see https://example.org/?secrets"))
+    calls = (*server.world.asked("sendmessage"), *server.world.asked("editmessagetext"))
+    assert [asked.get("link_preview_options") for asked in calls] == [{"is_disabled": True}] * 2
+
+
 async def test_a_choice_that_is_too_long_for_a_button_has_none(server: Server) -> None:
     choices = (Choice("Yes", "/approve 1"), Choice("No", "ü" * 33))
     await adapter_of(server).send(to(7, "May I?", choices=choices), idempotency_key="1")

@@ -40,6 +40,10 @@ class Chat:
     title: str | None = None
     is_gone: No | None = None
     topics: set[int] = field(default_factory=set[int])
+    closed: set[int] = field(default_factory=set[int])
+    """Those of its topics in which nobody may write."""
+    topic_of: dict[int, int] = field(default_factory=dict[int, int])
+    """In which topics people have said their messages."""
     numbers: "count[int]" = field(default_factory=lambda: count(100))
 
     @property
@@ -95,7 +99,10 @@ class World:
         """A message, as an update of it would carry it; `push` sends it."""
         words = {"text": text, "entities": _entities(text)} if text else {}
         thread = {"message_thread_id": topic, "is_topic_message": True} if topic else {}
-        about = {"message_id": next(chat.numbers), "date": next(self._clock), "chat": chat.json, "from": who}
+        number = next(chat.numbers)
+        about = {"message_id": number, "date": next(self._clock), "chat": chat.json, "from": who}
+        if topic:
+            chat.topic_of[number] = topic
         return {**about, **words, **thread, **more}
 
     def push(self, message: Json, kind: str = "message") -> Json:
@@ -160,9 +167,11 @@ class World:
             raise No(400, "Bad Request: chat not found")
         if chat.is_gone:
             raise chat.is_gone
-        topic = asked.get("message_thread_id")
+        topic = asked.get("message_thread_id") or _topic_answered(chat, asked)
         if topic is not None and int(topic) not in chat.topics:
             raise No(400, "Bad Request: message thread not found")
+        if topic is not None and int(topic) in chat.closed:
+            raise No(400, "Bad Request: TOPIC_CLOSED")
         return chat, {"message_thread_id": int(topic), "is_topic_message": True} if topic is not None else {}
 
     def _send(self, asked: Json) -> Json:
@@ -254,6 +263,13 @@ class World:
         self.uploads.append((kind, name, content))
         caption = {"caption": asked["caption"]} if asked.get("caption") else {}
         return self._shown(chat, {**caption, **thread, "document": _document(name)}, asked)
+
+
+def _topic_answered(chat: Chat, asked: Json) -> int | None:
+    """Without a topic of its own, an answer goes where what it answers was said, if that is still there."""
+    answered: Json = asked.get("reply_parameters") or {"message_id": 0}
+    topic = chat.topic_of.get(answered["message_id"])
+    return topic if topic in chat.topics else None
 
 
 def _document(name: str) -> Json:

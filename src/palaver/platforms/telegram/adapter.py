@@ -5,9 +5,10 @@ import hmac
 import json
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
@@ -31,11 +32,12 @@ from palaver.platforms.telegram.render import Rendered
 from palaver.platforms.telegram.sending import (
     LONGEST_CAPTION,
     LONGEST_TEXT,
+    NO_PREVIEW,
     buttons,
     entities,
     kind_of_file,
     message_number,
-    place,
+    placed,
     rendered,
     thread,
     upload,
@@ -208,15 +210,18 @@ class TelegramAdapter:
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """Telegram does not know a message again: a key is of no use."""
         del idempotency_key
-        where = place(outbound)
 
-        async def sending(shown: Rendered) -> Message:
+        async def sending(shown: Rendered, where: Mapping[str, Any]) -> Message:
             return await bot.send_message(
-                text=shown.text, entities=entities(shown.marks), reply_markup=buttons(outbound), **where
+                text=shown.text,
+                entities=entities(shown.marks),
+                reply_markup=buttons(outbound),
+                link_preview_options=NO_PREVIEW,
+                **where,
             )
 
         async with self._line(unsent) as bot:
-            return str((await rendered(outbound.text, LONGEST_TEXT, sending)).message_id)
+            return await _put(outbound, LONGEST_TEXT, sending)
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
         number = message_number(receipt)
@@ -230,6 +235,7 @@ class TelegramAdapter:
                 number,
                 entities=entities(shown.marks),
                 reply_markup=buttons(outbound),
+                link_preview_options=NO_PREVIEW,
             )
 
         async with self._line(unsent) as bot:
@@ -298,12 +304,23 @@ async def _used(line: Line, means: Callable[[TelegramError], PlatformError]) -> 
 
 
 async def _upload(bot: Bot, outbound: Outbound, file: Attachment, content: Path, kind: str) -> str:
-    async def sending(shown: Rendered) -> Message:
+    async def sending(shown: Rendered, where: Mapping[str, Any]) -> Message:
         send: Callable[..., Any] = getattr(bot, f"send_{kind}")
         words = {"caption": shown.text, "caption_entities": entities(shown.marks)} if shown.text else {}
-        return await send(**{kind: upload(file, content)}, **words, **place(outbound))
+        return await send(**{kind: upload(file, content)}, **words, **where)
 
-    return str((await rendered(outbound.text, LONGEST_CAPTION, sending)).message_id)
+    return await _put(outbound, LONGEST_CAPTION, sending)
+
+
+async def _put(
+    outbound: Outbound, room: int, sending: Callable[[Rendered, Mapping[str, Any]], Awaitable[Message]]
+) -> str:
+    """The number of the message."""
+
+    async def put(shown: Rendered) -> Message:
+        return await placed(outbound, partial(sending, shown))
+
+    return str((await rendered(outbound.text, room, put)).message_id)
 
 
 def _unfetched(error: TelegramError) -> PlatformError:

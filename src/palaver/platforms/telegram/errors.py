@@ -29,7 +29,7 @@ _TWO_READERS = (
 # Requests that came to nothing before a byte was sent.
 _NOT_BEGUN = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
 _CLIENT_ERRORS = range(400, 500)
-# A topic that is closed or deleted is not among them: the chat it was in is still there.
+# A topic that is closed or deleted is not among them: the chat it was in is still there, and takes the answer.
 _GONE = (
     "chat not found",
     "user not found",

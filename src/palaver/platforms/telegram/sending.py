@@ -1,10 +1,18 @@
 """What is owed, as the Bot API takes it: where to, in reply to what, with which buttons, as which kind of file."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from telegram import InlineKeyboardButton, InlineKeyboardMarkup, InputFile, MessageEntity, ReplyParameters
+from telegram import (
+    InlineKeyboardButton,
+    InlineKeyboardMarkup,
+    InputFile,
+    LinkPreviewOptions,
+    MessageEntity,
+    ReplyParameters,
+)
 
 from palaver.domain.attachment import Attachment, size_text
 from palaver.domain.turn import Outbound
@@ -16,11 +24,12 @@ from palaver.ports.adapter import SendRefused
 __all__ = [
     "LONGEST_CAPTION",
     "LONGEST_TEXT",
+    "NO_PREVIEW",
     "buttons",
     "entities",
     "kind_of_file",
     "message_number",
-    "place",
+    "placed",
     "rendered",
     "thread",
     "upload",
@@ -28,11 +37,14 @@ __all__ = [
 
 LONGEST_TEXT = 4096
 LONGEST_CAPTION = 1024
+NO_PREVIEW = LinkPreviewOptions(is_disabled=True)
+"""For a preview Telegram fetches the address: whoever talks an agent into writing one would be told what is in it."""
 _LARGEST_SENT = 50_000_000
 _LARGEST_PHOTO = 10_000_000
 _LONGEST_CHOICE = 64
 _GENERAL = "1"
 """The topic that has no number where messages come from it, and takes none where they go to it."""
+_TAKES_NOTHING = ("message thread not found", "topic_closed", "topic_deleted")
 _KINDS = {
     "image/jpeg": "photo",
     "image/png": "photo",
@@ -47,7 +59,19 @@ _KINDS = {
 T = TypeVar("T")
 
 
-def place(outbound: Outbound) -> dict[str, Any]:
+async def placed(outbound: Outbound, sending: Callable[[dict[str, Any]], Awaitable[T]]) -> T:
+    """Send it to its topic, and to the chat itself where the topic takes nothing any more."""
+    where = _place(outbound)
+    try:
+        return await sending(where)
+    except Refusal as refusal:
+        if where["message_thread_id"] is None or not refusal.says(*_TAKES_NOTHING):
+            raise
+        # What answers a message goes where that stands: into the topic.
+        return await sending(_place(replace(outbound, thread_id=None, reply_to=None)))
+
+
+def _place(outbound: Outbound) -> dict[str, Any]:
     """Where it goes. In a chat with one person nobody needs to be told what is answered."""
     is_shared = outbound.chat_id.startswith("-")
     answered = message_number(outbound.reply_to) if is_shared else None
