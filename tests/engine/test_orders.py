@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from palaver.domain.access import AccessRole, Effect, Grant
-from palaver.domain.errors import BadArgument, NotAllowed, NotFound, UnknownCommand
+from palaver.domain.errors import BadArgument, NotAllowed, NotFound, SessionBusy, UnknownCommand
 from palaver.domain.session import Principal
 from palaver.ports.hooks import Kind
-from tests.engine.gateway import OPERATOR, Bench, running
+from tests.engine.agents import Slow
+from tests.engine.gateway import OPERATOR, Bench, running, until
 from tests.stores.world import NOON
 
 GUEST = AccessRole.GUEST
@@ -75,6 +76,38 @@ async def test_each_retry_is_answered_and_gives_nobody_the_rights_of_whoever_ord
             assert len({turn for (turn,) in said}) == times
         (fate,) = await here.store.read(here.store.fates.fates(f"turn:{said[-1][0]}", OPERATOR))
         assert [arrival.role for arrival in fate.arrivals] == [GUEST]
+
+
+async def test_nobody_leaves_a_conversation_in_the_middle_of_a_turn(store_url: str) -> None:
+    agent = Slow()
+    async with running(store_url, agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        for text in ("/new", "/new", "one"):
+            await chat.say(alice, text)
+        await until(lambda: bool(agent.requests))
+        session = (await sessions(here))[-1]
+        for command in ("/retry", "/new", "/branch Idea", "/back", "/undo"):
+            with pytest.raises(SessionBusy, match="in the middle of a turn: try again when it has answered"):
+                await here.engine.order(command, session, OPERATOR)
+        assert "One" in await here.engine.order("/title One", session, OPERATOR)
+        agent.go.set()
+        await chat.hears("answer to: one")
+        await here.settled()
+        assert len(agent.requests) == 1
+        assert "Answering again" in await here.engine.order("/retry", session, OPERATOR)
+        await until(lambda: len(agent.requests) == 2)
+
+
+async def test_a_conversation_that_asks_for_permission_can_be_left(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "!approve it")
+        await chat.hears("/approve allows it")
+        (session,) = await sessions(here)
+        assert "fresh" in await here.engine.order("/new", session, OPERATOR)
+        assert await here.rows("SELECT state FROM turns") == [("failed",)]
 
 
 @pytest.mark.parametrize(("name", "is_let_in"), [("member", True), ("guest", False), ("blocked", False)])

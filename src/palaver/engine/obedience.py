@@ -95,12 +95,19 @@ def _on_behalf(store: Store, source: Source, principal: Principal, does: Work[st
 
 @work
 def _while_open(store: Store, session: Session, does: Work[str]) -> Steps[str]:
-    """What is done in a conversation is done in the session that was looked at, or not at all."""
+    """What is done in a conversation is done in the session that was looked at, or not at all.
+
+    Raises SessionBusy where that would leave a session while a turn is answering in it.
+    """
     yield Lock(session.key.text)
     current = yield from store.sessions.open_by_key(session.key)
     if current is None or current.id != session.id:
         raise NotFound("open conversation", session.title or session.id)
-    return (yield from does)
+    answer = yield from does
+    after = yield from store.sessions.open_by_key(session.key)
+    if after is None or after.id != session.id:
+        yield from store.sessions.refuse_busy(session)
+    return answer
 
 
 @work

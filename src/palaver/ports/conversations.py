@@ -47,6 +47,10 @@ class Sessions(Protocol):
         self, key: SessionKey, source: Source, target: str, principal: Principal, now: datetime, *, by: str
     ) -> Work[Session]: ...
 
+    def refuse_busy(self, session: Session) -> Work[None]:
+        """Raises SessionBusy in the middle of a turn."""
+        ...
+
     def end(self, number: int, reason: EndReason, now: datetime) -> Work[None]: ...
 
     def join(self, number: int, source: Source) -> Work[bool]:
