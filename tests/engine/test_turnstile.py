@@ -37,3 +37,36 @@ async def test_one_who_gives_up_does_not_let_the_next_overtake_the_one_in_front(
     leave.set()
     await asyncio.gather(first, third)
     assert inside == ["a", "c"]
+
+
+async def test_when_the_last_in_line_gives_up_whoever_comes_later_still_waits_for_the_one_inside() -> None:
+    turnstile, inside = Turnstile(), list[str]()
+    leave = asyncio.Event()
+
+    async def stay(who: str) -> str:
+        inside.append(who)
+        await leave.wait()
+        return who
+
+    first, second = (asyncio.create_task(turnstile.passing("door", partial(stay, who))) for who in "ab")
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.wait({second})
+    third = asyncio.create_task(turnstile.passing("door", partial(stay, "c")))
+    await asyncio.sleep(0)
+    assert inside == ["a"]
+    leave.set()
+    assert await asyncio.gather(first, third) == ["a", "c"]
+    assert turnstile.names == ()
+
+
+async def test_the_name_of_one_who_gave_up_last_is_forgotten_once_the_one_inside_has_left() -> None:
+    turnstile, leave = Turnstile(), asyncio.Event()
+    first, second = (asyncio.create_task(turnstile.passing("door", leave.wait)) for _ in "ab")
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.wait({second})
+    leave.set()
+    assert await first
+    await asyncio.sleep(0)
+    assert turnstile.names == ()

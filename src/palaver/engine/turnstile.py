@@ -30,8 +30,11 @@ class Turnstile:
             return await step()
         finally:
             if before is None or before.done():
-                mine.set_result(None)
+                self._let_by(name, mine)
             else:  # Gone before it was their turn: who comes next still waits for whoever is in front.
-                before.add_done_callback(lambda _: mine.set_result(None))
-            if self._last[name] is mine:
-                del self._last[name]
+                before.add_done_callback(lambda _: self._let_by(name, mine))
+
+    def _let_by(self, name: str, mine: "asyncio.Future[None]") -> None:
+        mine.set_result(None)
+        if self._last.get(name) is mine:
+            del self._last[name]
