@@ -117,7 +117,9 @@ async def test_who_cannot_be_read_is_told_so_once_where_they_are_alone_with_us(r
     assert notebook.texts == ["last"]
 
 
-async def test_a_message_whose_key_comes_later_is_read_then(rig: MatrixRig) -> None:
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_message_whose_key_comes_later_is_read_then(rig: MatrixRig, is_cut: bool) -> None:
+    """Also where the connection was lost meanwhile, and where it cannot be kept at once."""
     notebook, client = Notebook(), rig.person.client
     async with running(rig.adapter(), notebook):
         await rig.is_heard()
@@ -131,6 +133,11 @@ async def test_a_message_whose_key_comes_later_is_read_then(rig: MatrixRig) -> N
         await client.room_send(rig.chat_id, "m.room.message", {"msgtype": "m.text", "body": "early"})
         await rig.proxy.answered("/sendToDevice/m.room_key_request")
         assert not notebook.received
+        if is_cut:
+            notebook.refusals = 1
+            rig.proxy.cut()
+            rig.proxy.asked.clear()
+            await rig.proxy.answered("/sync")
         path = "/_matrix/client/v3/sendToDevice/m.room.encrypted/late"
         for _, messages in shares:
             rig.home.ask("PUT", path, messages, rig.stage.human.token)

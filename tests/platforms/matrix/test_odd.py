@@ -1,5 +1,6 @@
 """What a homeserver may answer, and what strangers may send, stops nothing and is taken for nothing else."""
 
+import asyncio
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from palaver.platforms.matrix.hearing import Batch, Hearing
 from palaver.platforms.matrix.media import put
 from palaver.platforms.matrix.sending import Sending
 from palaver.platforms.matrix.speaking import Speaking
-from palaver.platforms.matrix.visit import Calls, Visit
+from palaver.platforms.matrix.visit import Visit
 from palaver.ports.adapter import PlatformBusy, PlatformDown, PlatformError, SendRefused, SendUnclear
 from tests.engine.gateway import MovableClock, until
 from tests.platforms.matrix.odd import ROOM, US, Odd, busy, odd, synced
@@ -68,7 +69,7 @@ async def note(sent: list[str], *what: object, **_more: object) -> None:
 
 
 def listening(server: Odd) -> Hearing:
-    return Hearing(server.client, Direct(server.client), "helper", threads=True)
+    return Hearing(server.client, Direct(server.client), "helper", {}, threads=True)
 
 
 def visit(server: Odd) -> Visit:
@@ -81,6 +82,10 @@ def speaking(server: Odd) -> Speaking:
 
 def down(_request: web.Request) -> web.Response:
     return web.Response(status=503, text="come back later")
+
+
+async def is_kept(notebook: Notebook, position: str) -> bool:
+    return await notebook.position() == position
 
 
 def names(batch: Batch) -> list[str]:
@@ -108,7 +113,7 @@ async def test_an_invitation_is_taken_and_written_down_once_the_homeserver_has_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And what it has written down of other direct chats stays."""
-    monkeypatch.setattr(errands, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(errands, "PAUSES", (0.0,))
     written = {"@bob:example.org": ["!other:example.org"]}
 
     def reply(request: web.Request) -> dict[str, Any] | web.Response:
@@ -118,7 +123,7 @@ async def test_an_invitation_is_taken_and_written_down_once_the_homeserver_has_t
         if "/join/" in request.path:
             return busy() if times < 3 else {"room_id": "!new:example.org"}
         if request.method == "PUT":
-            return down(request) if times == 1 else {}
+            return down(request) if times < 4 else {}
         return written
 
     async with odd(reply) as server:
@@ -129,10 +134,10 @@ async def test_an_invitation_is_taken_and_written_down_once_the_homeserver_has_t
         assert server.told[-2] == {**written, ALICE: ["!new:example.org"]}
 
 
-async def test_an_invitation_that_nobody_answers_outlives_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As while the homeserver is started anew."""
+async def test_an_invitation_that_nobody_answers_outlives_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while the homeserver is started anew, and then the gateway."""
     monkeypatch.setattr(visiting, "JOINING", 0.0)
-    is_up, news = True, INVITING
+    is_up, news, joining = True, INVITING, "POST /_matrix/client/v3/join/!new:example.org"
 
     def reply(request: web.Request) -> dict[str, Any] | web.Response:
         if request.path.endswith("/sync"):
@@ -140,20 +145,34 @@ async def test_an_invitation_that_nobody_answers_outlives_the_connection(monkeyp
         return {} if is_up or "/join/" not in request.path else down(request)
 
     async with odd(reply) as server:
-        notebook, calls = Notebook(), Calls()
-        first = Visit(server.client, server.options, "helper", notebook, calls)
+        notebook = Notebook()
+        first = Visit(server.client, server.options, "helper", notebook, {})
         await first.begin()
         is_up = False
         with pytest.raises(PlatformDown):
             await first.stay()
         await first.errands.end()
-        assert list(calls) == ["!new:example.org"]
-        assert await notebook.position() == f"{US} s1"
+        assert joining in server.asked
+        server.asked.clear()
         is_up, news = True, {**synced("s2")}
-        second = Visit(server.client, server.options, "helper", Notebook(), calls)
+        second = Visit(server.client, server.options, "helper", notebook, {})
         await second.begin()
-        await until(lambda: not calls)
-        await second.errands.end()
+        staying = asyncio.create_task(second.stay())
+        await until(lambda: is_kept(notebook, f"{US} s2"))
+        staying.cancel()
+        await asyncio.wait({staying})
+        assert joining in server.asked
+        assert {ALICE: ["!new:example.org"]} in server.told
+
+
+@pytest.mark.parametrize("written", ["", " ", " nonsense", ' [{"room_id":3}]', " {}", " [[]]"])
+async def test_a_position_is_read_whatever_is_written_behind_it(written: str) -> None:
+    async with odd(lambda request: down(request) if "since" in request.query else synced("s2")) as server:
+        notebook = Notebook()
+        await notebook.keep_position(f"{US} s1{written}")
+        stay = Visit(server.client, server.options, "helper", notebook, {})
+        with pytest.raises(PlatformDown):
+            await stay.begin()
 
 
 async def test_where_it_cannot_be_read_which_chats_are_direct_none_is_written_over() -> None:
@@ -183,7 +202,7 @@ async def test_what_cannot_be_an_id_is_not_asked_for(name: str) -> None:
 
 async def test_a_room_that_cannot_be_entered_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever closes a room may name any other as the one that replaces it, also one on a server that is dead."""
-    monkeypatch.setattr(errands, "PAUSES", (0.0,))
+    monkeypatch.setattr(visiting, "JOINING", 0.0)
     closed = event("m.room.tombstone", {"replacement_room": "!new:dead.org"}, state_key="")
     said = event("m.room.message", {"msgtype": "m.text", "body": "hi"}, "$2")
 
@@ -200,7 +219,8 @@ async def test_a_room_that_cannot_be_entered_holds_up_nobody(monkeypatch: pytest
         await stay.begin()
         with pytest.raises(PlatformDown):
             await stay.stay()
-        assert await notebook.position() == f"{US} s2"
+        await stay.errands.end()
+        assert str(await notebook.position()).startswith(f"{US} s2 ")
     assert notebook.texts == ["hi"]
 
 
@@ -221,7 +241,7 @@ async def test_how_many_are_in_a_direct_chat_is_asked_once_where_we_are_not_told
     async with odd(reply) as server:
         direct = Direct(server.client)
         direct.learn({ALICE: [ROOM]})
-        hearing = Hearing(server.client, direct, "helper", threads=True)
+        hearing = Hearing(server.client, direct, "helper", {}, threads=True)
         for _ in range(2):
             (heard,) = (await hearing.batch("s")).heard
             assert heard.scene.kind == kind
@@ -313,7 +333,7 @@ async def test_who_sends_what_cannot_be_read_makes_us_speak_once_in_an_hour(
         monkeypatch.setattr(sending, "send", partial(note, sent := list[str]()))
         closed = keys.Closed(server.client, sending, clock)
         said = [unreadable(ALICE, "one"), unreadable(ALICE, "two"), unreadable("@bob:example.org", "three")]
-        batch = await Hearing(server.client, direct, "helper", threads=True).batch("s1")
+        batch = await Hearing(server.client, direct, "helper", {}, threads=True).batch("s1")
         for count in (1, 2):
             for each in batch.heard:
                 assert each.closed

@@ -12,11 +12,12 @@ from palaver.domain.turn import Outbound
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.matrix.client import Client, Entry, check_extra, opened
 from palaver.platforms.matrix.guide import GUIDE
+from palaver.platforms.matrix.hearing import Waiting
 from palaver.platforms.matrix.media import content_of
 from palaver.platforms.matrix.options import Options
 from palaver.platforms.matrix.render import LONGEST_TEXT
 from palaver.platforms.matrix.speaking import Speaking
-from palaver.platforms.matrix.visit import Calls, Visit
+from palaver.platforms.matrix.visit import Visit
 from palaver.ports.adapter import Inlet, Limits, PlatformDown, PlatformRefused, SendRefused
 
 __all__ = ["MatrixAdapter"]
@@ -33,7 +34,7 @@ class MatrixAdapter:
         self._name = account
         self._options = options
         self._entry: Entry | None = None
-        self._calls: Calls = {}
+        self._waiting = Waiting()
         self._client: Client | None = None
         self._speaking: Speaking | None = None
 
@@ -54,7 +55,7 @@ class MatrixAdapter:
 
     async def run(self, inlet: Inlet) -> None:
         async with self._opened() as client:
-            visit = Visit(client, self._options, self._name, inlet, self._calls)
+            visit = Visit(client, self._options, self._name, inlet, self._waiting)
             try:
                 await visit.begin()
                 self._client, self._speaking = client, visit.speaking

@@ -1,12 +1,12 @@
 """Which rooms we enter: where we are invited by somebody who may, and those that replace a room of ours."""
 
+from palaver.platforms.matrix.calls import Call
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.direct import Direct
 from palaver.platforms.matrix.events import content_of
-from palaver.platforms.matrix.hearing import Invitation
 from palaver.platforms.matrix.options import Invites
 
-__all__ = ["answer_invitation", "enter", "is_welcome", "replaced_by"]
+__all__ = ["answer", "is_welcome", "replaced_by"]
 
 
 def is_welcome(inviter: str, us: str, invites: Invites) -> bool:
@@ -22,20 +22,18 @@ def is_welcome(inviter: str, us: str, invites: Invites) -> bool:
             return inviter in listed or server in listed
 
 
-async def answer_invitation(client: Client, direct: Direct, invitation: Invitation, invites: Invites) -> None:
+async def answer(client: Client, direct: Direct, call: Call, invites: Invites) -> None:
     """Taken or declined; where nobody's are taken they are left alone, so that a person may answer by hand."""
-    room_id, inviter = invitation.room_id, invitation.inviter
-    if is_welcome(inviter, client.user_id, invites):
-        if await enter(client, room_id, inviter) and invitation.is_direct:
-            await direct.add(inviter, room_id)
+    if not call.inviter or is_welcome(call.inviter, client.user_id, invites):
+        if await _enter(client, call) and call.is_direct:
+            await direct.add(call.inviter, call.room_id)
     elif invites != "nobody":
-        await client.ask("POST", "rooms", room_id, "leave", body={})
+        await client.ask("POST", "rooms", call.room_id, "leave", body={})
 
 
-async def enter(client: Client, room_id: str, through: str) -> bool:
-    """The homeserver of whoever told us of it knows the way."""
-    server = through.partition(":")[2]
-    return await client.ask("POST", "join", room_id, body={}, via=server, server_name=server) is not None
+async def _enter(client: Client, call: Call) -> bool:
+    way = {"via": call.server, "server_name": call.server}
+    return await client.ask("POST", "join", call.room_id, body={}, **way) is not None
 
 
 async def replaced_by(client: Client, room_id: str) -> str | None:

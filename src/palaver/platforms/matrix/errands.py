@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from itertools import chain, repeat
 
 import aiohttp
 from nio.exceptions import EncryptionError, LocalProtocolError
@@ -12,7 +13,7 @@ from palaver.ports.adapter import PlatformBusy, PlatformDown, PlatformError
 __all__ = ["PAUSES", "Errands"]
 
 PAUSES = (1.0, 5.0, 25.0, 125.0, 625.0)
-"""Seconds between tries of what gets no answer."""
+"""Seconds between tries of what gets no answer; the last one again and again."""
 
 
 class Errands:
@@ -36,16 +37,14 @@ class Errands:
 
 
 async def _patiently(doing: Callable[[], Coroutine[None, None, object]]) -> None:
-    pauses = iter(PAUSES)
+    pauses = chain(PAUSES, repeat(PAUSES[-1]))
     while True:
         try:
             await doing()
         except PlatformBusy as busy:
             await asyncio.sleep(busy.after)
         except PlatformDown:
-            if (pause := next(pauses, None)) is None:
-                raise
-            await asyncio.sleep(pause)
+            await asyncio.sleep(next(pauses))
         else:
             return
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -13,13 +13,14 @@ from nio.rooms import MatrixInvitedRoom, MatrixRoom
 
 from palaver.domain.source import GROUP
 from palaver.domain.turn import account_text
+from palaver.platforms.matrix.calls import Call
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.direct import DIRECT, Direct
 from palaver.platforms.matrix.events import Event, event_of
 from palaver.platforms.matrix.parse import Scene
 from palaver.platforms.matrix.refusals import asking, is_lost, refusal, unheard
 
-__all__ = ["FILTER", "FIRST", "MOST_PAGES", "PAGE", "Batch", "Heard", "Hearing", "Invitation"]
+__all__ = ["FILTER", "FIRST", "MOST_PAGES", "PAGE", "Batch", "Heard", "Hearing", "Waiting"]
 
 log = logging.getLogger(__name__)
 
@@ -52,30 +53,27 @@ class Heard:
     """The event as it came, where it could not be decrypted."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Invitation:
-    room_id: str
-    inviter: str
-    is_direct: bool
+Waiting = dict[str, Heard]
+"""What could not be read yet, by the ids of the events, the oldest first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
     position: str
     heard: Sequence[Heard]
-    invitations: Sequence[Invitation]
+    invitations: Sequence[Call]
     entered: Sequence[str]
     """Rooms that we have come into."""
 
 
 class Hearing:
-    def __init__(self, client: Client, direct: Direct, account: str | None, *, threads: bool) -> None:
+    def __init__(self, client: Client, direct: Direct, account: str | None, waiting: Waiting, *, threads: bool) -> None:
         self._client = client
         self._direct = direct
         self._account = account
         self._threads = threads
         self._noted: dict[str, list[Heard]] = {}
-        self._closed: list[Heard] = []
+        self._waiting = waiting
         self._late: set[str] = set()
         """Rooms that we were invited to before we first listened: what was said there meanwhile is past."""
         self._is_first = True
@@ -100,11 +98,11 @@ class Hearing:
         if since is None:
             self._late.update(answer.rooms.invite)
             self._noted.clear()
-        opened = self._opened()
+        opened = await self._opened()
         heard = list[Heard]()
         for room_id, info in answer.rooms.join.items():
             heard += await self._placed(room_id, await self._room(room_id, info, since))
-        self._closed = [*self._closed, *(each for each in heard if each.closed)][-_MOST_CLOSED:]
+        self._wait_for(each for each in heard if each.closed and each.event.sender != self._client.user_id)
         return Batch(
             position=answer.next_batch,
             heard=[*opened, *heard],
@@ -184,26 +182,29 @@ class Hearing:
             threads=self._threads,
         )
 
-    def _opened(self) -> list[Heard]:
-        """What could not be read when it came, and can be now that its key is here."""
-        found, still = list[Heard](), list[Heard]()
-        for each in self._closed:
+    async def _opened(self) -> list[Heard]:
+        """What could not be read when it came, and can be now that its key is here; until it is safe it waits on."""
+        found = list[Heard]()
+        for each in self._waiting.values():
             opened = self._client.read(each.closed) if each.closed else None
-            if opened is None:
-                still.append(each)
-            elif read := event_of(opened.source):
-                found.append(Heard(event=read, scene=each.scene))
-        self._closed = still
+            if opened and (read := event_of(opened.source)):
+                found += await self._placed(each.scene.chat_id, [Heard(event=read, scene=each.scene)])
         return found
 
-    def _invitations(self, answer: SyncResponse) -> Sequence[Invitation]:
-        found = list[Invitation]()
+    def _wait_for(self, closed: Iterable[Heard]) -> None:
+        self._waiting.update({each.event.event_id: each for each in closed})
+        for oldest in [*self._waiting][:-_MOST_CLOSED]:
+            del self._waiting[oldest]
+
+    def _invitations(self, answer: SyncResponse) -> Sequence[Call]:
+        found = list[Call]()
         for room_id, info in answer.rooms.invite.items():
             for each in cast("list[object]", info.invite_state):
                 if isinstance(each, InviteMemberEvent) and each.state_key == self._client.user_id:
                     content = cast("dict[str, object]", each.content)
                     is_direct = content.get("is_direct") is True
-                    found.append(Invitation(room_id=room_id, inviter=each.sender, is_direct=is_direct))
+                    server = each.sender.partition(":")[2]
+                    found.append(Call(room_id=room_id, server=server, inviter=each.sender, is_direct=is_direct))
         return found
 
 

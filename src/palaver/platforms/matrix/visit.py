@@ -6,12 +6,13 @@ from functools import partial
 
 from palaver.domain.source import DM
 from palaver.domain.turn import Inbound
+from palaver.platforms.matrix.calls import Call, Calls, position_of, read_position
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.direct import Direct
-from palaver.platforms.matrix.doors import answer_invitation, enter, replaced_by
+from palaver.platforms.matrix.doors import answer, replaced_by
 from palaver.platforms.matrix.errands import Errands
-from palaver.platforms.matrix.events import Event
-from palaver.platforms.matrix.hearing import Batch, Heard, Hearing, Invitation
+from palaver.platforms.matrix.events import Event, is_name
+from palaver.platforms.matrix.hearing import Batch, Heard, Hearing, Waiting
 from palaver.platforms.matrix.keys import Closed, keep_up
 from palaver.platforms.matrix.options import Options
 from palaver.platforms.matrix.parse import parse, trust_in
@@ -20,10 +21,7 @@ from palaver.platforms.matrix.speaking import Speaking
 from palaver.ports.adapter import Inlet
 from palaver.ports.clock import SystemClock
 
-__all__ = ["JOINING", "Calls", "Visit"]
-
-Calls = dict[str, Invitation | Event]
-"""Rooms that we are called to and have not answered, by their ids. They outlive the connection."""
+__all__ = ["JOINING", "Visit"]
 
 JOINING = 10.0
 """Seconds after which we come into rooms beside everything else."""
@@ -31,24 +29,26 @@ _MOST_CALLS = 100
 
 
 class Visit:
-    def __init__(self, client: Client, options: Options, account: str, inlet: Inlet, calls: Calls) -> None:
+    def __init__(self, client: Client, options: Options, account: str, inlet: Inlet, waiting: Waiting) -> None:
         self._client = client
         self._options = options
         self._inlet = inlet
-        self._calls = calls
+        self._waiting = waiting
         self._direct = Direct(client)
-        self._hearing = Hearing(client, self._direct, account, threads=options.scope == "thread")
+        self._hearing = Hearing(client, self._direct, account, waiting, threads=options.scope == "thread")
         sending = Sending(client)
         self._closed = Closed(client, sending, SystemClock())
         self._since: str | None = None
+        self._calls: Calls = {}
+        self._kept: str | None = None
         self._next: Batch
         self.speaking = Speaking(client, self._direct, sending)
         self.errands = Errands()
 
     async def begin(self) -> None:
         """The first batch tells which rooms we are in. Without a position, we begin with what is said from now on."""
-        user_id, _, position = (await self._inlet.position() or "").partition(" ")
-        self._since = position if user_id == self._client.user_id else None
+        self._kept = await self._inlet.position()
+        self._since, self._calls = read_position(self._kept, self._client.user_id)
         await self._direct.load()
         self._next = await self._listen()
         self._go(self._calls)
@@ -73,11 +73,16 @@ class Visit:
             if await self._hand_over(heard):
                 read[heard.scene.chat_id] = heard.event.event_id
         await self._go_where_called(batch)
-        if batch.position != self._since:
-            await self._inlet.keep_position(f"{self._client.user_id} {batch.position}")
-            self._since = batch.position
+        await self._keep(batch.position)
         for room_id, event_id in read.items():
             self.errands.run(self.speaking.mark_read(room_id, event_id))
+
+    async def _keep(self, position: str) -> None:
+        """Also where nothing is new, but a call was answered."""
+        text = position_of(self._client.user_id, position, self._calls)
+        if text != self._kept:
+            await self._inlet.keep_position(text)
+        self._since, self._kept = position, text
 
     async def _hand_over(self, heard: Heard) -> bool:
         """Whether it was a message of somebody else."""
@@ -86,10 +91,12 @@ class Visit:
             return False
         if heard.closed:
             self.errands.run(self._closed.tell(heard, heard.closed))
-        elif inbound := parse(event, heard.scene):
+            return False
+        inbound = parse(event, heard.scene)
+        if inbound:
             await self._inlet.receive(await self._with_mention(inbound, room_id), trust_in(event))
-            return True
-        return False
+        self._waiting.pop(event.event_id, None)
+        return inbound is not None
 
     async def _with_mention(self, inbound: Inbound, room_id: str) -> Inbound:
         """To answer something of ours is to speak to us. In a direct chat that makes no difference."""
@@ -104,8 +111,7 @@ class Visit:
     async def _go_where_called(self, batch: Batch) -> None:
         """Where we are invited, and where a room of ours has gone. To come into a room may take minutes, or fail."""
         closed = [each for each in batch.heard if _is_replaced(each.event)]
-        calls: Calls = {each.room_id: each for each in batch.invitations}
-        calls |= {each.event.content.replacement_room: each.event for each in closed}
+        calls = {each.room_id: each for each in (*batch.invitations, *(_call_by(each.event) for each in closed))}
         if calls:
             self._calls.update(calls)
             for oldest in [*self._calls][:-_MOST_CALLS]:
@@ -117,16 +123,20 @@ class Visit:
                 await self._moved(old, new)
 
     def _go(self, calls: Calls) -> "list[asyncio.Task[None]]":
-        return [self.errands.insist(partial(self._heed, room_id, call)) for room_id, call in calls.items()]
+        return [self.errands.insist(partial(self._heed, call)) for call in calls.values()]
 
-    async def _heed(self, room_id: str, call: Invitation | Event) -> None:
-        if isinstance(call, Invitation):
-            await answer_invitation(self._client, self._direct, call, self._options.invites)
-        else:
-            await enter(self._client, room_id, call.sender)
-        self._calls.pop(room_id, None)
+    async def _heed(self, call: Call) -> None:
+        """Until it is answered; not where another has taken its place, or where there are too many."""
+        if self._calls.get(call.room_id) is call:
+            await answer(self._client, self._direct, call, self._options.invites)
+            self._calls.pop(call.room_id, None)
 
 
 def _is_replaced(event: Event) -> bool:
     """Whether a room says by it that another has taken its place."""
-    return event.type == "m.room.tombstone" and event.state_key == "" and bool(event.content.replacement_room)
+    new = event.content.replacement_room
+    return event.type == "m.room.tombstone" and event.state_key == "" and bool(new) and is_name(new)
+
+
+def _call_by(closing: Event) -> Call:
+    return Call(room_id=closing.content.replacement_room, server=closing.sender.partition(":")[2])
