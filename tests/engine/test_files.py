@@ -1,25 +1,27 @@
 """Files come with messages and go out with answers: kept once, told to the agent, sent each with its receipt."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from palaver.domain.attachment import NewFile
+from palaver.domain.attachment import Attachment, NewFile
 from palaver.domain.errors import NotFound
 from palaver.domain.turn import Outbound
+from palaver.engine import filing
 from palaver.engine.filing import Filing
 from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.faults import Mishap
 from palaver.platforms.kit.messages import File, Person
 from palaver.platforms.kit.world import World
-from palaver.ports.adapter import SendRefused
+from palaver.ports.adapter import Inlet, PlatformBusy, PlatformDown, PlatformError, SendRefused
 from palaver.ports.agent import Event, Final, Request
 from palaver.stores.shelf import DiskShelf
-from tests.engine.agents import Scripted, noted
-from tests.engine.gateway import Bench, running, until
+from tests.engine.agents import Scripted, Slow, noted
+from tests.engine.gateway import Bench, MovableClock, running, until
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(1000)
 CAT = File(name="cat.png", media_type="image/png", content=PNG)
@@ -112,6 +114,89 @@ async def test_a_platform_that_does_not_give_a_file_is_asked_again_and_then_the_
         await chat.say(alice, "look", files=(CAT,))
         await chat.hears("turn 1")
         assert "not here: the platform did not give it" in noted(agent.requests[0])
+
+
+class Stingy(FakeAdapter):
+    """Gives no file for a while."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.world = world
+        self.tries = 0
+        self.gives, self.connects = asyncio.Event(), asyncio.Event()
+        self.trouble: PlatformError = PlatformBusy(0)
+
+    async def run(self, inlet: Inlet) -> None:
+        await self.connects.wait()
+        await super().run(inlet)
+
+    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        if not self.gives.is_set():
+            self.tries += 1
+            raise self.trouble
+        async for piece in super().fetch(file):
+            yield piece
+
+
+@pytest.fixture
+def stingy(monkeypatch: pytest.MonkeyPatch) -> Stingy:
+    monkeypatch.setattr(filing, "_AGAIN", timedelta(milliseconds=10))
+    return Stingy(World())
+
+
+async def test_a_file_that_waited_behind_a_long_turn_is_asked_for_again(tmp_path: Path, stingy: Stingy) -> None:
+    agent, clock, shelf = Slow(), MovableClock(), DiskShelf(tmp_path / "files")
+    stingy.connects.set()
+    async with running(
+        tmp_path / "p.db", stingy.world, adapters=[stingy], agent=agent, shelf=shelf, clock=clock
+    ) as here:
+        alice, chat = place(here)
+        await chat.say(alice, "think")
+        await until(lambda: bool(agent.requests))
+        await chat.say(alice, "look", files=(CAT,))
+        await until(lambda: not here.world.unacknowledged())
+        clock.later(hours=1)
+        agent.go.set()
+        await until(lambda: stingy.tries > 2)
+        stingy.gives.set()
+        await chat.hears("answer to: look")
+        assert "not here" not in noted(agent.requests[-1])
+
+
+async def test_a_file_is_given_up_when_it_was_asked_for_in_vain_for_too_long(tmp_path: Path, stingy: Stingy) -> None:
+    agent, clock, shelf = Scripted(_says_so), MovableClock(), DiskShelf(tmp_path / "files")
+    stingy.connects.set()
+    async with running(
+        tmp_path / "p.db", stingy.world, adapters=[stingy], agent=agent, shelf=shelf, clock=clock
+    ) as here:
+        alice, chat = place(here)
+        await chat.say(alice, "look", files=(CAT,))
+        await until(lambda: stingy.tries > 2)
+        clock.later(minutes=11)
+        await chat.hears("turn 1")
+        assert "not here: the platform did not give it" in noted(agent.requests[0])
+
+
+async def test_no_file_is_given_up_before_its_account_is_connected(tmp_path: Path, stingy: Stingy) -> None:
+    agent, shelf, hurry = Scripted(_says_so), DiskShelf(tmp_path / "files"), timedelta(0)
+    async with running(tmp_path / "p.db", stingy.world, shelf=shelf, concurrent_turns=0) as here:
+        alice, chat = place(here)
+        await chat.say(alice, "look", files=(CAT,))
+        await until(lambda: not here.world.unacknowledged())
+    stingy.trouble = PlatformDown("not connected yet")
+    async with running(
+        *(tmp_path / "p.db", stingy.world),
+        adapters=[stingy],
+        agent=agent,
+        shelf=shelf,
+        worker="w2",
+        fetch_patience=hurry,
+    ):
+        await until(lambda: stingy.tries > 2)
+        stingy.gives.set()
+        stingy.connects.set()
+        await chat.hears("turn 1")
+        assert "not here" not in noted(agent.requests[0])
 
 
 class Wordy(FakeAdapter):

@@ -10,7 +10,7 @@ from palaver.domain.attachment import Attachment, NewFile, media_type_of, size_t
 from palaver.domain.errors import NotFound
 from palaver.domain.key import SessionKey
 from palaver.domain.label import Label
-from palaver.domain.turn import Received, Turn
+from palaver.domain.turn import Received, Turn, account_text
 from palaver.engine.ground import Ground
 from palaver.engine.traces import log_broken
 from palaver.ports.ability import able
@@ -50,6 +50,7 @@ class Filing:
                 return self.on.clock.now() + _AGAIN
             left_out = [_problem(file, f"only {self._most} are taken") for file in received.inbound.files[self._most :]]
             await self.on.surely(self.on.store.files.settle_files(received, [*files, *left_out]))
+            self.on.unfetched.pop(received.number, None)
             log.info("files fetched", extra={"action": "files.fetched", "inbox": received.number})
         return None
 
@@ -69,12 +70,20 @@ class Filing:
         try:
             async with asyncio.timeout(self.on.options.fetch_limit.total_seconds()):
                 return await self._keep(file, adapter.fetch(file))
-        except (PlatformBusy, PlatformDown, TimeoutError):
-            if self.on.clock.now() - received.received < self.on.options.fetch_patience:
+        except (PlatformBusy, PlatformDown, TimeoutError) as error:
+            if self._is_patient(received, error):
                 raise _Later from None
         except PlatformError as error:
             log_broken(log, "a file was not given", error, {"action": "files.refused", "inbox": received.number})
         return _problem(file, "the platform did not give it")
+
+    def _is_patient(self, received: Received, error: Exception) -> bool:
+        """Counted from the first try in vain: before, it may have waited for other things."""
+        source, now = received.inbound.source, self.on.clock.now()
+        if isinstance(error, PlatformDown) and account_text(source.platform, source.account) in self.on.connecting:
+            return True
+        since = self.on.unfetched.setdefault(received.number, now)
+        return now - since < self.on.options.fetch_patience
 
     async def _keep(self, file: Attachment, chunks: AsyncIterator[bytes]) -> Attachment:
         limit = self.on.options.file_size

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 
 from palaver.domain.source import Source
@@ -54,6 +55,10 @@ class Ground:
     """Spreads retries; keeps no secret."""
     moved: Moved = field(default_factory=dict[str, Mapping[str, str]])
     """The chats that have another id by now."""
+    connecting: set[str] = field(default_factory=set[str])
+    """Accounts that are served here, or are about to be, and have not been connected yet."""
+    unfetched: dict[int, datetime] = field(default_factory=dict[int, datetime])
+    """Since when the files of messages, by their numbers, are asked for in vain."""
 
     def adopt(self, options: Options) -> None:
         self.options = following(options, self.moved)

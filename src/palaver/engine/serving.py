@@ -74,6 +74,7 @@ class Serving:
         async with asyncio.TaskGroup() as group:
             for name, adapter in self.adapters.items():
                 self.health[name] = Health()
+                self.on.connecting.add(name)
                 serve = partial(self._serve, adapter, self.health[name])
                 group.create_task(unending(serve), name=f"account {name}")
 
@@ -92,6 +93,7 @@ class Serving:
         while True:
             fence = await through_outages(lambda: self._hold(adapter))
             if fence is None:
+                self.on.connecting.discard(self._name(adapter))
                 await asyncio.sleep(self._beat)
                 continue
             try:
@@ -102,6 +104,7 @@ class Serving:
     async def _run_while_held(self, adapter: Adapter, health: Health, fence: int) -> None:
         log.info("account taken on", extra={"action": "account.held", "account": self._name(adapter)})
         health.served_since = self.on.clock.now()
+        self.on.connecting.add(self._name(adapter))
         self.taken_on.set()
         running = asyncio.create_task(self._run(adapter, health, fence))
         try:
@@ -166,6 +169,7 @@ class Serving:
 
     def _greet(self, adapter: Adapter) -> None:
         name = self._name(adapter)
+        self.on.connecting.discard(name)
         if able(adapter, Menu) and (name not in self._greeting or self._greeting[name].done()):
             self._greeting[name] = asyncio.create_task(self._show_menu(adapter))
 
