@@ -69,6 +69,9 @@ class LimitChoice(Part):
     send_limit: Duration = Field(
         default=_USUAL.send_limit, ge=_SECOND, le=_DAY, description="How long one send may take."
     )
+    upload_limit: Duration = Field(
+        default=_USUAL.upload_limit, ge=_SECOND, le=_DAY, description="How long the send of a file may take."
+    )
     send_patience: Duration = Field(
         default=_USUAL.send_patience,
         ge=_SECOND,

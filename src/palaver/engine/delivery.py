@@ -135,7 +135,7 @@ class Deliveries:
 
     @property
     def _lease(self) -> timedelta:
-        """Longer than a send may take, so that nobody else takes up what is still on its way."""
+        """Longer than the send of words may take, so that nobody else takes up what is still on its way."""
         return self.on.options.lease + self.on.options.send_limit
 
     def _done(self, task: "asyncio.Task[None]") -> None:
@@ -159,6 +159,8 @@ class Deliveries:
             if not await self._has_its_turn(chat, adapter.limits.interval, until):
                 await self._settle(delivery, OutboxState.DUE, due=self._later(self.on.budget.wait(chat)))
                 return
+            if outbound.file is not None:
+                await self._prolong(delivery)
             with self.on.meter.step("send"):
                 await self._attempt(adapter, delivery, chat)
         except StaleFence:
@@ -175,8 +177,13 @@ class Deliveries:
     def _lasts(self, until: datetime, wait: float = 0.0) -> bool:
         return self.on.clock.now() + timedelta(seconds=wait) + self.on.options.send_limit <= until
 
+    async def _prolong(self, delivery: Delivery) -> None:
+        until = self.on.clock.now() + self.on.options.lease + self.on.options.upload_limit
+        await self._surely(self.on.store.outbox.prolong(delivery, self.on.worker, until))
+
     async def _attempt(self, adapter: Adapter, delivery: Delivery, chat: str) -> None:
-        returns, limit = self.returns(), self.on.options.send_limit.total_seconds()
+        returns, options = self.returns(), self.on.options
+        limit = (options.upload_limit if delivery.outbound.file else options.send_limit).total_seconds()
         try:
             async with asyncio.timeout(limit):
                 if delivery.may_be_duplicate and able(adapter, Checking):

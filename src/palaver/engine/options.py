@@ -72,6 +72,8 @@ class Options:
     """How many sends of each account run at once."""
     send_limit: timedelta = timedelta(seconds=30)
     """How long one send may take."""
+    upload_limit: timedelta = timedelta(minutes=10)
+    """How long the send of a file may take."""
     send_patience: timedelta = timedelta(hours=24)
     """How long a send is tried again before it is given up."""
     repeat_after: timedelta = timedelta(seconds=30)

@@ -26,6 +26,7 @@ __all__ = [
     "owe",
     "owe_all",
     "owe_replies",
+    "prolong",
     "reclaim_sends",
     "resolve",
     "settle_send",
@@ -199,6 +200,18 @@ def _is_moved(delivery: Delivery) -> Steps[bool]:
         (delivery.number, *place),
     )
     return bool(rows)
+
+
+@work
+def prolong(delivery: Delivery, worker: str, until: datetime) -> Steps[None]:
+    """A claim holds until then: what is on its way takes longer than usual."""
+    rows = yield (
+        "UPDATE outbox SET claim_until = ?"
+        " WHERE id = ? AND worker = ? AND attempts = ? AND state = 'claimed' RETURNING id",
+        (micros(until), delivery.number, worker, delivery.attempts),
+    )
+    if not rows:
+        raise StaleFence("delivery", delivery.number, delivery.attempts)
 
 
 @work
