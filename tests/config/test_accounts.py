@@ -147,17 +147,23 @@ def test_a_project_brings_neither_accounts_nor_hooks(text: str, field: str) -> N
 
 def _webhook(deliver: str) -> str:
     ci = f"ci: {{secret: a secret of many words, scheme: token,\n deliver: '{deliver}'}}"
-    crm = "crm: {url: https://example.org}"
+    crm = "crm: {url: https://example.org}, deaf: {secret: a secret of many words, scheme: token}"
     return f"platforms: {{pigeon: {{accounts: {{home: {{folder: /a}}}}}}, webhook: {{accounts: {{{crm}, {ci}}}}}}}"
 
 
-@pytest.mark.parametrize("target", ["telegram:12345", "slack:9", "webhook:nope"])
+@pytest.mark.parametrize("target", ["telegram:12345", "slack:9", "webhook:nope", "webhook:deaf", "webhook:ci"])
 def test_answers_cannot_go_where_no_account_of_ours_can_send(target: str) -> None:
     (mistake,) = mistakes(_webhook(f"pigeon:7,{target}"))
     assert (mistake.field, mistake.found) == ("platforms.webhook.accounts.ci.deliver", target)
     assert str(mistake).startswith("own.yaml:2: ")
     assert "pigeon, webhook; for example: palaver setup" in str(mistake)
+    assert ("accounts of webhook that take messages: crm; " in str(mistake)) == target.startswith("webhook:")
     written(_webhook("webhook:crm,pigeon:7"))
+
+
+def test_an_account_that_answers_go_to_and_that_is_wrong_itself_is_one_mistake() -> None:
+    (mistake,) = mistakes(_webhook("webhook:crm").replace("https://example.org", "example.org"))
+    assert mistake.field == "platforms.webhook.accounts.crm.url"
 
 
 def test_options_of_accounts_are_not_shown() -> None:

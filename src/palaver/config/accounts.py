@@ -28,6 +28,7 @@ __all__ = [
     "Described",
     "Forwards",
     "Hooks",
+    "Receives",
     "described_platforms",
     "unfit",
     "with_secrets",
@@ -51,6 +52,14 @@ class Forwards(Protocol):
     def answers_go_to(self) -> Mapping[str, Sequence[Place]]:
         """By the option that says so."""
         ...
+
+
+@runtime_checkable
+class Receives(Protocol):
+    """Options of an account that is a chat itself, and may be one that nothing can be sent to."""
+
+    @property
+    def takes_messages(self) -> bool: ...
 
 
 Describe = Callable[[str], Described]
@@ -125,16 +134,36 @@ def _lost(said: Node, way: Way, model: type[BaseModel], describe: Describe) -> I
         return
     served = described_platforms(said, describe)
     for option, place in ((option, place) for option, places in options.answers_go_to.items() for place in places):
-        platform, accounts = served.get(place.platform), _names(said.at(("platforms", place.platform, "accounts")))
-        if platform is None or (platform.accounts_are_chats and place.chat not in accounts):
+        platform = served.get(place.platform)
+        takers = _takers(said, place.platform, describe) if platform and platform.accounts_are_chats else None
+        if platform is None or (takers is not None and place.chat not in takers):
             yield Mistake(
                 spot=said.nearest((*way, option)).spot,
                 field=dotted((*way, option)),
                 problem=f"{dotted((*way, option))}: no account of ours can send to",
                 found=place.text,
-                allowed=f"chats on platforms that have an account: {', '.join(sorted(served))}",
+                allowed=_sendable(place.platform, takers, served),
                 example=f"palaver setup {place.platform}",
             )
+
+
+def _sendable(platform: str, takers: Sequence[str] | None, served: Mapping[str, Platform]) -> str:
+    own = "" if takers is None else f"accounts of {platform} that take messages: {', '.join(takers) or 'none yet'}; "
+    return f"{own}chats on platforms that have an account: {', '.join(sorted(served))}"
+
+
+def _takers(said: Node, platform: str, describe: Describe) -> list[str]:
+    """The accounts of a platform, each a chat of its own, that something can be sent to."""
+    way, model = ("platforms", platform, "accounts"), describe(platform).options
+    return [name for name in _names(said.at(way)) if _takes(said.nearest((*way, name)), model)]
+
+
+def _takes(node: Node, model: type[BaseModel]) -> bool:
+    try:
+        options = model.model_validate(node.plain())
+    except ValidationError:
+        return True  # What is wrong with it is told where it stands.
+    return not isinstance(options, Receives) or options.takes_messages
 
 
 def _unfit_agents(said: Node, agent_options: AgentOptions) -> Iterator[Mistake]:

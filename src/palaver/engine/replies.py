@@ -12,7 +12,7 @@ from palaver.domain.target import Place
 from palaver.domain.turn import Choice, Outbound, account_text, outbound_to
 from palaver.engine import words
 from palaver.ports.ability import able
-from palaver.ports.adapter import Adapter, Files, Forwarding, Limits
+from palaver.ports.adapter import Adapter, Files, Forwarding, Limits, Receiving
 
 __all__ = ["Replies"]
 
@@ -59,7 +59,7 @@ class Replies:
     def place_at(self, target: Place, profile: str, near: Source | None = None) -> Source | None:
         """By the bot that is spoken to, if it is on that platform, else by the first there is; None without one."""
         platform, accounts = self.platforms.get(target.platform), self.accounts(target.platform)
-        if platform is None or (platform.accounts_are_chats and target.chat not in accounts):
+        if platform is None or (platform.accounts_are_chats and not self._takes(target)):
             return None
         is_near = near is not None and near.platform == target.platform
         account = target.chat if platform.accounts_are_chats else near.account if near and is_near else accounts[0]
@@ -71,6 +71,11 @@ class Replies:
             thread_id=target.thread,
             profile=profile,
         )
+
+    def _takes(self, account: Place) -> bool:
+        """Whether something can be sent to an account that is a chat itself."""
+        adapter = self.adapter_for(account.platform, account.chat)
+        return adapter is not None and (not able(adapter, Receiving) or adapter.takes_messages())
 
     def _answered_at(self, source: Source) -> Sequence[Source]:
         adapter = self.adapter_for(source.platform, source.account)

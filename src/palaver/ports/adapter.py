@@ -38,6 +38,7 @@ __all__ = [
     "PlatformDown",
     "PlatformError",
     "PlatformRefused",
+    "Receiving",
     "Reply",
     "SendRefused",
     "SendUnclear",
@@ -321,6 +322,13 @@ class Forwarding(Protocol):
     def forwards_to(self) -> Sequence[Place]:
         """Where answers to what comes in here go; nothing for back to where they were asked for."""
         ...
+
+
+@runtime_checkable
+class Receiving(Protocol):
+    """Adapters whose account is a chat itself, and may be one that nothing can be sent to."""
+
+    def takes_messages(self) -> bool: ...
 
 
 @runtime_checkable

@@ -188,13 +188,15 @@ async def test_a_payload_may_be_nested_as_deeply_as_it_can_be_told(tmp_path: Pat
         assert (await called(here, adapter, call(b"[" * depth + b"]" * depth))).status in {200, 400}
 
 
+@pytest.mark.parametrize("target", ["telegram:12345", "webhook:deaf"])
 async def test_an_answer_that_can_go_nowhere_else_stays_where_it_was_asked_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, target: str
 ) -> None:
-    adapter = account(deliver="telegram:12345")
-    async with running(tmp_path / "p.db", adapters=[adapter], grants=GRANTS) as here:
+    adapter = account(deliver=target)
+    async with running(tmp_path / "p.db", adapters=[adapter, account("deaf")], grants=GRANTS) as here:
         assert (await called(here, adapter, call({"build": "failed"}))).status == 202
         await here.settled()
+        assert await here.rows("SELECT state FROM outbox") == [("delivered",)]
     assert "forward.missing" in [getattr(record, "action", "") for record in caplog.records]
 
 

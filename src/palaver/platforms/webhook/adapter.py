@@ -95,6 +95,9 @@ class WebhookAdapter:
 
     # Out
 
+    def takes_messages(self) -> bool:
+        return self._options.takes_messages
+
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """What goes to the account itself is posted; whoever called reads its answer in the outbox."""
         if outbound.is_news:

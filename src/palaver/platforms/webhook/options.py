@@ -117,6 +117,10 @@ class WebhookOptions(BaseModel):
         return self.url is None if self.called is None else self.called
 
     @property
+    def takes_messages(self) -> bool:
+        return self.url is not None
+
+    @property
     def answers_go_to(self) -> Mapping[str, Sequence[Place]]:
         """Besides the caller."""
         return {"deliver": _places(self.deliver)}
