@@ -91,6 +91,7 @@ class Message:
     source: Source
     role: Role
     text: str
+    received: datetime
     observed: bool = False
     refused: bool = False
     turn: int | None = None
@@ -193,7 +194,8 @@ class Model:
         """Claim the messages; gives how the session must have been opened."""
         source = messages[-1].source
         human = any(each.role is Role.USER and not each.observed for each in messages)
-        expected = self.open(turn.key, source, turn.session, human=human, idle_policy=idle_policy)
+        said = messages[0].received
+        expected = self.open(turn.key, source, turn.session, said=said, human=human, idle_policy=idle_policy)
         self.turns[turn.number] = Work(turn.number, turn.key, turn.session, turn.worker, turn.lease_until)
         for message in messages:
             message.turn = turn.number
@@ -244,13 +246,15 @@ class Model:
         talk = self.talks.get(self.routes.get(key, ""))
         return talk if talk and talk.key == key and talk.reason is not EndReason.RESET else None
 
-    def open(self, key: SessionKey, source: Source, session: str, *, human: bool, idle_policy: bool) -> Opening:
+    def open(
+        self, key: SessionKey, source: Source, session: str, *, said: datetime, human: bool, idle_policy: bool
+    ) -> Opening:
         """Get or create; `session` is the id of the one that a reset or a creation has made."""
         current = self.routed(key)
         if current is None:
             self.create(key, source, session)
             return Opening.CREATED
-        idle = idle_policy and self.now - current.last_human >= IDLE and not self.is_worked_on(current)
+        idle = idle_policy and said - current.last_human >= IDLE and not self.is_worked_on(current)
         if current.reason in _ENDED_BY_ITSELF or (current.is_open and idle):
             self.start_fresh(key, source, session, EndReason.IDLE)
             return Opening.RESET

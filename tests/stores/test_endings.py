@@ -4,12 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from palaver.domain.lifecycle import EndReason
+from palaver.domain.lifecycle import EndReason, TurnState
+from palaver.domain.reset import ResetMode, ResetPolicy
 from palaver.domain.session import Session
 from palaver.ports.store import Opening
-from palaver.stores import endings, moves, sessions
+from palaver.stores import endings, moves, sessions, steering, turns
 from palaver.stores.store import Store
-from tests.stores.world import IDLE_HOUR, NEVER, NOON, OPERATOR, World, dm, key_of
+from tests.stores.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, World, dm, key_of, rules
 
 RULE = IDLE_HOUR(dm())
 
@@ -60,6 +61,59 @@ async def test_a_session_in_a_turn_does_not_end(world: World) -> None:
     await world.begin()
     world.later(hours=2)
     assert await world.store.transact(endings.expire(session, RULE, world.now)) is None
+
+
+async def test_what_was_said_in_time_is_in_time_however_long_it_waits_behind_a_turn(world: World) -> None:
+    await world.say("hello")
+    first = await world.begin(rules=IDLE_HOUR)
+    assert first
+    world.later(minutes=40)
+    await world.say("and then?")
+    world.later(minutes=30)
+    await world.store.transact(turns.settle(first.turn, [], [], world.now))
+    second = await world.begin(rules=IDLE_HOUR)
+    assert second
+    assert second.opened.opening is Opening.REUSED
+
+
+@pytest.mark.parametrize(("minutes", "opening"), [(-10, Opening.REUSED), (0, Opening.RESET)])
+async def test_the_hour_of_a_message_is_when_it_came_not_when_its_turn_begins(
+    world: World, minutes: int, opening: Opening
+) -> None:
+    """Daily resets are at four in the morning."""
+    daily = rules(ResetPolicy(mode=ResetMode.DAILY))
+    await world.exchange("hello", rules=daily)
+    world.later(hours=16, minutes=minutes)
+    await world.say("good morning")
+    world.later(minutes=20)
+    begun = await world.begin(rules=daily)
+    assert begun
+    assert begun.opened.opening is opening
+
+
+async def test_a_session_does_not_end_while_something_waits_in_it(world: World) -> None:
+    session = await open_one(world)
+    world.later(minutes=55)
+    await world.say("still here")
+    world.later(minutes=10)
+    assert await world.store.transact(endings.expire(session, RULE, world.now)) is None
+    begun = await world.begin(rules=IDLE_HOUR)
+    assert begun
+    assert begun.opened.opening is Opening.REUSED
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_whoever_answers_a_question_keeps_the_conversation_awake(world: World, allowed: bool) -> None:
+    await world.say("may it?")
+    asking = await world.begin()
+    assert asking
+    await world.store.transact(turns.halt(asking.turn, TurnState.PARKED, world.now, asked="c1"))
+    world.later(hours=5)
+    assert await world.store.transact(steering.decide(key_of(dm()), world.now, OPERATOR, allowed=allowed))
+    (taken,) = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
+    await world.store.transact(turns.settle(taken, [], [], world.now))
+    world.later(seconds=5)
+    assert (await world.exchange("thanks", rules=IDLE_HOUR)).opened.opening is Opening.REUSED
 
 
 async def ended_one(world: World) -> Session:

@@ -157,7 +157,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert (number is None) == self.model.is_known(source)
         if number is not None:
             role = Role.USER if cause is Cause.HUMAN else Role.NOTE
-            self.model.accept(Message(number, KEYS[place], source, role, inbound.text, observed, refused))
+            said = Message(number, KEYS[place], source, role, inbound.text, self.model.now, observed, refused)
+            self.model.accept(said)
 
     def take(self, place: str, worker: str, limit: int, *, idle_policy: bool) -> None:
         rules = IDLE_HOUR if idle_policy else NEVER
@@ -364,7 +365,8 @@ class Moving(StoreMachine):
         key, source = KEYS[place], PLACES[place]
         policy = (IDLE_HOUR if idle_policy else NEVER)(source)
         opened = self.do(sessions.open_session(key, source, self.model.now, policy, human=human))
-        expected = self.model.open(key, source, opened.session.id, human=human, idle_policy=idle_policy)
+        now, new = self.model.now, opened.session.id
+        expected = self.model.open(key, source, new, said=now, human=human, idle_policy=idle_policy)
         assert opened.opening is expected
 
     def picked(self, pick: int) -> Talk:

@@ -28,11 +28,16 @@ def silent(since: datetime, until: datetime, after: Session | None, limit: int) 
 
 @work
 def expire(session: Session, rule: ResetRule, now: datetime) -> Steps[EndReason | None]:
-    """End a session if its time has come; gives why. Somebody may have spoken since it was looked at."""
+    """End a session if its time has come; gives why. Somebody may have spoken since it was looked at.
+
+    While something waits in it, that decides: it may have been said in time.
+    """
     yield Lock(session.key.text)
     current = yield from open_by_key(session.key)
-    reason = (yield from due(current, now, rule)) if current else None
-    if current and reason:
+    if current is None or (yield "SELECT 1 FROM lines WHERE key = ?", (session.key.text,)):
+        return None
+    reason = yield from due(current, now, rule)
+    if reason:
         yield from end(current.number, reason, now)
     return reason
 

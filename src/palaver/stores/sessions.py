@@ -100,21 +100,23 @@ def open_session(
     key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, human: bool = True
 ) -> Steps[Opened]:
     """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create."""
-    opened = yield from enter(key, source, now, rule, human=human)
+    opened = yield from enter(key, source, now, rule, said=now, human=human)
     if opened.opening is Opening.REUSED:
         yield from touch(opened.session.number, now, human=human)
     return opened
 
 
-def enter(key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, human: bool) -> Steps[Opened]:
-    """The same for one who is about to speak: that touches the session as well."""
+def enter(
+    key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, said: datetime, human: bool
+) -> Steps[Opened]:
+    """The same for one who is about to speak: that touches the session as well. What was `said` in time is in time."""
     yield Lock(key.text)
     current, takes_part = yield from _led(key, identity_of(source))
     if current is None:
         is_first = yield from _is_first_contact(source)
         created = yield from create(key, source, now)
         return Opened(session=created, opening=Opening.CREATED, is_first_contact=is_first)
-    reason = (yield from due(current, now, rule)) if current.ended is None else current.end_reason
+    reason = (yield from due(current, min(said, now), rule)) if current.ended is None else current.end_reason
     if reason and reason in ENDED_BY_ITSELF:
         is_first = yield from _is_first_contact(source)
         fresh = yield from _start_fresh(key, source, now, current, reason, by="reset policy")
@@ -135,14 +137,14 @@ def enter(key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, hu
     return Opened(session=reopened, opening=Opening.REOPENED, is_first_contact=is_first)
 
 
-def due(current: Session, now: datetime, rule: ResetRule) -> Steps[EndReason | None]:
-    """Why an open session is to be reset now. One in a turn is not, nor one with a young process."""
-    idle = decide_reset(rule.policy, Activity(last_human=current.last_human), now, rule.zone)
+def due(current: Session, at: datetime, rule: ResetRule) -> Steps[EndReason | None]:
+    """Why an open session is to be reset at that time. One in a turn is not, nor one with a young process."""
+    idle = decide_reset(rule.policy, Activity(last_human=current.last_human), at, rule.zone)
     if idle.reason is None or (yield from _is_busy(current)):
         return None
     rows = yield "SELECT started FROM processes WHERE session_no = ? AND ended IS NULL", (current.number,)
     activity = Activity(last_human=current.last_human, processes=[instant(row[0]) for row in rows])
-    decision = decide_reset(rule.policy, activity, now, rule.zone, rule.process_limit)
+    decision = decide_reset(rule.policy, activity, at, rule.zone, rule.process_limit)
     return None if decision.reason is None else EndReason(decision.reason.value)
 
 

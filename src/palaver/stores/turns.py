@@ -91,7 +91,7 @@ def _begin(
 ) -> Steps[Begun]:
     source = messages[-1].inbound.source
     human = any(each.inbound.keeps_awake for each in messages)
-    opened = yield from enter(key, source, now, rules(source), human=human)
+    opened = yield from enter(key, source, now, rules(source), said=messages[0].received, human=human)
     if opened.is_first_contact:
         yield from meet(messages[-1])
         opened = replace(opened, lacks_home=(yield from home(key.profile, source.platform)) is None)
