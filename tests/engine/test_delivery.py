@@ -99,6 +99,22 @@ async def test_patience_ends(tmp_path: Path) -> None:
         assert (error or "").startswith("given up")
 
 
+async def test_patience_does_not_run_while_no_gateway_does(tmp_path: Path) -> None:
+    """Also where the account is served a moment before it is connected."""
+    world, clock = World(), MovableClock()
+    world.down = True
+    chat = world.dm(world.person("alice"))
+    async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
+        await owe(here, chat.id, "hello", "n", clock)
+        await until(lambda: _tried(here, 1))
+    clock.later(hours=25)
+    async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN, worker="w2") as here:
+        await until(lambda: _tried(here, 2))
+        clock.later(minutes=10)
+        world.down = False
+        await chat.hears("hello")
+
+
 async def test_whoever_is_away_gets_it_when_they_are_back_however_late(tmp_path: Path) -> None:
     world, clock = World(faults=Faults(busy_for=0.02)), MovableClock()
     async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
@@ -215,8 +231,8 @@ async def test_an_account_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
         assert len(hung) == 2
 
 
-async def test_an_adapter_that_breaks_ends_one_send(tmp_path: Path) -> None:
-    world = World()
+async def test_a_send_in_which_the_adapter_breaks_twice_is_left_to_a_person(tmp_path: Path) -> None:
+    world, at_once = World(), timedelta()
 
     class Broken(FakeAdapter):
         async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
@@ -224,13 +240,16 @@ async def test_an_adapter_that_breaks_ends_one_send(tmp_path: Path) -> None:
                 raise ValueError(outbound.text)
             return await super().send(outbound, idempotency_key=idempotency_key)
 
-    async with running(tmp_path / "p.db", world, adapters=[Broken(world)], acknowledges=False) as here:
+    broken = [Broken(world)]
+    async with running(
+        tmp_path / "p.db", world, adapters=broken, acknowledges=False, chance=NoPauses(), repeat_after=at_once
+    ) as here:
         alice = world.person("alice")
         chat = world.dm(alice)
         await chat.say(alice, "first")
         await chat.say(alice, "second")
         await chat.hears("second")
-        assert (await states(here))[0][0] == "dead"
+        assert (await states(here))[0] == ("unclear", "the adapter broke: ValueError")
 
 
 async def test_within_a_chat_nothing_overtakes_what_is_tried_again(tmp_path: Path) -> None:

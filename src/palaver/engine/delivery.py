@@ -56,6 +56,8 @@ class Deliveries:
     on: Ground
     served: Callable[[], Collection[str]]
     """The accounts that this worker serves now."""
+    served_since: Callable[[str], datetime | None]
+    """Since when it serves an account."""
     taken_on: asyncio.Event
     """Set when there is one more."""
     returns: Callable[[], int]
@@ -203,9 +205,9 @@ class Deliveries:
         except (SendUnclear, TimeoutError) as error:
             await self._unclear(delivery, str(error) or "no answer in time")
         except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends one send
-            # Nobody knows how far a broken adapter came, so it is not tried again.
+            # Nobody knows how far a broken adapter came.
             log_broken(log, "the adapter broke", error, {"action": "adapter.broke", "delivery": delivery.number})
-            await self._settle(delivery, OutboxState.DEAD, error=f"the adapter broke: {type(error).__name__}")
+            await self._unclear(delivery, f"the adapter broke: {type(error).__name__}")
         else:
             await self._arrived(delivery, receipt)
 
@@ -269,7 +271,10 @@ class Deliveries:
         return pause * self.on.chance.uniform(1.0, 1.25)
 
     def _has_patience(self, delivery: Delivery) -> bool:
-        return self.on.clock.now() - delivery.created <= self.on.options.send_patience
+        """While nobody served the account nothing was tried: that is not counted."""
+        outbound = delivery.outbound
+        since = self.served_since(account_text(outbound.platform, outbound.account)) or delivery.created
+        return self.on.clock.now() - max(since, delivery.created) <= self.on.options.send_patience
 
     def _later(self, pause: float) -> datetime:
         due = self.on.clock.now() + timedelta(seconds=pause)

@@ -107,6 +107,7 @@ class Engine:
         return Deliveries(
             on=self._on,
             served=self._serving.served,
+            served_since=lambda account: self._serving.health[account].served_since,
             taken_on=self._serving.taken_on,
             returns=lambda: self._serving.returns,
             handoffs=Handoffs(self._on, self._intake.place_of),
