@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.domain.access import AccessRole, Basis, Effect, Grant, Verdict, decide_access
+from palaver.domain.access import AccessRole, Basis, Effect, Grant, GrantIndex, Verdict, decide_access
 from palaver.domain.errors import BadArgument
 from palaver.domain.source import Source, Trust
 from tests.strategies import THOROUGH, close_sources, trusts
@@ -22,6 +22,18 @@ grants = st.builds(
     scope_id=some_id,
     chat_id=some_id,
     user_id=some_id,
+)
+someone = st.sampled_from((None, "ann", "bob"))
+wider_grants = st.one_of(
+    grants,
+    st.builds(replace, grants, person=someone),
+    st.builds(
+        Grant,
+        effect=st.sampled_from(Effect),
+        role=st.sampled_from(AccessRole),
+        basis=st.sampled_from(Basis),
+        person=someone,
+    ),
 )
 allows = grants.filter(lambda grant: grant.effect is Effect.ALLOW)
 tables = st.lists(grants, max_size=5)
@@ -47,6 +59,31 @@ def test_a_block_always_wins(source: Source, trust: Trust, table: list[Grant], a
 @given(close_sources, trusts, tables, allows)
 def test_one_more_grant_never_lowers_a_role(source: Source, trust: Trust, table: list[Grant], more: Grant) -> None:
     assert role(source, trust, [*table, more]) >= role(source, trust, table)
+
+
+@THOROUGH
+@given(close_sources, trusts, st.lists(wider_grants, max_size=12), someone)
+def test_those_near_a_sender_decide_as_all_of_them_do(
+    source: Source, trust: Trust, table: list[Grant], person: str | None
+) -> None:
+    near = GrantIndex(table).near(source, person)
+    assert decide_access(source, trust, near, person=person) == decide_access(source, trust, table, person=person)
+    assert [grant for grant in table if grant.matches(source, trust, person)] == [
+        grant for grant in near if grant.matches(source, trust, person)
+    ]
+
+
+def test_near_a_sender_are_those_that_name_them_their_chat_or_everybody() -> None:
+    others = [Grant(platform="telegram", user_id=str(number), chat_id="7") for number in range(100, 200)]
+    near = [
+        Grant(platform="telegram"),
+        Grant(platform="telegram", user_id="7"),
+        Grant(),
+        Grant(platform="telegram", chat_id="7"),
+        Grant(person="ann"),
+    ]
+    elsewhere = [Grant(platform="matrix"), Grant(platform="matrix", user_id="7"), Grant(person="bob")]
+    assert GrantIndex([*others, *near, *elsewhere]).near(ALICE, "ann") == near
 
 
 @THOROUGH

@@ -1,22 +1,34 @@
 """Who is let in, who is refused with a reason, and under which name people are known."""
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from palaver.domain.access import AccessRole, Effect, Grant
+from palaver.domain.access import AccessRole, Effect, Grant, decide_access
+from palaver.domain.key import canonical, canonical_source
 from palaver.domain.layers import Layers
+from palaver.domain.source import Source, Trust
+from palaver.engine import standing
+from palaver.engine.standing import KeptGrants
 from palaver.platforms.kit.world import World
+from palaver.ports.access import Table
 from palaver.ports.work import Work
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.engine.mouth import Mouth
+from tests.strategies import THOROUGH, close_sources, trusts
 
 T = TypeVar("T")
+
+_platforms, _names = st.sampled_from(("telegram", "discord")), st.sampled_from(("42", "a", "user", "b"))
 
 
 async def inbox(here: Bench) -> list[tuple[str, str | None]]:
@@ -41,6 +53,57 @@ async def test_a_bot_is_refused_unless_a_grant_names_bots(tmp_path: Path) -> Non
         await chat.say(robot, "beep")
         await here.settled()
         assert await inbox(here) == [("refused", "the sender is a bot and no grant names bots")]
+
+
+async def test_a_message_is_decided_without_a_look_at_everybody_elses_grants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, clock, looked = World(), MovableClock(), list[str]()
+    adapter = Mouth(world, clock)
+    many = (Grant(platform="fake", user_id=f"other{number}") for number in range(500))
+    grants = (Grant(platform="fake", user_id="phone", role=AccessRole.MEMBER), *many)
+    matches = Grant.matches
+
+    def look(grant: Grant, *facts: Any) -> bool:
+        looked.append("grant")
+        return matches(grant, *facts)
+
+    def follow(identity: str, aliases: Mapping[str, str]) -> str:
+        looked.append("alias")
+        return canonical(identity, aliases)
+
+    async with running(tmp_path / "p.db", world, adapters=[adapter], clock=clock, grants=grants) as here:
+        await (await adapter.inlet()).knows_as("phone", "p1")
+        chat = world.dm(world.person("alice"))
+        await adapter.say(chat, "one")
+        await chat.hears("You said: one")
+        await here.settled()
+        monkeypatch.setattr(Grant, "matches", look)
+        monkeypatch.setattr(standing, "canonical", follow)
+        await adapter.say(chat, "two")
+        await chat.hears("You said: two")
+    assert looked.count("grant") < 10
+    assert looked.count("alias") < 10
+
+
+@THOROUGH
+@given(
+    close_sources,
+    trusts,
+    st.lists(st.builds(Grant, platform=_platforms, user_id=_names, chat_id=_names, effect=st.sampled_from(Effect))),
+    st.dictionaries(_names, _names, max_size=3),
+)
+def test_grants_that_are_kept_for_a_platform_decide_as_all_of_them_do(
+    source: Source, trust: Trust, grants: list[Grant], aliases: dict[str, str]
+) -> None:
+    plain, half = canonical_source(source, aliases), len(grants) // 2
+    table = Table(grants=dict(enumerate(grants[half:])))
+    kept = KeptGrants().of(source.platform, grants[:half], table, aliases).near(plain, None)
+    all_of_them = [
+        replace(grant, user_id=canonical(grant.user_id or "", aliases)) if grant.platform == source.platform else grant
+        for grant in grants
+    ]
+    assert decide_access(plain, trust, kept) == decide_access(plain, trust, all_of_them)
 
 
 async def test_a_grant_given_while_the_gateway_runs_holds_at_once_and_so_does_its_end(store_url: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum, StrEnum
+from operator import itemgetter
 
 from palaver.domain.errors import BadArgument
 from palaver.domain.source import DM, Source, Trust
@@ -13,6 +14,7 @@ __all__ = [
     "Basis",
     "Effect",
     "Grant",
+    "GrantIndex",
     "Verdict",
     "decide_access",
     "keeps_an_owner",
@@ -116,6 +118,38 @@ def _shows(basis: Basis, trust: Trust) -> bool:
             return trust.via_trusted_relay
         case Basis.BOT:
             return trust.is_bot
+
+
+class GrantIndex:
+    """Grants in their order, kept so that of many only those are looked at that can hold for a sender."""
+
+    def __init__(self, grants: Iterable[Grant]) -> None:
+        self._kept: dict[tuple[str | None, ...], list[tuple[int, Grant]]] = {}
+        for place, grant in enumerate(grants):
+            self._kept.setdefault(_narrowest(grant), []).append((place, grant))
+
+    def near(self, source: Source, person: str | None = None) -> list[Grant]:
+        """Whatever matches the sender is among them."""
+        found = [each for name in _names(source, person) for each in self._kept.get(name, ())]
+        return [grant for _, grant in sorted(found, key=itemgetter(0))]
+
+
+def _narrowest(grant: Grant) -> tuple[str | None, ...]:
+    """What a grant names that fewest have."""
+    if grant.person is not None:
+        return "person", grant.person
+    if grant.user_id is not None:
+        return "user", grant.platform, grant.user_id
+    if grant.chat_id is not None:
+        return "chat", grant.platform, grant.chat_id
+    return "platform", grant.platform
+
+
+def _names(source: Source, person: str | None) -> set[tuple[str | None, ...]]:
+    """Under what grants can be kept that match a sender."""
+    users = {("user", source.platform, user) for user in (source.user_id, source.user_id_alt)}
+    chats = {("chat", source.platform, chat) for chat in (source.chat, source.parent_chat_id)}
+    return {("person", person), *users, *chats, ("platform", source.platform), ("platform", None)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -17,7 +17,7 @@ from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Outbound
 from palaver.engine import words
 from palaver.engine.ground import Ground
-from palaver.engine.standing import canonical_grants
+from palaver.engine.standing import KeptGrants
 from palaver.ports.access import Table
 from palaver.ports.work import Lock, Steps, Work, work
 
@@ -62,6 +62,7 @@ class Admission:
         self._on = on
         self._revise = revise
         self._table = Table()
+        self._kept = KeptGrants()
 
     def hear(self, message: Inbound, *, commands: bool) -> Inbound | None:
         """The message, marked if it is only overheard; None for what is none of our business."""
@@ -80,25 +81,24 @@ class Admission:
 
     def decide(self, message: Inbound, trust: Trust, aliases: Mapping[str, str]) -> Admitted:
         """`aliases` are those of the platform: a grant to any form of an id is one to all of them."""
-        source = message.source
-        access = decide_access(
-            source,
-            trust,
-            self._grants(source.platform, aliases),
-            person=self._table.people.get(identity_of(source) or ""),
-            pairing=self._pairs(message),
-        )
+        source, person = message.source, self._person(message.source)
+        grants = self._grants(source, person, aliases)
+        access = decide_access(source, trust, grants, person=person, pairing=self._pairs(message))
         role = min(access.role, AccessRole.MEMBER) if access.role and trust.only_talks else access.role
         return Admitted(access, self._table, role)
 
     def role_of(self, source: Source, aliases: Mapping[str, str]) -> AccessRole | None:
         """As what somebody who shows nothing but their identity is let in."""
-        person = self._table.people.get(identity_of(source) or "")
-        grants = self._grants(source.platform, aliases)
+        person = self._person(source)
+        grants = self._grants(source, person, aliases)
         return decide_access(source, Trust(), grants, person=person, pairing=False).role
 
-    def _grants(self, platform: str, aliases: Mapping[str, str]) -> Iterable[Grant]:
-        return canonical_grants((*self._on.options.grants, *self._table.grants.values()), platform, aliases)
+    def _person(self, source: Source) -> str | None:
+        return self._table.people.get(identity_of(source) or "")
+
+    def _grants(self, source: Source, person: str | None, aliases: Mapping[str, str]) -> list[Grant]:
+        kept = self._kept.of(source.platform, self._on.options.grants, self._table, aliases)
+        return kept.near(source, person)
 
     def _pairs(self, message: Inbound) -> bool:
         speaks = message.cause is Cause.HUMAN and not message.observed

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from palaver.domain.access import Access, AccessRole, Grant, Verdict, decide_access
+from palaver.domain.access import Access, AccessRole, Grant, GrantIndex, Verdict, decide_access
 from palaver.domain.errors import NotAllowed, NotFound
 from palaver.domain.ids import decode_id
 from palaver.domain.key import canonical, canonical_source
@@ -15,7 +15,7 @@ from palaver.ports.access import Table
 from palaver.ports.repositories import Store
 from palaver.ports.work import Steps, work
 
-__all__ = ["Standing", "by_now", "canonical_grants", "standing"]
+__all__ = ["KeptGrants", "Standing", "by_now", "standing"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,9 +36,8 @@ def standing(store: Store, fixed: Sequence[Grant], session: str, principal: Prin
     if principal.sees_all or principal.speaks_as is None:
         role = AccessRole.OWNER if principal.sees_all else None
     else:
-        come = source_behind(principal.speaks_as)
-        here = yield from _decided(store, fixed, source if source.user_id else come)
-        there = yield from _decided(store, fixed, come)
+        come, rules = source_behind(principal.speaks_as), (yield from _rules(store, fixed))
+        here, there = rules.decide(source if source.user_id else come), rules.decide(come)
         role = None if there.verdict is Verdict.REFUSE and there.grant else here.role
     if role is None:
         raise NotAllowed("What is done in a conversation", AccessRole.GUEST.text)
@@ -61,34 +60,76 @@ def _voice(store: Store, session: str, principal: Principal) -> Steps[tuple[Sess
 def by_now(store: Store, fixed: Sequence[Grant], messages: Sequence[Received]) -> Steps[list[Received]]:
     """Messages of earlier, each by whoever its sender is by now: nobody acts in a role that was taken from them."""
     found: list[Received] = []
+    rules = yield from _rules(store, fixed)
     for each in messages:
         # What their adapter saw of them then is not kept: it is taken to be so still, for it gave them no more.
-        person = yield from _decided(store, fixed, each.inbound.source, _VOUCHED_FOR)
-        bot = yield from _decided(store, fixed, each.inbound.source, _BOT)
+        person = rules.decide(each.inbound.source, _VOUCHED_FOR)
+        bot = rules.decide(each.inbound.source, _BOT)
         now = max(person.role or AccessRole.GUEST, bot.role or AccessRole.GUEST)
         found.append(replace(each, role=min(each.role or AccessRole.GUEST, now)))
     return found
 
 
-_VOUCHED_FOR, _BOT = Trust(has_role_grant=True, via_trusted_relay=True), Trust(is_bot=True)
+_UNKNOWN, _VOUCHED_FOR, _BOT = Trust(), Trust(has_role_grant=True, via_trusted_relay=True), Trust(is_bot=True)
 
 
-def _decided(store: Store, fixed: Sequence[Grant], source: Source, trust: Trust | None = None) -> Steps[Access]:
+def _rules(store: Store, fixed: Sequence[Grant]) -> Steps["_Rules"]:
     table = yield from store.grants.table(Table())
-    aliases = (yield from store.aliases.everywhere()).get(source.platform, {})
-    plain = canonical_source(source, aliases)
-    grants = canonical_grants((*fixed, *table.grants.values()), source.platform, aliases)
-    person = table.people.get(identity_of(plain) or "")
-    return decide_access(plain, trust or Trust(), grants, person=person, pairing=False)
+    return _Rules(fixed, table, (yield from store.aliases.everywhere()), KeptGrants())
 
 
-def canonical_grants(grants: Iterable[Grant], platform: str, aliases: Mapping[str, str]) -> Iterable[Grant]:
+def _canonical(grants: Iterable[Grant], platform: str, aliases: Mapping[str, str]) -> Iterable[Grant]:
     """A grant to any form of an id is one to all of them; `aliases` are those of the platform."""
     if not aliases:
         return grants
     return [
         replace(grant, user_id=canonical(grant.user_id, aliases))
-        if grant.user_id is not None and grant.platform == platform
+        if grant.user_id is not None and grant.user_id in aliases and grant.platform == platform
         else grant
         for grant in grants
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    fixed: Sequence[Grant]
+    table: Table
+    aliases: Mapping[str, str]
+    index: GrantIndex
+
+    def is_of(self, fixed: Sequence[Grant], table: Table, aliases: Mapping[str, str]) -> bool:
+        is_same_table = table is self.table and (fixed is self.fixed or fixed == self.fixed)
+        return is_same_table and (aliases is self.aliases or aliases == self.aliases)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptGrants:
+    """What holds on each platform, made anew only where grants or aliases have changed."""
+
+    _platforms: dict[str, _Kept] = field(default_factory=dict[str, _Kept])
+
+    def of(self, platform: str, fixed: Sequence[Grant], table: Table, aliases: Mapping[str, str]) -> GrantIndex:
+        """`fixed` are the grants of the configuration."""
+        kept = self._platforms.get(platform)
+        if kept is None or not kept.is_of(fixed, table, aliases):
+            here = [each for each in (*fixed, *table.grants.values()) if each.platform in {None, platform}]
+            index = GrantIndex(_canonical(here, platform, aliases))
+            self._platforms[platform] = kept = _Kept(fixed, table, aliases, index)
+        return kept.index
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """Grants and aliases as they are in one step."""
+
+    fixed: Sequence[Grant]
+    table: Table
+    aliases: Mapping[str, Mapping[str, str]]
+    kept: KeptGrants
+
+    def decide(self, source: Source, trust: Trust = _UNKNOWN) -> Access:
+        aliases = self.aliases.get(source.platform, {})
+        plain = canonical_source(source, aliases)
+        person = self.table.people.get(identity_of(plain) or "")
+        grants = self.kept.of(source.platform, self.fixed, self.table, aliases).near(plain, person)
+        return decide_access(plain, trust, grants, person=person, pairing=False)
