@@ -20,8 +20,8 @@ from tests.engine.gateway import running
 
 
 class Noting(FakeAdapter):
-    def __init__(self, world: World) -> None:
-        super().__init__(world, limits=Limits(draft_interval=0.0, repeats_safely=True))
+    def __init__(self, world: World, draft_interval: float = 0.0) -> None:
+        super().__init__(world, limits=Limits(draft_interval=draft_interval, repeats_safely=True))
         self.keys: list[str] = []
         self.sent = asyncio.Event()
 
@@ -129,6 +129,28 @@ async def test_a_draft_shows_what_one_message_holds_with_its_code_closed(tmp_pat
     (draft,) = adapter.shown
     assert draft.endswith("\U0001f600\n```")
     assert 90 < Unit.UTF16.measure(draft) <= 100
+
+
+async def test_answers_that_grow_in_one_chat_share_its_pace(tmp_path: Path) -> None:
+    world = World(repeats_safely=True)
+    adapter, told = Noting(world, draft_interval=1000.0), asyncio.Semaphore(0)
+    go = asyncio.Event()
+
+    async def grows(request: Request) -> AsyncGenerator[Event]:
+        yield TextDelta(text="well")
+        told.release()
+        await go.wait()
+        yield Final(text=f"{request.turn} is done")
+
+    alice, bob = world.person("alice"), world.person("bob")
+    group = world.group("both", alice, bob)
+    async with running(tmp_path / "p.db", world, agent=Scripted(grows), adapters=[adapter]) as here:
+        for person in (alice, bob):
+            await group.say(person, "hello", mentions=("bot",))
+            await told.acquire()
+        go.set()
+        await here.settled()
+    assert len([key for key in adapter.keys if key.startswith("draft")]) == 1
 
 
 @work

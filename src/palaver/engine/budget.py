@@ -6,10 +6,12 @@ __all__ = ["Budget"]
 
 
 class Budget:
-    """Per chat, when the next message may go. A chat that was quiet for long enough is not remembered."""
+    """Per chat, when the next message may go, and the next draft. A chat that was quiet for long is not remembered."""
 
     def __init__(self) -> None:
         self._free_at: dict[str, float] = {}
+        self._draft_at: dict[str, float] = {}
+        """Drafts keep a slower pace than the chat has, so that there is room for answers."""
         self._owed: dict[str, int] = {}
 
     async def take(self, chat: str, interval: float) -> None:
@@ -24,30 +26,39 @@ class Budget:
             if not self._owed[chat]:
                 del self._owed[chat]
 
-    def take_for_draft(self, chat: str, interval: float) -> bool:
-        """Only if the chat is free and no answer waits for it; else the draft is dropped."""
-        if chat in self._owed or self.wait(chat) > 0:
+    def take_for_draft(self, chat: str, interval: float, draft_interval: float) -> bool:
+        """Only if the chat is free, no answer waits for it and no draft was just shown; else the draft is dropped."""
+        if chat in self._owed or self.wait(chat) > 0 or _left(self._draft_at, chat) > 0:
             return False
         self._spend(chat, interval)
+        if draft_interval > 0:
+            _block(self._draft_at, chat, draft_interval)
         return True
 
     def hold(self, chat: str, seconds: float) -> None:
-        """The platform asked to wait."""
-        self._block(chat, max(seconds, self.wait(chat)))
+        """The platform asked to wait. Drafts wait twice as long, so that answers come first."""
+        _block(self._free_at, chat, max(seconds, self.wait(chat)))
+        _block(self._draft_at, chat, max(2 * seconds, _left(self._draft_at, chat)))
 
     def wait(self, chat: str) -> float:
         """In how many seconds the chat may be written to."""
-        return max(0.0, self._free_at.get(chat, 0.0) - asyncio.get_running_loop().time())
+        return _left(self._free_at, chat)
 
     def _spend(self, chat: str, interval: float) -> None:
         if interval > 0:
-            self._block(chat, interval)
+            _block(self._free_at, chat, interval)
 
-    def _block(self, chat: str, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._free_at[chat] = until = loop.time() + seconds
-        loop.call_at(until, self._forget, chat, until)
 
-    def _forget(self, chat: str, until: float) -> None:
-        if self._free_at.get(chat) == until:
-            del self._free_at[chat]
+def _left(times: dict[str, float], chat: str) -> float:
+    return max(0.0, times.get(chat, 0.0) - asyncio.get_running_loop().time())
+
+
+def _block(times: dict[str, float], chat: str, seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    times[chat] = until = loop.time() + seconds
+    loop.call_at(until, _forget, times, chat, until)
+
+
+def _forget(times: dict[str, float], chat: str, until: float) -> None:
+    if times.get(chat) == until:
+        del times[chat]

@@ -10,7 +10,7 @@ from palaver.domain.turn import Outbound
 from palaver.engine.budget import Budget
 from palaver.engine.traces import trace
 from palaver.ports.ability import able
-from palaver.ports.adapter import Adapter, Drafting, Editing, Limits, PlatformBusy, SendUnclear, TargetAway
+from palaver.ports.adapter import Adapter, Drafting, Editing, Limits, Pacing, PlatformBusy, SendUnclear, TargetAway
 
 __all__ = ["Draft"]
 
@@ -48,19 +48,19 @@ class Draft:
         self.text = ""
         """What is to be shown of the answer; never longer than the answer itself."""
         self._showing: asyncio.Task[None] | None = None
-        self._next_at = 0.0
-        """Drafts keep a slower pace than the chat has, so that the answer need not wait for the last of them."""
+        self._interval = adapter.draft_interval(outbound) if able(adapter, Pacing) else adapter.limits.draft_interval
         self._is_lost = False
         """There may be a message of which we know no id: another one would be a second."""
 
     def show(self, text: str) -> None:
         """What there is of the answer now. It is left out where the chat may not be written to yet."""
         self.text = text
-        limits, now = self._adapter.limits, asyncio.get_running_loop().time()
-        idle = not self._is_lost and (self._showing is None or self._showing.done()) and now >= self._next_at
-        if idle and able(self._adapter, Editing) and self._budget.take_for_draft(self._chat, limits.interval):
-            self._next_at = now + limits.draft_interval
+        is_idle = not self._is_lost and (self._showing is None or self._showing.done())
+        if is_idle and able(self._adapter, Editing) and self._may_show():
             self._showing = asyncio.create_task(self._show(self._adapter))
+
+    def _may_show(self) -> bool:
+        return self._budget.take_for_draft(self._chat, self._adapter.limits.interval, self._interval)
 
     async def rest(self) -> None:
         """Until nothing is on its way any more."""

@@ -34,6 +34,7 @@ __all__ = [
     "Listening",
     "Menu",
     "MenuLine",
+    "Pacing",
     "PlatformBusy",
     "PlatformDown",
     "PlatformError",
@@ -111,7 +112,7 @@ class Limits:
     interval: float = 0.0
     """Seconds between two messages to one chat."""
     draft_interval: float = 1.0
-    """Seconds between two states of an answer that grows in the chat."""
+    """Seconds between two states of answers that grow in a chat."""
     repeats_safely: bool = False
     """It knows an idempotency key again, so sending twice under one key shows one message."""
 
@@ -250,6 +251,15 @@ class Drafting(Protocol):
 
     async def draft(self, receipt: str | None, outbound: Outbound) -> str:
         """Show more of the message with that receipt, or begin one; gives its receipt. `edit` makes it whole."""
+        ...
+
+
+@runtime_checkable
+class Pacing(Protocol):
+    """Platforms that put up with more in some chats than in others."""
+
+    def draft_interval(self, outbound: Outbound) -> float:
+        """As in `Limits`, for the chat to which this goes."""
         ...
 
 

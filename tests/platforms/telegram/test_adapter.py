@@ -376,6 +376,13 @@ async def test_an_answer_for_a_topic_that_takes_none_goes_to_its_chat(
     assert [kind for kind, _, _ in server.world.uploads] == ["photo"]
 
 
+async def test_growing_answers_leave_half_of_what_a_chat_takes_to_others(server: Server) -> None:
+    """A group takes 20 messages and edits a minute, a private chat one a second."""
+    adapter = adapter_of(server)
+    assert 60 / adapter.draft_interval(to(-5, "")) <= 20 / 2
+    assert 60 / adapter.draft_interval(to(7, "")) <= 60 / 2
+
+
 async def test_telegram_looks_at_no_address_that_an_answer_names(server: Server) -> None:
     adapter = adapter_of(server)
     receipt = await adapter.send(to(7, "see https://example.org/?secret"), idempotency_key="1")

@@ -35,6 +35,7 @@ from palaver.platforms.telegram.sending import (
     NO_PREVIEW,
     buttons,
     entities,
+    is_shared,
     kind_of_file,
     message_number,
     placed,
@@ -65,6 +66,9 @@ _WAIT = 50
 """Seconds for which Telegram keeps a request until there is something new."""
 _LOOK = 60.0
 """Seconds between two looks at whether the webhook is still ours."""
+_DRAFT_INTERVAL = 3.0
+_SHARED_DRAFT_INTERVAL = 6.0
+"""Edits count as messages: half of the 20 a minute that a group takes is left for answers."""
 _PIECE = 1 << 16
 _SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105
 _COMMAND = re.compile(r"[a-z0-9_]{1,32}")
@@ -79,7 +83,7 @@ class TelegramAdapter:
     options = TelegramOptions
     guide = GUIDE
     # Room is left for what the gateway adds. Past 20 messages a minute in a group Telegram says how long to wait.
-    limits = Limits(text=LONGEST_TEXT - 96, unit=Unit.UTF16, interval=1.0, draft_interval=3.0)
+    limits = Limits(text=LONGEST_TEXT - 96, unit=Unit.UTF16, interval=1.0, draft_interval=_DRAFT_INTERVAL)
 
     def __init__(self, options: TelegramOptions, account: str, clock: Clock | None = None) -> None:
         self.account = account
@@ -206,6 +210,9 @@ class TelegramAdapter:
             yield content[start : start + _PIECE]
 
     # Messages out
+
+    def draft_interval(self, outbound: Outbound) -> float:
+        return _SHARED_DRAFT_INTERVAL if is_shared(outbound) else self.limits.draft_interval
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """Telegram does not know a message again: a key is of no use."""

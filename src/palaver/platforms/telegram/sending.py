@@ -27,6 +27,7 @@ __all__ = [
     "NO_PREVIEW",
     "buttons",
     "entities",
+    "is_shared",
     "kind_of_file",
     "message_number",
     "placed",
@@ -73,10 +74,14 @@ async def placed(outbound: Outbound, sending: Callable[[dict[str, Any]], Awaitab
 
 def _place(outbound: Outbound) -> dict[str, Any]:
     """Where it goes. In a chat with one person nobody needs to be told what is answered."""
-    is_shared = outbound.chat_id.startswith("-")
-    answered = message_number(outbound.reply_to) if is_shared else None
+    answered = message_number(outbound.reply_to) if is_shared(outbound) else None
     reply = ReplyParameters(answered, allow_sending_without_reply=True) if answered else None
     return {"chat_id": outbound.chat_id, "message_thread_id": thread(outbound), "reply_parameters": reply}
+
+
+def is_shared(outbound: Outbound) -> bool:
+    """Whether it goes to a group or a channel: their numbers are below zero."""
+    return outbound.chat_id.startswith("-")
 
 
 def thread(outbound: Outbound) -> int | None:
