@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from palaver.domain.attachment import Attachment
-from palaver.domain.label import Label
 from palaver.domain.source import DM, GROUP
 from palaver.domain.turn import Outbound
 from palaver.platforms.kit.notebook import Notebook
@@ -17,11 +15,10 @@ from palaver.platforms.matrix import errands, hearing, keys
 from palaver.platforms.matrix import visit as visiting
 from palaver.platforms.matrix.direct import Direct
 from palaver.platforms.matrix.hearing import Batch, Hearing
-from palaver.platforms.matrix.media import put
 from palaver.platforms.matrix.sending import Sending
 from palaver.platforms.matrix.speaking import Speaking
 from palaver.platforms.matrix.visit import Visit
-from palaver.ports.adapter import PlatformBusy, PlatformDown, PlatformError, SendRefused, SendUnclear
+from palaver.ports.adapter import PlatformBusy, PlatformDown
 from tests.engine.gateway import MovableClock, until
 from tests.platforms.matrix.odd import ROOM, US, Odd, busy, odd, synced
 
@@ -350,33 +347,3 @@ async def test_a_first_answer_that_never_comes_is_a_connection_that_does_not_sta
     async with odd(lambda _: synced("s1")) as server:
         with pytest.raises(PlatformDown):
             await listening(server).batch("s")
-
-
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [(429, PlatformBusy), (408, SendUnclear), (502, SendUnclear), (400, SendRefused), (413, SendRefused)],
-)
-async def test_passing_trouble_is_no_refusal_of_a_message(status: int, error: type[PlatformError]) -> None:
-    """Whoever stands before a homeserver answers without its codes."""
-
-    def reply(request: web.Request) -> dict[str, Any] | web.Response:
-        return {**synced("s1")} if request.path.endswith("/sync") else web.Response(status=status, text="no")
-
-    async with odd(reply) as server:
-        await listening(server).batch("s")
-        with pytest.raises(PlatformError) as refused:
-            await speaking(server).say(Outbound(platform="matrix", chat_id=ROOM, text="hi"), "key")
-    assert type(refused.value) is error
-
-
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [(429, PlatformBusy), (408, PlatformDown), (502, PlatformDown), (400, SendRefused), (413, SendRefused)],
-)
-async def test_passing_trouble_is_no_refusal_of_a_file(status: int, error: type[PlatformError], tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"words")
-    file = Attachment(Label("a.txt"), "text/plain", 5)
-    async with odd(lambda _: web.Response(status=status, text="no")) as server:
-        with pytest.raises(PlatformError) as refused:
-            await put(server.client, file, tmp_path / "file", encrypt=False)
-    assert type(refused.value) is error

@@ -257,6 +257,7 @@ async def test_a_wrong_token_or_password_is_told_in_words(rig: MatrixRig) -> Non
         with pytest.raises(PlatformRefused, match="configure a new one") as refused:
             await adapter.check()
         assert "nonsense" not in str(refused.value)
+        assert ("configure password instead" in str(refused.value)) == ("access_token" in wrong)
     other = {**given, "user_id": "@other:palaver.test", "access_token": rig.stage.bot.token}
     with pytest.raises(PlatformRefused, match="but user_id says @other"):
         await MatrixAdapter.make(ACCOUNT, Options.model_validate(other)).run(Notebook())

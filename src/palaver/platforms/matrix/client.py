@@ -27,7 +27,7 @@ from nio.rooms import MatrixRoom
 from palaver.domain.errors import BadArgument
 from palaver.platforms.matrix.events import is_name
 from palaver.platforms.matrix.options import Options
-from palaver.platforms.matrix.refusals import asking, refusal, unanswered
+from palaver.platforms.matrix.refusals import EXPIRES, asking, refusal, unanswered
 from palaver.ports.adapter import PlatformDown, PlatformError, PlatformRefused
 
 __all__ = ["Client", "Entry", "check_extra", "opened"]
@@ -186,5 +186,6 @@ def _no_entry(answer: ErrorResponse, options: Options, means: str) -> PlatformEr
         return PlatformRefused(
             f"{options.homeserver} does not take {means} of {options.user_id} ({code}):"
             " log in there with another client to see whether the account is in order, and configure a new one"
+            + (f"; {EXPIRES}" if options.access_token else "")
         )
     return refusal(answer) or PlatformDown(f"{options.homeserver} does not let us in: {code}")

@@ -24,7 +24,9 @@ GUIDE = Guide(
         Question(
             option="access_token",
             asks="An access token of it, not shown while you type; nothing, to give its password:",
-            help="In Element, logged in as the account: Settings, Help & About, Advanced. Then close it, logged in.",
+            help="In Element, logged in as the account: Settings, Help & About, Advanced. Then close it, logged in. "
+            "Where the homeserver has the Matrix Authentication Service, as matrix.org has, such a token ends within "
+            "hours: give the password there.",
             needed=False,
         ),
         Question(option="password", asks="Its password, not shown while you type:", unless="access_token"),

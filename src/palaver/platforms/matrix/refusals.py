@@ -17,8 +17,12 @@ from palaver.ports.adapter import (
     TargetGone,
 )
 
-__all__ = ["asking", "is_lost", "refusal", "sending", "unanswered", "unheard", "unsent"]
+__all__ = ["EXPIRES", "asking", "is_lost", "refusal", "sending", "unanswered", "unheard", "unsent"]
 
+EXPIRES = (
+    "tokens from Element end within hours where the homeserver has the Matrix Authentication Service,"
+    " as matrix.org has; configure password instead there"
+)
 _PATIENCE = 5.0
 """Seconds to wait where a homeserver asks for patience and does not say how much."""
 _LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"})
@@ -38,7 +42,7 @@ def refusal(answer: ErrorResponse) -> PlatformError | None:
     if code == "M_LIMIT_EXCEEDED":
         return PlatformBusy((answer.retry_after_ms or _PATIENCE * 1000) / 1000)
     if code in _LOGGED_OUT:
-        return PlatformRefused(f"the access token is not valid any more ({code}): get a new one and configure it")
+        return PlatformRefused(f"the access token is not valid any more ({code}): configure a new one; {EXPIRES}")
     if code == "M_USER_DEACTIVATED":
         return PlatformRefused(f"the account is deactivated ({code}): configure another one")
     return None
