@@ -87,8 +87,9 @@ class Closing:
         log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 
     def _question(self, running: Running, needed: ApprovalNeeded) -> list[Outbound]:
-        choices = words.approval_choices(running.turn.question)
-        return self.reply(running, words.approval_question(needed.question), choices=choices)
+        name = running.turn.question
+        text = words.approval_question(needed.question, name if self.on.replies.go_elsewhere(running.source) else "")
+        return self.reply(running, text, choices=words.approval_choices(name))
 
     async def cut_short(self, running: Running, why: Stop) -> None:
         log.info("turn stopped: %s", why, extra={"action": "turn.stopped", "turn": running.turn.number})

@@ -77,6 +77,10 @@ class Replies:
         adapter = self.adapter_for(account.platform, account.chat)
         return adapter is not None and (not able(adapter, Receiving) or adapter.takes_messages())
 
+    def go_elsewhere(self, source: Source) -> bool:
+        """Whether what is said to the source is shown in other chats, whose conversations are their own."""
+        return self._answered_at(source) != [source]
+
     def _answered_at(self, source: Source) -> Sequence[Source]:
         adapter = self.adapter_for(source.platform, source.account)
         # What goes to the account as a place is no answer.

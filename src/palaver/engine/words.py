@@ -107,8 +107,10 @@ def reset_notice(reason: EndReason) -> str:
     )
 
 
-def approval_question(question: str) -> str:
-    return f"{question}\n/approve allows it, /deny does not."
+def approval_question(question: str, name: str = "") -> str:
+    """With its name where an answer needs that: outside the conversation it belongs to."""
+    which = f" {name}" if name else ""
+    return f"{question}\n/approve{which} allows it, /deny{which} does not."
 
 
 def approval_choices(question: str) -> tuple[Choice, ...]:

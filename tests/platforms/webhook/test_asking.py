@@ -1,5 +1,6 @@
 """What a call asks permission for is asked where its answers go."""
 
+import re
 from pathlib import Path
 
 from palaver.domain.access import AccessRole, Grant
@@ -24,4 +25,23 @@ async def test_an_admin_of_the_chat_that_answers_go_to_allows_it_there(tmp_path:
             await chat.press(bob, question, choice)
             await chat.hears(f"To {choice.lower()} what somebody else was asked is for people with the role admin")
         await chat.press(alice, question, "Allow")
+        await chat.hears("You said: deploy")
+
+
+async def test_where_a_question_is_shown_elsewhere_it_says_its_name_and_is_answered_in_words(tmp_path: Path) -> None:
+    world = World()
+    alice = world.person("alice")
+    chat = world.group("builds", alice)
+    adapter = account(deliver="nowhere", text="!approve {{ build }}")
+    adapter.forwards_to = lambda: [Place(platform="fake", chat=chat.id)]
+    grants = (*GRANTS, Grant(platform="fake", role=AccessRole.ADMIN, user_id=alice.id))
+    async with running(tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=grants) as here:
+        await called(here, adapter, call({"build": "deploy"}))
+        question = await chat.hears("May I")
+        answers = re.fullmatch(
+            r"(/approve \d+-\d+) allows it, (/deny \d+-\d+) does not\.", question.text.splitlines()[-1]
+        )
+        assert answers
+        assert [choice.says for choice in question.choices] == list(answers.groups())
+        await chat.say(alice, answers[1], mentions=("bot",))
         await chat.hears("You said: deploy")
