@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -112,15 +113,19 @@ class Server:
     async def _brought(self, update: dict[str, Any]) -> bool:
         hook = self.world.webhook
         headers = {"x-telegram-bot-api-secret-token": hook["secret"], "content-type": "application/json"}
-        if self.calls_us is None:
-            return False
         try:
-            reply = await self.calls_us(Call(method="POST", headers=headers, body=json.dumps(update).encode()))
+            reply = await self._call(Call(method="POST", headers=headers, body=json.dumps(update).encode()))
         except Exception:  # noqa: BLE001 - whatever is wrong there, it is called again
+            hook |= {"last_error_date": int(time.time()), "last_error_message": "Connection\nrefused"}
             return False
         if reply.status == 200 and update in self.world.updates:
             self.world.updates.remove(update)
         return reply.status == 200
+
+    async def _call(self, call: Call) -> Reply:
+        if self.calls_us is None:
+            raise ConnectionRefusedError
+        return await self.calls_us(call)
 
 
 async def _lost(transport: asyncio.Transport) -> None:

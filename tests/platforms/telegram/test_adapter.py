@@ -22,6 +22,7 @@ from palaver.ports.adapter import (
     PlatformDown,
     PlatformError,
     PlatformRefused,
+    Reply,
     SendRefused,
     SendUnclear,
     TargetGone,
@@ -332,6 +333,35 @@ async def test_a_webhook_that_fails_or_was_taken_away_is_noticed(
     server.world.webhook = {"url": ""}
     with pytest.raises(PlatformDown, match="webhook"):
         await serving
+
+
+class Counting(Notebook):
+    connections = 0
+
+    async def connected(self) -> None:
+        self.connections += 1
+
+
+async def test_an_account_that_telegram_cannot_call_is_down_until_it_can(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palaver.platforms.telegram.adapter._LOOK", 0.01)
+    adapter, before, notebook = adapter_of(server, **WEBHOOK), Counting(), Counting()
+
+    async def hear(call: Call) -> Reply:
+        return await adapter.hear(call, notebook)
+
+    server.world.push(server.world.says(server.world.chats[7], ALICE, "hi"))
+    for _ in range(2):
+        with pytest.raises(PlatformDown, match="could not call us: Connection refused"):
+            await adapter.run(before)
+    assert before.connections == 1, "once it was hoped for"
+    async with running(adapter, notebook):
+        looks = len(server.world.asked("getwebhookinfo"))
+        server.calls_us = hear
+        await notebook.has(1)
+        await until(lambda: notebook.connections == 1)
+    assert len(server.world.asked("getwebhookinfo")) > looks
 
 
 # Messages out

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-from telegram import Bot, BotCommand, Message, Update
+from telegram import Bot, BotCommand, Message, Update, WebhookInfo
 from telegram.error import TelegramError
 
 from palaver.domain.attachment import Attachment
@@ -66,6 +66,8 @@ _WAIT = 50
 """Seconds for which Telegram keeps a request until there is something new."""
 _LOOK = 60.0
 """Seconds between two looks at whether the webhook is still ours."""
+_FRESH = timedelta(seconds=2 * _LOOK)
+"""For how long a call that failed says something about those to come."""
 _DRAFT_INTERVAL = 3.0
 _SHARED_DRAFT_INTERVAL = 6.0
 """Edits count as messages: half of the 20 a minute that a group takes is left for answers."""
@@ -92,6 +94,8 @@ class TelegramAdapter:
         self._open: Line | None = None
         """The line while we run."""
         self._us: Us | None = None
+        self._is_uncalled = False
+        """When it was last looked at, Telegram had messages for us and could not bring them."""
 
     @classmethod
     def make(cls, account: str, options: TelegramOptions) -> "TelegramAdapter":
@@ -146,15 +150,25 @@ class TelegramAdapter:
             if refusal.code != HTTPStatus.BAD_REQUEST:
                 raise
             raise PlatformRefused(f"Telegram does not call {url}: {refusal.words[:_LONGEST_REASON]}") from refusal
-        await inlet.connected()
+        if not self._is_uncalled:
+            await inlet.connected()
         while True:
             await asyncio.sleep(_LOOK)
-            found = await bot.get_webhook_info()
-            if found.url != url:
-                raise PlatformDown("somebody has set another webhook, or reads the messages of this bot without one")
-            if found.last_error_date and self._clock.now() - found.last_error_date < timedelta(seconds=2 * _LOOK):
-                why = one_line(found.last_error_message or "", _LONGEST_REASON)
-                log.warning("Telegram could not call us: %s", why, extra={"action": "telegram.not_called"})
+            self._demand_calls(await bot.get_webhook_info(), url)
+            if self._is_uncalled:
+                self._is_uncalled = False
+                await inlet.connected()
+
+    def _demand_calls(self, found: WebhookInfo, url: str) -> None:
+        if found.url != url:
+            raise PlatformDown("somebody has set another webhook, or reads the messages of this bot without one")
+        if not found.last_error_date or self._clock.now() - found.last_error_date >= _FRESH:
+            return
+        why = one_line(found.last_error_message or "", _LONGEST_REASON)
+        if found.pending_update_count:
+            self._is_uncalled = True
+            raise PlatformDown(f"Telegram could not call us: {why}")
+        log.warning("Telegram could not call us: %s", why, extra={"action": "telegram.not_called"})
 
     async def hear(self, call: Call, inlet: Inlet) -> Reply:
         """A call by Telegram. It comes again until it is answered that all is well."""
