@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from palaver.domain.errors import StoreError
 from palaver.domain.transcript import Role, ToolCall
 from palaver.domain.view import INTERRUPTED
-from palaver.engine import upkeep, words
+from palaver.engine import upkeep, waiting, words
 from palaver.platforms.kit.faults import Faults
-from palaver.platforms.kit.world import World
+from palaver.platforms.kit.world import LoopClock, World
 from palaver.ports.adapter import Limits
 from palaver.ports.agent import Event, Final, Request, TextDelta, ToolCalled
 from tests.engine.agents import Scripted, Slow, noted
 from tests.engine.gateway import MovableClock, running, until
+from tests.engine.trouble import trouble
 
 
 async def _dies_in_a_tool(request: Request) -> AsyncGenerator[Event]:
@@ -120,6 +122,22 @@ async def test_a_gateway_that_keeps_crashing_gives_up_instead_of_resuming(
             await chat.hears(words.GIVEN_UP)
         await here.settled()
         assert len(agent.requests) == 15
+
+
+async def test_a_store_that_refuses_now_and_then_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "_BREATH", 0.001)
+    async with running(tmp_path / "p.db", lease=timedelta(seconds=0.3), crash_limit=1) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "!approve it")
+        await chat.hears("/approve allows it")
+        for _ in range(3):
+            with monkeypatch.context() as patch:
+                refused = StoreError("the database refused")
+                await until(trouble(patch, here.store, "transact", "attempt = attempt + 1", refused))
+        await chat.say(alice, "/approve")
+        await chat.hears("You said: it")
+        assert await here.store.transact(here.store.accounts.count_start(LoopClock().now(), timedelta(hours=1))) == 2
 
 
 async def test_ending_in_good_order_is_no_crash(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ class Upkeep:
     lanes: Lanes
     runner: TurnRunner
     deliveries: Deliveries
+    _is_calm: bool | None = None
+    """False while what was found at the start may make the gateway crash again; None before that is known."""
     _looked: datetime = _EVER
     """Until when everything that ended by itself has been found."""
     _looked_at_all: datetime = _EVER
@@ -67,8 +69,11 @@ class Upkeep:
         with self.on.store.listen(TURNS) as woken:
             with self.lanes.kept() as freed:
                 # Only what is found at the start can have been the cause of a crash loop.
-                if not await through_outages(self._starts_calmly):
+                if self._is_calm is None:
+                    self._is_calm = await through_outages(self._starts_calmly)
+                if not self._is_calm:
                     await self._give_up()
+                    self._is_calm = True
                 await self._take_up(freed)
             while True:
                 await any_of(woken, timeout=self._pulse)
