@@ -72,6 +72,16 @@ class Person:
         assert isinstance(sent, RoomSendResponse), sent
         return sent.event_id
 
+    async def gives_out_broken_keys(self) -> None:
+        assert self.client.olm
+        keys = self.client.olm.share_keys()
+        for name in keys["one_time_keys"]:
+            broken = {"key": "none"}
+            name_of_key = f"ed25519:{self.client.device_id}"
+            signature = self.client.olm.sign_json(broken)
+            keys["one_time_keys"][name] = {**broken, "signatures": {self.user_id: {name_of_key: signature}}}
+        self._home.ask("POST", "/_matrix/client/v3/keys/upload", keys, self.client.access_token)
+
     async def encrypts(self, room_id: str, event: dict[str, Any]) -> None:
         """With anything in it; the keys were given to everybody before."""
         assert self.client.olm

@@ -347,3 +347,21 @@ async def test_a_first_answer_that_never_comes_is_a_connection_that_does_not_sta
     async with odd(lambda _: synced("s1")) as server:
         with pytest.raises(PlatformDown):
             await listening(server).batch("s")
+
+
+async def test_devices_that_cannot_be_are_passed_over_and_keep_the_answer_from_nobody(tmp_path: Path) -> None:
+    broken = {ALICE: {"DEVICE": {"keys": 3}}}
+
+    def reply(request: web.Request) -> dict[str, Any]:
+        if request.path.endswith("/sync"):
+            return {**synced("s1", state=(ENCRYPTED,))}
+        if request.path.endswith("/joined_members"):
+            return {"joined": {who: {} for who in (US, ALICE, "@bob:example.org")}}
+        if request.path.endswith("/keys/query"):
+            return {"device_keys": {who: broken.get(who, {}) for who in server.told[-1]["device_keys"]}}
+        return {"event_id": "$sent"}
+
+    async with odd(reply, tmp_path / "keys") as server:
+        await listening(server).batch("s")
+        assert await speaking(server).say(Outbound(platform="matrix", chat_id=ROOM, text="hi"), "key") == "$sent"
+        assert {"device_keys": {"@bob:example.org": []}} in server.told

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import aiohttp
 from nio import AsyncClient, AsyncClientConfig, store
 from nio.api import Api
 from nio.crypto import ENCRYPTION_ENABLED
@@ -16,9 +17,12 @@ from nio.responses import (
     ErrorResponse,
     KeysClaimError,
     KeysClaimResponse,
+    KeysQueryError,
+    KeysQueryResponse,
     KeysUploadError,
     KeysUploadResponse,
     LoginResponse,
+    Response,
     RoomMessagesResponse,
     WhoamiResponse,
 )
@@ -91,11 +95,40 @@ class Client(AsyncClient):
         answer: Any = await self._send(KeysUploadResponse, *Api.keys_upload(self.access_token, keys))  # pyright: ignore[reportUnknownMemberType]
         return answer
 
+    async def keys_query(self) -> KeysQueryResponse | KeysQueryError:
+        """Of all at once; where what somebody gives out breaks it, of each alone."""
+        users = [*self.users_for_key_query]
+        answer = await self._of_strangers(KeysQueryResponse, Api.keys_query(self.access_token, users))
+        if answer is not None:
+            return answer
+        for user in users:
+            answer = await self._of_strangers(KeysQueryResponse, Api.keys_query(self.access_token, [user]))
+            if isinstance(answer, KeysQueryError):
+                return answer
+            self.users_for_key_query.discard(user)
+        return KeysQueryResponse({}, {})
+
     async def keys_claim(self, user_set: dict[str, Iterable[str]]) -> KeysClaimResponse | KeysClaimError:
-        """As nio does it, which cannot say that it was refused: it would have to name a room."""
-        asked = Api.keys_claim(self.access_token, user_set)
-        answer: Any = await self._send(KeysClaimResponse, *asked, response_data=("",))  # pyright: ignore[reportUnknownMemberType]
-        return answer
+        """Like `keys_query`."""
+        devices = {user: [*each] for user, each in user_set.items()}
+        answer = await self._of_strangers(KeysClaimResponse, Api.keys_claim(self.access_token, {**devices}), "")
+        if answer is not None:
+            return answer
+        for one in ({user: [device]} for user, each in devices.items() for device in each):
+            answer = await self._of_strangers(KeysClaimResponse, Api.keys_claim(self.access_token, {**one}), "")
+            if isinstance(answer, KeysClaimError):
+                return answer
+        return KeysClaimResponse({}, {})
+
+    async def _of_strangers(self, kind: type[Response], request: tuple[str, str, str], *about: str) -> Any:  # noqa: ANN401 - as nio has it
+        """None where the homeserver has answered, and nio stumbles over what strangers have put into that."""
+        try:
+            answer: Any = await self._send(kind, *request, response_data=about)  # pyright: ignore[reportUnknownMemberType]
+        except (aiohttp.ClientError, TimeoutError):
+            raise
+        except Exception:  # noqa: BLE001 - anything may be wrong with it
+            return None
+        return answer if isinstance(answer, kind) or not answer.transport_response.ok else None
 
     async def ask(
         self, method: str, *path: str, body: Mapping[str, Any] | None = None, **query: str

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Sending"]
 
-_DONE = range(200, 300)
-
 
 class Sending:
     """Does itself what nio does before it encrypts: nio passes over a homeserver that does not do its part."""
@@ -67,7 +65,6 @@ class Sending:
 
 
 def _look_at(answer: Response | ErrorResponse) -> None:
-    """What was answered and cannot be read is some stranger's keys: they keep nobody from the answer."""
-    status = getattr(answer.transport_response, "status", 0)
-    if isinstance(answer, ErrorResponse) and status not in _DONE:
+    if isinstance(answer, ErrorResponse):
+        status = getattr(answer.transport_response, "status", 0)
         raise unanswered(answer, status) or PlatformDown(f"the homeserver prepares no encryption: {status}")
