@@ -116,6 +116,14 @@ def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.Captur
         (("dove", "--set", "token_file=token", "--set", "colour=white"), 2, "There is no option 'colour'"),
         (("dove", "--set", "token_file=token", "--set", "mood=refused"), 1, "the loft does not know this ring"),
         (("dove", "--set", "token_file=token", "--account", "../x"), 2, "An account cannot be called"),
+        (
+            (
+                *("matrix", "--set", "homeserver=https://e.org", "--set", "user_id=@a:e.org"),
+                *("--set", "access_token_file=token", "--set", "invites=bob"),
+            ),
+            2,
+            "invites cannot be 'bob'; allowed: 'everybody', 'server' or 'nobody' or a list; for example",
+        ),
         (("discord", "--set", "token_file=token"), 2, "No installed adapter is called 'discord'"),
     ],
 )

@@ -102,6 +102,27 @@ def test_a_mistake_says_what_was_found_what_is_allowed_and_an_example(said: str,
 
 
 @pytest.mark.parametrize(
+    ("invites", "field", "words"),
+    [
+        (
+            "bob",
+            "invites",
+            "cannot be 'bob'; allowed: 'everybody', 'server' or 'nobody' or a list; for example: invites: server",
+        ),
+        ("{bob: yes}", "invites", "cannot be 'a section'; allowed: 'everybody', 'server' or 'nobody' or a list; "),
+        ("['@a:e.org', [bob]]", "invites[1]", "cannot be 'a list'; allowed: text; for example: invites: server"),
+    ],
+)
+def test_an_option_with_alternatives_is_one_mistake_in_the_words_of_whoever_wrote_it(
+    invites: str, field: str, words: str
+) -> None:
+    account = f"homeserver: https://e.org, user_id: '@a:e.org', access_token: s3cret, invites: {invites}"
+    (mistake,) = mistakes(f"platforms: {{matrix: {{accounts: {{a: {{{account}}}}}}}}}")
+    assert mistake.field == f"platforms.matrix.accounts.a.{field}"
+    assert f"{mistake.field} {words}" in str(mistake)
+
+
+@pytest.mark.parametrize(
     ("platform", "words"),
     [
         ("discord", "No installed adapter is called 'discord'"),

@@ -229,17 +229,19 @@ def _validate(found: Maker, options: Mapping[str, str], *, alone: bool = False) 
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         for fault in faults:
             if not alone or (fault["loc"] and fault["loc"][0] in options):
-                raise _refusal(found, options, fault) from None
+                alternatives = [each for each in faults if each["loc"][:1] == fault["loc"][:1]]
+                raise _refusal(found, options, alternatives) from None
 
 
-def _refusal(found: Maker, options: Mapping[str, str], fault: ErrorDetails) -> BadArgument:
+def _refusal(found: Maker, options: Mapping[str, str], faults: Sequence[ErrorDetails]) -> BadArgument:
+    fault = faults[0]
     name = str(fault["loc"][0]) if fault["loc"] else ""
     given = SET if _is_secret(found, name) else options.get(name, "")
     option, _, example = example_of(found.options, name).partition(": ")
     return BadArgument(
         f"{name} cannot be" if name else "An account does not work with",
         found=("missing" if fault["type"] == "missing" else given) if name else ", ".join(options) or "no options",
-        allowed=allowed_by(fault),
+        allowed=allowed_by(faults),
         example=f"--set {option}={example}" if name else "--set OPTION=VALUE",
     )
 

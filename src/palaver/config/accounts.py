@@ -13,7 +13,7 @@ from palaver.config.foreign import installed
 from palaver.config.forms import Form
 from palaver.config.mistakes import Mistake
 from palaver.config.nodes import Node, Way, dotted
-from palaver.config.refusals import allowed_by, example_of
+from palaver.config.refusals import allowed_by, by_place, example_of
 from palaver.config.secret_files import FILE, Filled, filled, is_secret, option_names
 from palaver.config.secrets import SET, hidden
 from palaver.domain.errors import InvalidInput
@@ -236,9 +236,8 @@ def _misfits(node: Node, way: Way, model: type[BaseModel]) -> Iterator[Mistake]:
     try:
         model.model_validate(node.plain())
     except ValidationError as error:
-        for fault in error.errors(include_url=False, include_context=False):
-            if fault["type"] != "extra_forbidden":
-                yield _misfit(node, way, fault, model) if fault["loc"] else _unfitting(node, way, fault)
+        for inner, faults in by_place(node, error).items():
+            yield _misfit(node, way, inner, faults, model) if inner else _unfitting(node, way, faults)
 
 
 def _is_empty(node: Node) -> bool:
@@ -257,22 +256,21 @@ def _without_secret(node: Node, way: Way) -> Mistake:
     )
 
 
-def _unfitting(node: Node, way: Way, fault: ErrorDetails) -> Mistake:
+def _unfitting(node: Node, way: Way, faults: Sequence[ErrorDetails]) -> Mistake:
     """Options that are right each by itself."""
     return Mistake(
         spot=node.spot,
         field=dotted(way),
         problem=f"{dotted(way)} does not work with",
         found=", ".join(_names(node)) or "no options",
-        allowed=allowed_by(fault),
+        allowed=allowed_by(faults),
         example=f"palaver setup {way[1]}" if way[0] == "platforms" else f"{way[-1]}: …",
     )
 
 
-def _misfit(node: Node, way: Way, fault: ErrorDetails, model: type[BaseModel]) -> Mistake:
-    inner: Way = fault["loc"]
+def _misfit(node: Node, way: Way, inner: Way, faults: Sequence[ErrorDetails], model: type[BaseModel]) -> Mistake:
     at, option = node.nearest(inner), str(inner[0])
-    lacks = fault["type"] == "missing"
+    lacks = faults[0]["type"] == "missing"
     known = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
     written = SET if at.spot.secret or is_secret(known.get(option)) else hidden(at.written)
     return Mistake(
@@ -280,6 +278,6 @@ def _misfit(node: Node, way: Way, fault: ErrorDetails, model: type[BaseModel]) -
         field=dotted((*way, *inner)),
         problem=f"{dotted((*way, *inner[:-1]))} lacks" if lacks else f"{dotted((*way, *inner))} cannot be",
         found=str(inner[-1]) if lacks else written if isinstance(at.value, str) else at.kind,
-        allowed=", ".join(option_names(model)) if lacks else allowed_by(fault),
+        allowed=", ".join(option_names(model)) if lacks else allowed_by(faults),
         example=example_of(model, option),
     )
