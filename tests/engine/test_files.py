@@ -17,7 +17,7 @@ from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.faults import Mishap
 from palaver.platforms.kit.messages import File, Person
 from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Inlet, PlatformBusy, PlatformDown, PlatformError, SendRefused
+from palaver.ports.adapter import Inlet, PlatformBusy, PlatformDown, SendRefused
 from palaver.ports.agent import Event, Final, Request
 from palaver.stores.shelf import DiskShelf
 from tests.engine.agents import Scripted, Slow, noted
@@ -124,7 +124,7 @@ class Stingy(FakeAdapter):
         self.world = world
         self.tries = 0
         self.gives, self.connects = asyncio.Event(), asyncio.Event()
-        self.trouble: PlatformError = PlatformBusy(0)
+        self.trouble: BaseException = PlatformBusy(0)
 
     async def run(self, inlet: Inlet) -> None:
         await self.connects.wait()
@@ -197,6 +197,20 @@ async def test_no_file_is_given_up_before_its_account_is_connected(tmp_path: Pat
         stingy.connects.set()
         await chat.hears("turn 1")
         assert "not here" not in noted(agent.requests[0])
+
+
+@pytest.mark.parametrize("trouble", [ValueError("of the adapter's own"), asyncio.CancelledError()])
+async def test_an_adapter_that_breaks_over_a_file_holds_up_no_conversation(
+    tmp_path: Path, stingy: Stingy, trouble: BaseException
+) -> None:
+    agent, shelf = Scripted(_says_so), DiskShelf(tmp_path / "files")
+    stingy.connects.set()
+    stingy.trouble = trouble
+    async with running(tmp_path / "p.db", stingy.world, adapters=[stingy], agent=agent, shelf=shelf) as here:
+        alice, chat = place(here)
+        await chat.say(alice, "look", files=(CAT,))
+        await chat.hears("turn 1")
+        assert "not here: the platform did not give it" in noted(agent.requests[0])
 
 
 class Wordy(FakeAdapter):

@@ -13,8 +13,9 @@ from palaver.domain.label import Label
 from palaver.domain.turn import Received, Turn, account_text
 from palaver.engine.ground import Ground
 from palaver.engine.traces import log_broken
+from palaver.engine.waiting import contained
 from palaver.ports.ability import able
-from palaver.ports.adapter import Fetching, PlatformBusy, PlatformDown, PlatformError
+from palaver.ports.adapter import Fetching, PlatformBusy, PlatformDown
 from palaver.ports.files import TooLarge
 from palaver.ports.work import Steps, work
 
@@ -69,11 +70,12 @@ class Filing:
             return _problem(file, f"it is larger than {size_text(limit)}")
         try:
             async with asyncio.timeout(self.on.options.fetch_limit.total_seconds()):
-                return await self._keep(file, adapter.fetch(file))
+                with contained():
+                    return await self._keep(file, adapter.fetch(file))
         except (PlatformBusy, PlatformDown, TimeoutError) as error:
             if self._is_patient(received, error):
                 raise _Later from None
-        except PlatformError as error:
+        except Exception as error:  # noqa: BLE001 - whatever an adapter raises, the message goes on without the file
             log_broken(log, "a file was not given", error, {"action": "files.refused", "inbox": received.number})
         return _problem(file, "the platform did not give it")
 
