@@ -1,11 +1,16 @@
-"""The write-ahead log stays small, also where no process lives long enough to write much."""
+"""The write-ahead log stays small: where no process lives long enough to write much, and where one never rests."""
 
+import asyncio
 import shutil
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 from palaver.ports.work import Steps, work
 from palaver.stores.opening import open_store
+from palaver.stores.store import Store
 
 KILLS = 12
 SMALL = 12 * 1024 * 1024
@@ -13,10 +18,10 @@ SMALL = 12 * 1024 * 1024
 
 
 @work
-def remember(text: str) -> Steps[None]:
+def remember(text: str, name: str = "x") -> Steps[None]:
     yield (
-        "INSERT INTO meta (name, value) VALUES ('x', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        (text,),
+        "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (name, text),
     )
 
 
@@ -40,3 +45,58 @@ async def test_a_gateway_killed_again_and_again_leaves_no_endless_log(tmp_path: 
                 await store.transact(remember(f"{number}" * 200_000))
             path = crash(path, tmp_path / f"{kill}.db")
     assert log_of(path) < SMALL
+
+
+WRITERS, WRITES = 8, 100
+A_FEW_PAGES = 20_000
+
+
+@pytest.fixture
+def soon_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log is long, and too long, after less than usual."""
+    monkeypatch.setattr("palaver.stores.sqlite._CHECKPOINT_AT", 100_000)
+    monkeypatch.setattr("palaver.stores.sqlite._CHECKPOINT_EVERY", 8)
+    monkeypatch.setattr("palaver.stores.sqlite._LONGEST_LOG", 1_000_000)
+
+
+async def write_on(store: Store) -> None:
+    """Many who write at once, so that there is always more to write."""
+
+    async def one(name: str) -> None:
+        for number in range(WRITES):
+            await store.transact(remember(f"{number % 10}" * A_FEW_PAGES, name))
+
+    await asyncio.gather(*(one(f"x{writer}") for writer in range(WRITERS)))
+
+
+@pytest.mark.usefixtures("soon_long")
+async def test_a_gateway_that_never_rests_leaves_no_endless_log(tmp_path: Path) -> None:
+    path = tmp_path / "busy.db"
+    async with await open_store(str(path)) as store:
+        await write_on(store)
+        assert log_of(path) < WRITERS * WRITES * A_FEW_PAGES / 4
+
+
+@pytest.mark.usefixtures("soon_long")
+async def test_whoever_reads_for_long_holds_up_no_writing_and_the_log_is_short_again_afterwards(tmp_path: Path) -> None:
+    path, reads, has_read = tmp_path / "read.db", threading.Event(), threading.Event()
+
+    @work
+    def read_for_long() -> Steps[int]:
+        before = yield "SELECT count(*) FROM meta WHERE name = 'x1'", ()
+        reads.set()
+        has_read.wait()
+        after = yield "SELECT count(*) FROM meta WHERE name = 'x1'", ()
+        return after[0][0] - before[0][0]
+
+    async with await open_store(str(path)) as store:
+        reading = asyncio.create_task(store.read(read_for_long()))
+        await asyncio.to_thread(reads.wait)
+        try:
+            await write_on(store)
+            grown = log_of(path)
+        finally:
+            has_read.set()
+        assert await reading == 0
+        await write_on(store)
+        assert log_of(path) < grown / 2

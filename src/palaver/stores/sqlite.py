@@ -5,7 +5,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,8 +26,13 @@ _LARGEST_BATCH = 256
 _READERS = 3
 _CHECKPOINT_AT = 4 * 1024 * 1024
 _CHECKPOINT_EVERY = 64
+_LARGE_BATCH = 32
+"""So many pieces of work count as a batch of their own."""
+_LONGEST_LOG = 64 * 1024 * 1024
 _LOOK_EVERY = 0.1
 """Seconds."""
+_PATIENTLY, _BRIEFLY = 10_000, 100
+"""Milliseconds for which whoever is in the way is waited for."""
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
@@ -37,7 +42,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         path.touch(mode=0o600)  # conversations are nobody else's business; -wal and -shm follow the file
     uri = f"file:{name}?mode={'ro' if read_only else 'rwc'}{'&immutable=1' if _stands_still(path) else ''}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=512)
-    db.execute("PRAGMA busy_timeout = 10000")
+    db.execute(f"PRAGMA busy_timeout = {_PATIENTLY}")
     db.execute("PRAGMA temp_store = MEMORY")
     if not read_only:
         db.execute("PRAGMA page_size = 2048")
@@ -166,6 +171,8 @@ class SqliteDatabase:
         self._file = _identity(path)
         self._look_again = 0.0
         self._batches = 0
+        self._checkpoint: Future[None] | None = None
+        self._too_long = _LONGEST_LOG
         self._closed = False
         self._writer.start()
 
@@ -239,7 +246,7 @@ class SqliteDatabase:
             batch, stopping = self._take()
             if batch:
                 self._hand_over(batch, self._commit(batch))
-                self._checkpoint_when_due()
+                self._checkpoint_when_due(len(batch))
 
     def _take(self) -> tuple[list[_Job[object]], bool]:
         """Everything that waits, at least one piece of work."""
@@ -319,16 +326,41 @@ class SqliteDatabase:
 
     # Checkpoints
 
-    def _checkpoint_when_due(self) -> None:
-        self._batches += 1
-        if self._batches % _CHECKPOINT_EVERY == 0:
-            with suppress(OSError, RuntimeError):  # no look at the log, no thread to spare: next time
-                if self._has_long_log():
-                    self._checkpoints.submit(self._checkpoint)
+    def _checkpoint_when_due(self, done: int) -> None:
+        self._batches += 1 + done // _LARGE_BATCH
+        if self._batches < _CHECKPOINT_EVERY:
+            return
+        self._batches = 0
+        with suppress(OSError, RuntimeError, sqlite3.Error):  # no look at the log, no thread to spare: next time
+            if self._checkpoint is None and self._has_long_log():
+                self._checkpoint = self._checkpoints.submit(self._copy_log)
+            elif self._checkpoint and self._checkpoint.done():
+                # The next one only after something was written: SQLite before 3.51.3 may lose pages where one follows
+                # a finished one at once, while the log begins anew.
+                self._checkpoint = None
+                self._shorten_log()
 
     def _has_long_log(self) -> bool:
+        return self._log_size() > _CHECKPOINT_AT
+
+    def _log_size(self) -> int:
         wal = self.path.with_name(self.path.name + "-wal")
-        return wal.exists() and wal.stat().st_size > _CHECKPOINT_AT
+        return wal.stat().st_size if wal.exists() else 0
+
+    def _shorten_log(self) -> None:
+        """While we write on and on, no other thread comes to the end of the log: what it left is little, and is ours.
+
+        Who reads for long is not waited for: then the log grows as much again before we try again.
+        """
+        size = self._log_size()
+        if size <= self._too_long:
+            return
+        self._db.execute(f"PRAGMA busy_timeout = {_BRIEFLY}")
+        try:
+            is_held, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            self._db.execute(f"PRAGMA busy_timeout = {_PATIENTLY}")
+        self._too_long = size + _LONGEST_LOG if is_held else _LONGEST_LOG
 
     def _truncate_log(self) -> None:
         db = connect(self.path)
@@ -337,7 +369,7 @@ class SqliteDatabase:
         finally:
             db.close()
 
-    def _checkpoint(self) -> None:
+    def _copy_log(self) -> None:
         db = connect(self.path)
         try:
             db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
