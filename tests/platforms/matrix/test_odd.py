@@ -245,6 +245,29 @@ async def test_how_many_are_in_a_direct_chat_is_asked_once_where_we_are_not_told
         assert sum("/members" in each for each in server.asked) == (1 if present else 2)
 
 
+@pytest.mark.parametrize("limited", [False, True])
+async def test_where_we_are_never_told_how_many_there_are_it_is_asked_again_when_somebody_comes(limited: bool) -> None:
+    """Not every homeserver tells; and what is too much to be told at once may have been that."""
+    said = event("m.room.message", {"msgtype": "m.text", "body": "hi"}, "$1")
+    bob = event("m.room.member", {"membership": "join"}, "$2", state_key="@bob:example.org")
+    members = [event("m.room.member", {"membership": "join"}, state_key=who) for who in (US, ALICE)]
+
+    def reply(request: web.Request) -> dict[str, Any]:
+        if request.path.endswith("/members"):
+            return {"chunk": members}
+        is_second = bob in members
+        timeline = {"events": [bob, said] if is_second and not limited else [said], "limited": is_second and limited}
+        return {"next_batch": f"s{len(server.asked)}", "rooms": {"join": {ROOM: {"timeline": timeline}}}}
+
+    async with odd(reply) as server:
+        direct = Direct(server.client)
+        direct.learn({ALICE: [ROOM]})
+        hearing = Hearing(server.client, direct, "helper", {}, threads=True)
+        assert {each.scene.kind for each in (await hearing.batch("s")).heard} == {DM}
+        members.append(bob)
+        assert {each.scene.kind for each in (await hearing.batch("s")).heard} == {GROUP}
+
+
 async def test_a_direct_chat_is_made_once_however_late_we_are_told_of_it() -> None:
     members = [event("m.room.member", {"membership": "join"}, state_key=US)]
     members.append(event("m.room.member", {"membership": "invite"}, state_key=ALICE))

@@ -101,7 +101,11 @@ class Hearing:
         opened = await self._opened()
         heard = list[Heard]()
         for room_id, info in answer.rooms.join.items():
-            heard += await self._placed(room_id, await self._room(room_id, info, since))
+            events = await self._room(room_id, info, since)
+            room = self._client.rooms.get(room_id)
+            if room and _may_be_more(info, self._noted.get(room_id, ())):
+                room.summary = None
+            heard += await self._placed(room_id, events)
         self._wait_for(each for each in heard if each.closed and each.event.sender != self._client.user_id)
         return Batch(
             position=answer.next_batch,
@@ -229,6 +233,14 @@ def _entrance(events: Sequence[Heard]) -> int | None:
         ),
         None,
     )
+
+
+def _may_be_more(info: RoomInfo, events: Iterable[Heard]) -> bool:
+    """Whether somebody may have come into the room, or gone, without our being told how many are there now."""
+    told = info.summary
+    if told and (told.joined_member_count, told.invited_member_count) != (None, None):
+        return False
+    return bool(info.timeline.limited) or any(each.event.type == "m.room.member" for each in events)
 
 
 def _raise_passing(answer: ErrorResponse) -> None:
