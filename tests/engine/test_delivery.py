@@ -1,9 +1,12 @@
 """Everything owed is sent, tried again with growing pauses, marked where it may be a duplicate, and settled."""
 
 import asyncio
-from datetime import timedelta
+from collections.abc import Collection
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+
+import pytest
 
 from palaver.domain.turn import Outbound
 from palaver.engine import words
@@ -12,6 +15,7 @@ from palaver.platforms.kit.faults import Faults, Mishap
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import Limits
 from palaver.ports.hooks import Kind
+from palaver.stores import outbox
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 
 OFTEN = timedelta(seconds=0.02)
@@ -229,6 +233,35 @@ async def test_an_account_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
             await owe(here, chat.id, f"well {number}", f"well {number}", clock)
         await chat.hears("well 4")
         assert len(hung) == 2
+
+
+async def test_an_account_that_is_nearly_full_makes_the_claims_of_others_no_smaller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, clock, hung, claims = World(), MovableClock(), list[str](), list[tuple[Collection[str], int]]()
+    claim = outbox.claim
+
+    def noted(worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str], limit: int) -> object:
+        claims.append((accounts, limit))
+        return claim(worker, now, lease, accounts=accounts, limit=limit)
+
+    class Hanging(FakeAdapter):
+        async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+            hung.append(outbound.chat_id)
+            await asyncio.Event().wait()
+            return idempotency_key
+
+    adapters = [Hanging(world, account="sick"), FakeAdapter(world)]
+    async with running(tmp_path / "p.db", world, adapters=adapters, concurrent_sends=4, clock=clock) as here:
+        for number in range(3):
+            notice = Outbound(platform="fake", account="sick", chat_id=f"x{number}", text="hi")
+            await here.store.transact(here.store.outbox.owe(notice, f"sick {number}", clock.now()))
+        await until(lambda: len(hung) == 3)
+        monkeypatch.setattr(outbox, "claim", noted)
+        chat = world.dm(world.person("alice"))
+        await owe(here, chat.id, "hello", "n", clock)
+        await chat.hears("hello")
+    assert max(limit for accounts, limit in claims if "fake:bot" in accounts) == 4
 
 
 async def test_a_send_in_which_the_adapter_breaks_twice_is_left_to_a_person(tmp_path: Path) -> None:

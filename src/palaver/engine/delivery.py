@@ -3,38 +3,32 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import TypeVar
 
-from palaver.domain.attachment import Attachment
 from palaver.domain.errors import StaleFence, StoreError
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import OutboxState
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Delivery, Outbound, account_text, after_unclear
-from palaver.engine import words
+from palaver.domain.turn import Delivery, account_text, after_unclear
 from palaver.engine.ground import Ground
 from palaver.engine.handing import Handoffs
+from palaver.engine.hands import Hands
 from palaver.engine.traces import log_broken, log_if_broken
 from palaver.engine.undelivered import Undelivered
 from palaver.engine.waiting import any_of, through_outages
-from palaver.ports.ability import able
 from palaver.ports.adapter import (
     Adapter,
     ChatMoved,
-    Checking,
-    Editing,
-    Files,
     PlatformBusy,
     PlatformDown,
     SendRefused,
     SendUnclear,
     TargetAway,
     TargetGone,
-    Threading,
 )
 from palaver.ports.hooks import Happening, Kind
 from palaver.ports.store import OUTBOX
@@ -72,6 +66,7 @@ class Deliveries:
 
     def __post_init__(self) -> None:
         self._undelivered = Undelivered(on=self.on, handoffs=self.handoffs)
+        self._hands = Hands(self.on)
 
     async def serve(self) -> None:
         """Send what is due, until cancelled. Sends that are on their way are not touched by that."""
@@ -95,19 +90,13 @@ class Deliveries:
         for task in self._sending:
             task.cancel()
 
-    def is_safe(self, outbound: Outbound) -> bool:
-        """Whether sending it twice shows it once."""
-        adapter = self.on.replies.adapter_for(outbound.platform, outbound.account)
-        is_edit = outbound.edits is not None and able(adapter, Editing)
-        return is_edit or (adapter is not None and adapter.limits.repeats_safely)
-
     @work
     def reclaim(self, now: datetime) -> Steps[list[Delivery]]:
         """Take the sends whose owner is gone out of its hands."""
-        reclaim = self.on.store.outbox.reclaim_sends(self.on.worker, now, safe=self.is_safe, alone=self.on.alone)
+        reclaim = self.on.store.outbox.reclaim_sends(self.on.worker, now, safe=self._hands.is_safe, alone=self.on.alone)
         lost = yield from reclaim
         for delivery in lost:
-            state, _ = after_unclear(delivery, safe=self.is_safe(delivery.outbound))
+            state, _ = after_unclear(delivery, safe=self._hands.is_safe(delivery.outbound))
             yield from self._undelivered.follows(delivery, state, now)
         return lost
 
@@ -119,21 +108,32 @@ class Deliveries:
     async def _claim(self) -> None:
         while self._tries and self._tries[0] <= self.on.clock.now():
             heappop(self._tries)
-        while free := self._free():
-            now, most = self.on.clock.now(), min(free.values())
-            claim = self.on.store.outbox.claim(self.on.worker, now, self._lease, accounts=free, limit=most)
-            claimed = await self.on.store.transact(claim)
-            for delivery in claimed:
-                task = asyncio.create_task(self._deliver(delivery, now + self._lease))
-                self._sending[task] = account_text(delivery.outbound.platform, delivery.outbound.account)
-                task.add_done_callback(self._done)
-            if len(claimed) < most:
-                return
+        waiting = set(self.served())
+        while rooms := self._rooms(waiting):
+            waiting.clear()
+            for room, accounts in rooms.items():
+                if await self._begin(accounts, room) == room:
+                    waiting.update(accounts)
 
-    def _free(self) -> dict[str, int]:
-        """How much more each account may send at once: one that hangs holds up no other."""
+    async def _begin(self, accounts: Collection[str], most: int) -> int:
+        """Send so much of what is due to these accounts; gives how much there was."""
+        now = self.on.clock.now()
+        claim = self.on.store.outbox.claim(self.on.worker, now, self._lease, accounts=accounts, limit=most)
+        claimed = await self.on.store.transact(claim)
+        for delivery in claimed:
+            task = asyncio.create_task(self._deliver(delivery, now + self._lease))
+            self._sending[task] = account_text(delivery.outbound.platform, delivery.outbound.account)
+            task.add_done_callback(self._done)
+        return len(claimed)
+
+    def _rooms(self, among: Collection[str]) -> Mapping[int, Collection[str]]:
+        """Accounts by how much more each may send at once: one that hangs, or is nearly full, holds up no other."""
         most, sending = self.on.options.concurrent_sends, Counter(self._sending.values())
-        return {account: most - sending[account] for account in self.served() if sending[account] < most}
+        rooms: dict[int, list[str]] = {}
+        for account in self.served():
+            if account in among and sending[account] < most:
+                rooms.setdefault(most - sending[account], []).append(account)
+        return rooms
 
     @property
     def _lease(self) -> timedelta:
@@ -187,10 +187,7 @@ class Deliveries:
         returns, options = self.returns(), self.on.options
         limit = (options.upload_limit if delivery.outbound.file else options.send_limit).total_seconds()
         try:
-            async with asyncio.timeout(limit):
-                if delivery.may_be_duplicate and able(adapter, Checking):
-                    await _reach(adapter, limit / 2)
-                receipt = await self._send(adapter, delivery)
+            receipt = await self._hands.send(adapter, delivery, limit)
         except SendRefused as error:
             await self._turned_away(delivery, error)
         except TargetAway as away:
@@ -211,35 +208,6 @@ class Deliveries:
         else:
             await self._arrived(delivery, receipt)
 
-    async def _send(self, adapter: Adapter, delivery: Delivery) -> str:
-        outbound = delivery.outbound
-        if delivery.may_be_duplicate and not outbound.is_news:
-            outbound = replace(outbound, text=f"{outbound.text}\n{words.MAY_BE_DUPLICATE}")
-        if outbound.file is not None:
-            return await self._send_file(adapter, outbound, outbound.file, delivery)
-        if outbound.edits is not None and able(adapter, Editing):
-            await adapter.edit(outbound.edits, outbound)
-            return outbound.edits
-        if self._opens_thread(outbound) and able(adapter, Threading):
-            return await adapter.open_thread(outbound, idempotency_key=delivery.name)
-        return await adapter.send(outbound, idempotency_key=delivery.name)
-
-    def _opens_thread(self, outbound: Outbound) -> bool:
-        adapter = self.on.replies.adapter_for(outbound.platform, outbound.account)
-        return outbound.opens is not None and able(adapter, Threading)
-
-    async def _send_file(self, adapter: Adapter, outbound: Outbound, file: Attachment, delivery: Delivery) -> str:
-        """Where the chat does not take it, it is told where the file is."""
-        place = self.on.shelf.place(file.sha256 or "") if self.on.shelf else None
-        if place is not None and able(adapter, Files):
-            try:
-                return await adapter.send_file(outbound, place, idempotency_key=delivery.name)
-            except (ChatMoved, TargetGone):
-                raise
-            except SendRefused:
-                log.warning("a file was refused", extra={"action": "file.refused", "delivery": delivery.number})
-        return await adapter.send(replace(outbound, text=words.file_left(file)), idempotency_key=delivery.name)
-
     async def _turned_away(self, delivery: Delivery, error: SendRefused) -> None:
         match error:
             case ChatMoved():
@@ -251,7 +219,7 @@ class Deliveries:
 
     async def _refused(self, delivery: Delivery, error: str) -> None:
         """A draft that cannot be changed is left behind, a chat may have no threads; else it is given up."""
-        if delivery.outbound.edits is None and not self._opens_thread(delivery.outbound):
+        if delivery.outbound.edits is None and not self._hands.opens_thread(delivery.outbound):
             await self._settle(delivery, OutboxState.DEAD, error=error)
         else:
             # Not before this is written: sent again, a message of its own is seen twice, an edit is not.
@@ -299,7 +267,7 @@ class Deliveries:
 
     async def _arrived(self, delivery: Delivery, receipt: str) -> None:
         now, outbound = self.on.clock.now(), delivery.outbound
-        thread = receipt if self._opens_thread(outbound) else None
+        thread = receipt if self._hands.opens_thread(outbound) else None
         along = await through_outages(lambda: self.handoffs.arrival(outbound, thread, now))
         try:
             await self._surely(self._arrive(delivery, receipt, now, along))
@@ -348,7 +316,7 @@ class Deliveries:
         log.warning("send unclear", extra={"action": "send.unclear", "delivery": delivery.number})
 
     def _after_unclear(self, delivery: Delivery, error: str) -> Work[OutboxState]:
-        outbox, safe = self.on.store.outbox, self.is_safe(delivery.outbound)
+        outbox, safe = self.on.store.outbox, self._hands.is_safe(delivery.outbound)
         if safe and not self._has_patience(delivery):
             return outbox.settle_send(delivery, self.on.worker, OutboxState.UNCLEAR, error=error)
         due = self._later(self._pause(delivery, 0.0 if safe else self.on.options.repeat_after.total_seconds()))
@@ -374,15 +342,6 @@ class Deliveries:
         move = store.chats.move(outbound.platform, outbound.account, outbound.chat_id, error.new, now)
         await self._surely(_both(move, settle))
         log.info("chat has another id", extra={"action": "chat.moved", "delivery": delivery.number})
-
-
-async def _reach(adapter: Checking, limit: float) -> None:
-    """A send that may be a duplicate is repeated once: not while the platform is still away."""
-    try:
-        async with asyncio.timeout(limit):
-            await adapter.check()
-    except TimeoutError as error:
-        raise PlatformDown("no answer in time") from error
 
 
 @work
