@@ -39,6 +39,12 @@ class Naming:
             return self.full("user", identity, name)
         return self.name(name, (identity,)) or self.full("user", identity, None)
 
+    def goes_by_another_name(self, sender: Sender | None) -> bool:
+        """Where an account is a chat, whoever speaks by it: each message says who, if that is not the account."""
+        if not self.platform.accounts_are_chats or sender is None or sender.name is None:
+            return False
+        return sender.name != Label(sender.id or "")
+
     def name(self, name: Label | None, ids: Iterable[str | None]) -> str:
         """The name in quotes; nothing where it shows nothing, or gives an id away where ids are hidden."""
         if name is None or not (text := name.plain()):

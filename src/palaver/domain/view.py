@@ -145,7 +145,9 @@ def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_id
             messages.append(Message(_ASSISTANT, entry.text, entry.calls, "", entry.reasoning, blobs))
         elif entry.role is _TOOL:
             messages.append(Message(_TOOL, without_marks(entry.text), (), entry.answers or ""))
-        elif text := _said(entry, who, shared=shared, message_ids=message_ids):
+        elif text := _said(
+            entry, who, shared=shared or naming.goes_by_another_name(entry.sender), message_ids=message_ids
+        ):
             messages.append(Message(_USER, _after_gap(entry, latest) + text))
         if latest and entry.role is not _SUMMARY:
             latest = max(latest, entry.at)

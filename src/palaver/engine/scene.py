@@ -10,7 +10,7 @@ from palaver.domain.platform import Platform
 from palaver.domain.prompt import HomeChannel, Situation, context_section
 from palaver.domain.pseudonym import Pseudonyms
 from palaver.domain.session import Session
-from palaver.domain.source import Source
+from palaver.domain.source import Labels, Source
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Received, Turn
 from palaver.domain.view import Message, left_open, open_calls, render, view, visible
@@ -99,8 +99,7 @@ class Scenes:
 
     def _section(self, scene: Scene, platform: Platform) -> str:
         """Turn after turn the facts are the same, and so is the section."""
-        inbound = scene.last.inbound
-        facts = _LASTING(inbound.source), inbound.labels, scene.shared, tuple(scene.homes)
+        facts = _LASTING(scene.last.inbound.source), _labels(scene, platform), scene.shared, tuple(scene.homes)
         if facts not in self._sections:
             if len(self._sections) >= _MOST_SECTIONS:
                 self._sections.clear()
@@ -113,7 +112,7 @@ class Scenes:
         return Situation(
             source=inbound.source,
             platform=platform,
-            labels=inbound.labels,
+            labels=_labels(scene, platform),
             shared=scene.shared,
             connected=tuple(self.platforms.values()),
             homes=tuple(HomeChannel(platform=place, chat_id=chat) for place, chat in homes if chat),
@@ -122,6 +121,12 @@ class Scenes:
     def _platform(self, source: Source) -> Platform:
         """Also a platform that is not connected any more has a name."""
         return self.platforms.get(source.platform) or Platform(name=source.platform, title=source.platform.title())
+
+
+def _labels(scene: Scene, platform: Platform) -> Labels:
+    """What lasts of the names: those who speak by an account that is a chat are named with what they say."""
+    labels = scene.last.inbound.labels
+    return replace(labels, user=None) if platform.accounts_are_chats else labels
 
 
 def _answers(turn: Turn, scene: Scene, messages: Sequence[Message]) -> dict[str, bool]:

@@ -19,7 +19,7 @@ GRANTS = (Grant(platform="fake", role=AccessRole.MEMBER), Grant(platform="webhoo
 _ids = count(1)
 
 
-def account(name: str = "ci", **options: Any) -> WebhookAdapter:
+def account(name: str = "ci", /, **options: Any) -> WebhookAdapter:
     calls = {} if "url" in options and not options.get("called") else {"text": "Build {{ build }}", "fences": False}
     return WebhookAdapter(name, WebhookOptions.model_validate({"secret": SECRET, **calls, **options}))
 

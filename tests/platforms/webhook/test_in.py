@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from palaver.domain.access import AccessRole, Grant
+from palaver.domain.marks import mark
 from palaver.domain.target import Place
 from palaver.domain.transcript import Role
 from palaver.platforms.kit.adapter import FakeAdapter
@@ -44,6 +45,19 @@ async def test_a_name_that_is_too_long_once_it_is_encoded_is_told_to_the_caller(
         assert "2048 bytes together" in told(reply)["error"]
         longest = await called(here, adapter, call({"build": "failed", "room": "長" * 200}))
         assert told(longest)["answer"] == "You said: Build failed"
+
+
+async def test_who_speaks_in_a_call_is_told_with_what_they_say_and_the_section_stays_the_same(tmp_path: Path) -> None:
+    agent, adapter = Slow(), account(session="room", name="who")
+    agent.go.set()
+    async with running(tmp_path / "p.db", adapters=[adapter], grants=GRANTS, agent=agent) as here:
+        for who in ("alice", "bob", None):
+            await called(here, adapter, call({"build": "failed", "room": "ops", "who": who}))
+        assert len({request.section for request in agent.requests}) == 1
+        assert '- Person: id "ci"' in agent.requests[0].section
+        said = [message.text for message in agent.requests[-1].messages if message.role is Role.USER]
+        assert said[0].endswith(mark('from "alice"') + " Build failed")
+        assert said[1:] == [mark('from "bob"') + " Build failed", "Build failed"]
 
 
 async def _fails(_: Request) -> AsyncGenerator[Event]:

@@ -116,7 +116,7 @@ def _said(message: Message, us: Us, edit: int | None) -> Said | None:
         source=_source(message.chat, thread, speaker, str(message.message_id), us),
         text=text,
         at=message.date if edit is None else message.edit_date or message.date,
-        labels=_labels(message.chat, name, _topic(root)),
+        labels=_labels(message.chat, name),
         mentions_us=is_ours or _is_by(reply, us),
         reply_to=str(reply.message_id) if reply else None,
         burst=message.media_group_id,
@@ -139,12 +139,9 @@ def _source(chat: Chat, thread: str | None, user: str | None, message: str, us: 
     )
 
 
-def _labels(chat: Chat, user: str | None, topic: str | None = None) -> Labels:
-    return Labels(
-        chat=Label(chat.title) if chat.title else None,
-        user=Label(user) if user else None,
-        topic=Label(topic) if topic else None,
-    )
+def _labels(chat: Chat, user: str | None) -> Labels:
+    """Without the name of the topic: an answer or a button in it does not tell that, and a place has one name."""
+    return Labels(chat=Label(chat.title) if chat.title else None, user=Label(user) if user else None)
 
 
 def _speaker(message: Message) -> tuple[str | None, str | None]:
@@ -165,10 +162,6 @@ def _root(message: Message) -> Message | None:
     reply = message.reply_to_message
     is_root = message.is_topic_message and reply and reply.message_id == message.message_thread_id
     return reply if is_root else None
-
-
-def _topic(root: Message | None) -> str | None:
-    return root.forum_topic_created.name if root and root.forum_topic_created else None
 
 
 def _is_by(message: Message | None, us: Us) -> bool:
