@@ -286,6 +286,21 @@ async def test_a_log_in_that_was_ended_is_refused(home: Homeserver, tmp_path: Pa
             await rig.adapter().run(Notebook())
 
 
+async def test_a_log_in_with_a_password_that_was_ended_is_made_again(home: Homeserver, tmp_path: Path) -> None:
+    async with rigged(home, tmp_path) as rig:
+        given = {"homeserver": rig.options.homeserver, "user_id": rig.options.user_id, "password": PASSWORD}
+        adapter, notebook = MatrixAdapter.make(ACCOUNT, Options.model_validate(given)), Notebook()
+        running_once = asyncio.create_task(adapter.run(notebook))
+        await rig.is_heard()
+        home.ask("POST", "/_matrix/client/v3/logout/all", {}, rig.stage.bot.token)
+        with pytest.raises(PlatformDown) as ended:
+            await running_once
+        assert not isinstance(ended.value, PlatformRefused)
+        async with running(adapter, notebook):
+            await rig.say("there again?")
+            await notebook.has(1)
+
+
 async def test_a_room_that_we_are_not_in_is_a_dead_target(rig: MatrixRig) -> None:
     adapter = rig.adapter()
     async with running(adapter, Notebook()):

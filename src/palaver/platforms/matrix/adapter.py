@@ -106,8 +106,8 @@ class MatrixAdapter:
                 self._entry = Entry(device_id=client.device_id or self._options.device_id, token=client.access_token)
                 yield client
         except PlatformRefused as refused:
-            self._entry = None
-            if entry and self._options.password:
+            was_in, self._entry = entry or self._entry, None
+            if was_in and self._options.password:
                 raise PlatformDown("the homeserver has ended our log-in") from refused
             raise
 
