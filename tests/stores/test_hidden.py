@@ -1,7 +1,6 @@
 """What is hidden costs nothing: a conversation is read from where something is shown, however much came before."""
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from palaver.ports.work import Work
 from palaver.stores import answers, moves, revisions, transcript
 from palaver.stores.invariants import violations
 from palaver.stores.opening import open_store
-from palaver.stores.sqlite import connect, drive
 from palaver.stores.store import Store
+from tests.stores.effort import steps_of
 from tests.stores.world import NOON, OPERATOR, World, dm, key_of
 
 KEY = key_of(dm())
@@ -55,17 +54,7 @@ async def effort(path: Path, length: int, read: Callable[[Begun], Work[object]])
     """How many steps SQLite takes for it behind so much that was said before."""
     async with await open_store(str(path)) as store:
         begun = await talk(World(store), length)
-    taken = 0
-
-    def count() -> int:
-        nonlocal taken
-        taken += 1
-        return 0
-
-    with closing(connect(path)) as db:
-        db.set_progress_handler(count, 1)
-        drive(db, iter(read(begun)), set())
-    return taken
+    return steps_of(path, read(begun))
 
 
 @pytest.mark.parametrize("name", READS)

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,9 @@ from palaver.domain.lifecycle import OutboxState
 from palaver.domain.turn import Delivery, Outbound
 from palaver.ports.work import Work
 from palaver.stores import outbox, turns
+from palaver.stores.opening import open_store
 from palaver.stores.store import Store
+from tests.stores.effort import steps_of
 from tests.stores.world import LEASE, NOON, World
 
 NOTICE = Outbound(platform="telegram", chat_id="7", text="a notice", thread_id="5", account="b", reply_to="m1")
@@ -65,6 +68,37 @@ async def test_a_worker_claims_only_for_the_accounts_it_serves(world: World) -> 
     assert await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=["telegram:other"])) == []
     assert await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=[])) == []
     assert len(await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=["telegram:b", "web:"]))) == 1
+
+
+async def test_what_is_due_longest_goes_first_in_whichever_account(world: World) -> None:
+    for number, account in enumerate(("b", "c", "a", "b")):
+        notice = replace(to_chat(str(number), str(number)), account=account)
+        await world.store.transact(outbox.owe(notice, str(number), NOON + timedelta(seconds=number)))
+    world.later(minutes=1)
+    served = ["telegram:a", "telegram:b", "telegram:c"]
+    for limit, expected in ((1, ["0"]), (2, ["1", "2"]), (9, ["3"])):
+        claimed = await world.store.transact(outbox.claim("w1", world.now, LEASE, accounts=served, limit=limit))
+        assert [each.outbound.text for each in claimed] == expected
+
+
+@pytest.mark.parametrize("backlog", ["telegram:other", "telegram:b"])
+async def test_a_claim_looks_at_no_more_than_it_takes_however_much_is_due(tmp_path: Path, backlog: str) -> None:
+    taken: list[int] = []
+    for length in (10, 100):
+        path = tmp_path / f"{length}.db"
+        async with await open_store(str(path)) as store:
+            for number in range(length):
+                notice = replace(to_chat(str(number)), account=backlog.partition(":")[2])
+                await store.transact(outbox.owe(notice, f"n{number}", NOON))
+        served = ["telegram:b", "telegram:c", "web:"]
+        taken.append(steps_of(path, outbox.claim("w1", NOON, LEASE, accounts=served, limit=4)))
+    assert taken[0] == taken[1]
+
+
+async def test_a_worker_may_serve_any_number_of_accounts(world: World) -> None:
+    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    served = ["telegram:b", *(f"telegram:b{number}" for number in range(600))]
+    assert len(await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=served))) == 1
 
 
 async def test_many_claimers_get_each_send_once(world: World) -> None:

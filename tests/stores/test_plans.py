@@ -31,6 +31,7 @@ CHANGED = Inbound(source=dm(message_id="m1"), text="hello!", at=NOON, revision=R
 ASKED = {
     "claimable": inbox.claimable(16),
     "claim": outbox.claim("w1", NOON, LEASE, accounts=["telegram:b"]),
+    "claim for several": outbox.claim("w1", NOON, LEASE, accounts=["telegram:b", "web:"]),
     "hasten": outbox.hasten("telegram", "b", "7", NOON),
     "silent": endings.silent(NOON - timedelta(hours=1), NOON, None, 100),
     "unused": endings.unused(NOON - timedelta(hours=1), NOON, 100),
@@ -57,6 +58,8 @@ SHORT = (
     "sessions_to_finalise",
     "said_once",
     " u",
+    " h",
+    " owed",
 )
 """What waits, is open, is owed or is due, and what was found before."""
 

@@ -124,19 +124,35 @@ def claim(
     """Take due sends for this worker; nobody else gets them. In each chat only the one that is owed longest."""
     if accounts is not None and not accounts:
         return []
-    names = sorted(accounts or ())
-    served = f"AND o.account IN ({', '.join('?' * len(names))})" if accounts is not None else ""
+    groups = _groups(accounts)
+    heads = " UNION ALL ".join(f"SELECT id, due FROM ({_heads(group)}) AS h" for group in groups)
     rows = yield (
         "UPDATE outbox SET state = 'claimed', attempts = attempts + 1, worker = ?, claim_until = ? WHERE id IN ("
-        f" SELECT id FROM outbox o WHERE o.state = 'due' AND o.due <= ? {served} AND NOT EXISTS ("
-        "  SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat AND e.state IN ('due', 'claimed')"
-        "  AND (e.created, e.id) < (o.created, o.id))"
-        f" ORDER BY o.due, o.id LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING {DELIVERY_COLUMNS}",
-        (worker, micros(now + lease), micros(now), *names, limit),
+        f" SELECT id FROM ({heads}) AS owed ORDER BY due, id LIMIT ?) RETURNING {DELIVERY_COLUMNS}",
+        (worker, micros(now + lease), *(each for group in groups for each in (micros(now), *group, limit)), limit),
     )
     gone = yield from _gone([row[0] for row in rows])
     claimed = [delivery_of(row, is_gone=row[0] in gone) for row in rows]
     return sorted(claimed, key=lambda delivery: (delivery.due, delivery.number))
+
+
+_MOST_ALONE = 100
+
+
+def _groups(accounts: Collection[str] | None) -> list[tuple[str, ...]]:
+    """Each account by itself; together where a statement has no room for so many. All of them are the empty group."""
+    names = tuple(sorted(set(accounts or ())))
+    return [(name,) for name in names] if 0 < len(names) <= _MOST_ALONE else [names]
+
+
+def _heads(accounts: Sequence[str]) -> str:
+    """What is owed longest in each chat of these accounts, or of all. Of one, no more is looked at than is taken."""
+    served = f" AND o.account IN ({', '.join('?' * len(accounts))})" if accounts else ""
+    return (
+        f"SELECT o.id, o.due FROM outbox o WHERE o.state = 'due' AND o.due <= ?{served} AND NOT EXISTS ("
+        " SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat AND e.state IN ('due', 'claimed')"
+        " AND (e.created, e.id) < (o.created, o.id)) ORDER BY o.due, o.id LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/"
+    )
 
 
 def _gone(numbers: Sequence[int]) -> Steps[set[int]]:
