@@ -110,6 +110,18 @@ async def test_the_owner_is_told_in_the_chat_itself_where_there_is_no_other(tmp_
         assert await states(here) == ["unclear", "unclear"], "a notice that is lost calls for no other"
 
 
+async def test_what_may_have_arrived_is_unclear_also_when_its_repeat_is_given_up(tmp_path: Path) -> None:
+    world, clock = World(), MovableClock()
+    async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
+        world.luck.next.append(Mishap.LOST_AFTER)
+        await owe(here, world.dm(world.person("alice")), "hello", clock)
+        await until(lambda: _waits(here))
+        world.down = True
+        clock.later(hours=25)
+        await here.settled()
+        assert await states(here) == ["unclear"]
+
+
 @pytest.mark.parametrize("is_news", [False, True])
 async def test_what_repeats_safely_is_never_marked_also_when_patience_ends(tmp_path: Path, is_news: bool) -> None:
     world, clock = World(repeats_safely=True, faults=Faults(lost_before=1.0)), MovableClock()

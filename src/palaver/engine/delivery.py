@@ -229,7 +229,8 @@ class Deliveries:
     async def _again(self, delivery: Delivery, error: str, after: float) -> None:
         """Later, with growing pauses and some chance, until patience ends."""
         if not self._has_patience(delivery):
-            await self._settle(delivery, OutboxState.DEAD, error=f"given up: {error}")
+            end = OutboxState.UNCLEAR if delivery.may_be_duplicate else OutboxState.DEAD
+            await self._settle(delivery, end, error=f"given up: {error}")
             return
         self.on.meter.count("send_retries")
         await self._settle(delivery, OutboxState.DUE, error=error, due=self._later(self._pause(delivery, after)))

@@ -268,7 +268,10 @@ class Checking(Protocol):
     """Adapters that can say whether what was configured for them works, without serving the account."""
 
     async def check(self) -> str:
-        """Who we are there, in a few words: `@helper_bot`. Raises PlatformError, saying what to do."""
+        """Who we are there, in a few words: `@helper_bot`. Raises PlatformError, saying what to do.
+
+        The platform is asked each time: before a send that may have arrived is repeated, too.
+        """
         ...
 
 
