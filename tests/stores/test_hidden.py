@@ -10,10 +10,11 @@ from palaver.domain.compaction import plan_compaction
 from palaver.domain.revision import RevisionPolicy
 from palaver.domain.turn import Inbound, Revision
 from palaver.ports.store import Begun
-from palaver.ports.work import Work
+from palaver.ports.work import Steps, Work, work
 from palaver.stores import answers, moves, revisions, transcript
 from palaver.stores.invariants import violations
 from palaver.stores.opening import open_store
+from palaver.stores.schema import SQLITE, known_migrations, translate
 from palaver.stores.store import Store
 from tests.stores.effort import steps_of
 from tests.stores.world import NOON, OPERATOR, World, dm, key_of
@@ -88,3 +89,22 @@ async def test_what_is_said_after_everything_was_undone_is_read(world: World) ->
     assert await world.store.transact(moves.redo(KEY, world.now, principal=OPERATOR))
     assert await world.texts(begun.turn.session) == ["one", "yes", "two", "yes", "three", "yes"]
     assert await world.store.read(violations()) == []
+
+
+@work
+def starts(*before: str) -> Steps[list[int]]:
+    """Where each session is read from, once these statements have run."""
+    for statement in before:
+        yield statement, ()
+    return [row[0] for row in (yield "SELECT shown_from FROM sessions ORDER BY no", ())]
+
+
+async def test_what_was_hidden_before_there_was_such_a_place_is_not_read_either(world: World) -> None:
+    await talk(world, 3)
+    await world.exchange("one", source=dm("8"))
+    await world.store.transact(transcript.undo(key_of(dm("8")), 1, world.now, principal=OPERATOR))
+    await world.exchange("one", source=dm("9"))
+    known = await world.store.read(starts())
+    migration = next(each for each in known_migrations() if each.number == 14)
+    find = next(each for each in translate(migration.sql, SQLITE) if each.startswith("UPDATE sessions"))
+    assert await world.store.transact(starts("UPDATE sessions SET shown_from = 0", find)) == known == [9, 3, 0]
