@@ -1,6 +1,8 @@
+import pytest
 from hypothesis import given
 
-from palaver.domain.ids import decode_id, encode_id
+from palaver.domain.errors import MalformedSource
+from palaver.domain.ids import LONGEST_IDS, check_ids, decode_id, encode_id
 from tests.strategies import THOROUGH, ids, texts
 
 
@@ -39,3 +41,13 @@ def test_any_text_can_be_decoded(text: str) -> None:
 def test_text_that_is_no_valid_encoding_stands_for_itself() -> None:
     for broken in ("%", "%FF", "100%", "%zz", "%C3"):
         assert decode_id(broken) == broken
+
+
+@pytest.mark.parametrize("width", ["a", ":", "é", "長", "\U0001f600", "\ud800"], ids=ascii)
+def test_ids_are_as_long_as_they_are_written(width: str) -> None:
+    most = LONGEST_IDS // len(encode_id(width))
+    check_ids("message", width * (most // 2), None, width * (most - most // 2))
+    with pytest.raises(
+        MalformedSource, match=r"ids of a message are too long: '\d+ bytes'; allowed: .*; for example: !"
+    ):
+        check_ids("message", width * most, "", width)

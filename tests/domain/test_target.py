@@ -11,7 +11,8 @@ from tests.strategies import BRIEF, THOROUGH, ids, texts
 tempting = st.sampled_from(
     ("19", "a", "8", "!v12", "!a:b", "x", "42", "8448", "$e", "b:8448", "x@thread.v2", "a:x", "%21")
 )
-real_ids = st.one_of(ids.filter(bool), tempting)
+_LONGEST = 60
+real_ids = st.one_of(ids.filter(lambda text: 0 < len(text) <= _LONGEST), tempting)
 threads = st.one_of(st.none(), real_ids)
 with_threads = [name for name, platform in PLATFORMS.items() if platform.has_threads and name != "matrix"]
 without_threads = [name for name, platform in PLATFORMS.items() if not platform.has_threads and not platform.place]
@@ -163,6 +164,8 @@ def test_several_targets_keep_their_order_and_each_comes_once() -> None:
         "matrix:room",
         "matrix:!a:b:$old:server",
         "matrix:!a:b:c:d",
+        "telegram:" + "1" * 3000,
+        "telegram:1:" + "長" * 300,
     ],
 )
 def test_a_bad_target_is_refused_when_it_is_set(text: str) -> None:

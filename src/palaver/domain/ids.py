@@ -9,6 +9,8 @@ __all__ = ["LONGEST_IDS", "check_ids", "decode_id", "encode_id"]
 
 LONGEST_IDS = 2048
 """Bytes that ids have together at most, percent-encoded: what every database finds again by its index."""
+_WIDEST = 12
+"""Bytes that one character has at most, percent-encoded."""
 _PLAIN = re.compile(r"[\w.+-]*", re.ASCII)
 
 
@@ -29,7 +31,10 @@ def decode_id(text: str) -> str:
 
 def check_ids(owner: str, *ids: str | None) -> None:
     """Raises MalformedSource where ids that are written together are too long; they are not quoted."""
-    length = sum(len(encode_id(each)) for each in ids if each)
+    given = [each for each in ids if each]
+    if sum(map(len, given)) * _WIDEST <= LONGEST_IDS:
+        return
+    length = sum(len(encode_id(each)) for each in given)
     if length > LONGEST_IDS:
         raise MalformedSource(
             f"The ids of a {owner} are too long:",
