@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from palaver.domain.marks import CLOSE, OPEN, mark
@@ -12,6 +12,7 @@ from palaver.domain.session import ModelOverride
 from palaver.domain.text import one_line
 from palaver.domain.transcript import Role, ToolCall
 from palaver.domain.turn import Usage
+from palaver.domain.value import value
 from palaver.domain.view import Message, open_calls
 from palaver.ports.agent import (
     ApprovalNeeded,
@@ -46,7 +47,7 @@ _NOT_SAID_TO_ME = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class EchoAgent:
     """Leaves nothing to chance. The first word of a message may be an order.
 

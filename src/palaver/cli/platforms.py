@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +18,7 @@ from palaver.cli.when import ago, iso, now
 from palaver.config.loading import load
 from palaver.domain.errors import UnknownPlatform
 from palaver.domain.turn import account_text
+from palaver.domain.value import value
 from palaver.platforms.others import BUILT_IN, known_platforms, maker, names
 from palaver.ports.places import AccountHealth
 from palaver.stores.store import Store
@@ -51,7 +52,7 @@ def platforms(context: typer.Context, *, store: StoreOption = None, json: Json =
         print_line("No account was ever served: palaver up serves those of the configuration, and the terminal.")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Finding:
     health: AccountHealth
     ok: bool

@@ -2,7 +2,7 @@
 
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +23,7 @@ from palaver.config.secret_files import secret_in
 from palaver.config.writing import block, field_names, has_section, put, quoted, with_fields, with_section
 from palaver.domain.access import AccessRole, Grant
 from palaver.domain.errors import BadArgument, InvalidInput
+from palaver.domain.value import value
 from palaver.domain.wall import zone
 from palaver.stores import grants
 
@@ -69,7 +70,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Replace what the file sa
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Plan:
     """What is to be written."""
 

@@ -1,13 +1,13 @@
 """The registry: every command declared once, with its help, who may use it, and the work it stands for."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from palaver.commands.help import allowed, explain, list_commands
 from palaver.domain.access import AccessRole
 from palaver.domain.command import YES, Arg, Command, Invocation, command_table, parse_command, with_roles
 from palaver.domain.errors import NotAllowed
 from palaver.domain.text import one_line
+from palaver.domain.value import value
 from palaver.ports.commands import Spoken
 from palaver.ports.work import Steps, Work, work
 
@@ -29,7 +29,7 @@ _HELP = Command(
 _LONGEST_ECHO = 200
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Performance:
     """A command and what it does."""
 

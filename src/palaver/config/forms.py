@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -15,6 +14,7 @@ from palaver.config.places import expanded
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import InvalidInput
 from palaver.domain.text import one_line
+from palaver.domain.value import value
 from palaver.domain.wall import zone
 
 __all__ = [
@@ -45,7 +45,7 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Form:
     """What may be written, in words, and something that can be written."""
 

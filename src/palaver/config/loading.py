@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from palaver.config.nodes import Node, Spot, merged
 from palaver.config.places import DATABASE, configuration_files, data_directory, expanded, is_there
 from palaver.config.reading import read
 from palaver.domain.platform import Platform
+from palaver.domain.value import value
 
 __all__ = ["Loaded", "load", "survey"]
 
@@ -24,7 +25,7 @@ _ENOUGH = 100
 _SQLITE = "sqlite:///"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Loaded:
     config: Config
     said: Node

@@ -1,16 +1,16 @@
 """Mistakes in a configuration: each says where it is, what was found, what is allowed, and an example."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from palaver.config.nodes import Spot
 from palaver.domain.errors import InvalidInput
 from palaver.domain.text import shown
+from palaver.domain.value import value
 
 __all__ = ["MalformedConfig", "Mistake"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Mistake:
     spot: Spot
     field: str = ""

@@ -1,10 +1,10 @@
 """Nodes: what was written, each value with the place where it was written."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from palaver.domain.text import visible
+from palaver.domain.value import value
 
 __all__ = ["Node", "Plain", "Spot", "Way", "dotted", "merged"]
 
@@ -12,7 +12,7 @@ Way = tuple[str | int, ...]
 Plain = str | dict[str, "Plain"] | list["Plain"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Spot:
     file: Path | None = None
     line: int | None = None
@@ -28,7 +28,7 @@ class Spot:
         return f"{self.file}:{self.line}" if self.line else str(self.file)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Node:
     spot: Spot
     value: "str | dict[str, Node] | list[Node]"

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,6 +12,7 @@ from palaver.config.mistakes import Mistake
 from palaver.config.nodes import Node, Way, dotted
 from palaver.config.places import expanded
 from palaver.domain.errors import BadArgument
+from palaver.domain.value import value
 
 __all__ = ["FILE", "Filled", "filled", "is_secret", "option_names", "secret_in"]
 
@@ -20,7 +21,7 @@ _LARGEST = 64 * 1024
 _OTHERS = 0o077
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Filled:
     """An account with its secrets in their places, what was wrong with their files, and what should be better."""
 

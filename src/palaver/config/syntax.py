@@ -12,6 +12,7 @@ from yaml.reader import ReaderError
 
 from palaver.config.mistakes import Mistake
 from palaver.config.nodes import Node, Spot, Way, dotted
+from palaver.domain.value import value
 
 __all__ = ["EXAMPLE", "Reading", "parse"]
 
@@ -24,7 +25,7 @@ _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Reading:
     node: Node
     mistakes: list[Mistake]

@@ -1,12 +1,13 @@
 """Access: who may talk to the agent and as what. One pure decision over one table of grants."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import IntEnum, StrEnum
 from operator import itemgetter
 
 from palaver.domain.errors import BadArgument
 from palaver.domain.source import DM, Source, Trust
+from palaver.domain.value import value
 
 __all__ = [
     "Access",
@@ -61,7 +62,7 @@ class Verdict(StrEnum):
     PAIR = "pair"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Grant:
     """Allows or blocks whoever matches all given fields. A user or chat id means something only on its platform."""
 
@@ -152,7 +153,7 @@ def _names(source: Source, person: str | None) -> set[tuple[str | None, ...]]:
     return {("person", person), *users, *chats, ("platform", source.platform), ("platform", None)}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Access:
     """The decision and its reason, in words that hold no content."""
 

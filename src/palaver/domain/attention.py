@@ -1,13 +1,13 @@
 """Attention: whether words in a group are for the agent, for others in its hearing, or none of its business."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from palaver.domain.reset import Cause
 from palaver.domain.source import DM
 from palaver.domain.text import one_line
 from palaver.domain.turn import Inbound
+from palaver.domain.value import value
 
 __all__ = ["Answers", "Attention", "Heard", "attend", "begins_with", "is_undecided"]
 
@@ -21,7 +21,7 @@ class Answers(StrEnum):
     EVERYTHING = "everything"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Attention:
     answers: Answers = Answers.AUTO
     wake_words: frozenset[str] = frozenset()

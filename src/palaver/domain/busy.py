@@ -1,15 +1,16 @@
 """Busy conversations: what becomes of messages that arrive together, or while a turn runs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from palaver.domain.turn import BusyMode, Received
+from palaver.domain.value import value
 
 __all__ = ["BusyMode", "Choice", "as_one", "choose_waiting", "is_part"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Choice:
     """How many of the waiting messages the next turn takes. None yet: look again at `until`."""
 

@@ -1,12 +1,13 @@
 """Caps: how much may be used by a person, in a conversation, in a day; and what is said when it is reached."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from palaver.domain.access import AccessRole
+from palaver.domain.value import value
 from palaver.domain.wall import clock, first_instant
 
 __all__ = [
@@ -31,7 +32,7 @@ class Measure(StrEnum):
     DAY = "day"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Spent:
     turns: int = 0
     input_tokens: int = 0
@@ -44,7 +45,7 @@ class Spent:
         return self.input_tokens + self.output_tokens
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Cap:
     """Nothing more is begun once so much is used; None for as much as anybody likes."""
 
@@ -60,7 +61,7 @@ class Cap:
 NO_CAP = Cap()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class CapRules:
     """What holds for everybody, and what holds instead for a role."""
 
@@ -73,7 +74,7 @@ class CapRules:
         return {measure: cap for measure, cap in found.items() if cap != NO_CAP}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Reached:
     """The cap that is reached, how much is used, and when it is free again: None for as long as the conversation."""
 

@@ -3,12 +3,13 @@
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
 from palaver.domain.access import AccessRole
 from palaver.domain.errors import BadArgument, UnknownCommand
 from palaver.domain.turn import BusyMode
+from palaver.domain.value import value
 
 __all__ = ["YES", "Arg", "ArgKind", "Command", "Invocation", "command_table", "parse_command", "with_roles"]
 
@@ -25,7 +26,7 @@ class ArgKind(StrEnum):
     """`--name word`, likewise."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Arg:
     name: str
     kind: ArgKind = ArgKind.WORD
@@ -53,7 +54,7 @@ YES = Arg(name="yes", kind=ArgKind.FLAG)
 """Confirms what a command would do."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Command:
     name: str
     help: str
@@ -84,7 +85,7 @@ class Command:
         return " ".join((f"/{self.name}", *(arg.usage for arg in self.args)))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Invocation:
     command: Command
     words: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -1,10 +1,10 @@
 """Compaction: when a transcript is summarised, and which entries a summary may stand for."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from palaver.domain.errors import NothingToCompact
 from palaver.domain.transcript import Entry, Role
+from palaver.domain.value import value
 from palaver.domain.view import visible
 
 __all__ = ["CompactionPlan", "CompactionTrigger", "check_gain", "estimate_tokens", "plan_compaction"]
@@ -27,7 +27,7 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class CompactionTrigger:
     context_share: float = 0.85
     message_limit: int = 400
@@ -39,7 +39,7 @@ class CompactionTrigger:
         return sum(map(estimate_tokens, entries)) >= self.context_share * context_window
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class CompactionPlan:
     covered: tuple[Entry, ...]
 

@@ -2,18 +2,18 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from palaver.domain.label import Label
 from palaver.domain.marks import quote
 from palaver.domain.platform import Platform
 from palaver.domain.pseudonym import Pseudonyms
 from palaver.domain.transcript import Sender
+from palaver.domain.value import value
 
 __all__ = ["Naming"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Naming:
     """The names of one platform. The context section and the marks in the view are both written with it."""
 

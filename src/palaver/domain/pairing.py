@@ -1,9 +1,10 @@
 """Pairing: how a stranger comes to be let in, and how often and how long they may ask."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+
+from palaver.domain.value import value
 
 __all__ = [
     "LOCKED_FOR",
@@ -29,7 +30,7 @@ MOST_FAILURES = 5
 LOCKED_FOR = timedelta(hours=1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Asked:
     """The last request of a stranger."""
 

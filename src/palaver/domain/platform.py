@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from palaver.domain.errors import UnknownPlatform
+from palaver.domain.value import value
 
 __all__ = ["RESERVED_NAMES", "Note", "Platform"]
 
@@ -13,7 +13,7 @@ RESERVED_NAMES = frozenset({"all", "local", "origin"})
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Note:
     """A sentence for the agent about a platform; it promises a tool only to an agent that has the tool."""
 
@@ -25,7 +25,7 @@ class Note:
         return self.text if self.needs <= tools else self.otherwise
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Platform:
     name: str
     title: str

@@ -1,7 +1,6 @@
 """The context section: what the agent is told about its situation, byte for byte the same while the facts are."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from palaver.domain.label import Label
 from palaver.domain.marks import CLOSE, OPEN, quote
@@ -9,18 +8,19 @@ from palaver.domain.naming import Naming
 from palaver.domain.platform import Platform
 from palaver.domain.pseudonym import Pseudonyms
 from palaver.domain.source import DM, NO_LABELS, Labels, Source
+from palaver.domain.value import value
 
 __all__ = ["HomeChannel", "Situation", "context_section"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class HomeChannel:
     platform: Platform
     chat_id: str
     name: Label | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Situation:
     """The facts that hold for a whole conversation. What changes per turn rides on the user's message instead."""
 

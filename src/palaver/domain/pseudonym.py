@@ -2,14 +2,15 @@
 
 import hmac
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from palaver.domain.ids import encode_id
+from palaver.domain.value import value
 
 __all__ = ["Pseudonyms"]
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Pseudonyms:
     key: bytes = field(repr=False)
 

@@ -3,11 +3,11 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 
 from palaver.domain.errors import BadArgument
 from palaver.domain.terms import LONGEST, Cut, Span, cut_chunk, is_run, line_of, pairs_of, take_apart
+from palaver.domain.value import value
 
 __all__ = ["Clause", "Query", "parse_query"]
 
@@ -19,7 +19,7 @@ _QUOTES = '"\u201c\u201d\u201e\u00ab\u00bb'
 _ASKED = re.compile(rf"[{_QUOTES}]([^{_QUOTES}]*)(?:[{_QUOTES}]|$)|([^\s{_QUOTES}]+)")
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Clause:
     """Words that must stand one behind the other; or, for a query like `foo.bar`, their whole."""
 
@@ -49,7 +49,7 @@ class Clause:
         return f"{opening}{' '.join(self.words)}{closing}"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Query:
     """Every clause must be found."""
 

@@ -1,12 +1,12 @@
 """Resets: when a conversation starts fresh. A pure function of policy, last human activity, now and time zone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from palaver.domain.errors import BadArgument
+from palaver.domain.value import value
 from palaver.domain.wall import clock, first_instant, utc
 
 __all__ = [
@@ -51,7 +51,7 @@ def extends_idle_time(cause: Cause) -> bool:
     return cause is Cause.HUMAN
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ResetPolicy:
     mode: ResetMode = ResetMode.NEVER
     idle_minutes: int = 1440
@@ -110,7 +110,7 @@ def _last_daily_boundary(moment: datetime, hour: int, zone: ZoneInfo) -> datetim
     return boundary
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Activity:
     """What keeps a conversation alive."""
 
@@ -123,7 +123,7 @@ class Activity:
         return self.processes is None or any(utc(now) - utc(started) < limit for started in self.processes)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ResetDecision:
     reason: ResetReason | None = None
     boundary: datetime | None = None

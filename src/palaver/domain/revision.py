@@ -1,12 +1,12 @@
 """Revisions: what becomes of a message that its author changed or deleted after sending it."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from palaver.domain.label import Label
 from palaver.domain.lifecycle import InboxState
 from palaver.domain.session import identity_of
 from palaver.domain.turn import Inbound, Received
+from palaver.domain.value import value
 
 __all__ = ["Course", "RevisionPolicy", "Ruling", "judge_revision", "revision_note"]
 
@@ -33,7 +33,7 @@ class Course(StrEnum):
     RERUN = "rerun"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Ruling:
     course: Course
     reason: str

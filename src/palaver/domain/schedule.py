@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
@@ -11,6 +10,7 @@ from cronsim import CronSim, CronSimError
 
 from palaver.domain import wall
 from palaver.domain.errors import MalformedSchedule, MalformedTime
+from palaver.domain.value import value
 
 __all__ = [
     "MOST_COUNTED",
@@ -45,7 +45,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Once:
     at: datetime
 
@@ -60,7 +60,7 @@ class Once:
         return wall.utc(self.at) if self.at > moment else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Every:
     """Elapsed time: the anchor and every interval after it, whatever the clocks on the wall do."""
 
@@ -87,7 +87,7 @@ class Every:
             return None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Cron:
     """Five fields, read on the wall clock of a zone.
 
@@ -263,7 +263,7 @@ def _occurrences(schedule: Schedule, after: datetime) -> Iterator[datetime]:
         moment = schedule.next_after(moment)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Due:
     """What became due since the last firing: at most one run, however long nobody looked."""
 

@@ -1,9 +1,9 @@
 """Scopes: the rules that say which sources share a conversation."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from palaver.domain.source import MAIN, Source
+from palaver.domain.value import value
 
 __all__ = ["DmScope", "GroupScope", "ProfileRule", "Scope", "ThreadScope", "choose_profile"]
 
@@ -24,14 +24,14 @@ class ThreadScope(StrEnum):
     PER_USER = "per-user"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Scope:
     dm: DmScope = DmScope.PER_CHAT
     group: GroupScope = GroupScope.PER_USER
     thread: ThreadScope = ThreadScope.SHARED
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ProfileRule:
     """Sends what matches every given field to a profile. A rule for a chat also holds in its threads."""
 

@@ -1,6 +1,5 @@
 """Sessions: one conversation each, and the principals on whose behalf they are read."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
 
@@ -9,6 +8,7 @@ from palaver.domain.ids import decode_id, encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import EndReason, SessionState
 from palaver.domain.source import MAIN, Source
+from palaver.domain.value import value
 
 __all__ = ["Counters", "ModelOverride", "Principal", "Session", "identity_of", "owner_of", "source_behind"]
 
@@ -31,7 +31,7 @@ def owner_of(key: SessionKey, source: Source) -> str:
     return key.text if key.shared else identity_of(source) or key.text
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Principal:
     """On whose behalf something is read. It sees the conversations that one of its identities took part in."""
 
@@ -63,7 +63,7 @@ class Principal:
         return cls(identities=frozenset({identity} if identity else ()), profile=source.profile, speaks_as=identity)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ModelOverride:
     """The model a conversation asked for. It has no room for a credential."""
 
@@ -82,7 +82,7 @@ class ModelOverride:
             )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Counters:
     entries: int = 0
     turns: int = 0
@@ -92,7 +92,7 @@ class Counters:
     """Millionths of the price table's currency."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Session:
     number: int
     """The store's own short name for it."""

@@ -1,12 +1,13 @@
 """Sources: who and where a message came from, and the untrusted labels that go with it."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from operator import attrgetter
 
 from palaver.domain.errors import MalformedSource, UnknownPlatform
 from palaver.domain.label import Label
 from palaver.domain.platform import Platform
+from palaver.domain.value import value
 
 __all__ = [
     "CHANNEL",
@@ -32,7 +33,7 @@ MAIN = "main"
 _LONGEST_NUMBER = 128  # bits
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Source:
     """Identity only. An empty id is no id; ids are text whatever the platform sends."""
 
@@ -113,7 +114,7 @@ def _id_text(data: Mapping[str, object], name: str) -> str | None:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Trust:
     """What the adapter itself saw about a sender. It has no written form, so no peer can forge it."""
 
@@ -124,7 +125,7 @@ class Trust:
     """What it came with is good for talking: whoever the sender is, by it they are no more than a member."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Labels:
     """Display names, apart from identity: they change, lie and repeat."""
 

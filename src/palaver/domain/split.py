@@ -3,12 +3,12 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
 from palaver.domain.errors import BadArgument
 from palaver.domain.grapheme import can_cut, last_cut
+from palaver.domain.value import value
 
 __all__ = ["Piece", "Unit", "split"]
 
@@ -57,7 +57,7 @@ class Unit(Enum):
         return self.measure("\U0010ffff")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Piece:
     """A part of the text, between what reopens and what closes the block that it was cut out of."""
 
@@ -88,7 +88,7 @@ def split(text: str, limit: int, unit: Unit = Unit.CODE_POINTS) -> tuple[Piece, 
 _FRAME = re.compile(r"```|~~~|\|")  # Without one of these there is no fence or table.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class _Block:
     """A code fence or a table: any cut inside needs its frame, a good one lies strictly between `body` and `last`."""
 

@@ -2,37 +2,37 @@
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from palaver.domain.errors import MalformedTarget
 from palaver.domain.ids import LONGEST_IDS, decode_id, encode_id
 from palaver.domain.platform import Platform
+from palaver.domain.value import value
 
 __all__ = ["All", "Home", "Local", "Origin", "Place", "Target", "parse_targets", "target_text"]
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Origin:
     """Back to where the request came from."""
 
     text = "origin"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Local:
     """A file in the data directory."""
 
     text = "local"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class All:
     """The home channel of every connected platform."""
 
     text = "all"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Home:
     """The home channel of one platform."""
 
@@ -43,7 +43,7 @@ class Home:
         return self.platform
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Place:
     platform: str
     chat: str

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
 from typing import cast
@@ -13,6 +13,7 @@ from palaver.domain.marks import without_marks
 from palaver.domain.redact import redact
 from palaver.domain.text import visible
 from palaver.domain.transcript import ToolCall
+from palaver.domain.value import value
 
 __all__ = [
     "EVERYTHING",
@@ -44,7 +45,7 @@ class Leave(StrEnum):
     NEVER = "never"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ToolRules:
     """Patterns of names: `*` stands for anything, `all` for all."""
 

@@ -1,6 +1,5 @@
 """Turns: what came in, the turn that answers it, and what is owed in return."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -13,6 +12,7 @@ from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
 from palaver.domain.reset import Cause, extends_idle_time
 from palaver.domain.source import NO_LABELS, Labels, Source
+from palaver.domain.value import value
 
 __all__ = [
     "BusyMode",
@@ -45,7 +45,7 @@ class BusyMode(StrEnum):
     """Offered to the agent after its next tool call; else like `collect`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Revision:
     """A change of a message that was sent before. Words change; files that came with the message stay."""
 
@@ -63,7 +63,7 @@ class Offered(NamedTuple):
     """The JSON schema of its arguments, as text."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Inbound:
     """A message as the adapter parsed it. Its id is what makes a redelivery the same message."""
 
@@ -109,7 +109,7 @@ class Inbound:
         return extends_idle_time(self.cause) and not self.observed
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Received:
     """An inbox row: an inbound message and what became of it."""
 
@@ -126,7 +126,7 @@ class Received:
     """The key of the place it was said in, where that place is attached to this conversation."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Turn:
     """One claim on a conversation. Every write of it names the fence; an older fence can write nothing."""
 
@@ -164,7 +164,7 @@ def question_name(turn: int, fence: int) -> str:
     return f"{turn}-{fence}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Usage:
     model: str | None = None
     input_tokens: int = 0
@@ -188,7 +188,7 @@ class Choice(NamedTuple):
     """What whoever takes it is taken to have said: `/approve 7`. At most 64 bytes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Outbound:
     """Something owed to a place: the text, where to, and which part of which reply it is."""
 
@@ -227,7 +227,7 @@ def outbound_to(source: Source, text: str, *, reply_to: str | None = None, edits
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Delivery:
     """An outbox row: an outbound message and what became of it."""
 
@@ -248,7 +248,7 @@ class Delivery:
     @property
     def name(self) -> str:
         """By which a platform knows it again. Numbers begin anew in a fresh database, and after a backup comes back."""
-        return f"palaver:{self.number}:{self.created:%Y%m%d%H%M%S%f}"
+        return f"palaver:{self.number}:{int(self.created.timestamp() * 1_000_000)}"
 
 
 @lru_cache(1024)

@@ -3,7 +3,7 @@
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from palaver.domain.reset import Cause
 from palaver.domain.session import identity_of
 from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Outbound
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.engine.standing import KeptGrants
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 _CHANCE = 16
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Admitted:
     """What was decided, and what was known when it was."""
 
@@ -45,7 +46,7 @@ class Revise(Protocol):
     ) -> Work[int | None]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Taken:
     """A message that is in the inbox."""
 

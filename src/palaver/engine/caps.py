@@ -1,7 +1,7 @@
 """Caps: what would go over one is not begun, and a sentence says so instead of an answer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -11,6 +11,7 @@ from palaver.domain.session import Session, identity_of
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Received
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.ports.repositories import Store
@@ -23,7 +24,7 @@ _MANY = 64
 """Turns that are not in the sums yet: to go through fewer than these at every look costs less than to write."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Capping:
     on: Ground
 

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from palaver.domain.attachment import Attachment, NewFile
@@ -11,6 +10,7 @@ from palaver.domain.lifecycle import EndReason, TurnState
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Choice, Outbound, Turn
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.engine.answering import Outcome
 from palaver.engine.filing import Filing
@@ -33,7 +33,7 @@ _FAILURES = {
 """What the agent is told and what the chat is told, where it is not what is always said."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Closing:
     on: Ground
 

@@ -15,6 +15,7 @@ from palaver.domain.lifecycle import TurnState
 from palaver.domain.session import Principal
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Received, Turn
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.engine.caps import Capping
 from palaver.engine.closing import Closing
@@ -46,7 +47,7 @@ _CAPPED = "there is no room left under a cap, /usage says how much is used"
 _CUT_OFF = "the gateway was restarted meanwhile"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class _Summary:
     plan: CompactionPlan
     text: str

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from palaver.domain.attachment import Attachment, NewFile, media_type_of, size_text
@@ -11,6 +10,7 @@ from palaver.domain.errors import NotFound
 from palaver.domain.key import SessionKey
 from palaver.domain.label import Label
 from palaver.domain.turn import Received, Turn, account_text
+from palaver.domain.value import value
 from palaver.engine.ground import Ground
 from palaver.engine.traces import log_broken
 from palaver.engine.waiting import contained
@@ -34,7 +34,7 @@ class _Later(Exception):
     """It may be tried again."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Filing:
     on: Ground
 
@@ -153,7 +153,7 @@ async def _whole(content: bytes) -> AsyncIterator[bytes]:
     yield content
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Desk:
     """Where a command puts a file that goes to whoever commanded, in the step that does the command."""
 

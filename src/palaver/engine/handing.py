@@ -1,13 +1,14 @@
 """Handoffs: what becomes of a conversation whose announcement has arrived in another place, or never will."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from palaver.domain.key import SessionKey
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Outbound, outbound_to
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.ports.work import Steps, Work, work
@@ -20,7 +21,7 @@ def _nothing() -> Steps[None]:
     yield from ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Handoffs:
     on: Ground
     place_of: Callable[[Source], Awaitable[SessionKey]]

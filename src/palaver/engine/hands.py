@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from palaver.domain.attachment import Attachment
 from palaver.domain.turn import Delivery, Outbound
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.ports.ability import able
@@ -26,7 +27,7 @@ __all__ = ["Hands"]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Hands:
     on: Ground
 

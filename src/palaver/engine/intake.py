@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -16,6 +16,7 @@ from palaver.domain.scope import DmScope, choose_profile
 from palaver.domain.session import Principal, identity_of, source_behind
 from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Outbound, Received, account_text
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.engine.admission import Admission
 from palaver.engine.following import Moved, where_now
@@ -33,7 +34,7 @@ __all__ = ["Intake"]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Acquaintance:
     """What the store knows about people, as far as their conversations need it."""
 

@@ -27,6 +27,7 @@ from palaver.domain.reset import Cause
 from palaver.domain.session import Principal, Session
 from palaver.domain.source import Source
 from palaver.domain.turn import Inbound, Received
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.engine.filing import Desk
 from palaver.engine.ground import Ground
@@ -118,7 +119,7 @@ def _while_standing(stands: Work[Standing], role: AccessRole, does: Work[str]) -
     return (yield from does)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Obedience:
     on: Ground
     commands: Commands

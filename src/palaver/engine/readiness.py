@@ -1,19 +1,19 @@
 """Readiness: a turn takes what is said to us, once its files are here; of an album that is known when it is whole."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
 
 from palaver.domain.busy import Choice
 from palaver.domain.turn import Received
+from palaver.domain.value import value
 from palaver.engine.filing import Filing
 from palaver.engine.ground import Ground
 
 __all__ = ["Readiness"]
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Readiness:
     on: Ground
 

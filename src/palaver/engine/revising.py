@@ -1,7 +1,7 @@
 """Messages that were changed or deleted: what is done about them, by the policy of the chat."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from palaver.domain.access import Access, Verdict
@@ -9,6 +9,7 @@ from palaver.domain.errors import InvalidInput
 from palaver.domain.key import SessionKey
 from palaver.domain.revision import RevisionPolicy
 from palaver.domain.turn import Inbound, Outbound, Received
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.ports.commands import Commands
@@ -19,7 +20,7 @@ __all__ = ["Revising"]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Revising:
     on: Ground
     commands: Commands

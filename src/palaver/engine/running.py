@@ -14,6 +14,7 @@ from palaver.domain.access import AccessRole
 from palaver.domain.attachment import Attachment
 from palaver.domain.source import Source
 from palaver.domain.turn import Offered, Received, Turn, Usage
+from palaver.domain.value import value
 from palaver.engine.answering import Answering
 from palaver.engine.drafts import Draft
 from palaver.engine.scene import Scene
@@ -41,7 +42,7 @@ class Stop(StrEnum):
     LOST = "another worker has taken it over"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Wish:
     """That a conversation be summarised."""
 

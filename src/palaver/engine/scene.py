@@ -13,6 +13,7 @@ from palaver.domain.session import Session
 from palaver.domain.source import Labels, Source
 from palaver.domain.transcript import Entry, Role
 from palaver.domain.turn import Received, Turn
+from palaver.domain.value import value
 from palaver.domain.view import Message, left_open, open_calls, render, view, visible
 from palaver.ports.agent import Passage, Request, no_file, nothing_meanwhile
 from palaver.ports.repositories import Store
@@ -25,7 +26,7 @@ _LASTING = attrgetter(*(field.name for field in fields(Source) if field.name != 
 _MOST_SECTIONS = 1024
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Scene:
     entries: Sequence[Entry]
     homes: Sequence[Source]

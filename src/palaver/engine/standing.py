@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from palaver.domain.access import Access, AccessRole, Grant, GrantIndex, Verdict, decide_access
 from palaver.domain.errors import NotAllowed, NotFound
@@ -11,6 +11,7 @@ from palaver.domain.key import canonical, canonical_source
 from palaver.domain.session import Principal, Session, identity_of, source_behind
 from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Received
+from palaver.domain.value import value
 from palaver.ports.access import Table
 from palaver.ports.repositories import Store
 from palaver.ports.work import Steps, work
@@ -18,7 +19,7 @@ from palaver.ports.work import Steps, work
 __all__ = ["KeptGrants", "Standing", "by_now", "standing"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Standing:
     session: Session
     source: Source
@@ -90,7 +91,7 @@ def _canonical(grants: Iterable[Grant], platform: str, aliases: Mapping[str, str
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Kept:
     fixed: Sequence[Grant]
     table: Table
@@ -102,7 +103,7 @@ class _Kept:
         return is_same_table and (aliases is self.aliases or aliases == self.aliases)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class KeptGrants:
     """What holds on each platform, made anew only where grants or aliases have changed."""
 
@@ -118,7 +119,7 @@ class KeptGrants:
         return kept.index
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Rules:
     """Grants and aliases as they are in one step."""
 

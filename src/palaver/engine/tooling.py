@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from palaver.domain.access import AccessRole
@@ -17,6 +17,7 @@ from palaver.domain.text import one_line
 from palaver.domain.tools import LONGEST_QUESTION, TOOL_NAME, Leave, arguments_of, question_for, result_text
 from palaver.domain.transcript import ToolCall
 from palaver.domain.turn import Offered, Outbound, Received, Turn
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.engine.filing import Filing
 from palaver.engine.ground import Ground
@@ -36,7 +37,7 @@ _RESULT = 32_000
 _NAME = 64
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Tooling:
     on: Ground
 
@@ -78,7 +79,7 @@ def _as_tool(offered: Offered) -> Tool:
     return Tool(name=offered.name, description=offered.description, parameters=json.loads(offered.parameters))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class _Toolbox:
     on: Ground
     running: Running
@@ -189,7 +190,7 @@ class _Toolbox:
         return Use(call=call, arguments=arguments, occasion=occasion)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class _Errands:
     on: Ground
     running: Running

@@ -1,11 +1,11 @@
 """What does not arrive: what follows from it, in the step that writes it down, and who is told of it."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from palaver.domain.lifecycle import OutboxState
 from palaver.domain.source import Source
 from palaver.domain.turn import Delivery, Outbound
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.engine.handing import Handoffs
@@ -14,7 +14,7 @@ from palaver.ports.work import Steps, Work, work
 __all__ = ["Undelivered"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Undelivered:
     on: Ground
     handoffs: Handoffs

@@ -1,9 +1,8 @@
 """What is said when a conversation opens: notes to the agent, notices to the chat, each once."""
 
-from dataclasses import dataclass
-
 from palaver.domain.access import AccessRole
 from palaver.domain.turn import Received
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.engine.ground import Ground
 from palaver.ports.store import Opened, Opening, Welcome
@@ -11,7 +10,7 @@ from palaver.ports.store import Opened, Opening, Welcome
 __all__ = ["Welcomes"]
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Welcomes:
     on: Ground
 

@@ -1,7 +1,7 @@
 """What a store knows about access: grants, what changed them, and strangers who ask to be let in."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -11,6 +11,7 @@ from palaver.domain.key import SessionKey
 from palaver.domain.label import Label
 from palaver.domain.source import Source
 from palaver.domain.turn import Inbound, Outbound
+from palaver.domain.value import value
 from palaver.ports.work import Work
 
 __all__ = ["Change", "ChangeKind", "Grants", "Pairing", "Stranger", "Table"]
@@ -30,7 +31,7 @@ class ChangeKind(StrEnum):
     """A chat has another id, and grants for it name that."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Change:
     """Who changed what about access, and when."""
 
@@ -42,7 +43,7 @@ class Change:
     details: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Table:
     """Every grant under its number, as of the last change."""
 
@@ -52,7 +53,7 @@ class Table:
     """Of the people that grants name, every identity."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Stranger:
     """Somebody who was given a code, or was let in with it."""
 

@@ -5,7 +5,7 @@ the methods of a capability: `Typing`, `Editing`.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -16,6 +16,7 @@ from palaver.domain.source import Source, Trust
 from palaver.domain.split import Unit
 from palaver.domain.target import Place
 from palaver.domain.turn import Inbound, Outbound
+from palaver.domain.value import value
 from palaver.ports.hooks import Happening
 
 __all__ = [
@@ -101,7 +102,7 @@ class SendUnclear(PlatformError):
     """The connection was lost while sending: nobody knows whether it arrived."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Limits:
     """What a platform puts up with."""
 
@@ -117,7 +118,7 @@ class Limits:
     """It knows an idempotency key again, so sending twice under one key shows one message."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Answer:
     """What has come of a message so far."""
 
@@ -275,7 +276,7 @@ class Checking(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class MenuLine:
     """A command as people are shown it."""
 
@@ -292,7 +293,7 @@ class Menu(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Call:
     """A request over HTTP to the address of an account, `/in/<platform>/<account>/<path>`."""
 
@@ -304,7 +305,7 @@ class Call:
     body: bytes = b""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Reply:
     """What a call is answered with."""
 

@@ -1,7 +1,7 @@
 """The agent: answers a turn with a stream of events."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -10,6 +10,7 @@ from palaver.domain.errors import NotFound
 from palaver.domain.session import ModelOverride
 from palaver.domain.transcript import ToolCall
 from palaver.domain.turn import Usage
+from palaver.domain.value import value
 from palaver.domain.view import Message
 from palaver.ports.tools import NO_TOOLS, Toolbox
 
@@ -46,7 +47,7 @@ async def no_file(name: str) -> bytes:
     raise NotFound("file", name)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Request:
     """Everything an agent is given to answer one turn. There is no other way for it to learn about the turn."""
 
@@ -68,14 +69,14 @@ class Request:
     """What the gateway offers to do for the agent in this turn."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class TextDelta:
     """A little more of the answer, to be shown while it grows."""
 
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ToolCalled:
     """The agent is about to use tools. It is written down before they run."""
 
@@ -85,20 +86,20 @@ class ToolCalled:
     blob: bytes = b""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ToolReturned:
     call: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class UsageReport:
     """What was used since the last report."""
 
     usage: Usage
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ApprovalNeeded:
     """The turn cannot go on until a person allows the call. Ends the stream; the turn is parked.
 
@@ -109,7 +110,7 @@ class ApprovalNeeded:
     question: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Final:
     """The whole answer. The last event of a turn that went well."""
 
@@ -130,7 +131,7 @@ class FailureKind(StrEnum):
     FATAL = "fatal"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Failure:
     """The turn went wrong. The detail is for the log, never for the chat."""
 
@@ -174,7 +175,7 @@ class Closable(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Agents:
     """Who answers: in a profile that has an agent of its own that one, everywhere else the usual one."""
 
@@ -185,7 +186,7 @@ class Agents:
         return self.profiles.get(profile, self.usual)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Passage:
     """A part of a conversation, as the agent is shown it, and what of it matters most."""
 
@@ -195,7 +196,7 @@ class Passage:
     focus: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Gist:
     text: str
     usage: Usage = field(default_factory=Usage)

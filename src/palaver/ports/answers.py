@@ -1,7 +1,7 @@
 """What a store does for programs that wait: whether a message is answered yet, and what came of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Protocol
 
@@ -11,13 +11,14 @@ from palaver.domain.session import Principal, Session
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry, ToolCall
 from palaver.domain.turn import Received, Turn, Usage
+from palaver.domain.value import value
 from palaver.domain.view import left_open
 from palaver.ports.work import Work
 
 __all__ = ["Answers", "Progress", "Reply"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Progress:
     """How far a message has come; it holds no content."""
 
@@ -28,7 +29,7 @@ class Progress:
     """Nothing more comes by itself: it is answered, refused, or waits for somebody."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Reply:
     """A message and what came of it so far."""
 

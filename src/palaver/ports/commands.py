@@ -1,7 +1,7 @@
 """Commands as the engine sees them: what a message invokes, and the work that it stands for."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Protocol
 from zoneinfo import ZoneInfo
@@ -12,6 +12,7 @@ from palaver.domain.command import Command, Invocation
 from palaver.domain.session import Principal, Session
 from palaver.domain.source import DM
 from palaver.domain.turn import Received
+from palaver.domain.value import value
 from palaver.ports.agent import Agent
 from palaver.ports.tools import Tool
 from palaver.ports.work import Work
@@ -37,7 +38,7 @@ class Desk(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Spoken:
     """A command as it was said: by whom, where and when."""
 

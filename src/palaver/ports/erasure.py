@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Protocol
 
+from palaver.domain.value import value
 from palaver.ports.files import Shelf
 from palaver.ports.work import Work
 
@@ -15,7 +16,7 @@ ERASURES = "erasures"
 """What one may listen to: somebody asks to be forgotten."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Found:
     """How much of a person there is."""
 
@@ -33,7 +34,7 @@ class Found:
     sends: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Outcome:
     """What an erasure has taken away so far, by kind."""
 

@@ -1,7 +1,6 @@
 """Fates: what became of messages, and what is going on now, told for a principal."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -10,6 +9,7 @@ from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
 from palaver.domain.session import Principal, Session
 from palaver.domain.transcript import Entry, ToolCall
 from palaver.domain.turn import Delivery, Inbound, Turn, Usage
+from palaver.domain.value import value
 from palaver.ports.work import Work
 
 __all__ = ["NAMES", "Arrival", "Fate", "Fates", "Flight", "Overview", "Run", "Sending"]
@@ -18,7 +18,7 @@ NAMES = "in:42, turn:7, out:7168, a message id of a platform, telegram:CHAT:MESS
 """What can be asked for."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Arrival:
     """A message that came in."""
 
@@ -39,7 +39,7 @@ class Arrival:
     """While it waits: how many messages come before it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Run:
     """A turn, and what it left."""
 
@@ -53,7 +53,7 @@ class Run:
     """Something of it was undone or deleted: whoever does not see everything is told none of its words."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Sending:
     """Something owed."""
 
@@ -65,7 +65,7 @@ class Sending:
     claim_until: datetime | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Fate:
     """A turn with all it answers and owes; or what never came to a turn."""
 
@@ -74,7 +74,7 @@ class Fate:
     sendings: tuple[Sending, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Flight:
     """A turn that has not ended, and the conversation it is in."""
 

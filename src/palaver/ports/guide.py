@@ -5,12 +5,13 @@ for. Whatever is secret among the options is not shown while it is typed, and is
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from palaver.domain.value import value
 
 __all__ = ["Guide", "Question"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Question:
     option: str
     """Which option of the account the answer is."""
@@ -29,7 +30,7 @@ class Question:
     """Where nothing is said, the answer is made: a new secret."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Guide:
     questions: Sequence[Question]
     before: str = ""

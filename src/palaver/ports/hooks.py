@@ -1,9 +1,10 @@
 """Hooks: what others may be told as it happens."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from palaver.domain.value import value
 
 __all__ = ["Growth", "Happening", "Hook", "Kind", "Watch"]
 
@@ -19,7 +20,7 @@ class Kind(StrEnum):
     MESSAGE_DELIVERED = "message delivered"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Happening:
     """What happened, by ids: it holds no content."""
 
@@ -32,7 +33,7 @@ class Happening:
     reason: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Growth:
     """What there is of an answer that is being given. It holds content, and goes to nobody but who may read it."""
 

@@ -1,18 +1,18 @@
 """Lists of sessions: what is wanted, and one page of it."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from palaver.domain.lifecycle import SessionState
 from palaver.domain.session import Principal
+from palaver.domain.value import value
 from palaver.ports.store import Preview
 from palaver.ports.work import Work
 
 __all__ = ["EVERYTHING", "ListFilter", "Lists", "Page"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ListFilter:
     """Narrows a list down; every given field must match. Times are those of the last activity."""
 
@@ -32,7 +32,7 @@ class ListFilter:
 EVERYTHING = ListFilter()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Page:
     previews: tuple[Preview, ...]
     after: str | None

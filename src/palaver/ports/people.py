@@ -1,19 +1,19 @@
 """What a store knows about people: who is who, who is linked with whom, and under which other names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from palaver.domain.label import Label
 from palaver.domain.session import Principal
 from palaver.domain.source import Source
+from palaver.domain.value import value
 from palaver.ports.work import Work
 
 __all__ = ["Aliases", "Identity", "Links", "Offer", "Party", "People", "Person"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Identity:
     """One account of a human on a platform."""
 
@@ -22,7 +22,7 @@ class Identity:
     since: datetime
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Person:
     id: str
     name: Label | None
@@ -30,7 +30,7 @@ class Person:
     identities: tuple[Identity, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Party:
     """One side of an offer to link: who, where they were told of it, and every identity that comes with them."""
 
@@ -39,7 +39,7 @@ class Party:
     identities: tuple[Identity, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Offer:
     """Two who would be one person, as whoever asks sees it."""
 

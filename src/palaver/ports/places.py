@@ -1,12 +1,12 @@
 """What a store knows about places: our accounts, home channels, and chats that are gone or have another id."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from palaver.domain.source import Source
 from palaver.domain.turn import Outbound, account_text
+from palaver.domain.value import value
 from palaver.ports.work import Work
 
 __all__ = ["GATEWAY", "AccountHealth", "Accounts", "Chats", "Places"]
@@ -15,7 +15,7 @@ GATEWAY = "gateway"
 """Stands for a platform where gateways agree among themselves who does what."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class AccountHealth:
     """How an account of ours is doing."""
 

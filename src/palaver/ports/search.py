@@ -1,12 +1,12 @@
 """Search over transcripts: what is asked, what is found."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
 from palaver.domain.session import Principal, Session
 from palaver.domain.transcript import Entry, Role
+from palaver.domain.value import value
 
 __all__ = ["SAID", "Hit", "Order", "Search", "SearchFilter"]
 
@@ -19,7 +19,7 @@ class Order(StrEnum):
     BEST = "best"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class SearchFilter:
     """Narrows a search down; every given field must match, of a set one of its members."""
 
@@ -32,7 +32,7 @@ class SearchFilter:
     until: datetime | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Hit:
     session: Session
     entry: Entry

@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from typing import Protocol, TypeVar
@@ -18,6 +17,7 @@ from palaver.domain.session import Session
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Outbound, Received, Turn
+from palaver.domain.value import value
 from palaver.ports.work import Work
 
 __all__ = [
@@ -89,7 +89,7 @@ class Database(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class ResetRule:
     """What decides whether a conversation goes on: see `decide_reset`."""
 
@@ -108,7 +108,7 @@ class Opening(StrEnum):
     RESET = "reset"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Opened:
     """A conversation's open session and how it came to be."""
 
@@ -127,7 +127,7 @@ class Opened:
     """Nobody has said yet where output for the platform goes; looked up at a first contact."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Begun:
     """A turn, the messages it answers, and the session it runs in."""
 
@@ -136,7 +136,7 @@ class Begun:
     messages: tuple[Received, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Held:
     """No turn was begun: the head of the line stands alone or, with a time given, waits for what belongs to it."""
 
@@ -144,7 +144,7 @@ class Held:
     until: datetime | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Welcome:
     """What is said when a conversation opens: to the agent, and to the chat."""
 
@@ -152,7 +152,7 @@ class Welcome:
     notices: tuple[Outbound, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Signals:
     """What was said to a running turn."""
 
@@ -163,7 +163,7 @@ class Signals:
     """Messages that it does not answer."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Status:
     """What is going on in a conversation."""
 
@@ -208,7 +208,7 @@ class OperationKind(StrEnum):
     REVISION = "revision"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Undone:
     """What an operation took out of sight, or brought back."""
 
@@ -219,7 +219,7 @@ class Undone:
     """What people know it as, where that is not its kind."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Preview:
     """A session in a list, with the last thing a person said in it."""
 

@@ -1,18 +1,18 @@
 """What a store does for the web chat: what was said and sent there, as one talk."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from palaver.domain.attachment import Attachment
 from palaver.domain.key import SessionKey
 from palaver.domain.session import Principal
+from palaver.domain.value import value
 from palaver.ports.work import Work
 
 __all__ = ["Line", "Talks"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Line:
     """One message in a talk."""
 

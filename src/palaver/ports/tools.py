@@ -1,7 +1,6 @@
 """Tools: what an agent can do besides talking, in one turn, for the person it answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from palaver.domain.access import AccessRole
@@ -10,11 +9,12 @@ from palaver.domain.errors import PalaverError
 from palaver.domain.source import DM, Source
 from palaver.domain.transcript import ToolCall
 from palaver.domain.turn import Received, Turn
+from palaver.domain.value import value
 
 __all__ = ["NO_TOOLS", "Errands", "Occasion", "Tool", "ToolFailed", "Toolbox", "Toolset", "Use"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Tool:
     name: str
     description: str
@@ -78,7 +78,7 @@ class Errands(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Occasion:
     """A turn in which tools may be used: for whom and where."""
 
@@ -99,7 +99,7 @@ class Occasion:
         return self.source.chat_kind != DM
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Use:
     """A call, its arguments read, on its occasion."""
 

@@ -1,12 +1,12 @@
 """What a store does for the window: the keys that open it, and what happened to transcripts, in order."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
 from palaver.domain.session import Principal
+from palaver.domain.value import value
 from palaver.ports.work import Work
 
 __all__ = ["EVERY_RIGHT", "START", "WINDOW", "Change", "Changes", "Key", "KeyKind", "Keys", "News", "Right"]
@@ -35,7 +35,7 @@ class KeyKind(StrEnum):
     """A program."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Key:
     number: int
     kind: KeyKind
@@ -86,7 +86,7 @@ START = "0.0"
 """Before everything that ever happened."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Change:
     """Something happened to entries of a transcript: `append`, `hide`, `show`, `delete`, or a turn did `settle`."""
 
@@ -99,7 +99,7 @@ class Change:
     last: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class News:
     changes: tuple[Change, ...]
     position: str

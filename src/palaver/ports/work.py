@@ -9,9 +9,10 @@ runs on the writer thread of SQLite and over a connection to PostgreSQL, and pie
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
+
+from palaver.domain.value import value
 
 __all__ = ["Lock", "Notify", "Row", "Statement", "Steps", "Value", "Work", "work"]
 
@@ -23,14 +24,14 @@ Value = str | int | bytes | None
 Row = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Lock:
     """From here to the end of the work, nobody else works under this name."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Notify:
     """Once the work is committed, wake whoever waits for this."""
 

@@ -1,7 +1,5 @@
 """A glance at a conversation: whether a message is answered, and what was said last. Looking changes nothing."""
 
-from dataclasses import dataclass
-
 from palaver.domain.ids import encode_id
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import InboxState, TurnState
@@ -9,6 +7,7 @@ from palaver.domain.session import Principal
 from palaver.domain.source import Source
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import account_text
+from palaver.domain.value import value
 from palaver.ports.work import Steps, work
 from palaver.stores.inbox import dedup_name
 from palaver.stores.outbox import REPLIES
@@ -20,7 +19,7 @@ from palaver.stores.visibility import get_visible
 __all__ = ["Answered", "answered", "last_words"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Answered:
     """Nothing more will come in answer to a message, unless somebody allows it."""
 

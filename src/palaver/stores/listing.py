@@ -4,7 +4,6 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from palaver.domain.lifecycle import SessionState
 from palaver.domain.session import Principal
 from palaver.domain.text import one_line
 from palaver.domain.title import TITLE_LIMIT
+from palaver.domain.value import value
 from palaver.ports.lists import EVERYTHING, ListFilter, Page
 from palaver.ports.store import Preview
 from palaver.ports.work import Row, Steps, Value, work
@@ -209,7 +209,7 @@ def session_ids(
 # What they add up to
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Totals:
     sessions: int = 0
     open: int = 0
@@ -235,7 +235,7 @@ class Totals:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Period:
     """The sessions that were started within some days, with everything they have used since."""
 
@@ -243,7 +243,7 @@ class Period:
     totals: Totals
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Stats:
     total: Totals
     platforms: dict[str, Totals]

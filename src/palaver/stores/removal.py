@@ -1,12 +1,12 @@
 """Removal: sessions deleted for good, one by one or by age, each whole and only while nobody works in it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from palaver.domain.errors import BadArgument, SessionBusy
 from palaver.domain.session import Principal, Session
+from palaver.domain.value import value
 from palaver.ports.store import Database
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores.filed import drop_files
@@ -33,7 +33,7 @@ class ProcessRuns(SessionBusy):
         self.args = (f"session {session} still has a background process: end it, then try again",)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Removed:
     """A session that is gone, and how much went with it."""
 
@@ -171,7 +171,7 @@ def _forbid_return(session: Session, now: datetime) -> Steps[None]:
 # By age
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class PruneRule:
     """Which ended sessions may go: open ones never do. Every given field must match."""
 
@@ -202,7 +202,7 @@ class _Mark(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Survey:
     """What a rule would remove now. Nothing else is removed when it is carried out."""
 
@@ -216,7 +216,7 @@ class Survey:
     """A few of them, the oldest first."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Pruned:
     sessions: int = 0
     entries: int = 0

@@ -75,6 +75,7 @@ _PATIENCE = 100
 
 def drive(db: sqlite3.Connection, steps: Steps[T], notified: set[str]) -> T:
     """Run every statement of the work on this connection. There are no locks to take: whoever writes is alone."""
+    cursor = db.cursor()
     try:
         statement = next(steps)
         while True:
@@ -82,9 +83,9 @@ def drive(db: sqlite3.Connection, steps: Steps[T], notified: set[str]) -> T:
             if isinstance(statement, tuple):
                 sql, values = statement
                 if isinstance(values, tuple):
-                    rows = db.execute(sql, storable(values)).fetchall()
+                    rows = cursor.execute(sql, storable(values)).fetchall()
                 else:
-                    db.executemany(sql, map(storable, values))
+                    cursor.executemany(sql, map(storable, values))
             elif isinstance(statement, Notify):
                 notified.add(statement.topic)
             statement = steps.send(rows)

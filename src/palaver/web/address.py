@@ -1,13 +1,14 @@
 """Addresses: where the window is served, and under which names it may be asked for."""
 
 import ipaddress
-from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from palaver.domain.value import value
 
 __all__ = ["Address"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Address:
     host: str
     port: int

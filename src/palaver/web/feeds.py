@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from palaver.domain.errors import StoreError
+from palaver.domain.value import value
 from palaver.ports.hooks import Growth
 from palaver.ports.repositories import Store
 from palaver.ports.store import JOURNAL
@@ -26,7 +27,7 @@ _LONGEST_PAUSE = 1.0
 _NET = 5.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Event:
     name: str
     body: Mapping[str, object] = field(default_factory=dict[str, object])

@@ -1,7 +1,8 @@
 """Plots: numbers as bars, laid out here so that a page needs neither script nor style for them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from palaver.domain.value import value
 
 __all__ = ["Bar", "Plot", "brief", "columns", "rows"]
 
@@ -13,7 +14,7 @@ _LONGEST_EXACT = 10_000
 _UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Bar:
     x: float
     y: float
@@ -23,7 +24,7 @@ class Bar:
     title: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Plot:
     width: int
     height: int

@@ -5,7 +5,7 @@ import hashlib
 import secrets
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
@@ -19,6 +19,7 @@ from palaver.domain.lifecycle import InboxState
 from palaver.domain.session import Session
 from palaver.domain.source import Source, Trust
 from palaver.domain.turn import Inbound, Offered, Received, outbound_to
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.ports.answers import Reply
 from palaver.ports.window import Right
@@ -36,7 +37,7 @@ LONGEST_TEXT = 200_000
 _PLATFORM = "api"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Said:
     """What a program says, and with what."""
 
@@ -52,7 +53,7 @@ def conversation_for(key: str | None) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:20] if key else secrets.token_hex(10)
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Speaking:
     """Somebody with a token, who talks."""
 

@@ -1,7 +1,7 @@
 """Costs: what an answer has cost, by the owner's own prices, else by the table that is built in. Nothing is fetched."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ from pydantic_ai.usage import RequestUsage
 
 from palaver.domain.errors import InvalidInput
 from palaver.domain.turn import Usage
+from palaver.domain.value import value
 
 __all__ = ["Costs", "Price"]
 
@@ -41,7 +42,7 @@ class Price(BaseModel):
 _PRICES: TypeAdapter[dict[str, Price]] = TypeAdapter(dict[str, Price])
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Costs:
     own: Mapping[str, Price] = field(default_factory=dict[str, Price])
     """By `provider:model`."""

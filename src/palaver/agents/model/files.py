@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pydantic_ai.messages import BinaryContent
 from pydantic_ai.profiles import ModelProfile
@@ -11,6 +11,7 @@ from palaver.domain.attachment import ID_LENGTH
 from palaver.domain.errors import NotFound
 from palaver.domain.marks import CLOSE, OPEN
 from palaver.domain.transcript import Role
+from palaver.domain.value import value
 from palaver.domain.view import Message
 
 __all__ = ["Sight"]
@@ -26,7 +27,7 @@ _HALF = 4
 _LARGEST = 5_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Sight:
     """What a model can see in one turn. Each file is read once."""
 

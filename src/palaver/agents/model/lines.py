@@ -16,6 +16,7 @@ from pydantic_ai.settings import ModelSettings
 from palaver.agents.model.wanted import Wanted
 from palaver.domain.errors import InvalidInput
 from palaver.domain.session import ModelOverride
+from palaver.domain.value import value
 
 __all__ = ["Line", "Lines"]
 
@@ -28,7 +29,7 @@ _NO_KEY = "none"
 _EXAMPLE = "key: ${OPENAI_API_KEY}"
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Line:
     """A model that can be asked."""
 

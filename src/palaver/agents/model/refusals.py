@@ -1,9 +1,10 @@
 """Refusals: what only a provider understands of what its model said, and the provider does not take back any more."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 
+from palaver.domain.value import value
 from palaver.domain.view import Message
 
 __all__ = ["Refusals"]
@@ -12,7 +13,7 @@ _MOST = 4_096
 """So many are known; one that was forgotten is refused, and known, again."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Refusals:
     _known: dict[bytes, None] = field(default_factory=dict[bytes, None])
 

@@ -1,12 +1,14 @@
 """What is wanted of a model agent."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
+
+from palaver.domain.value import value
 
 __all__ = ["Wanted"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Wanted:
     model: str
     """`provider:model`."""

@@ -8,7 +8,6 @@ import re
 from asyncio import Future
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,6 +22,7 @@ from palaver.agents.process import home
 from palaver.agents.tools.reaching import Program, Remote
 from palaver.domain.attachment import size_text
 from palaver.domain.text import one_line
+from palaver.domain.value import value
 from palaver.engine.traces import log_broken
 from palaver.ports.tools import Tool, ToolFailed, Use
 
@@ -231,7 +231,7 @@ class Server:
         return tools
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Servers:
     """The tools of all servers of the configuration."""
 

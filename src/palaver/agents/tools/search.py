@@ -1,12 +1,13 @@
 """Session search for the agent: for whoever it answers, and only what everybody who reads the answer may see."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from palaver.domain.session import Principal
 from palaver.domain.source import DM
 from palaver.domain.text import one_line
+from palaver.domain.value import value
 from palaver.ports.repositories import Store
 from palaver.ports.search import SAID, Hit, Order, SearchFilter
 from palaver.ports.tools import Occasion, Tool, ToolFailed, Use
@@ -41,7 +42,7 @@ _SEARCH = Tool(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Searching:
     store: Store
 

@@ -3,9 +3,9 @@
 import random
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from palaver.domain.value import value
 from palaver.ports.adapter import PlatformBusy, SendRefused, SendUnclear, TargetGone
 
 __all__ = ["Faults", "Luck", "Mishap"]
@@ -23,7 +23,7 @@ class Mishap(StrEnum):
     """The message is shown and the connection breaks before the receipt is back; the sender cannot know."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Faults:
     """How often things go wrong, from 0 (never) to 1 (always)."""
 

@@ -1,14 +1,14 @@
 """Messages of the fake platform: who said what, and how an account of ours is told of it."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from palaver.domain.turn import Choice
+from palaver.domain.value import value
 
 __all__ = ["File", "Message", "Person", "Update"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Person:
     id: str
     name: str
@@ -16,7 +16,7 @@ class Person:
     """Somebody else's bot."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class File:
     name: str
     media_type: str
@@ -26,7 +26,7 @@ class File:
     """As it is told; by default as it is."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Message:
     """Something to be seen in a chat."""
 
@@ -56,7 +56,7 @@ class Message:
     """It was said by pressing a button, and told to nobody but the account whose button it is."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Update:
     """What the platform tells an account: somebody said something, or changed or deleted what they had said.
 

@@ -1,11 +1,11 @@
 """The rig: the other end of an adapter, as the conformance suite works it. Adapter authors write one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from palaver.domain.attachment import NewFile
 from palaver.domain.source import Source
+from palaver.domain.value import value
 from palaver.ports.adapter import Adapter, MenuLine
 
 __all__ = [
@@ -26,7 +26,7 @@ class CannotHappen(Exception):
     """Raised by a rig where a platform has no such thing. The check is skipped and shows the reason."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Shown:
     """A message of ours as a person sees it."""
 

@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from palaver.domain.value import value
 from palaver.platforms.kit.chat import Chat
 from palaver.platforms.kit.messages import Message
 
 __all__ = ["Tally", "tally"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Tally:
     """Messages of people by what went wrong with their answers."""
 

@@ -1,8 +1,9 @@
 """The tree of a text in Markdown: blocks, and what stands within a line. It is never deep, so renderers may recurse."""
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
+
+from palaver.domain.value import value
 
 __all__ = [
     "Block",
@@ -30,25 +31,25 @@ class Style(Enum):
     STRUCK = "struck"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Words:
     """Plain text; a line break in it is one."""
 
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Code:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Styled:
     style: Style
     inside: tuple["Inline", ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Link:
     """A link, or an image: then its description is inside. The address may be of any kind but those that run code."""
 
@@ -61,18 +62,18 @@ Inline: TypeAlias = Words | Code | Styled | Link
 Cell: TypeAlias = tuple[Inline, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Paragraph:
     inside: tuple[Inline, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Heading:
     level: int
     inside: tuple[Inline, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Fence:
     """Code; the text does not end with a line break."""
 
@@ -81,12 +82,12 @@ class Fence:
     """What stands beside the fence: usually the language."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Quote:
     blocks: tuple["Block", ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Listing:
     items: tuple[tuple["Block", ...], ...]
     start: int | None = None
@@ -95,14 +96,14 @@ class Listing:
     """There are no blank lines between its items."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Table:
     """Every row has as many cells as the first, which is the head."""
 
     rows: tuple[tuple[Cell, ...], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Rule:
     """A line across."""
 

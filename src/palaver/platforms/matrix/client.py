@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -29,6 +28,7 @@ from nio.responses import (
 from nio.rooms import MatrixRoom
 
 from palaver.domain.errors import BadArgument
+from palaver.domain.value import value
 from palaver.platforms.matrix.events import is_name
 from palaver.platforms.matrix.options import Options
 from palaver.platforms.matrix.refusals import EXPIRES, asking, refusal, unanswered
@@ -41,7 +41,7 @@ _API = "/_matrix/client/v3/"
 _MESSAGES = frozenset({"m.room.message", "m.sticker"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Entry:
     """What logging in has given us."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from nio.api import MessageDirection
@@ -13,6 +13,7 @@ from nio.rooms import MatrixInvitedRoom, MatrixRoom
 
 from palaver.domain.source import GROUP
 from palaver.domain.turn import account_text
+from palaver.domain.value import value
 from palaver.platforms.matrix.calls import Call
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.direct import DIRECT, Direct
@@ -45,7 +46,7 @@ FILTER: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Heard:
     event: Event
     scene: Scene
@@ -57,7 +58,7 @@ Waiting = dict[str, Heard]
 """What could not be read yet, by the ids of the events, the oldest first."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Batch:
     position: str
     heard: Sequence[Heard]

@@ -1,7 +1,7 @@
 """From an event in a room to a message, or to the change of one."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from html import unescape
 from urllib.parse import unquote
@@ -12,6 +12,7 @@ from palaver.domain.attachment import UNKNOWN_TYPE, Attachment
 from palaver.domain.label import Label
 from palaver.domain.source import DM, Labels, Source, Trust
 from palaver.domain.turn import Inbound, Revision
+from palaver.domain.value import value
 from palaver.platforms.matrix.events import Content, Event, is_name
 
 __all__ = ["Scene", "parse", "trust_in"]
@@ -23,7 +24,7 @@ _FALLBACK = re.compile(r"(?:^> ?[^\n]*\n)+\n?", re.MULTILINE)
 _PILL = re.compile(r"""href=["']https://matrix\.to/#/([^"'?/]+)""")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Scene:
     """What was known of the room, of the sender, and of us when the event came."""
 

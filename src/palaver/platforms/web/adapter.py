@@ -6,7 +6,6 @@ Browsers that are open are told at once; one that is closed finds everything whe
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,6 +15,7 @@ from palaver.domain.ids import encode_id
 from palaver.domain.label import Label
 from palaver.domain.source import Labels, Source, Trust
 from palaver.domain.turn import Inbound, Outbound
+from palaver.domain.value import value
 from palaver.platforms.catalog import PLATFORMS
 from palaver.ports.adapter import Inlet, Limits, PlatformDown, SendRefused
 from palaver.ports.clock import Clock
@@ -30,7 +30,7 @@ _LONGEST_ID = 100
 _PIECE = 1 << 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Shown:
     """Something for the browsers that show a chat."""
 

@@ -3,7 +3,6 @@
 import json
 import re
 import secrets
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs
@@ -13,6 +12,7 @@ from palaver.domain.label import Label
 from palaver.domain.reset import Cause
 from palaver.domain.source import CHANNEL, Labels, Source
 from palaver.domain.turn import Inbound
+from palaver.domain.value import value
 from palaver.platforms.webhook.options import PER_DELIVERY, Missing, WebhookOptions
 from palaver.platforms.webhook.signing import Scheme, verified
 from palaver.platforms.webhook.template import MISSING, Lacking, Template, looked_up, path_of, written
@@ -31,7 +31,7 @@ class Malformed(Exception):
     """The call is from who may call, but says nothing that can be understood. The words are for the caller."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class _Reading:
     platform: str
     account: str

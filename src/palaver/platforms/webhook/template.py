@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from palaver.domain.label import LABEL_LIMIT, Label
 from palaver.domain.text import one_line
+from palaver.domain.value import value
 
 __all__ = ["MISSING", "WHOLE", "Lacking", "Path", "Template", "looked_up", "path_of", "written"]
 
@@ -48,7 +48,7 @@ def looked_up(payload: object, path: Path) -> object:
 _LONGEST_INDEX = 6
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Template:
     """Words of the operator's, and paths between them."""
 

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -10,6 +9,7 @@ from palaver.domain.errors import PalaverError
 from palaver.domain.lifecycle import EndReason
 from palaver.domain.session import Principal
 from palaver.domain.transcript import Entry
+from palaver.domain.value import value
 from palaver.ports.store import Database
 from palaver.ports.work import Lock, Steps, Value, work
 from palaver.stores.archive.collecting import collect
@@ -34,7 +34,7 @@ class Fate(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Imported:
     """What became of one session of an archive."""
 

@@ -11,7 +11,6 @@ Nothing in it depends on the database it came from: turns and operations are cou
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -21,6 +20,7 @@ from msgspec import Meta
 from palaver.domain.attachment import UNKNOWN_TYPE, Attachment
 from palaver.domain.label import Label
 from palaver.domain.transcript import Entry, Role, Sender, ToolCall
+from palaver.domain.value import value
 from palaver.stores.records import json_text
 from palaver.stores.transcript import SEQS
 
@@ -161,7 +161,7 @@ class _AnyLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     end: End | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Record:
     """A session as it is archived. In its entries `turn` and `hidden_by` are numbers within it, as text."""
 

@@ -16,6 +16,7 @@ from palaver.domain.source import Source
 from palaver.domain.text import one_line
 from palaver.domain.title import clean_title
 from palaver.domain.transcript import Entry
+from palaver.domain.value import value
 from palaver.ports.store import OperationKind
 from palaver.stores.archive.form import (
     FORMAT,
@@ -34,7 +35,7 @@ __all__ = ["Problem", "Readable", "check_header", "read_archive"]
 _EXAMPLE = "palaver sessions import archive.jsonl"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Readable:
     """A session that is all there."""
 
@@ -42,7 +43,7 @@ class Readable:
     record: Record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Problem:
     line: int
     session: str | None

@@ -4,11 +4,11 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from palaver.domain.session import identity_of
 from palaver.domain.transcript import Entry
 from palaver.domain.turn import Delivery, Received
+from palaver.domain.value import value
 from palaver.ports.work import Steps, work
 from palaver.stores.records import micros
 
@@ -18,7 +18,7 @@ _LENGTH = 16
 """Hex digits: among ten million rows and a hundred thousand digests, two meet by chance once in twenty million."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Digests:
     key: bytes
 

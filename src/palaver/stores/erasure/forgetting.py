@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from palaver.domain.errors import NotFound
 from palaver.domain.key import SessionKey
 from palaver.domain.source import DM
+from palaver.domain.value import value
 from palaver.ports.erasure import ERASURES, Found, Outcome
 from palaver.ports.files import Shelf
 from palaver.ports.search import Search
@@ -121,7 +122,7 @@ def _finish(number: int, now: datetime) -> Steps[None]:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Forgetting:
     database: Database
     search: Search

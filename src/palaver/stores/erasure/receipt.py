@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from palaver.domain.errors import BadArgument
+from palaver.domain.value import value
 from palaver.ports.files import Shelf
 from palaver.ports.search import Search
 from palaver.ports.store import Database
@@ -23,7 +23,7 @@ _VERSION = 1
 _EXAMPLE = "palaver people verify receipt.json"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Receipt:
     number: int
     asked: datetime
@@ -118,7 +118,7 @@ def _no_receipt(found: str) -> BadArgument:
 # Is it still gone?
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Verdict:
     """Where something erased was found again."""
 

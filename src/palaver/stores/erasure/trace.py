@@ -1,7 +1,6 @@
 """The trace of a person: under which names they stand in a store, and what of it is theirs."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from palaver.domain.errors import NotFound
@@ -10,6 +9,7 @@ from palaver.domain.key import SessionKey, canonical
 from palaver.domain.session import identity_of
 from palaver.domain.source import DM, Source
 from palaver.domain.transcript import Entry, Role
+from palaver.domain.value import value
 from palaver.ports.work import Row, Steps, Value, work
 from palaver.stores.records import entries_of, from_json, json_text
 from palaver.stores.transcript import SEQS
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Trace:
     """A person as rows name them. An identity is `telegram:7`; a person has an id for each they were born as."""
 
@@ -174,7 +174,7 @@ def commands_about(session: int) -> Steps[set[int]]:
     return {row[0] for row in rows}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Share:
     """What is theirs of a session that others share."""
 

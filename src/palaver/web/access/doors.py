@@ -4,11 +4,11 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from palaver.domain.errors import BadArgument
 from palaver.domain.text import one_line
+from palaver.domain.value import value
 from palaver.ports.clock import Clock
 from palaver.ports.repositories import Store
 from palaver.ports.window import EVERY_RIGHT, Key, KeyKind, Right
@@ -68,7 +68,7 @@ def csrf_of(secret: str) -> str:
     return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Doors:
     store: Store
     clock: Clock

@@ -1,10 +1,10 @@
 """Visitors: whoever showed a key, and on whose behalf they read."""
 
 import hashlib
-from dataclasses import dataclass
 
 from palaver.domain.ids import decode_id
 from palaver.domain.session import Principal
+from palaver.domain.value import value
 from palaver.ports.repositories import Store
 from palaver.ports.window import Key, Right
 from palaver.ports.work import Steps, work
@@ -15,7 +15,7 @@ OWNER = "owner"
 """What the owner of the gateway is called on the web."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Visitor:
     key: Key
     csrf: str | None = None

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -13,6 +12,7 @@ from starlette.types import Receive
 
 from palaver.domain.errors import BadArgument, PalaverError
 from palaver.domain.turn import Received
+from palaver.domain.value import value
 from palaver.engine.waitingroom import Waiter
 from palaver.ports.answers import Reply
 from palaver.ports.window import Right
@@ -114,7 +114,7 @@ def _given(finding: Finding, session: str) -> Steps[Received | None]:
     return None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class _Completion:
     """One answer. Whether its client stays or goes, the turn goes on to its end, and is in the conversation."""
 

@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import Enum
 from typing import Any, get_args, get_type_hints
@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from palaver.domain.errors import BadArgument, PalaverError
 from palaver.domain.text import one_line
+from palaver.domain.value import value
 from palaver.ports.window import Right
 from palaver.web.access.guard import visitor_of
 from palaver.web.access.visitor import Visitor
@@ -40,7 +41,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What is taken or given as JSON."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Ask:
     """One request, read and checked."""
 
@@ -53,14 +54,14 @@ class Ask:
     body: Any
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Later:
     """What is told once something came of it. Until then nothing is held of what the request brought."""
 
     tells: Callable[[], Awaitable[object]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Endpoint:
     method: str
     path: str

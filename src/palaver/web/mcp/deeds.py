@@ -1,12 +1,13 @@
 """Deeds: the tools of the MCP server, each one line of the API's table."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import msgspec
 
 from palaver.domain.errors import BadArgument
+from palaver.domain.value import value
 from palaver.ports.window import Right
 from palaver.web.api import messages, overview, sessions
 from palaver.web.api.table import Endpoint
@@ -14,7 +15,7 @@ from palaver.web.api.table import Endpoint
 __all__ = ["DEEDS", "LIST", "ME", "READ", "Deed", "Reach"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Deed:
     name: str
     description: str

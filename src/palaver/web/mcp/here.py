@@ -1,7 +1,6 @@
 """Here: the API reached in the gateway itself, on behalf of whoever showed a key."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from palaver.domain.errors import PalaverError
+from palaver.domain.value import value
 from palaver.web.access.visitor import Visitor
 from palaver.web.api.table import Ask, Later, Shape, checked, converted
 from palaver.web.desk import Desk
@@ -19,7 +19,7 @@ from palaver.web.problems import API, problem
 __all__ = ["Here"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Here:
     desk: Desk
     visitor: Visitor

@@ -3,13 +3,13 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http.client import HTTPException as BrokenAnswer
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
+from palaver.domain.value import value
 from palaver.web.api.table import PREFIX
 from palaver.web.mcp.deeds import Deed
 
@@ -19,7 +19,7 @@ _PATIENCE = 630.0
 """Seconds: more than anybody may wait for an answer."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Remote:
     url: str
     token: str

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from palaver.domain.caps import free_again
 from palaver.domain.lifecycle import InboxState, TurnState
 from palaver.domain.transcript import Role
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.ports.answers import Reply
 from palaver.web.desk import Desk
@@ -23,7 +24,7 @@ _NOT_AGAIN = {"x-should-retry": "false"}
 _BETWEEN = "\n\n"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Outcome:
     content: str
     calls: Sequence[Mapping[str, Any]] = ()
@@ -69,7 +70,7 @@ def _failed(reply: Reply, error: str, desk: Desk) -> HTTPException:
     return HTTPException(429, told, headers={**_NOT_AGAIN, **after})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Telling:
     """One answer, in pieces or whole."""
 

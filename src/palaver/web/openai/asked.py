@@ -5,7 +5,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from palaver.domain.errors import BadArgument
 from palaver.domain.text import one_line
 from palaver.domain.tools import TOOL_NAME
 from palaver.domain.turn import Offered
+from palaver.domain.value import value
 from palaver.ports.files import TooLarge
 from palaver.web.speaking import LONGEST_TEXT
 
@@ -106,7 +107,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return self.stream_options is not None and self.stream_options.include_usage
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Sent:
     """A file in a message."""
 
@@ -115,7 +116,7 @@ class Sent:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Utterance:
     """What somebody has said at once."""
 
@@ -123,7 +124,7 @@ class Utterance:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Read:
     """A request as what was said before, and what is said now: words and files, or results of tools."""
 

@@ -2,12 +2,12 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 from palaver.domain.key import SessionKey
 from palaver.domain.session import Principal, Session
 from palaver.domain.source import Source
+from palaver.domain.value import value
 from palaver.engine import words
 from palaver.ports.work import Lock, Steps, work
 from palaver.web.access.visitor import principal_of
@@ -25,7 +25,7 @@ _OLD = timedelta(hours=1)
 """A conversation that nobody went on with for so long makes room for another, where there is no other room."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Finding:
     speaking: Speaking
     read: Read

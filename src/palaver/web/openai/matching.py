@@ -2,16 +2,16 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from palaver.domain.transcript import Entry, Role
+from palaver.domain.value import value
 from palaver.web.openai.asked import Utterance
 
 __all__ = ["Standing", "folded", "name_of", "opening", "standing"]
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Standing:
     """How a conversation stands to what a client says was said: it ends there, or has gone on since."""
 

@@ -1,7 +1,6 @@
 """What every page stands on: templates that escape everything, the navigation, and the place where live parts begin."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
@@ -9,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from palaver.domain.text import visible
+from palaver.domain.value import value
 from palaver.ports.window import Right
 from palaver.web.access.visitor import Visitor
 from palaver.web.assets import asset
@@ -23,7 +23,7 @@ _THEMES = ("light", "dark")
 _TEMPLATES = Path(__file__).parent.parent / "templates"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Link:
     """A page in the navigation; a module of pages has it as LINK."""
 

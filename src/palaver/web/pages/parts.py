@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlencode
@@ -13,6 +12,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from palaver.domain.attachment import size_text
 from palaver.domain.session import Principal
 from palaver.domain.text import one_line, visible
+from palaver.domain.value import value
 from palaver.web.access.guard import CSRF_HEADER
 from palaver.web.access.visitor import Visitor, principal_of
 from palaver.web.desk import Desk
@@ -43,7 +43,7 @@ _LONGEST_LINE = 240
 _MOST_FIELDS, _LONGEST_FIELD = 20, 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Scene:
     """When and where a page is looked at."""
 
