@@ -20,7 +20,20 @@ from palaver.ports.access import Table as Granted
 from palaver.ports.store import Database
 from palaver.ports.usage import By
 from palaver.ports.work import Row, Steps, Value, Work, work
-from palaver.stores import chats, grants, handing, inbox, moves, outbox, places, sessions, transcript, turns, usage
+from palaver.stores import (
+    accounts,
+    chats,
+    grants,
+    handing,
+    inbox,
+    moves,
+    outbox,
+    places,
+    sessions,
+    transcript,
+    turns,
+    usage,
+)
 from palaver.stores.erasure import forgetting
 from palaver.stores.erasure.carrying import Pass
 from palaver.stores.erasure.digests import digests_of_store
@@ -88,6 +101,9 @@ async def live(store: Store) -> World:
     await store.transact(outbox.owe(owed, "notice:1", NOON))
     await store.transact(places.set_home("main", dm(ID), NOON, by=ANN))
     await store.transact(chats.move("telegram", None, "an id from before", ID, NOON))
+    fence = await store.transact(accounts.hold("telegram", None, "w1", NOON, timedelta(hours=1)))
+    assert fence
+    await store.transact(accounts.keep_position("telegram", None, fence, f'bot 7 [{{"inviter":"{ID}"}}]'))
     await store.transact(grants.add(Grant(platform="telegram", user_id=ID), NOON, by=BOB))
     await store.transact(grants.add(Grant(platform="telegram", user_id="8"), NOON, by=ANN))
     await store.transact(store.people.person_of(ANN, NOON, name=NAME))

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from palaver.domain.access import Effect
-from palaver.domain.ids import encode_id
+from palaver.domain.ids import decode_id, encode_id
 from palaver.domain.session import identity_of
 from palaver.domain.source import DM
 from palaver.ports.access import ChangeKind
@@ -154,6 +154,7 @@ def _drop_places(trace: Trace) -> Steps[None]:
     theirs: list[tuple[Value, ...]] = [
         (encode_id(chat), len(platform) + 1, f"{platform}:") for platform, chat in sorted(trace.chats)
     ]
+    yield from _drop_calls(trace)
     for column in ("gone_chats WHERE chat", "moved_chats WHERE chat", "moved_chats WHERE now_at"):
         yield f"DELETE FROM {column} = ? AND substr(account, 1, ?) = ?", theirs
     ids: tuple[Value, ...] = tuple(sorted(trace.identities))
@@ -170,6 +171,14 @@ def _drop_places(trace: Trace) -> Steps[None]:
         source = source_of(address)
         if identity_of(source) in trace.identities:
             yield "UPDATE routes SET address = ? WHERE key = ?", (source_text(nameless(source)), key)
+
+
+def _drop_calls(trace: Trace) -> Steps[None]:
+    """How far an account has read may say who has called it somewhere and waits for an answer."""
+    theirs: list[tuple[Value, ...]] = [
+        (f'"{decode_id(name)}"', f'"{FORGOTTEN}"', platform) for platform, name in _split(trace.identities)
+    ]
+    yield "UPDATE accounts SET position = replace(position, ?, ?) WHERE platform = ?", theirs
 
 
 def _drop_courses(trace: Trace, now: datetime) -> Steps[None]:
