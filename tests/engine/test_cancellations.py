@@ -11,7 +11,9 @@ from palaver.domain.access import AccessRole, Grant
 from palaver.domain.layers import Layers
 from palaver.domain.reset import ResetMode, ResetPolicy
 from palaver.domain.transcript import ToolCall
+from palaver.domain.turn import Outbound
 from palaver.engine import waiting, words
+from palaver.platforms.kit.adapter import FakeAdapter
 from palaver.platforms.kit.world import World
 from palaver.ports.adapter import Inlet
 from palaver.ports.agent import Agent, Event, Final, Gist, Passage, Request, TextDelta
@@ -153,6 +155,25 @@ async def test_an_adapter_is_started_again(tmp_path: Path) -> None:
         await chat.hears("You said: hello")
         (health,) = here.engine.health.values()
         assert "the adapter broke" in (health.last_error or "")
+
+
+async def test_a_send_that_breaks_off_may_have_arrived_and_is_repeated(tmp_path: Path) -> None:
+    class Loses(FakeAdapter):
+        tries = 0
+
+        async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+            self.tries += 1
+            if self.tries == 1:
+                await _await_what_is_given_up()
+            return await super().send(outbound, idempotency_key=idempotency_key)
+
+    world, at_once = World(), timedelta()
+    adapters = [Loses(world)]
+    async with running(tmp_path / "p.db", world, adapters=adapters, chance=NoPauses(), repeat_after=at_once):
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears(words.MAY_BE_DUPLICATE)
 
 
 @pytest.mark.parametrize("how", ["read", "transact"])

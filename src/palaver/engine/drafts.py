@@ -9,6 +9,7 @@ from palaver.domain.split import split
 from palaver.domain.turn import Outbound
 from palaver.engine.budget import Budget
 from palaver.engine.traces import trace
+from palaver.engine.waiting import contained
 from palaver.ports.ability import able
 from palaver.ports.adapter import Adapter, Drafting, Editing, Limits, Pacing, PlatformBusy, SendUnclear, TargetAway
 
@@ -75,7 +76,8 @@ class Draft:
             if self.receipt is None and not await self._may_begin():
                 return
             async with asyncio.timeout(self._limit):
-                receipt = await self._put(editing, shown)
+                with contained():
+                    receipt = await self._put(editing, shown)
             if receipt != self.receipt:
                 self.receipt = receipt
                 await self._keep(receipt)

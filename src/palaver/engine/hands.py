@@ -9,6 +9,7 @@ from palaver.domain.turn import Delivery, Outbound
 from palaver.domain.value import value
 from palaver.engine import words
 from palaver.engine.ground import Ground
+from palaver.engine.waiting import contained
 from palaver.ports.ability import able
 from palaver.ports.adapter import (
     Adapter,
@@ -40,9 +41,13 @@ class Hands:
     async def send(self, adapter: Adapter, delivery: Delivery, limit: float) -> str:
         """Gives the receipt. Raises what adapters raise, and TimeoutError after so many seconds."""
         async with asyncio.timeout(limit):
-            if delivery.may_be_duplicate and able(adapter, Checking):
-                await _reach(adapter, limit / 2)
-            return await self._send(adapter, delivery)
+            with contained():
+                return await self._reach_and_send(adapter, delivery, limit)
+
+    async def _reach_and_send(self, adapter: Adapter, delivery: Delivery, limit: float) -> str:
+        if delivery.may_be_duplicate and able(adapter, Checking):
+            await _reach(adapter, limit / 2)
+        return await self._send(adapter, delivery)
 
     async def _send(self, adapter: Adapter, delivery: Delivery) -> str:
         outbound = delivery.outbound
