@@ -5,12 +5,13 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from palaver.agents.echo import EchoAgent
 from palaver.agents.tools.offering import Offering
+from palaver.domain.value import value
 from palaver.ports.agent import Event, Request, ToolCalled
 from tests.dialogues.owner import Owner
 from tests.dialogues.rules import rules
@@ -25,7 +26,7 @@ _NEWS = re.compile(r"news for (?P<person>[a-z]+): (?P<text>.+)")
 _PATIENCE = 5.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@value
 class Unhurried(EchoAgent):
     """The echo agent with a tool that takes as long as the dialogue says."""
 
@@ -33,7 +34,7 @@ class Unhurried(EchoAgent):
     at_it: Counter[str] = field(default_factory=Counter[str])
 
     async def answer(self, request: Request) -> AsyncGenerator[Event]:
-        async for event in super().answer(request):
+        async for event in EchoAgent.answer(self, request):
             yield event
             if isinstance(event, ToolCalled):
                 self.at_it["tool"] += 1
