@@ -29,6 +29,8 @@ _CHECKPOINT_EVERY = 64
 _LARGE_BATCH = 32
 """So many pieces of work count as a batch of their own."""
 _LONGEST_LOG = 64 * 1024 * 1024
+_FRAME = 2048 + 24
+"""Bytes of a page in the log."""
 _LOOK_EVERY = 0.1
 """Seconds."""
 _PATIENTLY, _BRIEFLY = 10_000, 100
@@ -172,7 +174,7 @@ class SqliteDatabase:
         self._file = _identity(path)
         self._look_again = 0.0
         self._batches = 0
-        self._checkpoint: Future[None] | None = None
+        self._checkpoint: Future[int] | None = None
         self._too_long = _LONGEST_LOG
         self._closed = False
         self._writer.start()
@@ -338,8 +340,8 @@ class SqliteDatabase:
             elif self._checkpoint and self._checkpoint.done():
                 # The next one only after something was written: SQLite before 3.51.3 may lose pages where one follows
                 # a finished one at once, while the log begins anew.
-                self._checkpoint = None
-                self._shorten_log()
+                copied, self._checkpoint = self._checkpoint, None
+                self._begin_log_anew(copied.result() * _FRAME)
 
     def _has_long_log(self) -> bool:
         return self._log_size() > _CHECKPOINT_AT
@@ -348,20 +350,21 @@ class SqliteDatabase:
         wal = self.path.with_name(self.path.name + "-wal")
         return wal.stat().st_size if wal.exists() else 0
 
-    def _shorten_log(self) -> None:
+    def _begin_log_anew(self, written: int) -> None:
         """While we write on and on, no other thread comes to the end of the log: what it left is little, and is ours.
 
-        Who reads for long is not waited for: then the log grows as much again before we try again.
+        The file stays as long as it is, to be written over, which is quicker than to give it up. Who reads for long is
+        not waited for: then the log grows as much again before we try again, and is given up when they are done.
         """
-        size = self._log_size()
-        if size <= self._too_long:
+        if written <= self._too_long:
             return
+        how = "TRUNCATE" if self._log_size() > 2 * _LONGEST_LOG else "RESTART"
         self._db.execute(f"PRAGMA busy_timeout = {_BRIEFLY}")
         try:
-            is_held, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            is_held, *_ = self._db.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
         finally:
             self._db.execute(f"PRAGMA busy_timeout = {_PATIENTLY}")
-        self._too_long = size + _LONGEST_LOG if is_held else _LONGEST_LOG
+        self._too_long = written + _LONGEST_LOG if is_held else _LONGEST_LOG
 
     def _truncate_log(self) -> None:
         db = connect(self.path)
@@ -370,9 +373,10 @@ class SqliteDatabase:
         finally:
             db.close()
 
-    def _copy_log(self) -> None:
+    def _copy_log(self) -> int:
+        """Gives how many pages the log holds."""
         db = connect(self.path)
         try:
-            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            return db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
         finally:
             db.close()
