@@ -23,7 +23,7 @@ from palaver.ports.work import Steps, Work, work
 __all__ = ["Scene", "Scenes"]
 
 _LASTING = attrgetter(*(field.name for field in fields(Source) if field.name != "message_id"))
-_MOST_SECTIONS = 1024
+_MOST_SECTIONS = 128
 
 
 @value
@@ -103,7 +103,7 @@ class Scenes:
         facts = _LASTING(scene.last.inbound.source), _labels(scene, platform), scene.shared, tuple(scene.homes)
         if facts not in self._sections:
             if len(self._sections) >= _MOST_SECTIONS:
-                self._sections.clear()
+                del self._sections[next(iter(self._sections))]
             self._sections[facts] = context_section(self._situation(scene, platform), self.pseudonyms)
         return self._sections[facts]
 
