@@ -7,6 +7,7 @@ import pytest
 from palaver.domain.access import AccessRole, Effect, Grant
 from palaver.domain.errors import BadArgument, NotAllowed, NotFound, SessionBusy, UnknownCommand
 from palaver.domain.session import Principal
+from palaver.platforms.kit.chat import Chat
 from palaver.ports.hooks import Kind
 from tests.engine.agents import Slow
 from tests.engine.gateway import OPERATOR, Bench, running, until
@@ -46,13 +47,19 @@ async def test_the_owner_undoes_branches_and_goes_back_in_a_conversation_of_some
         assert not any("Taken back" in each.text for each in chat.shown)
 
 
+async def _that_asks(here: Bench) -> tuple[str, Chat]:
+    """A session whose turn waits for permission, and its chat."""
+    alice = here.world.person("alice")
+    chat = here.world.dm(alice)
+    await chat.say(alice, "!approve it")
+    await chat.hears("/approve allows it")
+    (session,) = await sessions(here)
+    return session, chat
+
+
 async def test_only_who_may_see_a_session_and_has_the_role_commands_there(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db") as here:
-        alice = here.world.person("alice")
-        chat = here.world.dm(alice)
-        await chat.say(alice, "!approve it")
-        await chat.hears("/approve allows it")
-        (session,) = await sessions(here)
+        session, chat = await _that_asks(here)
         mallory = Principal(identities=frozenset({"fake:mallory"}), speaks_as="fake:mallory")
         with pytest.raises(NotFound):
             await here.engine.order("/approve", session, mallory)
@@ -101,11 +108,7 @@ async def test_nobody_leaves_a_conversation_in_the_middle_of_a_turn(store_url: s
 
 async def test_a_conversation_that_asks_for_permission_can_be_left(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db") as here:
-        alice = here.world.person("alice")
-        chat = here.world.dm(alice)
-        await chat.say(alice, "!approve it")
-        await chat.hears("/approve allows it")
-        (session,) = await sessions(here)
+        session, _ = await _that_asks(here)
         assert "fresh" in await here.engine.order("/new", session, OPERATOR)
         assert await here.rows("SELECT state FROM turns") == [("failed",)]
 

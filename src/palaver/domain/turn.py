@@ -156,7 +156,7 @@ class Turn:
 
         It is another once a question was answered, from where attempts are counted anew: the first became the question.
         """
-        return f"draft:{self.number}-{self.fence - self.attempt}:{self.started:%Y%m%d%H%M%S%f}"
+        return f"draft:{self.number}-{self.fence - self.attempt}:{_stamp(self.started)}"
 
 
 def question_name(turn: int, fence: int) -> str:
@@ -248,7 +248,12 @@ class Delivery:
     @property
     def name(self) -> str:
         """By which a platform knows it again. Numbers begin anew in a fresh database, and after a backup comes back."""
-        return f"palaver:{self.number}:{int(self.created.timestamp() * 1_000_000)}"
+        return f"palaver:{self.number}:{_stamp(self.created)}"
+
+
+def _stamp(moment: datetime) -> int:
+    """Microseconds: what tells apart what has the same number in two databases."""
+    return int(moment.timestamp() * 1_000_000)
 
 
 @lru_cache(1024)
