@@ -13,7 +13,7 @@ from palaver.stores.disk import has_no_room
 from palaver.stores.health import check_place
 from palaver.stores.opening import open_store
 
-_LOOKED_AT = "palaver.stores.sqlite._identity", "palaver.stores.sqlite.SqliteDatabase._has_long_log"
+_LOOKED_AT = "palaver.stores.sqlite._identity", "palaver.stores.sqlite.SqliteDatabase._log_size"
 
 
 def _full(_: Path) -> SimpleNamespace:
@@ -52,7 +52,7 @@ async def test_a_disk_that_gives_no_answer_for_a_while_is_an_outage_that_passes(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("palaver.stores.sqlite._LOOK_EVERY", 0.0)
-    monkeypatch.setattr("palaver.stores.sqlite._CHECKPOINT_EVERY", 1)
+    monkeypatch.setattr("palaver.stores.sqlite._COPY_EVERY", 1)
     store = await open_store(str(tmp_path / "palaver.db"))
     try:
         with monkeypatch.context() as meanwhile, suppress(StoreUnavailable):

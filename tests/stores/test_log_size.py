@@ -54,8 +54,8 @@ A_FEW_PAGES = 20_000
 @pytest.fixture
 def soon_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log is long, and too long, after less than usual."""
-    monkeypatch.setattr("palaver.stores.sqlite._CHECKPOINT_AT", 100_000)
-    monkeypatch.setattr("palaver.stores.sqlite._CHECKPOINT_EVERY", 8)
+    monkeypatch.setattr("palaver.stores.sqlite._LONG_LOG", 100_000)
+    monkeypatch.setattr("palaver.stores.sqlite._COPY_EVERY", 8)
     monkeypatch.setattr("palaver.stores.sqlite._LONGEST_LOG", 1_000_000)
 
 

@@ -24,13 +24,11 @@ T = TypeVar("T")
 
 _LARGEST_BATCH = 256
 _READERS = 3
-_CHECKPOINT_AT = 4 * 1024 * 1024
-_CHECKPOINT_EVERY = 64
+_LONG_LOG, _LONGEST_LOG = 4 * 1024 * 1024, 64 * 1024 * 1024
+_COPY_EVERY = 64
+"""Batches."""
 _LARGE_BATCH = 32
 """So many pieces of work count as a batch of their own."""
-_LONGEST_LOG = 64 * 1024 * 1024
-_FRAME = 2048 + 24
-"""Bytes of a page in the log."""
 _LOOK_EVERY = 0.1
 """Seconds."""
 _PATIENTLY, _BRIEFLY = 10_000, 100
@@ -166,16 +164,15 @@ class SqliteDatabase:
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="palaver-reader")
         self._local = threading.local()
         self._open_readers: list[sqlite3.Connection] = []
-        self._checkpoints = ThreadPoolExecutor(1, thread_name_prefix="palaver-checkpoint")
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="palaver-checkpoint")
         self._db = connect(path)
         # Before anything is written, so that the log begins anew: who is killed again and again never comes to another.
-        if self._has_long_log():
+        if self._log_size() > _LONG_LOG:
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         self._file = _identity(path)
         self._look_again = 0.0
         self._batches = 0
-        self._checkpoint: Future[int] | None = None
-        self._too_long = _LONGEST_LOG
+        self._copying: Future[None] | None = None
         self._closed = False
         self._writer.start()
 
@@ -191,7 +188,7 @@ class SqliteDatabase:
 
     async def scrub(self) -> None:
         """Free space is overwritten as it becomes free; the log is emptied here, as soon as nobody reads it."""
-        await asyncio.get_running_loop().run_in_executor(self._checkpoints, self._truncate_log)
+        await asyncio.get_running_loop().run_in_executor(self._beside, self._checkpoint, "TRUNCATE")
 
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         return self._wakeups.listen(topic)
@@ -207,7 +204,7 @@ class SqliteDatabase:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._writer.join)
         await loop.run_in_executor(None, self._readers.shutdown)
-        await loop.run_in_executor(None, self._checkpoints.shutdown)
+        await loop.run_in_executor(None, self._beside.shutdown)
         for reader in self._open_readers:
             reader.close()
         with suppress(sqlite3.OperationalError):  # of a file that may only be read
@@ -249,7 +246,7 @@ class SqliteDatabase:
             batch, stopping = self._take()
             if batch:
                 self._hand_over(batch, self._commit(batch))
-                self._checkpoint_when_due(len(batch))
+                self._keep_log_short(len(batch))
 
     def _take(self) -> tuple[list[_Job[object]], bool]:
         """Everything that waits, at least one piece of work."""
@@ -327,56 +324,47 @@ class SqliteDatabase:
         for topic in notified:
             self._wakeups.wake(topic)
 
-    # Checkpoints
+    # The log
 
-    def _checkpoint_when_due(self, done: int) -> None:
+    def _keep_log_short(self, done: int) -> None:
+        """A log that is written over from its start is quicker than one that grows.
+
+        It begins anew with the commit that finds all of it in the file. Another thread brings it there, and what was
+        written meanwhile follows here: little, and before there is more. Never do two follow each other at once while
+        we write on: SQLite before 3.51.3 may then lose pages.
+        """
         self._batches += 1 + done // _LARGE_BATCH
-        if self._batches < _CHECKPOINT_EVERY:
-            return
-        self._batches = 0
         with suppress(OSError, RuntimeError, sqlite3.Error):  # no look at the log, no thread to spare: next time
-            if self._checkpoint is None and self._has_long_log():
-                self._checkpoint = self._checkpoints.submit(self._copy_log)
-            elif self._checkpoint and self._checkpoint.done():
-                # The next one only after something was written: SQLite before 3.51.3 may lose pages where one follows
-                # a finished one at once, while the log begins anew.
-                copied, self._checkpoint = self._checkpoint, None
-                self._begin_log_anew(copied.result() * _FRAME)
+            if self._copying is None:
+                self._copy_when_due()
+            elif self._copying.done():
+                self._copying = None
+                self._begin_log_anew()
 
-    def _has_long_log(self) -> bool:
-        return self._log_size() > _CHECKPOINT_AT
+    def _copy_when_due(self) -> None:
+        if self._batches >= _COPY_EVERY:
+            self._batches = 0
+            if self._log_size() > _LONG_LOG:
+                self._copying = self._beside.submit(self._checkpoint, "PASSIVE")
+
+    def _begin_log_anew(self) -> None:
+        """Who reads for long is not waited for: then the log grows on, and is given up when they are done."""
+        self._batches = 0
+        _, pages, copied = self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if copied == pages and self._log_size() > _LONGEST_LOG:
+            self._db.execute(f"PRAGMA busy_timeout = {_BRIEFLY}")
+            try:
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                self._db.execute(f"PRAGMA busy_timeout = {_PATIENTLY}")
 
     def _log_size(self) -> int:
         wal = self.path.with_name(self.path.name + "-wal")
         return wal.stat().st_size if wal.exists() else 0
 
-    def _begin_log_anew(self, written: int) -> None:
-        """While we write on and on, no other thread comes to the end of the log: what it left is little, and is ours.
-
-        The file stays as long as it is, to be written over, which is quicker than to give it up. Who reads for long is
-        not waited for: then the log grows as much again before we try again, and is given up when they are done.
-        """
-        if written <= self._too_long:
-            return
-        how = "TRUNCATE" if self._log_size() > 2 * _LONGEST_LOG else "RESTART"
-        self._db.execute(f"PRAGMA busy_timeout = {_BRIEFLY}")
-        try:
-            is_held, *_ = self._db.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
-        finally:
-            self._db.execute(f"PRAGMA busy_timeout = {_PATIENTLY}")
-        self._too_long = written + _LONGEST_LOG if is_held else _LONGEST_LOG
-
-    def _truncate_log(self) -> None:
+    def _checkpoint(self, how: str) -> None:
         db = connect(self.path)
         try:
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        finally:
-            db.close()
-
-    def _copy_log(self) -> int:
-        """Gives how many pages the log holds."""
-        db = connect(self.path)
-        try:
-            return db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
+            db.execute(f"PRAGMA wal_checkpoint({how})").fetchall()
         finally:
             db.close()
