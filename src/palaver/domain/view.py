@@ -15,7 +15,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from itertools import groupby, takewhile
+from functools import partial
+from itertools import cycle, groupby, takewhile
 from operator import attrgetter, is_, itemgetter
 from typing import NamedTuple, NoReturn
 
@@ -57,6 +58,12 @@ class Message(NamedTuple):
     answers: str = ""
     reasoning: str = ""
     blobs: tuple[bytes, ...] = ()
+
+
+_message: Callable[[tuple[Role, str, tuple[ToolCall, ...], str, str, tuple[bytes, ...]]], Message] = partial(
+    tuple.__new__, Message
+)
+"""A message of all its values, in half the time that naming them takes: this, too, runs for every entry."""
 
 
 def view(
@@ -130,74 +137,97 @@ def visible(entries: Iterable[Entry]) -> list[Entry]:
 def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_ids: bool) -> list[Message]:
     """Each entry as a message. Whatever the gateway adds stands in marks that no other text can contain."""
     messages: list[Message] = []
-    known: dict[Sender | None, str] = {}
-
-    def who(sender: Sender | None) -> str:
-        if sender not in known:
-            known[sender] = naming.sender(sender)
-        return known[sender]
-
-    message_ids = message_ids and not naming.hides_ids
-    latest = next((entry.at for entry in entries if entry.role is not _SUMMARY), None)
+    told = _Telling(naming, shared=shared, message_ids=message_ids).told
+    latest: datetime | None = None
     for entry in entries:
-        if entry.role is _ASSISTANT:
+        role, at = entry.role, entry.at
+        if role is _ASSISTANT:
             blobs = (entry.blob,) if entry.blob else ()
-            messages.append(Message(_ASSISTANT, entry.text, entry.calls, "", entry.reasoning, blobs))
-        elif entry.role is _TOOL:
-            messages.append(Message(_TOOL, without_marks(entry.text), (), entry.answers or ""))
-        elif text := _said(
-            entry, who, shared=shared or naming.goes_by_another_name(entry.sender), message_ids=message_ids
-        ):
-            messages.append(Message(_USER, _after_gap(entry, latest) + text))
-        if latest and entry.role is not _SUMMARY:
-            latest = max(latest, entry.at)
+            messages.append(_message((role, entry.text, entry.calls, "", entry.reasoning, blobs)))
+        elif role is _TOOL:
+            messages.append(_message((role, without_marks(entry.text), (), entry.answers or "", "", ())))
+        elif text := told(entry):
+            if role is _USER and latest and at - latest >= LONG_GAP:
+                # Taken from the entries' own times, so it never changes once written.
+                text = f"{gap_mark((at - latest).total_seconds())} {text}"
+            messages.append(_message((_USER, text, (), "", "", ())))
+        if role is not _SUMMARY and (latest is None or at > latest):
+            latest = at
     return messages
 
 
-def _after_gap(entry: Entry, latest: datetime | None) -> str:
-    """Taken from the entries' own times, so it never changes once written."""
-    if entry.role is not _USER or latest is None or entry.at - latest < LONG_GAP:
-        return ""
-    return gap_mark((entry.at - latest).total_seconds()) + " "
+class _Telling:
+    """How what stands on the user's side is told to the model, though not only users put it there."""
 
+    def __init__(self, naming: Naming, *, shared: bool, message_ids: bool) -> None:
+        self._naming = naming
+        self._shared = shared
+        self._message_ids = message_ids and not naming.hides_ids
+        self._has_facts = shared or self._message_ids or naming.platform.accounts_are_chats
+        self._names: dict[Sender | None, str] = {}
 
-def _said(entry: Entry, who: Callable[[Sender | None], str], *, shared: bool, message_ids: bool) -> str:
-    """What stands on the user's side of the conversation, though not only users put it there."""
-    if entry.role is _NOTE:
-        return note_mark(entry.text)
-    text = _with_files(entry)
-    if not text.strip():
-        return ""
-    if entry.role is _SUMMARY:
-        return f"{mark('summary of the earlier conversation')}\n{text}\n{mark('end of summary')}"
-    if entry.observed:
-        return f"{mark(f'overheard, not said to you, from {who(entry.sender)}')} {text} {mark('end of overheard')}"
-    facts = mark(f"from {who(entry.sender)}") + " " if shared else ""
-    if message_ids and entry.message_id:
-        facts += mark(f"message id {quote(Label(entry.message_id))}") + " "
-    return facts + text
+    def told(self, entry: Entry) -> str:
+        if entry.role is _NOTE:
+            return note_mark(entry.text)
+        text = _with_files(entry) if entry.files else without_marks(entry.text)
+        if not text.strip():
+            return ""
+        if entry.role is _SUMMARY:
+            return f"{mark('summary of the earlier conversation')}\n{text}\n{mark('end of summary')}"
+        if entry.observed:
+            who = self._who(entry.sender)
+            return f"{mark(f'overheard, not said to you, from {who}')} {text} {mark('end of overheard')}"
+        return self._facts(entry) + text if self._has_facts else text
+
+    def _facts(self, entry: Entry) -> str:
+        facts = ""
+        if self._shared or self._naming.goes_by_another_name(entry.sender):
+            facts = mark(f"from {self._who(entry.sender)}") + " "
+        if self._message_ids and entry.message_id:
+            facts += mark(f"message id {quote(Label(entry.message_id))}") + " "
+        return facts
+
+    def _who(self, sender: Sender | None) -> str:
+        name = self._names.get(sender)
+        if name is None:
+            name = self._names[sender] = self._naming.sender(sender)
+        return name
 
 
 def _with_files(entry: Entry) -> str:
     """What was said, and the files that came with it, each described in a mark."""
-    text = without_marks(entry.text)
-    if not entry.files:
-        return text
-    return "\n".join(
-        part for part in (text.strip(), *(mark(without_marks(described(file))) for file in entry.files)) if part
-    )
+    files = (mark(without_marks(described(file))) for file in entry.files)
+    return "\n".join(part for part in (without_marks(entry.text).strip(), *files) if part)
 
 
-def repair(messages: Iterable[Message]) -> tuple[Message, ...]:
+def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
     """A sequence every provider accepts. Valid sequences come out as they went in."""
-    repaired = _alternating(_paired(messages))
+    if not messages:
+        return ()
+    roles, texts, calls, _, thoughts, _ = zip(*messages, strict=True)
+    if not all(map(str.strip, filter(None, texts))) or not _is_encodable("".join(texts + thoughts)):
+        messages = list(map(_sendable, messages))
+    elif all(texts) and not any(calls) and all(map(is_, roles, cycle((_USER, _ASSISTANT)))):
+        return tuple(messages)
+    return _rearranged(messages)
+
+
+def _sendable(message: Message) -> Message:
+    """Without half surrogates, and without text that is nothing but space."""
+    text = _encodable(message.text) if message.text.strip() else ""
+    return message._replace(text=text, reasoning=_encodable(message.reasoning))
+
+
+def _rearranged(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """In turn, the results behind their calls."""
+    rearranged = _alternating(_paired(messages))
     # Reasoning that no words or calls came with has nobody to stand beside.
-    spoken = [message for message in repaired if message.text or message.calls]
-    if len(spoken) < len(repaired):
-        repaired = _alternating(spoken)
-    if repaired and repaired[0].role is _ASSISTANT:
-        repaired.insert(0, Message(_USER, _BEGINNING))
-    return tuple(repaired)
+    spoken = [message for message in rearranged if message.text or message.calls]
+    if len(spoken) < len(rearranged):
+        rearranged = _alternating(spoken)
+    if rearranged and rearranged[0].role is _ASSISTANT:
+        rearranged.insert(0, Message(_USER, _BEGINNING))
+    return tuple(rearranged)
 
 
 def _alternating(messages: list[Message]) -> list[Message]:
@@ -231,15 +261,14 @@ def _paired(messages: Iterable[Message]) -> list[Message]:
         if message.role is _TOOL:
             if places := owed.get(message.answers):
                 place = places.pop(0)
-                text = _encodable(message.text) if message.text.strip() else _NO_OUTPUT
-                paired[place] = Message(_TOOL, text, (), paired[place].answers)
+                paired[place] = _message((_TOOL, message.text or _NO_OUTPUT, (), paired[place].answers, "", ()))
         elif message.calls:
             calls = _valid_calls(message.calls, taken)
             _expect_results(message.calls, len(paired) + 1, owed)
-            paired.append(_valid(message) if calls == message.calls else _valid(message)._replace(calls=calls))
-            paired += [Message(_TOOL, INTERRUPTED, (), call.id) for call in calls]
-        elif message.text.strip() or message.blobs or message.reasoning:
-            paired.append(_valid(message))
+            paired.append(message if calls == message.calls else message._replace(calls=calls))
+            paired += [_message((_TOOL, INTERRUPTED, (), call.id, "", ())) for call in calls]
+        elif message.text or message.blobs or message.reasoning:
+            paired.append(message)
     return paired
 
 
@@ -251,16 +280,16 @@ def _expect_results(calls: tuple[ToolCall, ...], first_place: int, owed: dict[st
         owed[call.id].append(place)
 
 
-def _valid(message: Message) -> Message:
-    if message.text.isascii() and message.reasoning.isascii() and (not message.text or message.text.strip()):
-        return message
-    text = _encodable(message.text) if message.text.strip() else ""
-    return message._replace(text=text, reasoning=_encodable(message.reasoning))
-
-
 def _encodable(text: str) -> str:
     """The text without half surrogates, which no wire format can carry."""
-    return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return text if _is_encodable(text) else text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 _NAME_LIMIT = 64

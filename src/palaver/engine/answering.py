@@ -1,6 +1,5 @@
 """Answering: the agent's events become entries as they happen, and at the end an outcome."""
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from palaver.domain.errors import StoreError
 from palaver.domain.transcript import Entry, Role, ToolCall
 from palaver.domain.turn import Usage
 from palaver.domain.view import open_calls
+from palaver.engine.limits import Limits
 from palaver.engine.traces import log_broken
 from palaver.engine.waiting import contained
 from palaver.ports.agent import (
@@ -45,6 +45,7 @@ class Answering:
     show: Callable[[str], None]
     """Given all that was said so far, again and again."""
     now: Callable[[], datetime]
+    limits: Limits
     quiet_limit: timedelta
     usage: Usage = field(default_factory=Usage)
     said: str = ""
@@ -85,10 +86,9 @@ class Answering:
     async def _close(self, stream: AsyncIterator[Event], turn: int) -> None:
         """However the agent cleans up after itself, what it has answered counts."""
         try:
-            async with asyncio.timeout(_CLOSE_LIMIT):
-                if isinstance(stream, AsyncGenerator):
-                    with contained():
-                        await stream.aclose()
+            if isinstance(stream, AsyncGenerator):
+                with self.limits.within(_CLOSE_LIMIT), contained():
+                    await stream.aclose()
         except Exception as error:  # noqa: BLE001 - see above
             log_broken(log, "the agent did not close", error, {"action": "agent.unclosed", "turn": turn})
 
@@ -105,12 +105,12 @@ class Answering:
             await self._take(event)
 
     async def _next(self, stream: AsyncIterator[Event]) -> Event:
-        quiet = asyncio.timeout(self.quiet_limit.total_seconds())
+        quiet = self.limits.within(self.quiet_limit.total_seconds())
         try:
-            async with quiet:
+            with quiet:
                 return await anext(stream)
         except TimeoutError:
-            if not quiet.expired():  # then it is the agent's own
+            if not quiet.has_run_out:  # then it is the agent's own
                 raise
             return Failure(kind=FailureKind.STUCK, detail=f"the agent said nothing for {self.quiet_limit}")
         except StopAsyncIteration:

@@ -97,7 +97,7 @@ class Compacting:
 
     async def run(self, running: Running, wish: Wish) -> None:
         """To its end; whatever comes of it, the conversation goes on after it."""
-        made = await running.until_over(self._try(running, wish), self.on.options.turn_limit, self.on.meter)
+        made = await running.until_over(self._try(running, wish), self.on.options.turn_limit, self.on)
         match made:
             case _Summary():
                 await self._put(running, wish, made)

@@ -10,6 +10,7 @@ from palaver.domain.source import Source
 from palaver.engine.budget import Budget
 from palaver.engine.following import Moved, following, where_now
 from palaver.engine.happenings import Happenings
+from palaver.engine.limits import Limits
 from palaver.engine.news import News
 from palaver.engine.options import Options
 from palaver.engine.replies import Replies
@@ -51,6 +52,7 @@ class Ground:
     happenings: Happenings = field(default_factory=Happenings)
     meter: Meter = field(default_factory=NoMeter)
     budget: Budget = field(default_factory=Budget)
+    limits: Limits = field(default_factory=Limits)
     chance: random.Random = field(default_factory=random.Random)
     """Spreads retries; keeps no secret."""
     moved: Moved = field(default_factory=dict[str, Mapping[str, str]])

@@ -40,9 +40,8 @@ class Hands:
 
     async def send(self, adapter: Adapter, delivery: Delivery, limit: float) -> str:
         """Gives the receipt. Raises what adapters raise, and TimeoutError after so many seconds."""
-        async with asyncio.timeout(limit):
-            with contained():
-                return await self._reach_and_send(adapter, delivery, limit)
+        with self.on.limits.within(limit), contained():
+            return await self._reach_and_send(adapter, delivery, limit)
 
     async def _reach_and_send(self, adapter: Adapter, delivery: Delivery, limit: float) -> str:
         if delivery.may_be_duplicate and able(adapter, Checking):

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from contextvars import copy_context
 
 from palaver.domain.source import Source
-from palaver.engine.replies import Replies
+from palaver.engine.ground import Ground
 from palaver.engine.traces import trace
 from palaver.ports.ability import able
 from palaver.ports.adapter import Typing
@@ -22,19 +23,21 @@ _EVERY = 4.0
 class Presence:
     """The sign that somebody is writing, from a moment after it is made until its end."""
 
-    def __init__(self, replies: Replies, source: Source) -> None:
-        self._replies = replies
+    def __init__(self, on: Ground, source: Source) -> None:
+        self._replies = on.replies
         self._source = source
         self._shows: asyncio.Task[None] | None = None
-        self._soon = asyncio.get_running_loop().call_later(_AFTER, self._begin)
+        self._context = copy_context()
+        self._soon = on.limits.after(_AFTER)
+        self._soon.join(self._begin)
 
     def end(self) -> None:
-        self._soon.cancel()
+        self._soon.leave(self._begin)
         if self._shows is not None:
             self._shows.cancel()
 
     def _begin(self) -> None:
-        self._shows = asyncio.create_task(self._show())
+        self._shows = asyncio.create_task(self._show(), context=self._context)
 
     async def _show(self) -> None:
         """Until cancelled, or until the platform does not want it: a sign is worth no second try."""

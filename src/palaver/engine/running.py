@@ -17,6 +17,7 @@ from palaver.domain.turn import Offered, Received, Turn, Usage
 from palaver.domain.value import value
 from palaver.engine.answering import Answering
 from palaver.engine.drafts import Draft
+from palaver.engine.ground import Ground
 from palaver.engine.scene import Scene
 from palaver.engine.traces import log_if_broken
 from palaver.engine.waiting import contained
@@ -104,7 +105,7 @@ class Running:
         if not self.stop.done():
             self.stop.set_result(why)
 
-    async def until_over(self, work: Coroutine[Any, Any, T], limit: timedelta, meter: Meter) -> T | Stop | None:
+    async def until_over(self, work: Coroutine[Any, Any, T], limit: timedelta, on: Ground) -> T | Stop | None:
         """What comes of the work; else why it was stopped, or None where it took too long."""
         over: Future[None] = asyncio.get_running_loop().create_future()
 
@@ -115,13 +116,14 @@ class Running:
         task = asyncio.create_task(work)
         task.add_done_callback(end)
         self.stop.add_done_callback(end)
-        late = asyncio.get_running_loop().call_later(limit.total_seconds(), end)
+        late = on.limits.after(limit.total_seconds())
+        late.join(end)
         try:
             await over
         finally:
-            late.cancel()
+            late.leave(end)
             is_done = task.done()
-            await self._let_go(task, meter)
+            await self._let_go(task, on.meter)
         if is_done:
             with contained():
                 return task.result()

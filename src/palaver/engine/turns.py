@@ -229,9 +229,9 @@ class TurnRunner:
             await self.closing.settle(running, [], [])
             return
         limit = self.on.options.turn_limit
-        presence = Presence(self.on.replies, running.source)
+        presence = Presence(self.on, running.source)
         try:
-            outcome = await running.until_over(self._ask_until_clear(running), limit, self.on.meter)
+            outcome = await running.until_over(self._ask_until_clear(running), limit, self.on)
         finally:
             presence.end()
         if running.draft is not None:
@@ -334,6 +334,7 @@ class TurnRunner:
             write=write,
             show=show,
             now=self.on.clock.now,
+            limits=self.on.limits,
             quiet_limit=self.on.options.quiet_limit,
         )
 

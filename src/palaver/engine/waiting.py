@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from palaver.domain.errors import NewerSchema, StoreError, StoreUnavailable
@@ -23,16 +23,24 @@ class StrayCancellation(Exception):
     """Something was cancelled in foreign code, which let that out; the task in which it ran was not."""
 
 
-@contextmanager
-def contained() -> Generator[None]:
+class _Contained:
+    __slots__ = ()
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                raise StrayCancellation from error
+
+
+_CONTAINED = _Contained()
+
+
+def contained() -> AbstractContextManager[None]:
     """Whoever cancels this task ends it; a cancellation that comes out of foreign code is an error like any other."""
-    try:
-        yield
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise StrayCancellation from error
+    return _CONTAINED
 
 
 async def any_of(*events: asyncio.Event, timeout: float) -> None:  # noqa: ASYNC109 - running out is no error here

@@ -143,6 +143,7 @@ def carry(place: SessionKey, old: SessionKey, new: SessionKey) -> Steps[None]:
         (new.text, place.text, new.text, old.text, place.text),
     )
     if moved:
+        yield _line_of(new)
         yield from _queue(new)
         yield from _step_back(old)
         yield _LOOK
@@ -154,13 +155,19 @@ def move(received: Received, place: SessionKey) -> Steps[None]:
         f"UPDATE inbox SET key = {_CONVERSATION}, place = {_PLACE} WHERE no = ? AND state = 'waiting' RETURNING key",
         (*(place.text,) * 3, received.number),
     )
-    for (key,) in rows:
-        yield from _queue(SessionKey.parse(key))
+    for key in (SessionKey.parse(row[0]) for row in rows):
+        yield _line_of(key)
+        yield from _queue(key)
         yield from _step_back(received.key)
         yield _LOOK
 
 
 _LAST = "(SELECT coalesce(max(place), 0) + 1 FROM lines)"
+
+
+def _line_of(key: SessionKey) -> Lock:
+    """Held by whoever brings messages to a conversation that they do not hold, and by who empties its line."""
+    return Lock(f"line of {key.text}")
 
 
 def _queue(key: SessionKey) -> Steps[None]:
@@ -173,13 +180,16 @@ def _queue(key: SessionKey) -> Steps[None]:
 
 def _step_back(key: SessionKey) -> Steps[None]:
     """A conversation that was served goes behind all others, or out of the line if nothing waits in it any more."""
-    yield f"UPDATE lines SET place = {_LAST} WHERE key = ?", (key.text,)
+    yield _TO_THE_END, (key.text,)
     # A statement of its own: it sees whatever was accepted before the first one got hold of the row.
-    yield (
-        "DELETE FROM lines WHERE key = ?"
-        " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.key = lines.key AND i.state = 'waiting')",
-        (key.text,),
-    )
+    yield _OUT_OF_LINE, (key.text,)
+
+
+_TO_THE_END = f"UPDATE lines SET place = {_LAST} WHERE key = ?"
+_OUT_OF_LINE = (
+    "DELETE FROM lines WHERE key = ?"
+    " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.key = lines.key AND i.state = 'waiting')"
+)
 
 
 def _tell_running(
@@ -336,10 +346,16 @@ def waiting_alone(key: SessionKey, most: int) -> Steps[list[Received]]:
     return as_one([received_of(row) for row in rows])
 
 
-def put_into_turn(turn: int, messages: Sequence[Received]) -> Steps[None]:
+def put_into_turn(turn: int, messages: Sequence[Received], *, are_all: bool = False) -> Steps[None]:
+    """Whoever holds the conversation may have found that these are all that wait in it."""
+    key = messages[0].key
     taken: list[tuple[Value, ...]] = [(turn, each.number) for each in messages]
     yield "UPDATE inbox SET state = 'in-turn', turn_no = ? WHERE no = ?", taken
-    yield from _step_back(messages[0].key)
+    if are_all:
+        yield _line_of(key)
+        yield _OUT_OF_LINE, (key.text,)
+    else:
+        yield from _step_back(key)
 
 
 @work

@@ -100,6 +100,7 @@ def open_session(
     key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, human: bool = True
 ) -> Steps[Opened]:
     """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create."""
+    yield Lock(key.text)
     opened = yield from enter(key, source, now, rule, said=now, human=human)
     if opened.opening is Opening.REUSED:
         yield from touch(opened.session.number, now, human=human)
@@ -109,8 +110,10 @@ def open_session(
 def enter(
     key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, said: datetime, human: bool
 ) -> Steps[Opened]:
-    """The same for one who is about to speak: that touches the session as well. What was `said` in time is in time."""
-    yield Lock(key.text)
+    """The same for one who holds the conversation and is about to speak, which touches the session as well.
+
+    What was `said` in time is in time.
+    """
     current, takes_part = yield from _led(key, identity_of(source))
     if current is None:
         is_first = yield from _is_first_contact(source)

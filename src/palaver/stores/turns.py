@@ -68,16 +68,19 @@ def begin(
 ) -> Steps[Begun | Held | None]:
     """Claim waiting messages of one key into a turn; None if nothing waits or a turn is open."""
     yield Lock(key.text)
-    line = yield from waiting_alone(key, _FEW)
+    most = _FEW
+    line = yield from waiting_alone(key, most)
     if not line:
         return None
     choice = choose(line)
-    if len(line) == _FEW and not 0 < choice.take < _FEW:
-        line = yield from waiting_alone(key, MOST_WAITING)
+    if len(line) == most and not 0 < choice.take < most:
+        most = MOST_WAITING
+        line = yield from waiting_alone(key, most)
         choice = choose(line)
     if not choice.take:
         return Held(head=line[0], until=choice.until)
-    return (yield from _begin(key, line[: choice.take], worker, now, lease, rules, welcome))
+    are_all = choice.take == len(line) < most
+    return (yield from _begin(key, line[: choice.take], worker, now, lease, rules, welcome, are_all=are_all))
 
 
 def _begin(
@@ -88,6 +91,8 @@ def _begin(
     lease: timedelta,
     rules: ResetRules,
     welcome: Greet,
+    *,
+    are_all: bool,
 ) -> Steps[Begun]:
     source = messages[-1].inbound.source
     human = any(each.inbound.keeps_awake for each in messages)
@@ -112,7 +117,7 @@ def _begin(
         lease_until=now + lease,
         started=now,
     )
-    yield from put_into_turn(turn.number, messages)
+    yield from put_into_turn(turn.number, messages, are_all=are_all)
     said = welcome(opened, messages[-1])
     notes = [Entry(seq=0, role=Role.NOTE, at=now, text=note) for note in said.notes]
     yield from _hear(messages, turn.session_number)
