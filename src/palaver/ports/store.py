@@ -121,6 +121,8 @@ class Opened:
     ended: str | None = None
     """The same, where it had not ended by itself earlier."""
     before_had_words: bool = False
+    is_alone: bool = False
+    """Whoever speaks is known to be the only one who takes part, and no other place leads there."""
     is_first_contact: bool = False
     """Whoever speaks never took part in a session of the profile before."""
     lacks_home: bool = False

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterable
 from datetime import datetime
+from typing import NamedTuple
 
 from palaver.domain.errors import SessionBusy
 from palaver.domain.key import SessionKey
@@ -69,30 +70,42 @@ def routed(key: SessionKey) -> Steps[Session | None]:
 
     A key whose route was dropped leads to the session used last, if that ended by itself.
     """
-    return (yield from _led(key, None))[0]
+    return (yield from _led(key, None)).session
+
+
+class _Led(NamedTuple):
+    session: Session | None = None
+    takes_part: bool = False
+    is_alone: bool = False
+    """Nobody else takes part, and no other place leads there."""
 
 
 _PARTAKES = "EXISTS (SELECT 1 FROM participants p WHERE p.identity = ? AND p.session_no = s.no AND p.left_at IS NULL)"
+_ALONE = (
+    "NOT EXISTS (SELECT 1 FROM participants o WHERE o.session_no = s.no AND o.left_at IS NULL AND o.identity <> ?)"
+    " AND NOT EXISTS (SELECT 1 FROM attached a WHERE a.key = s.key)"
+)
 _ROUTED = (
-    f"SELECT {_PARTAKES}, {SESSION_COLUMNS} FROM routes r"
+    f"SELECT {_PARTAKES}, {_ALONE}, {SESSION_COLUMNS} FROM routes r"
     " LEFT JOIN sessions s ON s.no = r.session_no AND s.key = r.key WHERE r.key = ?"
 )
 _LATEST = (
-    f"SELECT {_PARTAKES}, {SESSION_COLUMNS} FROM sessions s WHERE s.key = ?"
+    f"SELECT {_PARTAKES}, {_ALONE}, {SESSION_COLUMNS} FROM sessions s WHERE s.key = ?"
     " ORDER BY s.last_active DESC, s.no DESC LIMIT 1"
 )
 
 
-def _led(key: SessionKey, identity: str | None) -> Steps[tuple[Session | None, bool]]:
+def _led(key: SessionKey, identity: str | None) -> Steps[_Led]:
     """Where a key leads to, and whether somebody takes part there."""
-    rows = yield _ROUTED, (identity, key.text)
+    rows = yield _ROUTED, (identity, identity, key.text)
     is_routed = bool(rows)
     if not is_routed:
-        rows = yield _LATEST, (identity, key.text)
-    found = session_of(rows[0][1:]) if rows and rows[0][1] is not None else None
+        rows = yield _LATEST, (identity, identity, key.text)
+    found = session_of(rows[0][2:]) if rows and rows[0][2] is not None else None
     if found is None or (found.end_reason in _GIVEN_UP if is_routed else found.end_reason not in ENDED_BY_ITSELF):
-        return None, False
-    return found, bool(rows[0][0])
+        return _Led()
+    takes_part, no_others = rows[0][:2]
+    return _Led(found, bool(takes_part), bool(takes_part and no_others))
 
 
 @work
@@ -114,7 +127,7 @@ def enter(
 
     What was `said` in time is in time.
     """
-    current, takes_part = yield from _led(key, identity_of(source))
+    current, takes_part, is_alone = yield from _led(key, identity_of(source))
     if current is None:
         is_first = yield from _is_first_contact(source)
         created = yield from create(key, source, now)
@@ -134,7 +147,7 @@ def enter(
         )
     is_first = False if takes_part else (yield from join(current.number, source))
     if current.ended is None:
-        return Opened(session=current, opening=Opening.REUSED, is_first_contact=is_first)
+        return Opened(session=current, opening=Opening.REUSED, is_first_contact=is_first, is_alone=is_alone)
     yield from reopen(current.number, key, now, human=human)
     reopened = yield from get(current.number)
     return Opened(session=reopened, opening=Opening.REOPENED, is_first_contact=is_first)
