@@ -9,7 +9,7 @@ runs on the writer thread of SQLite and over a connection to PostgreSQL, and pie
 """
 
 from collections.abc import Callable, Generator
-from functools import partial, update_wrapper
+from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from palaver.domain.value import value
@@ -55,6 +55,9 @@ class Work(partial[Steps[T_co]]):  # pyright: ignore[reportInvalidTypeArguments]
 
 def work(function: Callable[P, Steps[T]]) -> Callable[P, Work[T]]:
     """Turn a generator function into one that returns `Work`."""
-    describe: Callable[P, Work[T]] = partial(Work, function)
-    update_wrapper(describe, function)
+
+    @wraps(function)
+    def describe(*args: P.args, **kwargs: P.kwargs) -> Work[T]:
+        return Work(function, *args, **kwargs)
+
     return describe

@@ -166,7 +166,7 @@ def prepare(entry: Entry, turn: int | None = None) -> Prepared:
         body = _encoder.encode(values)
     except UnicodeEncodeError:
         body = _encoder.encode(_encodable(values))
-    return Prepared(role.value, 1 if entry.observed else 0, body[1:], kept_of(entry.files))
+    return Prepared(str(role), 1 if entry.observed else 0, body[1:], kept_of(entry.files))
 
 
 def kept_of(files: Sequence[Attachment]) -> tuple[str, ...]:
