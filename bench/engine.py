@@ -21,6 +21,7 @@ _FLOOD = 2000
 _FLOODS = 5
 _FLOOR = Limit(bound=800, goal=3000, from_below=True)
 _ROUNDS = 5
+_AT_ONCE = 50
 
 
 def messages(workshop: Workshop) -> Iterator[Figure]:
@@ -53,11 +54,11 @@ async def measure(url: str, flushed: Callable[[], int]) -> dict[str, float]:
     return {"rate": rate, "cpu": cpu, "main": main, "flushes": flushes, "p50": p50, "p99": p99}
 
 
-async def flood(measured: Gateway, count: int) -> float:
+async def flood(measured: Gateway, count: int, *, first: int = 0) -> float:
     """Seconds until everything that was said at once is answered and the receipts are in the store."""
     start = time.perf_counter()
     done = asyncio.create_task(measured.until_delivered(count))
-    for number in range(count):
+    for number in range(first, first + count):
         await measured.crowd.say(number, f"message {number}")
     await done
     return time.perf_counter() - start
@@ -105,13 +106,14 @@ def idle_memory(workshop: Workshop) -> Iterator[Figure]:
 
 
 async def _idle(url: str, people: int) -> int:
-    """Bytes that the engine holds after each of so many people had a conversation."""
+    """Bytes that the engine holds after each of so many people had a conversation, as many at once as ever."""
     async with gateway(url, people) as measured:
-        await flood(measured, 50)
+        await flood(measured, _AT_ONCE)
         await asyncio.sleep(0.2)
         tracemalloc.start()
         try:
-            await flood(measured, people)
+            for first in range(0, people, _AT_ONCE):
+                await flood(measured, _AT_ONCE, first=first)
             await asyncio.sleep(1)
             _forget(measured)
             taken = tracemalloc.take_snapshot()
