@@ -16,15 +16,12 @@ def estimate_tokens(entry: Entry) -> int:
     """What the entry weighs in a prompt: the provider's count where there is one."""
     if entry.tokens:
         return entry.tokens
-    size = _size(entry.text) + (_size(entry.reasoning) if entry.reasoning else 0)
+    text = entry.text + entry.reasoning
     for call in entry.calls:
-        size += len(call.name) + _size(call.arguments)
+        text += call.name + call.arguments
+    # In bytes: scripts that take more of them take more tokens, too.
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
     return 1 + size // _BYTES_PER_TOKEN
-
-
-def _size(text: str) -> int:
-    """In bytes: scripts that take more of them take more tokens, too."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 @value

@@ -5,7 +5,6 @@ import unicodedata
 
 __all__ = ["one_line", "shown", "visible"]
 
-_PLAIN = re.compile(r"[ -~]*")
 _BREAKS = re.compile(r"[\n\r\t\v\f\x1c-\x1f\x85\u2028\u2029]+")
 # Cc control, Cf format (zero-width, bidi, tags), Cs half surrogates, Co private use, Cn unassigned.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
@@ -19,7 +18,7 @@ _ELLIPSIS = "…"
 
 def one_line(text: str, limit: int) -> str:
     """Fold `text` into one visible line of at most `limit` characters."""
-    if not _PLAIN.fullmatch(text):
+    if not _is_plain(text):
         text = _BREAKS.sub(" ", text)
         text = "".join(c for c in text if not _is_unseen(c))
     text = " ".join(text.split())
@@ -28,7 +27,7 @@ def one_line(text: str, limit: int) -> str:
 
 def visible(text: str) -> str:
     """`text` on one line, whatever cannot be seen in it written as its number: what differs looks different."""
-    if _PLAIN.fullmatch(text):
+    if _is_plain(text):
         return text
     return "".join(c.encode("unicode_escape").decode() if _is_unseen(c) or _is_odd_space(c) else c for c in text)
 
@@ -37,6 +36,10 @@ def shown(text: str, limit: int = 80) -> str:
     """`text` in single quotes, safe to print into a terminal or a log line."""
     line = visible(text[: limit + 1])
     return f"'{line}'" if len(line) <= limit else f"'{line[: limit - 1]}{_ELLIPSIS}'"
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
 
 
 def _is_unseen(character: str) -> bool:

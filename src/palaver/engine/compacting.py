@@ -66,15 +66,13 @@ class Compacting:
 
     def is_due(self, running: Running) -> bool:
         """Whether what the agent was shown in a turn nears what its model takes."""
-        agent, options = self._agent(running.turn), self.on.options
-        if running.answer is None or running.shown is None or not able(agent, Summarising):
+        agent, shown, options = self._agent(running.turn), running.shown, self.on.options
+        if running.answer is None or shown is None or not able(agent, Summarising):
             return False
-        now = self.on.clock.now()
-        self._later = {session: until for session, until in self._later.items() if until > now}
-        window = agent.context_window(running.shown.session.override) or options.context_window
+        window = agent.context_window(shown.session.override) or options.context_window
         trigger = CompactionTrigger(context_share=options.context_percent / 100, message_limit=options.message_limit)
-        is_due = running.turn.session not in self._later and trigger.is_due(running.shown.entries, window)
-        return is_due and _is_possible(running.shown.entries)
+        is_due = trigger.is_due(shown.entries, window) and not self._is_left_alone(running.turn.session)
+        return is_due and _is_possible(shown.entries)
 
     async def occupy(self, key: SessionKey) -> Turn | None:
         """A turn for it; None where somebody speaks already, or waits."""
@@ -149,7 +147,8 @@ class Compacting:
         replies = self.closing.reply(running, words.not_compacted(why)) if wish.is_asked else []
         settle = self.on.store.turns.settle(turn, [], replies, now, usage=running.usage, error=why)
         await self.closing.end(turn, _all(settle, self.on.store.uses.uncount(turn)), TurnState.FAILED)
-        self._later[turn.session] = now + _NOT_BEFORE
+        later = {session: until for session, until in self._later.items() if until > now}
+        self._later = {**later, turn.session: now + _NOT_BEFORE}
         log.info("nothing was summarised: %s", why, extra={"action": "compaction.left", "turn": turn.number})
 
     # Within a turn
@@ -198,6 +197,10 @@ class Compacting:
             log_broken(log, "the agent broke while it summarised", error, told)
             raise NothingToCompact(_TOO_LONG if quiet.expired() else "the agent could not do it") from error
         return gist.text
+
+    def _is_left_alone(self, session: str) -> bool:
+        until = self._later.get(session)
+        return until is not None and until > self.on.clock.now()
 
     def _agent(self, turn: Turn) -> object:
         return self.on.agents.of(turn.key.profile)

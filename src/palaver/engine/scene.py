@@ -101,11 +101,12 @@ class Scenes:
     def _section(self, scene: Scene, platform: Platform) -> str:
         """Turn after turn the facts are the same, and so is the section."""
         facts = _LASTING(scene.last.inbound.source), _labels(scene, platform), scene.shared, tuple(scene.homes)
-        if facts not in self._sections:
+        section = self._sections.get(facts)
+        if section is None:
             if len(self._sections) >= _MOST_SECTIONS:
                 del self._sections[next(iter(self._sections))]
-            self._sections[facts] = context_section(self._situation(scene, platform), self.pseudonyms)
-        return self._sections[facts]
+            section = self._sections[facts] = context_section(self._situation(scene, platform), self.pseudonyms)
+        return section
 
     def _situation(self, scene: Scene, platform: Platform) -> Situation:
         inbound = scene.last.inbound
