@@ -189,6 +189,8 @@ def _called(heard: _Heard, turn: int) -> ToolCall:
 
 def _spoken(text: str) -> str:
     """What follows the last note of the gateway, or else came before it."""
+    if OPEN not in text:
+        return text.strip()
     parts = (_NOT_SAID_TO_ME.sub("", part).strip() for part in reversed(_NOTE.split(text)))
     return next((part for part in parts if part), "")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
 from palaver.domain.source import Source
@@ -44,6 +45,15 @@ class Layers(Generic[T]):
 
     def find(self, source: Source) -> Found[T]:
         """A chat's setting also holds in its threads, unless the thread has its own."""
+        return self._everywhere or self._narrowest(source)
+
+    @cached_property
+    def _everywhere(self) -> Found[T] | None:
+        """The default, where nothing else is set."""
+        is_set = self.chats or self.platforms or self.kinds or self.profiles
+        return None if is_set else Found(self.default, "default")
+
+    def _narrowest(self, source: Source) -> Found[T]:
         for chat in _chats(source) if self.chats else ():
             if chat in self.chats:
                 return Found(self.chats[chat], f"chat {chat}")

@@ -50,7 +50,8 @@ class Budget:
 
 
 def _left(times: dict[str, float], chat: str) -> float:
-    return max(0.0, times.get(chat, 0.0) - asyncio.get_running_loop().time())
+    until = times.get(chat)
+    return 0.0 if until is None else max(0.0, until - asyncio.get_running_loop().time())
 
 
 def _block(times: dict[str, float], chat: str, seconds: float) -> None:

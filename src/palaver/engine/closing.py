@@ -1,7 +1,7 @@
 """Closing: how a turn ends. Concluded, failed, parked, cut short or given up, it is always in a named state."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from palaver.domain.attachment import Attachment, NewFile
@@ -40,7 +40,7 @@ class Closing:
     async def conclude(self, running: Running, outcome: Outcome) -> None:
         match outcome:
             case Final():
-                files = await Filing(self.on).keep_all(outcome.files)
+                files = await Filing(self.on).keep_all(outcome.files) if outcome.files else ()
                 entry = Entry(
                     seq=0,
                     role=Role.ASSISTANT,
@@ -122,7 +122,7 @@ class Closing:
             await self._suspend(turn, [], told)
         log.warning("turn given up", extra={"action": "turn.given_up", "turn": turn.number})
         self.on.meter.count("turns_failed")
-        self.tell(*told)
+        self.tell(lambda: told)
 
     async def _suspend(self, turn: Turn, notices: Sequence[Outbound], told: Sequence[Happening]) -> None:
         now, error = self.on.clock.now(), "cut off, and not taken up again"
@@ -137,17 +137,17 @@ class Closing:
         *,
         failure: Failure | None = None,
     ) -> None:
-        error, kind = (failure.detail, Kind.TURN_FAILED) if failure else (None, Kind.TURN_FINISHED)
-        told = self.happening(kind, running.turn, reason=failure.kind.value if failure else None)
-        settle = self.on.store.turns.settle(
-            running.turn, entries, replies, self.on.clock.now(), usage=running.usage, error=error
-        )
+        turn, now, error = running.turn, self.on.clock.now(), failure.detail if failure else None
+
+        def told(_: object = None) -> list[Happening]:
+            kind = Kind.TURN_FAILED if failure else Kind.TURN_FINISHED
+            return [self.happening(kind, turn, reason=failure.kind.value if failure else None, at=now)]
+
+        settle = self.on.store.turns.settle(turn, entries, replies, now, usage=running.usage, error=error)
         with self.on.meter.step("settle"):
-            step = self.on.news.along(settle, lambda _: [told])
-            await self.end(running.turn, step, TurnState.FAILED if failure else TurnState.DONE)
-        log.info(
-            "turn settled", extra={"action": "turn.settled", "turn": running.turn.number, "failed": failure is not None}
-        )
+            step = self.on.news.along(settle, told)
+            await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)
+        log.info("turn settled", extra={"action": "turn.settled", "turn": turn.number, "failed": failure is not None})
         if failure:
             self.on.meter.count("turns_failed")
         self.tell(told)
@@ -198,9 +198,11 @@ class Closing:
             reason=reason,
         )
 
-    def tell(self, *happenings: Happening) -> None:
-        for happening in happenings:
-            self.on.happenings.tell(happening)
+    def tell(self, happened: Callable[[], Iterable[Happening]]) -> None:
+        """Worked out only where somebody listens."""
+        if self.on.happenings.are_wanted:
+            for happening in happened():
+                self.on.happenings.tell(happening)
 
     def capped(self, turn: Turn) -> None:
         log.info("turn over a cap", extra={"action": "turn.capped", "turn": turn.number, "key": turn.key.text})

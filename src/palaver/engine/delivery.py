@@ -13,7 +13,7 @@ from palaver.domain.errors import StaleFence, StoreError
 from palaver.domain.key import SessionKey
 from palaver.domain.lifecycle import OutboxState
 from palaver.domain.transcript import Entry, Role
-from palaver.domain.turn import Delivery, account_text, after_unclear
+from palaver.domain.turn import Delivery, Outbound, account_text, after_unclear
 from palaver.engine.ground import Ground
 from palaver.engine.handing import Handoffs
 from palaver.engine.hands import Hands
@@ -268,8 +268,7 @@ class Deliveries:
 
     async def _arrived(self, delivery: Delivery, receipt: str) -> None:
         now, outbound = self.on.clock.now(), delivery.outbound
-        thread = receipt if self._hands.opens_thread(outbound) else None
-        along = await through_outages(lambda: self.handoffs.arrival(outbound, thread, now))
+        along = None if outbound.handoff is None else await self._handed(outbound, receipt, now)
         try:
             await self._surely(self._arrive(delivery, receipt, now, along))
         except StaleFence:
@@ -279,8 +278,12 @@ class Deliveries:
         if self.on.happenings.are_wanted and not outbound.is_news:
             self.on.happenings.tell(_delivered(delivery, now))
 
+    async def _handed(self, outbound: Outbound, receipt: str, now: datetime) -> Work[None]:
+        thread = receipt if self._hands.opens_thread(outbound) else None
+        return await through_outages(lambda: self.handoffs.arrival(outbound, thread, now))
+
     @work
-    def _arrive(self, delivery: Delivery, receipt: str, now: datetime, along: Work[None]) -> Steps[None]:
+    def _arrive(self, delivery: Delivery, receipt: str, now: datetime, along: Work[None] | None) -> Steps[None]:
         outbound, store = delivery.outbound, self.on.store
         yield from store.outbox.settle_send(delivery, self.on.worker, OutboxState.DELIVERED, receipt=receipt)
         if delivery.is_gone:
@@ -289,7 +292,8 @@ class Deliveries:
             entry = Entry(seq=0, role=Role.ASSISTANT, at=now, text=outbound.text, message_id=receipt)
             conversation = yield from store.attaching.leads_to(SessionKey.parse(outbound.mirror))
             yield from store.transcripts.add(conversation, entry)
-        yield from along
+        if along is not None:
+            yield from along
         if self.on.news.is_wanted and not outbound.is_news:
             yield from self.on.news.owe(_delivered(delivery, now), outbound.text if delivery.turn else "")
 

@@ -62,8 +62,9 @@ class Hands:
         return await adapter.send(outbound, idempotency_key=delivery.name)
 
     def opens_thread(self, outbound: Outbound) -> bool:
-        adapter = self.on.replies.adapter_for(outbound.platform, outbound.account)
-        return outbound.opens is not None and able(adapter, Threading)
+        if outbound.opens is None:
+            return False
+        return able(self.on.replies.adapter_for(outbound.platform, outbound.account), Threading)
 
     async def _send_file(self, adapter: Adapter, outbound: Outbound, file: Attachment, delivery: Delivery) -> str:
         """Where the chat does not take it, it is told where the file is."""

@@ -1,8 +1,7 @@
 """Inlets: what an adapter hands over to, while it serves its account, or when it is called in any worker."""
 
 import logging
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -46,18 +45,17 @@ class OpenInlet:
         """Whoever is called has no connection of its own."""
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
-        with self._leaving_out_unfit(), self.on.meter.step("accept"):
-            await self.intake.receive(inbound, trust)
-
-    @contextmanager
-    def _leaving_out_unfit(self) -> Generator[None]:
-        """What could not be kept however often it came is left out, so that whatever comes after it is heard."""
         try:
-            yield
+            with self.on.meter.step("accept"):
+                await self.intake.receive(inbound, trust)
         except MalformedSource as error:
-            self.on.meter.count("messages_refused")
-            told = {"action": "ids.unfit", "account": account_text(self.platform, self.account)}
-            log.warning("something was left out: %s", error, extra=told)
+            self._leave_out(error)
+
+    def _leave_out(self, unfit: MalformedSource) -> None:
+        """What could not be kept however often it came is left out, so that whatever comes after it is heard."""
+        self.on.meter.count("messages_refused")
+        told = {"action": "ids.unfit", "account": account_text(self.platform, self.account)}
+        log.warning("something was left out: %s", unfit, extra=told)
 
     async def position(self) -> str | None:
         return await self.on.store.read(self.on.store.accounts.position(self.platform, self.account))
@@ -66,14 +64,18 @@ class OpenInlet:
         raise NotServed(account_text(self.platform, self.account))
 
     async def knows_as(self, alias: str, canonical: str) -> None:
-        with self._leaving_out_unfit():
+        try:
             check_ids("person", alias, canonical)
             await self.intake.learn(self.platform, alias, canonical)
+        except MalformedSource as error:
+            self._leave_out(error)
 
     async def chat_moved(self, old: str, new: str) -> None:
-        with self._leaving_out_unfit():
+        try:
             check_ids("chat", old, new)
             await self.intake.move_chat(self.platform, self.account, old, new)
+        except MalformedSource as error:
+            self._leave_out(error)
 
     async def is_back(self, chat_id: str) -> None:
         self.returned()

@@ -170,7 +170,9 @@ class Intake:
         return any(self._admission.role_of(each, known.aliases_of(each)) is AccessRole.OWNER for each in sources)
 
     async def _people(self) -> _Acquaintance:
-        # Whoever asks gets the answer in the order they asked, and nobody puts an older answer over a newer one.
+        if self._known is not None and not self._changed.is_set():
+            return self._known
+        # Nobody puts an older answer over a newer one.
         async with self._asking:
             if self._changed.is_set():
                 self._changed.clear()

@@ -60,11 +60,14 @@ class Tooling:
 
     async def toolbox(self, running: Running, approvals: Mapping[str, bool]) -> Toolbox:
         """What was allowed is allowed once: to the calls that are open."""
-        found = await self.tools(running.role, running.source.platform)
-        allowed = {name for name, is_allowed in approvals.items() if is_allowed}
-        if not found and not running.offered:
+        offered = running.offered
+        if not self.on.toolsets and not offered:
             return NO_TOOLS
-        return _Toolbox(on=self.on, running=running, found=found, allowed=allowed, offered=running.offered)
+        found = await self.tools(running.role, running.source.platform)
+        if not found and not offered:
+            return NO_TOOLS
+        allowed = {name for name, is_allowed in approvals.items() if is_allowed}
+        return _Toolbox(on=self.on, running=running, found=found, allowed=allowed, offered=offered)
 
     async def _asked(self, toolset: Toolset) -> Sequence[Tool]:
         try:

@@ -79,7 +79,7 @@ class TurnRunner:
                     return await self._heed_head(begun.head)
                 return begun.until
             if begun is not None:
-                self.closing.tell(*self._began(begun, self.on.clock.now()))
+                self.closing.tell(partial(self._began, begun, self.on.clock.now()))
                 if begun.turn.state is TurnState.FAILED:
                     self.closing.capped(begun.turn)
                 else:
@@ -116,7 +116,7 @@ class TurnRunner:
                     if turn.attempt > 1:  # else it was not cut off: it asked, and was answered
                         note = self.closing.note(words.cut_off_note(turn.attempt))
                         await self.on.surely(turns.append_to_turn(turn, [note]))
-                    self.closing.tell(self.closing.happening(Kind.TURN_STARTED, turn))
+                    self.closing.tell(lambda: [self.closing.happening(Kind.TURN_STARTED, turn)])
                     await self._see_through(turn, messages, bell)
                 else:
                     await self.closing.give_up(turn, messages[-1].inbound.source)
