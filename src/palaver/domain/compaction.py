@@ -12,16 +12,17 @@ __all__ = ["CompactionPlan", "CompactionTrigger", "check_gain", "estimate_tokens
 _BYTES_PER_TOKEN = 4
 
 
-def estimate_tokens(entry: Entry) -> int:
-    """What the entry weighs in a prompt: the provider's count where there is one."""
-    if entry.tokens:
-        return entry.tokens
-    text = entry.text + entry.reasoning
-    for call in entry.calls:
-        text += call.name + call.arguments
-    # In bytes: scripts that take more of them take more tokens, too.
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-    return 1 + size // _BYTES_PER_TOKEN
+def estimate_tokens(*entries: Entry) -> int:
+    """What entries weigh in a prompt: the provider's count where there is one."""
+    tokens = 0
+    for entry in entries:
+        text = entry.text
+        if entry.calls or entry.reasoning:
+            text += entry.reasoning + "".join(call.name + call.arguments for call in entry.calls)
+        # In bytes: scripts that take more of them take more tokens, too.
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        tokens += entry.tokens or 1 + size // _BYTES_PER_TOKEN
+    return tokens
 
 
 @value
@@ -33,7 +34,7 @@ class CompactionTrigger:
         """Whether the model was shown too much of a conversation: too many tokens or too many entries."""
         if len(entries) >= self.message_limit:
             return True
-        return sum(map(estimate_tokens, entries)) >= self.context_share * context_window
+        return estimate_tokens(*entries) >= self.context_share * context_window
 
 
 @value
@@ -47,7 +48,7 @@ class CompactionPlan:
 
     @property
     def tokens(self) -> int:
-        return sum(map(estimate_tokens, self.covered))
+        return estimate_tokens(*self.covered)
 
 
 def plan_compaction(entries: Iterable[Entry], *, keep_exchanges: int = 2) -> CompactionPlan:
