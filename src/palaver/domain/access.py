@@ -148,9 +148,16 @@ def _narrowest(grant: Grant) -> tuple[str | None, ...]:
 
 def _names(source: Source, person: str | None) -> set[tuple[str | None, ...]]:
     """Under what grants can be kept that match a sender."""
-    users = {("user", source.platform, user) for user in (source.user_id, source.user_id_alt)}
-    chats = {("chat", source.platform, chat) for chat in (source.chat, source.parent_chat_id)}
-    return {("person", person), *users, *chats, ("platform", source.platform), ("platform", None)}
+    platform = source.platform
+    return {
+        ("person", person),
+        ("user", platform, source.user_id),
+        ("user", platform, source.user_id_alt),
+        ("chat", platform, source.chat),
+        ("chat", platform, source.parent_chat_id),
+        ("platform", platform),
+        ("platform", None),
+    }
 
 
 @value

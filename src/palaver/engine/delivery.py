@@ -171,10 +171,11 @@ class Deliveries:
 
     async def _has_its_turn(self, chat: str, interval: float, until: datetime) -> bool:
         """Once the chat may be written to; False where the claim would not last until then and for the send."""
-        if self._lasts(until, self.on.budget.wait(chat)):
-            await self.on.budget.take(chat, interval)
-            return self._lasts(until)
-        return False
+        wait = self.on.budget.wait(chat)
+        if not self._lasts(until, wait):
+            return False
+        await self.on.budget.take(chat, interval)
+        return not wait or self._lasts(until)
 
     def _lasts(self, until: datetime, wait: float = 0.0) -> bool:
         return self.on.clock.now() + timedelta(seconds=wait) + self.on.options.send_limit <= until

@@ -69,15 +69,16 @@ class Limit:
             raise RuntimeError("a limit is for a task")
         self._task = task
         self._cancelling = task.cancelling()
-        self._line.join(self._run_out)
+        self._line.join(self)
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._line.leave(self._run_out)
+        self._line.leave(self)
         is_ours = self.has_run_out and self._task.uncancel() <= self._cancelling
         if is_ours and isinstance(error, asyncio.CancelledError):
             raise TimeoutError from error
 
-    def _run_out(self) -> None:
+    def __call__(self) -> None:
+        """Its time is over."""
         self.has_run_out = True
         self._task.cancel()
