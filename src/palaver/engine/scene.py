@@ -146,7 +146,9 @@ def _enter(store: Store, begin: Work[Begun | Held | None]) -> Steps[tuple[Begun 
     begun = yield from begin
     if not isinstance(begun, Begun):
         return begun, None
-    return begun, (yield from _scene(store, begun.turn, begun.messages[-1], begun.opened.session))
+    is_alone = begun.opened.is_alone and len(begun.messages) == 1
+    scene = yield from _scene(store, begun.turn, begun.messages[-1], begun.opened.session, is_alone=is_alone)
+    return begun, scene
 
 
 @work
@@ -158,10 +160,10 @@ def _look(store: Store, turn: Turn, last: Received) -> Steps[Scene]:
     return replace(scene, approvals=approvals, goes_on=bool(approvals) and turn.attempt == 1)
 
 
-def _scene(store: Store, turn: Turn, last: Received, session: Session) -> Steps[Scene]:
+def _scene(store: Store, turn: Turn, last: Received, session: Session, *, is_alone: bool = False) -> Steps[Scene]:
     entries = yield from store.transcripts.load(turn)
     homes = yield from store.places.homes(turn.key.profile)
     shared = turn.key.shared or (last.place or turn.key).shared
-    if not shared:
+    if not shared and not is_alone:
         shared = yield from store.attaching.is_shared(session)
     return Scene(entries=entries, homes=homes, session=session, last=last, shared=shared)

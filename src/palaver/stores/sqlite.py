@@ -25,7 +25,7 @@ T = TypeVar("T")
 _LARGEST_BATCH = 256
 _READERS = 3
 _LONG_LOG, _LONGEST_LOG = 4 * 1024 * 1024, 64 * 1024 * 1024
-_COPY_EVERY = 64
+_COPY_EVERY = 128
 """Batches."""
 _LARGE_BATCH = 32
 """So many pieces of work count as a batch of their own."""
