@@ -10,7 +10,7 @@ import pytest
 from palaver.domain.errors import BadArgument, StaleFence
 from palaver.domain.lifecycle import OutboxState
 from palaver.domain.turn import Delivery, Outbound
-from palaver.ports.work import Work
+from palaver.ports.work import Work, work
 from palaver.stores import outbox, turns
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
@@ -177,7 +177,7 @@ async def test_where_sending_twice_shows_once_it_is_sent_again_unmarked(world: W
 async def test_a_reply_is_owed_once_per_turn_and_ordinal(world: World) -> None:
     begun = await world.exchange("hello", "hi")
     with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
-        await world.store.transact(outbox.owe_replies(begun.turn.number, [NOTICE], NOON))
+        await world.store.transact(work(outbox.owe_replies)(begun.turn.number, [NOTICE], NOON))
     assert len(await claim(world)) == 1
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
@@ -66,7 +66,7 @@ def key_topic(key: SessionKey) -> str:
 class Database(Protocol):
     """Drives work. What `transact` returned is durable; what it raised left no trace."""
 
-    async def transact(self, work: Work[T]) -> T:
+    def transact(self, work: Work[T]) -> Awaitable[T]:
         """Run the work as one transaction, whole or not at all. Once it commits, a cancellation comes too late."""
         ...
 

@@ -57,7 +57,6 @@ def _files(outbound: Outbound) -> tuple[str, ...]:
     return kept_of([outbound.file] if outbound.file else [])
 
 
-@work
 def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Steps[None]:
     """The replies of a turn, each owed once: the same turn and ordinal cannot be written twice."""
     if len(replies) > REPLIES:  # The rest would have the numbers of the next turn.

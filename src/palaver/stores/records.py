@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -142,7 +142,7 @@ _USER, _ASSISTANT = Role.USER, Role.ASSISTANT
 _DEFAULTS = tuple(Entry._field_defaults.values())
 
 
-class Prepared(NamedTuple):
+class Prepared(msgspec.Struct, frozen=True):
     """An entry ready to be written, all but its seq, which is known only inside the transaction."""
 
     role: str

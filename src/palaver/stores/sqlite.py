@@ -122,7 +122,7 @@ class _Job(Generic[T]):
             return True
         self.error = None
         try:
-            self.result = drive(db, iter(self.work), notified)
+            self.result = drive(db, self.work(), notified)
         except sqlite3.Error as error:
             self.error = _refusal("the database refused", error)
         except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the caller, not to this thread
@@ -176,11 +176,11 @@ class SqliteDatabase:
         self._closed = False
         self._writer.start()
 
-    async def transact(self, work: Work[T]) -> T:
+    def transact(self, work: Work[T]) -> "asyncio.Future[T]":
         self._refuse_when_closed()
         future: asyncio.Future[T] = self._loop.create_future()
         self._jobs.put(_Job(work, future))  # pyright: ignore[reportArgumentType]
-        return await future
+        return future
 
     async def read(self, work: Work[T]) -> T:
         self._refuse_when_closed()
@@ -264,8 +264,10 @@ class SqliteDatabase:
         try:
             self._refuse_when_gone()
             self._db.execute("BEGIN IMMEDIATE")
-            if not all(job.run(self._db, notified) for job in batch):
-                self._start_over(batch, notified)
+            for job in batch:
+                if not job.run(self._db, notified):
+                    self._start_over(batch, notified)
+                    break
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._give_up(batch, _refusal("the database could not commit", error))
