@@ -16,6 +16,7 @@ from palaver.domain.turn import Inbound, Outbound, Received
 from palaver.ports.store import INBOX, key_topic
 from palaver.ports.work import Lock, Notify, Row, Steps, Value, Work, work
 from palaver.stores import outbox
+from palaver.stores.lines import OPEN_TURN, bring, claimable, leave, queue, step_back
 from palaver.stores.records import INBOX_COLUMNS, inbound_body, micros, received_of
 
 __all__ = [
@@ -43,8 +44,6 @@ __all__ = [
     "withdraw",
 ]
 
-OPEN_TURN = "('running', 'parked', 'interrupted')"
-"""The states of a turn that keeps its conversation from beginning another."""
 RUNNING = f"state IN {OPEN_TURN} AND state = 'running'"
 """In the words of the index that finds it."""
 _LOOK = Notify(INBOX)
@@ -103,7 +102,7 @@ def accept(
     number, led = rows[0]
     if not refused:
         key = yield from _followed(number, led, key)
-        yield from _queue(key)
+        yield from queue(key)
         is_changed = yield from _tell_running(key, now, while_busy, None if dedup else name)
         yield _LOOK
         if is_changed:
@@ -143,9 +142,8 @@ def carry(place: SessionKey, old: SessionKey, new: SessionKey) -> Steps[None]:
         (new.text, place.text, new.text, old.text, place.text),
     )
     if moved:
-        yield _line_of(new)
-        yield from _queue(new)
-        yield from _step_back(old)
+        yield from bring(new)
+        yield from step_back(old)
         yield _LOOK
 
 
@@ -155,41 +153,10 @@ def move(received: Received, place: SessionKey) -> Steps[None]:
         f"UPDATE inbox SET key = {_CONVERSATION}, place = {_PLACE} WHERE no = ? AND state = 'waiting' RETURNING key",
         (*(place.text,) * 3, received.number),
     )
-    for key in (SessionKey.parse(row[0]) for row in rows):
-        yield _line_of(key)
-        yield from _queue(key)
-        yield from _step_back(received.key)
+    for (key,) in rows:
+        yield from bring(SessionKey.parse(key))
+        yield from step_back(received.key)
         yield _LOOK
-
-
-_LAST = "(SELECT coalesce(max(place), 0) + 1 FROM lines)"
-
-
-def _line_of(key: SessionKey) -> Lock:
-    """Held by whoever brings messages to a conversation that they do not hold, and by who empties its line."""
-    return Lock(f"line of {key.text}")
-
-
-def _queue(key: SessionKey) -> Steps[None]:
-    # The row is written to also where it is there already: then nobody can take it away who does not see the message.
-    yield (
-        f"INSERT INTO lines (key, place) VALUES (?, {_LAST}) ON CONFLICT (key) DO UPDATE SET place = lines.place",
-        (key.text,),
-    )
-
-
-def _step_back(key: SessionKey) -> Steps[None]:
-    """A conversation that was served goes behind all others, or out of the line if nothing waits in it any more."""
-    yield _TO_THE_END, (key.text,)
-    # A statement of its own: it sees whatever was accepted before the first one got hold of the row.
-    yield _OUT_OF_LINE, (key.text,)
-
-
-_TO_THE_END = f"UPDATE lines SET place = {_LAST} WHERE key = ?"
-_OUT_OF_LINE = (
-    "DELETE FROM lines WHERE key = ?"
-    " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.key = lines.key AND i.state = 'waiting')"
-)
 
 
 def _tell_running(
@@ -277,32 +244,16 @@ def _finish(number: int, state: str, reason: str) -> Steps[bool]:
         (state, reason, number),
     )
     for (key,) in rows:
-        yield from _step_back(SessionKey.parse(key))
+        yield from step_back(SessionKey.parse(key))
     return bool(rows)
 
 
 def enqueue(key: SessionKey, now: datetime) -> Steps[None]:
     """Something waits in a conversation that did not before."""
     yield Lock(key.text)
-    yield from _queue(key)
+    yield from queue(key)
     yield from _tell_running(key, now, None)
     yield _LOOK
-
-
-@work
-def claimable(limit: int) -> Steps[list[SessionKey]]:
-    """Keys with waiting messages and no open turn.
-
-    In front is the one that has waited longest since it was last served: neither who has much to say nor who is new
-    keeps others waiting.
-    """
-    rows = yield (
-        "SELECT l.key FROM lines l"
-        f" WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = l.key AND t.state IN {OPEN_TURN})"
-        " ORDER BY l.place, l.key LIMIT ?",
-        (limit,),
-    )
-    return [SessionKey.parse(row[0]) for row in rows]
 
 
 @work
@@ -352,10 +303,9 @@ def put_into_turn(turn: int, messages: Sequence[Received], *, are_all: bool = Fa
     taken: list[tuple[Value, ...]] = [(turn, each.number) for each in messages]
     yield "UPDATE inbox SET state = 'in-turn', turn_no = ? WHERE no = ?", taken
     if are_all:
-        yield _line_of(key)
-        yield _OUT_OF_LINE, (key.text,)
+        yield from leave(key)
     else:
-        yield from _step_back(key)
+        yield from step_back(key)
 
 
 @work
@@ -383,7 +333,7 @@ def obey(
     )
     if not mine:
         return False
-    yield from _step_back(received.key)
+    yield from step_back(received.key)
     yield _MENTION_OPEN, (received.number, received.key.text)
     answer = yield from does
     yield _MENTION_OPEN, (received.number, received.key.text)
