@@ -27,7 +27,7 @@ async def until_somebody_sleeps(url: str) -> None:
     observer = await DRIVER.connect(url)
     try:
         async with asyncio.timeout(60):
-            while not await observer.fetchval(SLEEPERS):
+            while not await observer.fetchval(SLEEPERS):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     finally:
         await observer.close()
