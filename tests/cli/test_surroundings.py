@@ -148,6 +148,35 @@ def test_where_nothing_can_be_written_no_gateway_is_started(tmp_path: Path) -> N
     assert len(done[0].stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("command", ["chat -m hi", "up", "sessions rename Holiday x", "grants add telegram:7"])
+def test_a_database_with_two_names_is_written_under_neither(home: Path, command: str) -> None:
+    """Each name would have a lock and a log of its own."""
+    other = home / "other"
+    other.mkdir()
+    (other / "palaver.db").hardlink_to(home / "palaver.db")
+    config = home / "config.yaml"
+    config.touch()
+    before = (home / "palaver.db").read_bytes()
+    for place in (home, other):
+        done = palaver(command, PALAVER_HOME=str(place), PALAVER_CONFIG=str(config))
+        assert done.returncode == (2 if command in {"chat -m hi", "up"} else 1)
+        assert f"the database {place / 'palaver.db'} is one file under 2 names" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert (home / "palaver.db").read_bytes() == before
+    (other / "palaver.db").unlink()
+    assert palaver("sessions rename Holiday x").returncode == 0
+
+
+def test_a_copy_that_may_only_be_read_is_looked_at_under_any_name(
+    frozen: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frozen.chmod(0o755)
+    (frozen / "again.db").hardlink_to(frozen / "palaver.db")
+    frozen.chmod(0o555)
+    with nobody():
+        assert main(["sessions", "list"]) == 0, capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["chat -m hi", "up", "grants add telegram:7", f"sessions import {ARCHIVE}"])
 def test_a_store_that_cannot_be_written_now_is_the_same_failure_for_every_command(tmp_path: Path, command: str) -> None:
     config = tmp_path / "config.yaml"

@@ -14,7 +14,7 @@ from palaver.domain.errors import NewerSchema, StoreError, StoreInUse, StoreUnav
 from palaver.ports.store import Database
 from palaver.ports.work import Work
 from palaver.stores.disk import has_no_room, may_pass
-from palaver.stores.ownership import FileOwnership, refuse_network_disk
+from palaver.stores.ownership import FileOwnership, refuse_network_disk, refuse_second_name
 from palaver.stores.schema import POSTGRES, SQLITE, Migration, known_migrations, migrate_step, pending
 from palaver.stores.search import open_search
 from palaver.stores.sqlite import SqliteDatabase, connect
@@ -66,6 +66,7 @@ async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_network_disk(path.parent)
+        refuse_second_name(path)
         _refuse_foreign_file(path)
         if exclusive:
             ownership.take()

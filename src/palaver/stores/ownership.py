@@ -7,12 +7,13 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from shlex import quote
 from typing import IO
 
 from palaver.domain.errors import StoreError, StoreInUse, StoreUnavailable
-from palaver.stores.disk import may_pass
+from palaver.stores.disk import may_pass, may_write
 
-__all__ = ["FileOwnership", "refuse_network_disk"]
+__all__ = ["FileOwnership", "refuse_network_disk", "refuse_second_name"]
 
 # File systems on which several hosts may hold what looks like the same lock.
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ncpfs", "glusterfs", "lustre", "ceph"})
@@ -32,6 +33,10 @@ class FileOwnership:
         file.write(f"pid {os.getpid()} on {socket.gethostname()}, {Path(sys.argv[0]).name}\n")
         file.flush()
         self._file = file
+
+    @property
+    def is_taken(self) -> bool:
+        return self._file is not None
 
     @contextmanager
     def keep_free(self) -> Generator[None]:
@@ -63,6 +68,18 @@ class FileOwnership:
         if self._file:
             self._file.close()
             self._file = None
+
+
+def refuse_second_name(path: Path) -> None:
+    """The lock and SQLite's log are beside a name: under two names, two write who know nothing of each other."""
+    if not path.is_file() or not may_write(path):
+        return
+    names = path.stat().st_nlink
+    if names > 1:
+        raise StoreError(
+            f"the database {path} is one file under {names} names (hard links), and to write it under two of them "
+            f"damages it: keep one name and remove the others; to see them: find / -samefile {quote(str(path))}"
+        )
 
 
 def refuse_network_disk(folder: Path, mounts: str | None = None) -> None:
