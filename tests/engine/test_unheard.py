@@ -15,7 +15,7 @@ from palaver.platforms.kit.world import World
 from palaver.ports.hooks import Kind
 from palaver.ports.work import Steps, work
 from tests.engine.agents import Slow
-from tests.engine.gateway import Bench, running, until
+from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.engine.trouble import trouble
 
 SETTLED, SENT = "UPDATE turns SET state = ?, ended", "UPDATE outbox SET state = ?, receipt"
@@ -79,6 +79,41 @@ async def test_a_send_that_the_store_refused_to_settle_is_not_sent_again(
         assert happened()
         assert [message.text for message in chat.shown] == ["You said: hello"]
         assert await here.rows("SELECT state, attempts FROM outbox") == [("delivered", 1)]
+
+
+@pytest.mark.parametrize(
+    ("said", "statement", "answer"),
+    [("hello", "INSERT INTO turns", "You said: hello"), ("/new", "UPDATE inbox SET state", "fresh conversation")],
+)
+async def test_what_an_outage_kept_from_beginning_begins_when_the_store_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, statement: str, answer: str
+) -> None:
+    async with running(tmp_path / "p.db", lease=timedelta(hours=1)) as here:
+        happened = trouble(monkeypatch, here.store, "transact", statement, OUTAGE)
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, said)
+        await chat.hears(answer)
+        assert happened()
+
+
+async def test_what_the_store_refused_to_begin_is_left_alone_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = MovableClock()
+    async with running(tmp_path / "p.db", clock=clock, lease=timedelta(hours=1)) as here:
+        trouble(monkeypatch, here.store, "transact", "INSERT INTO turns", FULL)
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await until(lambda: "a lane broke" in caplog.text)
+        other = here.world.dm(bob)
+        await other.say(bob, "hi")
+        await other.hears("You said: hi")
+        assert not chat.shown
+        clock.later(hours=2)
+        await other.say(bob, "on")
+        await chat.hears("You said: hello")
 
 
 async def test_a_send_that_breaks_is_not_broken_unseen(

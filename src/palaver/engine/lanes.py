@@ -4,12 +4,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Generator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from palaver.domain.errors import StoreUnavailable
 from palaver.domain.key import SessionKey
 from palaver.engine.ground import Ground
 from palaver.engine.traces import log_broken
-from palaver.engine.waiting import any_of, contained, through_outages
+from palaver.engine.waiting import any_of, contained, longer, tell_outage, through_outages
 from palaver.ports.store import INBOX
 
 __all__ = ["Lanes"]
@@ -28,6 +29,8 @@ class Lanes:
         self._take = take
         self._lanes: dict[SessionKey, asyncio.Task[None]] = {}
         self._later: dict[SessionKey, datetime] = {}
+        self._pauses: dict[SessionKey, float] = {}
+        """How long each waits that the store did not let begin."""
         self._freed = asyncio.Event()
         self._kept_for: asyncio.Event | None = None
 
@@ -85,6 +88,7 @@ class Lanes:
             return
         passed_over = len(self._lanes) + len(self._later)
         waiting = await self._on.store.read(self._on.store.inbox.claimable(self._free + passed_over))
+        self._pauses = {key: pause for key, pause in self._pauses.items() if key in waiting}
         ready = [key for key in waiting if key not in self._lanes and key not in self._later]
         # Read anew: lanes may have been taken, or kept, meanwhile.
         for key in ready[: self._free]:
@@ -104,8 +108,14 @@ class Lanes:
                 await asyncio.wait({after})
             with contained():
                 until = await body()
+            self._pauses.pop(key, None)
             if until is not None:
                 self._later[key] = until
+        except StoreUnavailable as error:
+            # Not waited for here: nothing begins any more once the gateway drains.
+            tell_outage(error)
+            pause = self._pauses[key] = longer(self._pauses.get(key, 0.0))
+            self._later[key] = self._on.clock.now() + timedelta(seconds=pause)
         except Exception as error:  # noqa: BLE001 - one lane must not end the others
             # The turn is still in the store, under a lease that now runs out; other conversations go on.
             log_broken(log, "a lane broke", error, {"action": "lane.broke", "key": key.text})

@@ -9,12 +9,13 @@ from typing import TypeVar
 from palaver.domain.errors import NewerSchema, StoreError, StoreUnavailable
 from palaver.engine.traces import log_broken
 
-__all__ = ["StrayCancellation", "any_of", "contained", "through_outages", "unending"]
+__all__ = ["StrayCancellation", "any_of", "contained", "longer", "tell_outage", "through_outages", "unending"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_SHORTEST_PAUSE = 0.1
 _LONGEST_PAUSE = 10.0
 _BREATH = 1.0
 
@@ -55,14 +56,23 @@ async def any_of(*events: asyncio.Event, timeout: float) -> None:  # noqa: ASYNC
 
 async def through_outages(step: Callable[[], Awaitable[T]]) -> T:
     """Do a step, again and again while the store does not answer: what was worked out must not be lost for that."""
-    pause = 0.1
+    pause = 0.0
     while True:
         try:
             return await step()
         except StoreUnavailable as error:
-            log.warning("the store does not answer: %s", error, extra={"action": "store.unavailable"})
+            tell_outage(error)
+        pause = longer(pause)
         await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def tell_outage(error: StoreUnavailable) -> None:
+    log.warning("the store does not answer: %s", error, extra={"action": "store.unavailable"})
+
+
+def longer(pause: float) -> float:
+    """The pause after this one, while the store does not answer."""
+    return max(_SHORTEST_PAUSE, min(2 * pause, _LONGEST_PAUSE))
 
 
 async def unending(loop: Callable[[], Awaitable[None]]) -> None:
