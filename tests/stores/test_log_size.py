@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from palaver.domain.errors import StoreUnavailable
 from palaver.ports.work import Steps, work
 from palaver.stores.opening import open_store
 from palaver.stores.store import Store
@@ -25,6 +26,12 @@ def remember(text: str, name: str = "x") -> Steps[None]:
     )
 
 
+@work
+def remembered(name: str = "x") -> Steps[str]:
+    rows = yield "SELECT value FROM meta WHERE name = ?", (name,)
+    return rows[0][0]
+
+
 def crash(path: Path, left: Path) -> Path:
     """The files as a process leaves them that is killed now."""
     for suffix in ("", "-wal"):
@@ -40,7 +47,7 @@ async def test_a_gateway_killed_again_and_again_leaves_no_endless_log(tmp_path: 
     path = tmp_path / "0.db"
     async with AsyncExitStack() as stack:
         for kill in range(1, KILLS + 1):
-            store = await stack.enter_async_context(await open_store(str(path)))
+            store = await stack.enter_async_context(await open_store(str(path), exclusive=True))
             for number in range(10):
                 await store.transact(remember(f"{number}" * 200_000))
             path = crash(path, tmp_path / f"{kill}.db")
@@ -113,3 +120,29 @@ async def test_whoever_reads_for_long_holds_up_no_writing_and_the_log_is_short_a
         assert await reading == 0
         await write_on(store)
         assert log_of(path) < grown / 2
+
+
+async def test_the_log_of_a_file_that_was_moved_away_is_left_alone(tmp_path: Path) -> None:
+    path, away = tmp_path / "palaver.db", tmp_path / "away.db"
+    async with await open_store(str(path)) as store:
+        await store.transact(remember("still there"))
+        path.rename(away)
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            await store.scrub()
+        assert not path.exists()
+        away.rename(path)
+        left = crash(path, tmp_path / "left.db")
+    async with await open_store(str(left)) as store:
+        assert await store.read(remembered()) == "still there"
+
+
+@pytest.mark.usefixtures("soon_long")
+async def test_who_only_looks_has_nothing_copied(tmp_path: Path) -> None:
+    """Batches that write nothing bring no checkpoint about: one beside a commit that begins the log anew is a risk."""
+    path = tmp_path / "calm.db"
+    async with await open_store(str(path)) as store:
+        await store.transact(remember("x" * 200_000))
+        before = path.stat().st_mtime_ns
+        for _ in range(40):
+            await store.transact(remembered())
+        assert path.stat().st_mtime_ns == before

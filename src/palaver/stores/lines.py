@@ -32,6 +32,7 @@ def bring(key: SessionKey) -> Steps[None]:
 
 def step_back(key: SessionKey) -> Steps[None]:
     """A conversation that was served goes behind all others, or out of the line if nothing waits in it any more."""
+    yield _end_of(key)
     yield _TO_THE_END, (key.text,)
     # A statement of its own: it sees whatever was accepted before the first one got hold of the row.
     yield _OUT, (key.text,)
@@ -44,7 +45,7 @@ def leave(key: SessionKey) -> Steps[None]:
 
 
 def _end_of(key: SessionKey) -> Lock:
-    """Whoever brings something and whoever leaves see each other's doing."""
+    """Whoever brings something, and whoever takes the last of it, see each other's doing."""
     return Lock(f"line of {key.text}")
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from palaver.domain.errors import StoreError, StoreUnavailable
 from palaver.ports.work import Notify, Row, Steps, Work
@@ -24,23 +24,30 @@ T = TypeVar("T")
 
 _LARGEST_BATCH = 256
 _READERS = 3
-_LONG_LOG, _LONGEST_LOG = 1024 * 1024, 64 * 1024 * 1024
+_LONG_LOG, _LONGEST_LOG = 1024 * 1024, 16 * 1024 * 1024
+"""Bytes. What the file has beyond the longest is given up when the log begins anew."""
 _COPY_EVERY = 128
-"""Batches."""
+"""Batches that wrote something."""
+_LITTLE = 4096
+"""Pages."""
 _LARGE_BATCH = 32
 """So many pieces of work count as a batch of their own."""
 _LOOK_EVERY = 0.1
 """Seconds."""
-_PATIENTLY, _BRIEFLY = 10_000, 100
+_PATIENTLY = 10_000
 """Milliseconds for which whoever is in the way is waited for."""
 
 
-def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """A connection in our one way: transactions by hand, durable, checkpoints off the commit path."""
+def connect(path: Path, *, read_only: bool = False, new: bool = True) -> sqlite3.Connection:
+    """A connection in our one way: transactions by hand, durable, checkpoints off the commit path.
+
+    A file that does not exist is made, but where it may not be `new`.
+    """
     name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    if not read_only and not path.exists():
+    if new and not read_only and not path.exists():
         path.touch(mode=0o600)  # conversations are nobody else's business; -wal and -shm follow the file
-    uri = f"file:{name}?mode={'ro' if read_only else 'rwc'}{'&immutable=1' if _stands_still(path) else ''}"
+    mode = "ro" if read_only else "rwc" if new else "rw"
+    uri = f"file:{name}?mode={mode}{'&immutable=1' if _stands_still(path) else ''}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=512)
     db.execute(f"PRAGMA busy_timeout = {_PATIENTLY}")
     db.execute("PRAGMA temp_store = MEMORY")
@@ -50,6 +57,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA secure_delete = ON")
         db.execute("PRAGMA wal_autocheckpoint = 0")
+        db.execute(f"PRAGMA journal_size_limit = {_LONGEST_LOG}")
     return db
 
 
@@ -167,12 +175,13 @@ class SqliteDatabase:
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="palaver-checkpoint")
         self._db = connect(path)
         # Before anything is written, so that the log begins anew: who is killed again and again never comes to another.
-        if self._log_size() > _LONG_LOG:
+        if ownership.is_taken and self._log_size() > _LONG_LOG:
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         self._file = _identity(path)
         self._look_again = 0.0
         self._batches = 0
-        self._copying: Future[None] | None = None
+        self._changes = 0
+        self._copying: Future[_Copied] | None = None
         self._closed = False
         self._writer.start()
 
@@ -296,14 +305,16 @@ class SqliteDatabase:
         What is acknowledged between two looks is as if the file had been removed a moment later.
         """
         now = time.monotonic()
-        if now < self._look_again:
-            return
+        if now >= self._look_again:
+            self._refuse_another_file()
+            self._look_again = now + _LOOK_EVERY
+
+    def _refuse_another_file(self) -> None:
         if _identity(self.path) != self._file:
             raise StoreUnavailable(
                 f"the database {self.path} was removed or replaced while it was open; stop the gateway, put the file "
                 "back or remove it, and start again"
             )
-        self._look_again = now + _LOOK_EVERY
 
     def _give_up(self, batch: Sequence[_Job[object]], error: StoreError) -> None:
         for job in batch:
@@ -332,16 +343,19 @@ class SqliteDatabase:
         """A log that is written over from its start is quicker than one that grows.
 
         It begins anew with the commit that finds all of it in the file. Another thread brings it there, and what was
-        written meanwhile follows here: little, and before there is more. Never do two follow each other at once while
-        we write on: SQLite before 3.51.3 may then lose pages.
+        written meanwhile follows here, if it is little. Never do two follow each other at once while others write on:
+        SQLite before 3.51.3 may then lose pages.
         """
+        if self._db.total_changes == self._changes:
+            return
+        self._changes = self._db.total_changes
         self._batches += 1 + done // _LARGE_BATCH
-        with suppress(OSError, RuntimeError, sqlite3.Error):  # no look at the log, no thread to spare: next time
+        with suppress(OSError, RuntimeError, sqlite3.Error, StoreUnavailable):  # no look, no thread to spare: next time
             if self._copying is None:
                 self._copy_when_due()
             elif self._copying.done():
-                self._copying = None
-                self._begin_log_anew()
+                copy, self._copying = self._copying, None
+                self._follow(copy.result())
 
     def _copy_when_due(self) -> None:
         if self._batches >= _COPY_EVERY:
@@ -349,24 +363,34 @@ class SqliteDatabase:
             if self._log_size() > _LONG_LOG:
                 self._copying = self._beside.submit(self._checkpoint, "PASSIVE")
 
-    def _begin_log_anew(self) -> None:
-        """Who reads for long is not waited for: then the log grows on, and is given up when they are done."""
+    def _follow(self, copied: "_Copied") -> None:
+        """Where somebody reads for long, or much is written at once, the log grows on until the next time."""
+        is_little = not copied.is_busy and copied.left < _LITTLE and self._batches < _COPY_EVERY
         self._batches = 0
-        _, pages, copied = self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        if copied == pages and self._log_size() > _LONGEST_LOG:
-            self._db.execute(f"PRAGMA busy_timeout = {_BRIEFLY}")
-            try:
-                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            finally:
-                self._db.execute(f"PRAGMA busy_timeout = {_PATIENTLY}")
+        if is_little:
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _log_size(self) -> int:
         wal = self.path.with_name(self.path.name + "-wal")
         return wal.stat().st_size if wal.exists() else 0
 
-    def _checkpoint(self, how: str) -> None:
-        db = connect(self.path)
+    def _checkpoint(self, how: str) -> "_Copied":
+        """A log is of its file alone: beside another, or none, SQLite would throw it away."""
+        self._refuse_another_file()
+        db = connect(self.path, new=False)
         try:
-            db.execute(f"PRAGMA wal_checkpoint({how})").fetchall()
+            return _Copied(*db.execute(f"PRAGMA wal_checkpoint({how})").fetchone())
         finally:
             db.close()
+
+
+class _Copied(NamedTuple):
+    """What SQLite says of a checkpoint."""
+
+    is_busy: int
+    pages: int
+    copied: int
+
+    @property
+    def left(self) -> int:
+        return self.pages - self.copied

@@ -16,6 +16,7 @@ from palaver.ports.store import INBOX, TURNS, Begun, Choose, Greet, Held, Opened
 from palaver.ports.work import Lock, Notify, Row, Steps, Work, work
 from palaver.stores import outbox
 from palaver.stores.inbox import MOST_WAITING, OPEN_TURN, put_into_turn, waiting_alone
+from palaver.stores.lines import leave
 from palaver.stores.people import meet
 from palaver.stores.places import home
 from palaver.stores.reclaiming import reclaim, resume
@@ -71,6 +72,7 @@ def begin(
     most = _FEW
     line = yield from waiting_alone(key, most)
     if not line:
+        yield from leave(key)
         return None
     choice = choose(line)
     if len(line) == most and not 0 < choice.take < most:

@@ -16,6 +16,7 @@ from palaver.stores import outbox, removal
 from palaver.stores.erasure.digests import Digests
 from palaver.stores.erasure.trace import Trace, marks
 from palaver.stores.filed import drop_files
+from palaver.stores.inbox import withdraw
 from palaver.stores.records import from_json, micros
 from palaver.stores.sessions import refuse_busy
 from palaver.stores.transcript import SEQS, journal, load_all, show
@@ -96,6 +97,7 @@ def drop_messages(erasure: int, messages: Sequence[Received], digests: Digests) 
     last = yield "SELECT max(no) FROM inbox", ()
     gone: list[int] = []
     for message in messages:
+        yield from withdraw(message.number, "its sender is forgotten")
         empty = _EMPTY_MESSAGE, (SessionKey(message.key.profile, person=FORGOTTEN).text, b"")
         away, values = empty if message.number == last[0][0] else ("DELETE FROM inbox", ())
         rows = yield (
@@ -106,12 +108,6 @@ def drop_messages(erasure: int, messages: Sequence[Received], digests: Digests) 
         gone += [row[0] for row in rows]
     yield "DELETE FROM mentions WHERE inbox_no = ?", [(number,) for number in gone]
     yield from _drop_files(erasure, "in", gone, digests)
-    for key in sorted({message.key.text for message in messages}):
-        yield (
-            "DELETE FROM lines WHERE key = ?"
-            " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.key = lines.key AND i.state = 'waiting')",
-            (key,),
-        )
     return len(gone)
 
 
