@@ -418,6 +418,37 @@ def test_delete(filled: Palaver) -> None:
     assert listed(filled("list", "--json")) == []
 
 
+def test_a_title_to_delete_by_is_exact(filled: Palaver, capsys: pytest.CaptureFixture[str]) -> None:
+    """To look, the newest of those that share a title is meant; what cannot be taken back is not guessed."""
+    for session, title in ((HOLIDAY, "hello"), (ROOM, "hello #2"), (SHELF, "hello #draft")):
+        filled("rename", session, title)
+    assert as_json(filled("show", "hello", "--json"))["session"]["id"] == ROOM
+    assert [each["id"] for each in as_json(filled("delete", "hello", "--yes", "--json"))["deleted"]] == [HOLIDAY]
+    for name in ("hello", "hello #3"):
+        sentence = refusal(capsys, "delete", name, "--yes")
+        assert f"No session is called exactly '{name}'" in sentence
+        assert f"the whole title of one: {ROOM} 'hello #2'; for example: {ROOM}" in sentence
+    assert "there is no session 'hell'" in refusal(capsys, "delete", "hell", "--yes", code=1)
+    assert listed(filled("list", "--json")) == [ROOM, SHELF]
+    filled("delete", "hello #2", "--yes")
+    assert listed(filled("list", "--json")) == [SHELF]
+
+
+def test_what_two_sessions_are_called_is_not_enough_to_delete_one(
+    filled: Palaver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each owner has titles of their own; and a title may look like the beginning of an id."""
+    for session, title in ((HOLIDAY, "x"), (SHELF, "x"), (ROOM, HOLIDAY[:8])):
+        filled("rename", session, title)
+    for name, others in (("x", (HOLIDAY, SHELF)), (HOLIDAY[:8], (HOLIDAY, ROOM)), ("01km", (HOLIDAY, ROOM, SHELF))):
+        sentence = refusal(capsys, "delete", name, "--yes")
+        assert f"Several sessions can be meant by '{name}'" in sentence
+        assert all(other in sentence for other in others)
+    assert len(listed(filled("list", "--json"))) == 3
+    filled("delete", HOLIDAY, "--yes")
+    assert listed(filled("list", "--json")) == [ROOM, SHELF]
+
+
 def test_prune(filled: Palaver) -> None:
     found = as_json(filled("prune", "--older-than", "2d", "--dry-run", "--json"))
     assert found["found"] == {"sessions": 1, "entries": 2}
@@ -493,6 +524,8 @@ def test_a_session_in_use_is_not_deleted(home: Path, capsys: pytest.CaptureFixtu
         (["shwo"], "shwo", "list", "palaver sessions --help"),
         ([], "Missing command", "list", "palaver sessions --help"),
         (["show", "01km"], "'01km'", "longer prefix", HOLIDAY),
+        (["show", "01k"], "3 sessions begin with '01k'", "at least 4 characters of an id", "01kjmma2g0"),
+        (["delete", "01K", "--yes"], "3 sessions begin with '01K'", "at least 4 characters", "01kjmma2g0"),
     ],
 )
 def test_wrong_input_gets_one_sentence(

@@ -11,7 +11,8 @@ from palaver.cli.place import store_url
 from palaver.domain.errors import NotFound, StoreError
 from palaver.domain.session import Principal, Session
 from palaver.domain.text import one_line
-from palaver.stores import sessions
+from palaver.ports.work import Work
+from palaver.stores import visibility
 from palaver.stores.opening import open_store, sqlite_path
 from palaver.stores.store import Store
 
@@ -30,6 +31,7 @@ __all__ = [
     "Yes",
     "ask",
     "find",
+    "find_exactly",
     "help_of",
 ]
 
@@ -52,7 +54,7 @@ def _lower(name: str) -> str:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="Id, beginning of an id, or title.", show_default=False)]
-Names = Annotated[list[str], typer.Argument(metavar="SESSION...", help="Ids, beginnings of ids, or titles.")]
+Names = Annotated[list[str], typer.Argument(metavar="SESSION...", help="Ids, beginnings of ids, or exact titles.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=500, help="How many at most.")]
 Platform = Annotated[
     str, typer.Option("--platform", help="Only from this platform.", show_default=False, callback=_lower)
@@ -106,9 +108,18 @@ async def _with_store(url: str, do: Callable[[Store], Awaitable[T]]) -> T:
 
 
 async def find(store: Store, name: str) -> Session:
+    return await _found(store, name, visibility.find)
+
+
+async def find_exactly(store: Store, name: str) -> Session:
+    """For what cannot be taken back: of several that share a title, only the one called exactly so is meant."""
+    return await _found(store, name, visibility.find_exactly)
+
+
+async def _found(store: Store, name: str, look: Callable[[str, Principal], Work[Session]]) -> Session:
     """Titles are kept as one clean line, so what is asked for is made one too."""
     try:
-        return await store.read(sessions.find(one_line(name, _LONGEST_NAME), OPERATOR))
+        return await store.read(look(one_line(name, _LONGEST_NAME), OPERATOR))
     except NotFound as error:
         error.add_note("allowed: an id, the beginning of an id, or a title; for example: palaver sessions list")
         raise

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import typer
 
 from palaver.cli import when
-from palaver.cli.asking import EXAMPLES, OPERATOR, Json, Names, Platform, Profile, Yes, ask, find
+from palaver.cli.asking import EXAMPLES, OPERATOR, Json, Names, Platform, Profile, Yes, ask, find_exactly
 from palaver.cli.output import (
     Progress,
     complain,
@@ -52,7 +52,7 @@ def agreed(question: str, example: str, *, yes: bool) -> bool:
 
 def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None, json: Json = False) -> None:
     async def look(opened: Store) -> list[Session]:
-        found = [await find(opened, name) for name in names]
+        found = [await find_exactly(opened, name) for name in names]
         return list({session.id: session for session in found}.values())
 
     async def delete(opened: Store) -> list[Removed]:

@@ -1,15 +1,17 @@
 """Who may read which session, and finding one among those."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from palaver.domain.errors import BadArgument, NotFound
 from palaver.domain.key import SessionKey
 from palaver.domain.session import Principal, Session
+from palaver.domain.text import shown
 from palaver.domain.title import lineage, newest_of_lineage
 from palaver.ports.work import Lock, Row, Steps, Value, work
 from palaver.stores.records import SESSION_COLUMNS, session_of
 
-__all__ = ["Filter", "find", "get", "get_visible", "hold", "visible_to"]
+__all__ = ["Filter", "find", "find_exactly", "get", "get_visible", "hold", "visible_to"]
 
 
 @work
@@ -78,40 +80,86 @@ def hold(wanted: Session, key: SessionKey, principal: Principal) -> Steps[Sessio
 
 
 _SHORTEST_PREFIX = 4
+_NAMED = 5
 
 
 @work
 def find(text: str, principal: Principal) -> Steps[Session]:
     """By id, by a prefix of the id that fits one session, or by title: the newest of exactly that lineage."""
     text = text.strip()
-    rows = yield from _by_id_prefix(text, principal) if len(text) >= _SHORTEST_PREFIX else _none()
+    rows = yield from _by_id_prefix(text, principal)
     if len(rows) > 1:
-        ids = ", ".join(row[1] for row in rows[:5])
+        ids = ", ".join(row[1] for row in rows[:_NAMED])
         raise BadArgument("Several sessions begin with", found=text, allowed="a longer prefix", example=ids)
     row = rows[0] if rows else (yield from _by_title(text, principal))
     if row is None:
+        yield from _refuse_short_prefix(text, principal)
         raise NotFound("session", text)
     return session_of(row)
 
 
-def _none() -> Steps[list[Row]]:
-    yield from ()
-    return []
+@work
+def find_exactly(text: str, principal: Principal) -> Steps[Session]:
+    """For what cannot be taken back: the only session of this id, of a prefix of it, or of exactly this title."""
+    text = text.strip()
+    related = yield from _of_lineage(text, principal)
+    named = [*(yield from _by_id_prefix(text, principal)), *(row for row in related if row[5] == text)]
+    candidates = [session_of(row) for row in {row[1]: row for row in named or related}.values()]
+    meant = [session for session in candidates if session.id == text.lower()] or candidates
+    if named and len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise _unclear("Several sessions can be meant by" if named else "No session is called exactly", text, meant)
+    yield from _refuse_short_prefix(text, principal)
+    raise NotFound("session", text)
+
+
+def _unclear(problem: str, text: str, candidates: Sequence[Session]) -> BadArgument:
+    told = [f"{each.id} {shown(each.title)}" if each.title else each.id for each in candidates[-_NAMED:]]
+    others = ", and others" if len(candidates) > len(told) else ""
+    allowed = f"an id, or the whole title of one: {', '.join(told)}{others}"
+    return BadArgument(problem, found=text, allowed=allowed, example=candidates[-1].id)
+
+
+def _refuse_short_prefix(text: str, principal: Principal) -> Steps[None]:
+    if not 0 < len(text) < _SHORTEST_PREFIX:
+        return
+    where = _begins(text, principal)
+    rows = yield f"SELECT count(*) FROM sessions s WHERE {where.sql}", where.values
+    if count := rows[0][0]:
+        raise BadArgument(
+            f"{count} session{' begins' if count == 1 else 's begin'} with",
+            found=text,
+            allowed=f"a title, or at least {_SHORTEST_PREFIX} characters of an id",
+            example="01kjmma2g0",
+        )
+
+
+def _begins(text: str, principal: Principal) -> Filter:
+    seen, name = visible_to(principal), text.lower()
+    return Filter(f"s.id >= ? AND s.id < ? AND {seen.sql}", (name, name + "\x7f", *seen.values))
 
 
 def _by_id_prefix(text: str, principal: Principal) -> Steps[list[Row]]:
-    seen = visible_to(principal)
-    name = text.lower()
+    if len(text) < _SHORTEST_PREFIX:
+        return []
+    where = _begins(text, principal)
     return (
         yield (
-            f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id >= ? AND s.id < ? AND {seen.sql}"
-            " ORDER BY s.id LIMIT 6",
-            (name, name + "\x7f", *seen.values),
+            f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where.sql} ORDER BY s.id LIMIT {_NAMED + 1}",
+            where.values,
         )
     )
 
 
 def _by_title(text: str, principal: Principal) -> Steps[Row | None]:
+    rows = yield from _of_lineage(text, principal)
+    newest = newest_of_lineage(text, (row[5] for row in rows))
+    return next((row for row in reversed(rows) if row[5] == newest), None)
+
+
+def _of_lineage(text: str, principal: Principal) -> Steps[list[Row]]:
+    """Those of exactly this title, and of the same one with a number; the newest at the end."""
     seen = visible_to(principal)
     base, _ = lineage(text)
     # Theirs are few: without this SQLite goes through everybody's.
@@ -119,8 +167,7 @@ def _by_title(text: str, principal: Principal) -> Steps[Row | None]:
     theirs = f"s.no IN (SELECT session_no FROM participants WHERE identity IN ({', '.join('?' * len(names))})) AND "
     rows = yield (
         f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {theirs if names else ''}"
-        f"(s.title = ? OR substr(s.title, 1, ?) = ?) AND {seen.sql} ORDER BY s.no",
-        (*names, text, len(base) + 2, f"{base} #", *seen.values),
+        f"(s.title = ? OR s.title = ? OR substr(s.title, 1, ?) = ?) AND {seen.sql} ORDER BY s.no",
+        (*names, text, base, len(base) + 2, f"{base} #", *seen.values),
     )
-    newest = newest_of_lineage(text, (row[5] for row in rows))
-    return next((row for row in reversed(rows) if row[5] == newest), None)
+    return [row for row in rows if row[5] == text or lineage(row[5])[0] == base]
