@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ from palaver.cli import when
 from palaver.cli.main import main
 from palaver.cli.place import store_url as chosen_url
 from palaver.cli.transcripts import print_entries, print_hits, print_previews
+from palaver.domain.errors import StoreUnavailable
 from palaver.domain.label import Label
 from palaver.domain.transcript import Role, Sender, ToolCall
 from palaver.ports.search import Hit
 from palaver.ports.store import Preview
 from palaver.stores import sessions, turns
 from palaver.stores.opening import open_store
+from palaver.stores.store import Store
 from tests.stores.world import OPERATOR, World, answer, dm
 
 ROOT = Path(__file__).parents[2]
@@ -460,6 +463,51 @@ def test_prune(filled: Palaver) -> None:
     assert as_json(filled("prune", "--keep", "0", "--platform", "discord", "--yes", "--json"))["found"]["sessions"] == 0
     assert "1 session deleted, with 2 entries" in filled("prune", "--older-than", "2d", "--yes")
     assert listed(filled("list", "--json")) == [HOLIDAY, ROOM]
+
+
+@pytest.mark.parametrize("args", [["delete", SHELF], ["prune", "--keep", "0"]], ids=lambda args: args[0])
+def test_deleted_words_are_in_no_file_any_more(filled: Palaver, home: Path, args: list[str]) -> None:
+    """Neither in the log, which stays while a gateway has the file open, nor in the search index."""
+    filled("search", "shelf")
+    with (
+        closing(sqlite3.connect(home / "palaver.db")) as gateway,
+        closing(sqlite3.connect(home / "palaver.db.search")) as index,
+    ):
+        for held in (gateway, index):
+            held.execute("SELECT * FROM meta").fetchall()
+        filled("rename", SHELF, "Two brackets")
+        assert _files_with(home, b"brackets")
+        filled(*args, "--yes")
+        assert _files_with(home, b"brackets") == []
+        assert _files_with(home, b"oak shelf") == []
+
+
+@pytest.mark.parametrize("args", [["delete", SHELF], ["prune", "--keep", "0"]], ids=lambda args: args[0])
+def test_whoever_reads_for_long_keeps_nothing_from_being_deleted(
+    filled: Palaver, home: Path, monkeypatch: pytest.MonkeyPatch, args: list[str]
+) -> None:
+    monkeypatch.setattr("palaver.stores.sqlite._PATIENTLY", 10)
+    with closing(sqlite3.connect(home / "palaver.db")) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM sessions").fetchall()
+        filled(*args, "--yes")
+        assert listed(filled("list", "--json")) == [HOLIDAY, ROOM]
+
+
+@pytest.mark.parametrize("args", [["delete", SHELF], ["prune", "--keep", "0"]], ids=lambda args: args[0])
+def test_what_cannot_be_wiped_is_deleted_all_the_same(
+    filled: Palaver, monkeypatch: pytest.MonkeyPatch, args: list[str]
+) -> None:
+    async def refuse(_: object) -> None:
+        raise StoreUnavailable
+
+    monkeypatch.setattr(Store, "scrub", refuse)
+    filled(*args, "--yes")
+    assert listed(filled("list", "--json")) == [HOLIDAY, ROOM]
+
+
+def _files_with(folder: Path, words: bytes) -> list[str]:
+    return [file.name for file in folder.iterdir() if file.is_file() and words in file.read_bytes()]
 
 
 def test_a_session_in_use_is_not_deleted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

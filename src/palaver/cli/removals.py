@@ -1,6 +1,7 @@
 """`palaver sessions delete`, `prune` and `stats`: what there is, and less of it."""
 
 import sys
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
@@ -63,6 +64,7 @@ def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None
                 removed.append(await opened.transact(removal.delete(session.id, OPERATOR, when.now())))
             except SessionBusy as error:
                 busy.append(error)
+        await _wipe(opened)
         return removed
 
     busy: list[SessionBusy] = []
@@ -72,6 +74,14 @@ def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None
     if not agreed(f"Delete {counted(len(found), 'session')} for good?", EXAMPLES["delete"], yes=yes):
         raise typer.Exit(1)
     _report_delete(ask(store, delete), busy, as_json=json)
+
+
+async def _wipe(store: Store) -> None:
+    """Out of the index and the logs, too. What keeps it from that, a long reader or a full disk, undeletes nothing."""
+    with suppress(Exception):
+        await store.search.catch_up()
+    with suppress(Exception):
+        await store.scrub()
 
 
 def _report_delete(removed: list[Removed], busy: list[SessionBusy], *, as_json: bool) -> None:
@@ -139,9 +149,11 @@ def prune_sessions(
     progress = Progress("sessions deleted")
 
     async def carry_out(opened: Store) -> Pruned:
-        return await removal.prune(
+        done = await removal.prune(
             opened.database, found, OPERATOR, when.now(), progress=lambda done: progress.show(done.sessions)
         )
+        await _wipe(opened)
+        return done
 
     pruned = ask(store, carry_out)
     progress.finish()
