@@ -174,6 +174,7 @@ def test_pages(filled: Palaver, capsys: pytest.CaptureFixture[str]) -> None:
         (["--titled"], [HOLIDAY, SHELF]),
         (["--title", "shelf"], [SHELF]),
         (["--person", "discord:32"], [ROOM]),
+        (["--person", "Discord:32"], [ROOM]),
         (["--since", "1d"], [HOLIDAY, ROOM]),
         (["--since", "2026-03-29"], [HOLIDAY]),
         (["--until", "2026-03-28T18:54:00+01:00"], [SHELF]),
@@ -238,6 +239,30 @@ def test_show_a_part(filled: Palaver, args: list[str], expected: list[int]) -> N
     assert [entry["seq"] for entry in as_json(filled("show", "Holiday", *args, "--json"))["entries"]] == expected
 
 
+@pytest.mark.parametrize(
+    ("args", "notes"),
+    [
+        ([], ["2 entries are hidden, being undone or summarised: --all shows all."]),
+        (["--after", "4", "--limit", "3"], ["1 entry is not shown: --limit 0 shows all."]),
+        (["--after", "3"], ["1 entry is hidden, being undone or summarised: --all shows all."]),
+        (["--all"], []),
+        (["--all", "--limit", "6"], ["2 entries are not shown: --limit 0 shows all."]),
+    ],
+)
+def test_what_is_left_out_is_told(
+    filled: Palaver, capsys: pytest.CaptureFixture[str], args: list[str], notes: list[str]
+) -> None:
+    assert filled
+    assert main(["sessions", "show", "Holiday", *args]) == 0
+    assert capsys.readouterr().err.splitlines() == notes
+
+
+def test_a_call_beside_what_was_found_is_told(filled: Palaver) -> None:
+    printed = filled("search", "tra*", "--platform", "telegram", "--around", "1")
+    assert 'assistant: calls trains with {"to":"Binz"}\n' in printed
+    assert not [line for line in printed.splitlines() if line.endswith(": ")]
+
+
 def test_search(filled: Palaver, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = filled("search", "train")
     assert "Ann: Rügen it is. Which train?" in printed
@@ -300,6 +325,17 @@ def test_rename(filled: Palaver) -> None:
     assert filled("rename", SHELF, "Shelf\x1b[31m") == f"{SHELF} is now called Shelf[31m\n"
     assert as_json(filled("rename", ROOM[:8], "Night train", "--json"))["session"]["title"] == "Night train"
     assert listed(filled("list", "--title", "night", "--json")) == [ROOM]
+
+
+def test_a_title_that_is_cut_is_told(filled: Palaver, capsys: pytest.CaptureFixture[str]) -> None:
+    assert filled
+    assert main(["sessions", "rename", SHELF, "x" * 101]) == 0
+    assert capsys.readouterr() == (
+        f"{SHELF} is now called {'x' * 99}…\n",
+        "A title has at most 100 characters: the end of this one was cut off.\n",
+    )
+    assert main(["sessions", "rename", SHELF, f"  {'y' * 100}\n"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 # Keeping
@@ -549,6 +585,9 @@ def test_a_session_in_use_is_not_deleted(home: Path, capsys: pytest.CaptureFixtu
             "user, assistant, tool, note",
             "sessions search",
         ),
+        (["list", "--person", "foo"], "--person cannot be 'foo'", "platform:id", "--person telegram:7"),
+        (["search", "x", "--person", "7"], "--person cannot be '7'", "platform:id", "--person telegram:7"),
+        (["export", "--person", ":7"], "--person cannot be ':7'", "platform:id", "--person telegram:7"),
         (["show"], "SESSION", "--all", "palaver sessions show"),
         (["rename", HOLIDAY, "\u200b"], "visible", "1 to 100", "/title"),
         (["export"], "'nothing'", "--all", "palaver sessions export"),

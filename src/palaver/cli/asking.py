@@ -8,7 +8,7 @@ import typer
 
 from palaver.cli.output import print_note
 from palaver.cli.place import store_url
-from palaver.domain.errors import NotFound, StoreError
+from palaver.domain.errors import BadArgument, NotFound, StoreError
 from palaver.domain.session import Principal, Session
 from palaver.domain.text import one_line
 from palaver.ports.work import Work
@@ -33,6 +33,7 @@ __all__ = [
     "find",
     "find_exactly",
     "help_of",
+    "identity",
 ]
 
 EXAMPLES = {
@@ -52,6 +53,14 @@ def _lower(name: str) -> str:
     return name.lower()
 
 
+def identity(name: str) -> str:
+    """A person is called by an account of theirs."""
+    platform, colon, id_ = name.strip().partition(":")
+    if name and not (platform and colon and id_):
+        raise BadArgument("--person cannot be", found=name, allowed="platform:id", example="--person telegram:7")
+    return f"{platform.lower()}{colon}{id_}"
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="Id, beginning of an id, or title.", show_default=False)]
 Names = Annotated[list[str], typer.Argument(metavar="SESSION...", help="Ids, beginnings of ids, or exact titles.")]
@@ -60,7 +69,10 @@ Platform = Annotated[
     str, typer.Option("--platform", help="Only from this platform.", show_default=False, callback=_lower)
 ]
 Profile = Annotated[str, typer.Option("--profile", help="Only of this profile.", show_default=False)]
-Person = Annotated[str, typer.Option("--person", help="Only with this person: telegram:7.", show_default=False)]
+Person = Annotated[
+    str,
+    typer.Option("--person", help="Only with this person: telegram:7.", show_default=False, callback=identity),
+]
 Since = Annotated[str, typer.Option("--since", help="Only from then on: a date, a time, or 7d.", show_default=False)]
 Until = Annotated[str, typer.Option("--until", help="Only before then.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -20,8 +20,9 @@ from palaver.cli.asking import (
     ask,
     find,
     help_of,
+    identity,
 )
-from palaver.cli.output import print_json, print_line, print_note
+from palaver.cli.output import counted, print_json, print_line, print_note
 from palaver.cli.place import StoreOption
 from palaver.cli.transcripts import (
     entry_fields,
@@ -38,6 +39,8 @@ from palaver.cli.when import moment
 from palaver.domain.errors import BadArgument
 from palaver.domain.lifecycle import SessionState
 from palaver.domain.session import Session
+from palaver.domain.text import one_line
+from palaver.domain.title import TITLE_LIMIT
 from palaver.domain.transcript import Entry, Role
 from palaver.ports.search import SAID, Hit, Order, SearchFilter
 from palaver.stores import listing, sessions, transcript
@@ -117,19 +120,24 @@ def show_session(
 ) -> None:
     async def load(opened: Store) -> tuple[Session, list[Entry]]:
         found = await find(opened, session)
-        read = transcript.load_all if hidden else transcript.load_visible
-        return found, await opened.read(read(found.id, OPERATOR))
+        return found, await opened.read(transcript.load_all(found.id, OPERATOR))
 
-    found, entries = ask(store, load)
-    entries = [entry for entry in entries if entry.seq > after]
+    found, written = ask(store, load)
+    written = [entry for entry in written if entry.seq > after]
+    entries = [entry for entry in written if hidden or entry.hidden_by is None]
     shown = entries[:limit] if limit and after else entries[-limit:]
     if json:
         print_json({"session": session_fields(found), "entries": [entry_fields(entry) for entry in shown]})
         return
     print_session(found, when.now())
-    if len(shown) < len(entries):
-        print_note(f"{len(entries) - len(shown)} entries are not shown: --limit 0 shows all.")
+    _tell_left_out(len(entries) - len(shown), "not shown: --limit 0 shows all")
+    _tell_left_out(len(written) - len(entries), "hidden, being undone or summarised: --all shows all")
     print_entries(shown)
+
+
+def _tell_left_out(number: int, why: str) -> None:
+    if number:
+        print_note(f"{counted(number, 'entry')} {'is' if number == 1 else 'are'} {why}.")
 
 
 @app.command("search", help=help_of("search", 'What was said in any session: words, "a phrase", begin*.'))
@@ -137,7 +145,9 @@ def search_words(
     words: Annotated[list[str], typer.Argument(help="Words, a phrase in quotes, the beginning of a word and *.")],
     *,
     platform: Platform = "",
-    person: Annotated[str, typer.Option(help="Only what this person said: telegram:7.", show_default=False)] = "",
+    person: Annotated[
+        str, typer.Option(help="Only what this person said: telegram:7.", show_default=False, callback=identity)
+    ] = "",
     role: Annotated[
         list[Role] | None,
         typer.Option(help="Only what was said in this role, or in one of several.", show_default="user and assistant"),
@@ -185,10 +195,16 @@ def rename_session(
         return await opened.transact(sessions.rename(found.id, title, OPERATOR))
 
     renamed = ask(store, rename)
+    _tell_cut(title)
     if json:
         print_json({"session": session_fields(renamed)})
         return
     print_line(f"{renamed.id} is now called {name_of(renamed)}")
+
+
+def _tell_cut(title: str) -> None:
+    if one_line(title, TITLE_LIMIT) != one_line(title, len(title)):
+        print_note(f"A title has at most {TITLE_LIMIT} characters: the end of this one was cut off.")
 
 
 app.command("export", help=help_of("export", "Write sessions to a file: JSONL to import again, or to read."))(

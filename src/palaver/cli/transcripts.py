@@ -9,7 +9,7 @@ from palaver.cli.when import ago, iso
 from palaver.domain.label import Label
 from palaver.domain.session import Session
 from palaver.domain.text import one_line
-from palaver.domain.transcript import Entry, Role
+from palaver.domain.transcript import Entry, Role, ToolCall
 from palaver.ports.search import Hit
 from palaver.ports.store import Preview
 from palaver.stores.archive.legible import legible, marks, moment_text, speaker
@@ -164,7 +164,11 @@ def _print_entry(entry: Entry) -> None:
     if entry.text:
         print_text((legible(entry.text), body))
     for call in entry.calls:
-        print_text((f"calls {one_line(call.name, 80)} with {one_line(call.arguments, 400)}", "dim"))
+        print_text((_call(call), "dim"))
+
+
+def _call(call: ToolCall) -> str:
+    return f"calls {one_line(call.name, 80)} with {one_line(call.arguments, 400)}"
 
 
 def print_hits(hits: Iterable[Hit], present: datetime) -> None:
@@ -182,7 +186,9 @@ def print_hits(hits: Iterable[Hit], present: datetime) -> None:
 
 
 def _print_neighbour(entry: Entry) -> None:
-    print_text((f"{speaker(entry)}: {one_line(entry.text, _PREVIEW)}", "dim"))
+    calls = (one_line(_call(call), _PREVIEW) for call in entry.calls)
+    for line in [*([one_line(entry.text, _PREVIEW)] if entry.text else ()), *calls]:
+        print_text((f"{speaker(entry)}: {line}", "dim"))
 
 
 def _highlighted(hit: Hit) -> Iterator[tuple[str, str]]:
