@@ -177,6 +177,28 @@ def test_a_copy_that_may_only_be_read_is_looked_at_under_any_name(
         assert main(["sessions", "list"]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.parametrize("closed", [".", "palaver.db", "palaver.db-wal"])
+def test_a_gateway_that_may_only_read_its_store_is_not_started(
+    frozen: Path, closed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frozen.chmod(0o777)
+    config = frozen / "config.yaml"
+    config.write_text("web: {enabled: false}")
+    monkeypatch.setenv("PALAVER_CONFIG", str(config))
+    (frozen / "palaver.db").chmod(0o666)
+    assert main(["chat", "-m", "hi"]) == 0
+    capsys.readouterr()
+    (frozen / "palaver.db-wal").touch()
+    for each in frozen.iterdir():
+        each.chmod(0o666)
+    (frozen / closed).chmod(0o555)
+    with nobody():
+        assert [main(command.split()) for command in ("chat -m hi", "up")] == [2, 2]
+    said, again = capsys.readouterr().err.splitlines()
+    assert said == again
+    assert f"{frozen / closed} may only be read" in said
+
+
 @pytest.mark.parametrize("command", ["chat -m hi", "up", "grants add telegram:7", f"sessions import {ARCHIVE}"])
 def test_a_store_that_cannot_be_written_now_is_the_same_failure_for_every_command(tmp_path: Path, command: str) -> None:
     config = tmp_path / "config.yaml"

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from palaver.domain.errors import NewerSchema, StoreError, StoreInUse, StoreUnavailable, UnknownStore
 from palaver.ports.store import Database
 from palaver.ports.work import Work
-from palaver.stores.disk import has_no_room, may_pass
+from palaver.stores.disk import has_no_room, may_pass, may_write
 from palaver.stores.ownership import FileOwnership, refuse_network_disk, refuse_second_name
 from palaver.stores.schema import POSTGRES, SQLITE, Migration, known_migrations, migrate_step, pending
 from palaver.stores.search import open_search
@@ -66,6 +66,8 @@ async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_network_disk(path.parent)
+        if exclusive:
+            _refuse_read_only(path)
         refuse_second_name(path)
         _refuse_foreign_file(path)
         if exclusive:
@@ -99,6 +101,18 @@ def _refuse_foreign_file(path: Path) -> None:
         db.close()
     if tables and "meta" not in tables:
         raise StoreError(f"{path} is a database of another program: choose another file")
+
+
+def _refuse_read_only(path: Path) -> None:
+    """A gateway that may only read would get nowhere, and go on trying."""
+    files = (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")))
+    for each in (path.parent, *filter(Path.exists, files)):
+        if not may_write(each):
+            kind = "folder" if each.is_dir() else "file"
+            raise StoreError(
+                f"the {kind} {each} may only be read, but a gateway writes its database there: allow it, "
+                "or use another data directory"
+            )
 
 
 async def _open_postgres(url: str, *, serves: bool) -> Store:
