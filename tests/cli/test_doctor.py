@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import tempfile
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from palaver.cli.main import main
 from palaver.stores.opening import open_store
+from tests.cli.test_surroundings import nobody
 from tests.packages import bring
 
 EXAMPLE = str(Path(__file__).parents[2] / "docs/examples/sessions.jsonl")
@@ -92,3 +94,19 @@ def test_an_empty_file_beside_an_old_index_is_no_new_store(tmp_path: Path, capsy
     assert main(["doctor", "--store", str(file)]) == 1
     assert "is empty, though an old search index" in " ".join(capsys.readouterr().out.split())
     assert file.stat().st_size == 0
+
+
+@pytest.mark.parametrize("inside", ["palaver.db", "deep/down/palaver.db"])
+def test_a_folder_that_cannot_be_entered_is_one_of_the_things_found(
+    inside: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        place.chmod(0)
+        with nobody():
+            assert main(["doctor", "--store", str(place / inside)]) == 1
+        printed = capsys.readouterr()
+        assert f"wrong data directory: {place} cannot be entered by this user\n" in printed.out
+        assert printed.out.endswith("Something needs mending.\n")
+        assert printed.err == ""
+        place.chmod(0o700)

@@ -16,7 +16,7 @@ from palaver.config.loading import load
 from palaver.config.mistakes import MalformedConfig
 from palaver.domain.errors import StoreError
 from palaver.platforms.others import known_platforms, maker
-from palaver.stores.health import Check, check_place, check_store
+from palaver.stores.health import Check, check_place, check_store, closed_folder
 from palaver.stores.opening import sqlite_path
 from palaver.stores.store import Store
 
@@ -62,6 +62,8 @@ def _checked(store: str | None, *, rebuild: bool) -> list[Check]:
             checks.append(check)
         return checks
 
+    if file and closed_folder(file.resolve()):
+        return checks
     # To open an empty file would make a new store of it.
     if emptied := _emptied(file):
         return [*checks, *emptied]

@@ -6,6 +6,7 @@ import socket
 import sqlite3
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 
 from palaver.ports.health import Check
@@ -17,7 +18,7 @@ from palaver.stores.records import instant, micros
 from palaver.stores.sqlite import SqliteDatabase
 from palaver.stores.store import Store
 
-__all__ = ["Check", "check_place", "check_store"]
+__all__ = ["Check", "check_place", "check_store", "closed_folder"]
 
 _LEAST_FREE = 200 * 1024 * 1024
 _CLOCK_SLACK = timedelta(minutes=5)
@@ -67,7 +68,14 @@ async def _integrity(store: Store) -> Check:
 
 def check_place(path: Path) -> list[Check]:
     """Where a SQLite file lies, or would: what keeps it from being opened or written is found before that is tried."""
-    return [_disk(path), _writable(path)]
+    folder = closed_folder(path)
+    return [_disk(path), _writable(path)] if folder is None else [_place(f"{folder} cannot be entered by this user")]
+
+
+def closed_folder(path: Path) -> Path | None:
+    """What is in it, if anything, nobody can say."""
+    there = takewhile(lambda folder: os.access(folder, os.F_OK, effective_ids=True), reversed(path.parents))
+    return next((each for each in there if each.is_dir() and not os.access(each, os.X_OK, effective_ids=True)), None)
 
 
 def _disk(path: Path) -> Check:
@@ -85,10 +93,14 @@ def _writable(path: Path) -> Check:
     folder = nearest(path.parent)
     closed = [each for each in (folder, path) if each.exists() and not may_write(each)]
     wrong = f"{closed[0]} may only be read" if closed else "" if folder.is_dir() else f"{folder} is no folder"
+    return _place(wrong) if wrong else Check(name="data directory", ok=True, found=f"{path.parent} may be written")
+
+
+def _place(wrong: str) -> Check:
     return Check(
         name="data directory",
-        ok=not wrong,
-        found=wrong or f"{path.parent} may be written",
+        ok=False,
+        found=wrong,
         mend="let whoever runs Palaver write there, or use another data directory: PALAVER_HOME",
     )
 
