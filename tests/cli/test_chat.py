@@ -56,6 +56,13 @@ def test_one_message_can_be_said_alone_and_the_conversation_goes_on(place: Place
     assert "no conversation yet" in place.run("chat", "--chat", "work", "-m", "/status").stdout
 
 
+def test_who_has_something_answered_again_waits_for_the_answer(place: Place) -> None:
+    place.run("chat", "-m", "!slow 1 hello")
+    again = ["Answering again: “!slow 1 hello”. /back returns to the answer before.", "You said: hello"]
+    assert place.run("chat", says="/retry\n").stdout.splitlines() == again
+    assert place.run("chat", "-m", "/retry").stdout.splitlines() == again
+
+
 def test_a_chat_is_attached_to_a_conversation_of_another(place: Place) -> None:
     place.run("chat", says="/new Plans\nfrom the first")
     done = place.run("chat", "--chat", "second", "--attach", "Plans", "-m", "from the second")

@@ -29,16 +29,26 @@ class Answered:
     """What it commanded could not be done, or the agent failed at it; the chat was told so."""
 
 
+_PARKED = "EXISTS (SELECT 1 FROM turns p WHERE p.key = i.key AND p.state = 'parked')"
+_MADE = "SELECT 1 FROM mentions m JOIN sessions s ON s.no = m.session_no"
+_ITS = "r.dedup LIKE 'retry:' || s.id || ':%' WHERE m.inbox_no = i.no"
+_SAID_AGAIN = (
+    f"{_MADE} JOIN inbox r ON r.key = s.key AND r.state = 'waiting' AND {_ITS}"
+    f" UNION ALL {_MADE} JOIN turns w ON w.session_no = s.no AND w.state IN ('running', 'interrupted')"
+    f" JOIN inbox r ON r.turn_no = w.no AND {_ITS}"
+)
+
+
 @work
 def answered(source: Source) -> Steps[Answered | None]:
-    """None while the message waits or is worked on, and while anything is still owed to its chat.
+    """None while the message waits or is worked on, or what it has said again, or while anything is owed to its chat.
 
     Where the conversation itself waits for somebody's permission, nothing will come either.
     """
     rows = yield (
         "SELECT i.state, i.reason, t.state FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.dedup = ?"
         " AND (i.turn_no IS NULL OR t.state NOT IN ('running', 'interrupted')) AND (i.state <> 'waiting'"
-        " OR EXISTS (SELECT 1 FROM turns p WHERE p.key = i.key AND p.state = 'parked'))",
+        f" OR {_PARKED}) AND ({_PARKED} OR NOT EXISTS ({_SAID_AGAIN}))",
         (dedup_name(source),),
     )
     if not rows:
