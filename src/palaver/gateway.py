@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 import socket
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -60,6 +61,8 @@ COLLECT_AFTER = 10_000
 """Rings of objects that are left behind, by libraries mostly, are looked for less often: it costs less of a turn."""
 _RECAP = 6
 _LOOK_AGAIN = 1.0
+_PATIENCE = 5.0
+"""Seconds in which a store that cannot be written may come back before who waits at a terminal is told."""
 _FIXED = ("data_dir", "store", "hooks", "log", "metrics", "web")
 """What a running gateway cannot change."""
 
@@ -352,11 +355,14 @@ class _Desk:
         return []
 
     async def answered(self, source: Source) -> Settled:
+        said = time.monotonic()
         while True:
             news = self._news
             with suppress(StoreUnavailable):
                 if answered := await self._store.read(glance.answered(source)):
                     return Settled(id=source.message_id or "", refused=answered.refused, failed=answered.failed)
+            if self._store.refused_for(said) > _PATIENCE:
+                raise StoreUnavailable("the store has not let the gateway write for a while, perhaps its disk is full")
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AGAIN):
                     await news.wait()

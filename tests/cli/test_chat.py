@@ -149,7 +149,16 @@ def test_a_line_that_is_too_long_keeps_no_other_from_being_said(place: Place) ->
 
 @pytest.mark.parametrize("kilobytes", [8, 64, 200])
 def test_on_a_full_disk_one_sentence_is_said(place: Place, kilobytes: int) -> None:
-    limited = f"{on_a_full_disk(kilobytes)}exec {sys.executable} -m palaver chat -m hi"
+    _fails_on_a_full_disk(place, kilobytes, "hi")
+
+
+def test_on_a_full_disk_also_who_could_still_be_heard_is_told_so(place: Place) -> None:
+    assert place.run("chat", "-m", "hello").returncode == 0
+    _fails_on_a_full_disk(place, 64, 20_000 * "x")
+
+
+def _fails_on_a_full_disk(place: Place, kilobytes: int, message: str) -> None:
+    limited = f"{on_a_full_disk(kilobytes)}exec {sys.executable} -m palaver chat -m {message}"
     done = subprocess.run(
         ["/bin/bash", "-c", limited],
         env=place.environment,

@@ -13,9 +13,11 @@ import pytest
 from palaver.config.agents import EchoChoice
 from palaver.config.model import Config, GrantChoice
 from palaver.domain.access import Effect
-from palaver.domain.errors import StoreInUse
+from palaver.domain.errors import StoreInUse, StoreUnavailable
 from palaver.gateway import COLLECT_AFTER, Gateway, terminal_socket
+from palaver.platforms.terminal.client import GatewayFails
 from palaver.platforms.terminal.wire import Said
+from palaver.ports.work import Steps, work
 from tests.platforms.terminal.people import Person
 
 
@@ -94,6 +96,24 @@ async def test_whoever_waits_for_permission_does_not_wait_for_an_answer(config: 
                 "May I use the echo tool for: this\n/approve allows it, /deny does not.",
                 "Your message waits until you have said /approve or /deny to what was asked; /stop lets it be.",
             ]
+
+
+async def test_who_waits_while_nothing_can_be_written_is_told_so(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @work
+    def full(*_: object, **__: object) -> Steps[None]:
+        yield from ()
+        raise StoreUnavailable("its disk is full")
+
+    monkeypatch.setattr("palaver.stores.turns.begin", full)
+    monkeypatch.setattr("palaver.gateway._PATIENCE", 0.1)
+    async with serving(config), asyncio.timeout(30):
+        alice = person(config)
+        alice.say("hello")
+        with pytest.raises(GatewayFails) as given_up:
+            await alice.run()
+    assert given_up.value.passes
 
 
 async def test_options_change_while_the_gateway_runs(config: Config) -> None:

@@ -108,18 +108,25 @@ class Store:
         self.search = search
         self.erasures = Forgetting(database, search)
         self._closed = False
-        self._refused_at = -_WHILE
+        self._refused_at = self._refused_first = -_WHILE
 
     async def transact(self, work: Work[T]) -> T:
         try:
             return await self.database.transact(work)
         except StoreUnavailable:
-            self._refused_at = time.monotonic()
+            now = time.monotonic()
+            if not self.has_refused:
+                self._refused_first = now
+            self._refused_at = now
             raise
 
     @property
     def has_refused(self) -> bool:
         return time.monotonic() - self._refused_at < _WHILE
+
+    def refused_for(self, since: float) -> float:
+        """Seconds, after a moment of the monotonic clock, for which again and again something was not written."""
+        return self._refused_at - max(self._refused_first, since)
 
     async def read(self, work: Work[T]) -> T:
         return await self.database.read(work)

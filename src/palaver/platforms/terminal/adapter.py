@@ -52,7 +52,10 @@ class Desk(Protocol):
         ...
 
     async def answered(self, source: Source) -> Settled:
-        """Returns when nothing more will come in answer to this message."""
+        """Returns when nothing more will come in answer to this message.
+
+        Raises StoreUnavailable where for a while nothing could be written.
+        """
         ...
 
 
@@ -186,7 +189,10 @@ class TerminalAdapter:
         return source
 
     async def _settle(self, visit: Visit, source: Source) -> None:
-        visit.tell(await self._desk.answered(source))
+        try:
+            visit.tell(await self._desk.answered(source))
+        except StoreUnavailable as error:
+            visit.tell(Failed(why=str(error), passes=True, lasts=True))
 
     def _source(self, chat: str, message: str | None) -> Source:
         """A chat of another profile carries the profile in its name, so that it is another chat: `work/main`."""

@@ -158,7 +158,7 @@ class Client:
 
     def _count(self, failed: Failed) -> None:
         self._failures += 1
-        if self._failures >= _MOST_FAILURES:
+        if failed.lasts or self._failures >= _MOST_FAILURES:
             raise GatewayFails(failed.why, passes=failed.passes)
 
     def _show(self, show: Show) -> None:

@@ -113,6 +113,8 @@ class Failed(msgspec.Struct, frozen=True, tag_field="do", tag="failed"):
     why: str
     passes: bool
     """It is likely to pass."""
+    lasts: bool = False
+    """It was tried for a while already."""
 
 
 FromTerminal = Hello | Say | Shown
