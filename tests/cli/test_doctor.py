@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -110,3 +111,36 @@ def test_a_folder_that_cannot_be_entered_is_one_of_the_things_found(
         assert printed.out.endswith("Something needs mending.\n")
         assert printed.err == ""
         place.chmod(0o700)
+
+
+@pytest.mark.parametrize("spoiled", [slice(0, 2048), slice(2048, 60_000)], ids=["head", "pages"])
+def test_what_can_be_done_about_a_damaged_file_is_told(
+    store: str, spoiled: slice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(store)
+    assert main(["sessions", "search", "train", "--store", store]) == 0
+    content = bytearray(file.read_bytes())
+    content[spoiled] = b"x" * len(content[spoiled])
+    file.write_bytes(content)
+    for ways in (
+        "then put a backup in its place, save what can be read",
+        "put a backup in its place (palaver.db.schema-9 of 1970-01-01 was made before an upgrade)",
+    ):
+        capsys.readouterr()
+        assert main(["doctor", "--store", store]) == 1
+        assert ways in " ".join(capsys.readouterr().out.split())
+        assert main(["sessions", "list", "--store", store]) == 1
+        assert ways in capsys.readouterr().err
+        for number in (8, 9):
+            copy = file.with_name(f"palaver.db.schema-{number}")
+            copy.touch()
+            os.utime(copy, (number, number))
+
+
+def test_a_file_that_was_never_a_database_is_nothing_to_bring_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "letter.txt"
+    file.write_text("Dear Ann, " * 100)
+    assert main(["sessions", "list", "--store", str(file)]) == 1
+    assert "backup" not in capsys.readouterr().err

@@ -125,7 +125,7 @@ def test_a_store_that_may_only_be_read_can_be_looked_at(
 ) -> None:
     frozen.chmod(mode)
     with nobody():
-        for command in ("list", "show Holiday", "search train", "stats", "export --all"):
+        for command in ("list", "show Holiday --all", "search train", "stats", "export --all"):
             assert main(["sessions", *command.split()]) == 0, capsys.readouterr().err
             printed = capsys.readouterr()
             assert printed.err == ""
@@ -197,6 +197,21 @@ def test_a_gateway_that_may_only_read_its_store_is_not_started(
     said, again = capsys.readouterr().err.splitlines()
     assert said == again
     assert f"{frozen / closed} may only be read" in said
+
+
+def test_a_lock_that_may_only_be_read_is_named(
+    frozen: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frozen.chmod(0o777)
+    (frozen / "palaver.db").chmod(0o666)
+    config = frozen / "config.yaml"
+    config.touch()
+    monkeypatch.setenv("PALAVER_CONFIG", str(config))
+    lock = frozen / "palaver.db.lock"
+    lock.touch(mode=0o444)
+    with nobody():
+        assert main(["chat", "-m", "hi"]) == 2
+    assert f"the file {lock} cannot be written (Permission denied)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["chat -m hi", "up", "grants add telegram:7", f"sessions import {ARCHIVE}"])

@@ -13,6 +13,7 @@ from palaver.domain.session import Principal, Session
 from palaver.domain.text import one_line
 from palaver.ports.work import Work
 from palaver.stores import visibility
+from palaver.stores.health import is_damaged, way_back
 from palaver.stores.opening import open_store, sqlite_path
 from palaver.stores.store import Store
 
@@ -115,8 +116,14 @@ def ask(
 
 
 async def _with_store(url: str, do: Callable[[Store], Awaitable[T]]) -> T:
-    async with await open_store(url) as store:
-        return await do(store)
+    try:
+        async with await open_store(url) as store:
+            return await do(store)
+    except StoreError as error:
+        file = sqlite_path(url)
+        if file and is_damaged(file, error):
+            error.add_note(way_back(file))
+        raise
 
 
 async def find(store: Store, name: str) -> Session:

@@ -16,7 +16,7 @@ from palaver.config.loading import load
 from palaver.config.mistakes import MalformedConfig
 from palaver.domain.errors import StoreError
 from palaver.platforms.others import known_platforms, maker
-from palaver.stores.health import Check, check_place, check_store, closed_folder
+from palaver.stores.health import Check, check_place, check_store, closed_folder, is_damaged, way_back
 from palaver.stores.opening import sqlite_path
 from palaver.stores.store import Store
 
@@ -70,7 +70,7 @@ def _checked(store: str | None, *, rebuild: bool) -> list[Check]:
     try:
         return ask(store, examine, absent=checks)
     except StoreError as error:
-        mend = "mend what the sentence names, and look again"
+        mend = way_back(file) if file and is_damaged(file, error) else "mend what the sentence names, and look again"
         return [*checks, Check(name="database", ok=False, found=str(error), mend=mend)]
 
 

@@ -5,10 +5,12 @@ import shutil
 import socket
 import sqlite3
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from glob import escape
 from itertools import takewhile
 from pathlib import Path
 
+from palaver.domain.errors import StoreError
 from palaver.ports.health import Check
 from palaver.ports.work import Steps, work
 from palaver.stores import accounts, inbox, outbox
@@ -18,7 +20,7 @@ from palaver.stores.records import instant, micros
 from palaver.stores.sqlite import SqliteDatabase
 from palaver.stores.store import Store
 
-__all__ = ["Check", "check_place", "check_store", "closed_folder"]
+__all__ = ["Check", "check_place", "check_store", "closed_folder", "is_damaged", "way_back"]
 
 _LEAST_FREE = 200 * 1024 * 1024
 _CLOCK_SLACK = timedelta(minutes=5)
@@ -63,6 +65,25 @@ async def _integrity(store: Store) -> Check:
         ok=found == ["ok"],
         found="every page is sound" if found == ["ok"] else "; ".join(found[:3]),
         mend="stop the gateway, keep a copy of the file, and recover it with: sqlite3 palaver.db .recover",
+    )
+
+
+def is_damaged(path: Path, error: StoreError) -> bool:
+    """SQLite cannot make sense of the file, though it was a database of ours: it has a search index beside it."""
+    code: int = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
+    damage = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+    return code in damage and path.with_name(f"{path.name}.search").exists()
+
+
+def way_back(path: Path) -> str:
+    """What can be done about a damaged file, with the newest of the backups that upgrades made."""
+    copies = sorted(path.parent.glob(f"{escape(path.name)}.schema-*"), key=lambda copy: copy.stat().st_mtime)
+    made = [f"{copy.name} of {datetime.fromtimestamp(copy.stat().st_mtime, UTC):%Y-%m-%d}" for copy in copies[-1:]]
+    backup = f"a backup in its place ({made[0]} was made before an upgrade)" if made else "a backup in its place"
+    name = path.name
+    return (
+        f"stop the gateway and move {name}, {name}-wal and {name}-shm away; then put {backup}, save what can be read "
+        f"with: sqlite3 {name} .recover, or begin anew and bring an export back with: palaver sessions import"
     )
 
 

@@ -48,8 +48,10 @@ class FileOwnership:
         try:
             file = self._path.open("a+")
         except OSError as error:
+            folder = self._path.parent
+            closed = f"file {self._path}" if may_write(folder) else f"folder {folder}"
             raise (StoreUnavailable if may_pass(error) else StoreError)(
-                f"the folder {self._path.parent} cannot be written ({error.strerror or error}), so nobody can say "
+                f"the {closed} cannot be written ({error.strerror or error}), so nobody can say "
                 "who owns the database: allow it, or use another data directory"
             ) from error
         try:
