@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Self
 
 __all__ = ["Limit", "Limits", "Line"]
@@ -46,7 +47,7 @@ class Line:
     def _ring(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        due = [call for call, at in self._waiting.items() if at <= now]
+        due = [call for call, _ in takewhile(lambda waiting: waiting[1] <= now, self._waiting.items())]
         for call in due:
             del self._waiting[call]
         self._timer = loop.call_at(next(iter(self._waiting.values())), self._ring) if self._waiting else None
