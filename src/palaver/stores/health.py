@@ -35,7 +35,7 @@ async def check_store(store: Store, now: datetime) -> AsyncIterator[Check]:
     """One check after the other, so that a person sees progress."""
     yield await _schema(store)
     if isinstance(store.database, SqliteDatabase):
-        yield await _integrity(store)
+        yield await _integrity(store, store.database.path)
     for check in await _promises(store, now):
         yield check
     yield await _gateways(store, now)
@@ -57,14 +57,14 @@ async def _schema(store: Store) -> Check:
     return Check(name="schema", ok=True, found=f"schema {version[0]} on {engine}")
 
 
-async def _integrity(store: Store) -> Check:
+async def _integrity(store: Store, path: Path) -> Check:
     """SQLite reads every page and index of the file."""
     found = await store.read(_rows("PRAGMA integrity_check(20)"))
     return Check(
         name="integrity",
         ok=found == ["ok"],
         found="every page is sound" if found == ["ok"] else "; ".join(found[:3]),
-        mend="stop the gateway, keep a copy of the file, and recover it with: sqlite3 palaver.db .recover",
+        mend=way_back(path),
     )
 
 
