@@ -114,6 +114,7 @@ async def _idle(url: str, people: int) -> int:
         try:
             for first in range(0, people, _AT_ONCE):
                 await flood(measured, _AT_ONCE, first=first)
+            await measured.search.catch_up()
             await asyncio.sleep(1)
             _forget(measured)
             taken = tracemalloc.take_snapshot()

@@ -21,6 +21,7 @@ from palaver.platforms.kit.messages import Person
 from palaver.platforms.kit.world import World
 from palaver.ports.clock import SystemClock
 from palaver.ports.meter import NoMeter, Step
+from palaver.ports.search import Search
 from palaver.stores.opening import open_store
 
 __all__ = ["AT_ONCE", "OPTIONS", "Crowd", "Gateway", "TimedAdapter", "gateway"]
@@ -78,6 +79,7 @@ class Gateway(NoMeter):
 
     crowd: Crowd
     adapter: TimedAdapter
+    search: Search
     _delivered: int = 0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -103,9 +105,9 @@ class Gateway(NoMeter):
 async def gateway(url: str, people: int) -> AsyncGenerator[Gateway]:
     world = World(clock=SystemClock())
     adapter = TimedAdapter(world)
-    measured = Gateway(Crowd(world, people), adapter)
     gc.set_threshold(COLLECT_AFTER)  # as the real one does
     async with await open_store(url) as store:
+        measured = Gateway(Crowd(world, people), adapter, store.search)
         engine = Engine(
             store=store,
             adapters=[adapter],
