@@ -83,18 +83,17 @@ def say_once(name: str) -> Steps[None]:
 def hush() -> Steps[int]:
     """Codes that were sent, or never will be, are not kept; gives how many sends that were."""
     rows = yield (
-        f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE dedup IN (SELECT dedup FROM said_once)"
+        f"SELECT dedup, {DELIVERY_COLUMNS} FROM outbox WHERE dedup IN (SELECT dedup FROM said_once)"
         " AND state IN ('delivered', 'dead')",
         (),
     )
-    for delivery in map(delivery_of, rows):
+    for name, *columns in rows:
+        delivery = delivery_of(tuple(columns))
         body = outbound_body(replace(delivery.outbound, text=_SAID))
         yield "UPDATE outbox SET body = ? WHERE id = ?", (body, delivery.number)
-    yield (
-        "DELETE FROM said_once WHERE NOT EXISTS (SELECT 1 FROM outbox o WHERE o.dedup = said_once.dedup"
-        " AND o.state NOT IN ('delivered', 'dead'))",
-        (),
-    )
+        yield "DELETE FROM said_once WHERE dedup = ?", (name,)
+    # Parts that there were none of: they would have been owed in the same step.
+    yield "DELETE FROM said_once WHERE NOT EXISTS (SELECT 1 FROM outbox o WHERE o.dedup = said_once.dedup)", ()
     return len(rows)
 
 
