@@ -532,13 +532,14 @@ def test_whoever_reads_for_long_keeps_nothing_from_being_deleted(
 
 @pytest.mark.parametrize("args", [["delete", SHELF], ["prune", "--keep", "0"]], ids=lambda args: args[0])
 def test_what_cannot_be_wiped_is_deleted_all_the_same(
-    filled: Palaver, monkeypatch: pytest.MonkeyPatch, args: list[str]
+    filled: Palaver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], args: list[str]
 ) -> None:
     async def refuse(_: object) -> None:
-        raise StoreUnavailable
+        raise StoreUnavailable("the disk is full")
 
     monkeypatch.setattr(Store, "scrub", refuse)
-    filled(*args, "--yes")
+    assert main(["sessions", *args, "--yes"]) == 0
+    assert "in the index or the log for a while: the disk is full" in capsys.readouterr().err
     assert listed(filled("list", "--json")) == [HOLIDAY, ROOM]
 
 

@@ -87,19 +87,12 @@ async def test_of_two_the_inner_runs_out_first() -> None:
 
 
 @virtual
-async def test_of_two_the_outer_runs_out_first() -> None:
+async def test_whether_the_outer_runs_out_first_or_both_at_once_it_is_one_error() -> None:
     limits = Limits()
-    with pytest.raises(TimeoutError), limits.within(10) as outer, limits.within(20) as inner:
-        await asyncio.sleep(LONG)
-    assert (inner.has_run_out, outer.has_run_out, cancelling()) == (False, True, 0)
-
-
-@virtual
-async def test_two_that_run_out_at_once_are_one_error() -> None:
-    limits = Limits()
-    with pytest.raises(TimeoutError), limits.within(10) as outer, limits.within(10) as inner:
-        await asyncio.sleep(LONG)
-    assert (inner.has_run_out, outer.has_run_out, cancelling()) == (True, True, 0)
+    for seconds in (20, 10):
+        with pytest.raises(TimeoutError), limits.within(10) as outer, limits.within(seconds) as inner:
+            await asyncio.sleep(LONG)
+        assert (inner.has_run_out, outer.has_run_out, cancelling()) == (seconds == 10, True, 0)
 
 
 @virtual

@@ -1,7 +1,6 @@
 """`palaver sessions delete`, `prune` and `stats`: what there is, and less of it."""
 
 import sys
-from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
@@ -21,6 +20,7 @@ from palaver.cli.output import (
     print_json,
     print_line,
     print_list,
+    print_note,
     print_rows,
 )
 from palaver.cli.place import StoreOption
@@ -77,11 +77,12 @@ def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None
 
 
 async def _wipe(store: Store) -> None:
-    """Out of the index and the logs, too. What keeps it from that, a long reader or a full disk, undeletes nothing."""
-    with suppress(Exception):
-        await store.search.catch_up()
-    with suppress(Exception):
-        await store.scrub()
+    """Out of the index and the logs, too."""
+    for wipe in (store.search.catch_up, store.scrub):
+        try:
+            await wipe()
+        except Exception as error:  # noqa: BLE001 - whatever it is undeletes nothing
+            print_note(f"What is deleted can stand in the index or the log for a while: {error}")
 
 
 def _report_delete(removed: list[Removed], busy: list[SessionBusy], *, as_json: bool) -> None:
