@@ -16,17 +16,17 @@ from typing import Any
 
 from bench.canned import Answers, serving
 from bench.measure import Bare, Figure, set_aside
-from palaver.domain.turn import Outbound
-from palaver.platforms.kit.notebook import Notebook, running
-from palaver.platforms.others import GROUP, make_adapter
-from palaver.ports.adapter import Adapter, Call
+from palaver.model.turn import Outbound
+from palaver.platforms.plugins import GROUP, make_adapter
+from palaver.protocols.adapter import Adapter, Call
+from palaver.testkit.notebook import Notebook, running
 
 __all__ = ["imports", "message"]
 
 _ROUNDS = 5
 _MESSAGES = 200
 _PARSED = 300
-_BARE = "palaver.ports.adapter"
+_BARE = "palaver.protocols.adapter"
 _MEASURE = """
 import json, sys, time
 from pathlib import Path

@@ -7,10 +7,10 @@ from openai import AsyncOpenAI
 
 from bench.measure import Bare, Figure, ratio_at_most, set_aside, side_by_side
 from palaver.agents.model.agent import ModelAgent
-from palaver.agents.model.wanted import Wanted
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.view import Message
-from palaver.ports.agent import Final, Request
+from palaver.agents.model.options import Wanted
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.view import Message
+from palaver.protocols.agent import Final, Request
 from tests.agents.provider import Says, providing
 
 __all__ = ["overhead"]

@@ -13,8 +13,8 @@ from bench.populate import NOON, RULE, answer_of, key, running_turns, source
 from bench.turns import sixty_four
 from bench.workshop import Workshop
 from palaver.cli.loop import run
-from palaver.stores import sessions
-from palaver.stores.opening import open_store
+from palaver.store.conversations import sessions
+from palaver.store.opening import open_store
 
 __all__: list[str] = []
 

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from bench.measure import Figure, compare
-from palaver.domain.key import derive_key
-from palaver.domain.label import Label
-from palaver.domain.naming import Naming
-from palaver.domain.prompt import HomeChannel, Situation, context_section
-from palaver.domain.scope import Scope
-from palaver.domain.source import GROUP, Labels, Source
-from palaver.domain.transcript import Entry, Role, ToolCall
-from palaver.domain.view import view
+from palaver.model.key import derive_key
+from palaver.model.label import Label
+from palaver.model.naming import Naming
+from palaver.model.prompt import HomeChannel, Situation, context_section
+from palaver.model.scope import Scope
+from palaver.model.source import GROUP, Labels, Source
+from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.model.view import view
 from palaver.platforms.catalog import PLATFORMS
 
 __all__ = ["key", "section", "view_200"]

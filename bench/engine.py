@@ -120,7 +120,7 @@ async def _idle(url: str, people: int) -> int:
             taken = tracemalloc.take_snapshot()
         finally:
             tracemalloc.stop()
-    own = ("*/palaver/engine/*", "*/palaver/stores/*", "*/palaver/domain/*", "*/asyncio/*")
+    own = ("*/palaver/engine/*", "*/palaver/store/*", "*/palaver/db/*", "*/palaver/model/*", "*/asyncio/*")
     filters = [tracemalloc.Filter(inclusive=True, filename_pattern=pattern) for pattern in own]
     return sum(statistic.size for statistic in taken.filter_traces(filters).statistics("filename"))
 

@@ -8,21 +8,21 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from dataclasses import dataclass, field
 
 from palaver.agents.echo import EchoAgent
-from palaver.commands.standard import standard_commands
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.turn import Outbound
+from palaver.commands.builtin import standard_commands
 from palaver.engine.engine import Engine
+from palaver.engine.metrics import NoMeter, Step
 from palaver.engine.options import Options
-from palaver.gateway import COLLECT_AFTER
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.link import Link
-from palaver.platforms.kit.messages import Person
-from palaver.platforms.kit.world import World
-from palaver.ports.clock import SystemClock
-from palaver.ports.meter import NoMeter, Step
-from palaver.ports.search import Search
-from palaver.stores.opening import open_store
+from palaver.gateway.gateway import COLLECT_AFTER
+from palaver.model.access import AccessRole, Grant
+from palaver.model.turn import Outbound
+from palaver.protocols.clock import SystemClock
+from palaver.store.opening import open_store
+from palaver.store.search.search import Search
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.chat import Chat
+from palaver.testkit.link import Link
+from palaver.testkit.mailbox import Person
+from palaver.testkit.world import World
 
 __all__ = ["AT_ONCE", "OPTIONS", "Crowd", "Gateway", "TimedAdapter", "gateway"]
 

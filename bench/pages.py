@@ -14,12 +14,12 @@ from bench.populate import person
 from bench.reads import MANY
 from bench.workshop import Workshop
 from palaver.config.model import Config
-from palaver.domain.session import Principal
-from palaver.gateway import Gateway
-from palaver.ports.clock import SystemClock
-from palaver.stores import listing
-from palaver.stores.opening import open_store
-from palaver.web.access.doors import make_token
+from palaver.gateway.gateway import Gateway
+from palaver.model.session import Principal
+from palaver.protocols.clock import SystemClock
+from palaver.store.opening import open_store
+from palaver.store.status import session_list
+from palaver.web.tokens import make_token
 
 __all__ = ["page_100k"]
 
@@ -40,7 +40,7 @@ async def _measured(path: Path) -> Figure:
         older = _OLDER.search((await client.get("/sessions")).text)
         pages = ["/sessions", older[1].replace("&amp;", "&") if older else "", f"/sessions?person={person(7)}"]
         times = {page: await median_of(lambda page=page: client.get(page), rounds=_ROUNDS) for page in pages}
-        work = listing.list_sessions(Principal.operator(), limit=_PAGE)
+        work = session_list.list_sessions(Principal.operator(), limit=_PAGE)
         bare = await median_of(lambda: store.read(work), rounds=_ROUNDS)
     return Figure(
         name="web.page_100k",

@@ -9,18 +9,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from palaver.domain.key import SessionKey, derive_key
-from palaver.domain.reset import ResetPolicy
-from palaver.domain.scope import Scope
-from palaver.domain.source import Source
-from palaver.domain.transcript import Entry, Role, ToolCall
-from palaver.domain.turn import Inbound, Outbound, Turn, Usage
-from palaver.ports.store import ResetRule
-from palaver.ports.work import Steps, Value, Work, work
-from palaver.stores import inbox, sessions, transcript, turns
-from palaver.stores.opening import open_store
-from palaver.stores.records import TURN_COLUMNS, micros, prepare, source_text, turn_of
-from palaver.stores.sqlite import connect, drive
+from palaver.db.sqlite import connect, drive
+from palaver.db.transaction import Statements, Transaction, Value, transaction
+from palaver.model.key import SessionKey, derive_key
+from palaver.model.reset import ResetPolicy
+from palaver.model.scope import Scope
+from palaver.model.source import Source
+from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.model.turn import Inbound, Outbound, Turn, Usage
+from palaver.store.conversations import sessions, transcript
+from palaver.store.opening import open_store
+from palaver.store.queue import inbox, turns
+from palaver.store.records import TURN_COLUMNS, micros, prepare, source_text, turn_of
+from palaver.store.results import ResetRule
 
 __all__ = [
     "CJK",
@@ -128,8 +129,8 @@ _INSERTS = {
 }
 
 
-@work
-def long_conversation(number: int, length: int) -> Steps[None]:
+@transaction
+def long_conversation(number: int, length: int) -> Statements[None]:
     """Question, tool call, result, answer, over and over, about 500 bytes each; the last message has a turn running."""
     made = yield from sessions.create(key(number), source(number), NOON)
     entries = [_said(seq, NOON + timedelta(minutes=seq)) for seq in range(length - 1)]
@@ -158,15 +159,15 @@ def _said(seq: int, at: datetime) -> Entry:
 # Turns
 
 
-@work
-def running(number: int) -> Steps[None]:
+@transaction
+def running(number: int) -> Statements[None]:
     """A message that came in and the turn that is about to answer it."""
     inbound = Inbound(source=source(number), text=f"question {number} " + _WORDS, at=NOON)
     yield from inbox.accept(inbound, key(number), NOON)
     yield from turns.begin(key(number), "bench", NOON, _LEASE, lambda _: RULE)
 
 
-def answer_of(turn: Turn) -> Work[int]:
+def answer_of(turn: Turn) -> Transaction[int]:
     """Four entries of about 500 bytes, the counters and a reply that is owed: settled in one transaction."""
     return turns.settle(turn, _ANSWER, [_REPLY], NOON, usage=_USAGE)
 
@@ -179,7 +180,7 @@ _USAGE = Usage(input_tokens=1200, output_tokens=300, cost_micros=4500)
 # Stores
 
 
-def populate(path: Path, *, conversations: int = 0, length: int = 0, works: Iterable[Work[None]] = ()) -> None:
+def populate(path: Path, *, conversations: int = 0, length: int = 0, works: Iterable[Transaction[None]] = ()) -> None:
     """A new SQLite store: conversations of so many entries, and what the works leave behind."""
     asyncio.run(_create(path))
     rows, texts = _Rows(), _texts()

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from palaver.domain.transcript import Entry
-from palaver.ports.work import Row, Value, Work
+from palaver.db.transaction import Row, Transaction, Value
+from palaver.model.transcript import Entry
 
 __all__ = ["Call", "Raw", "Script", "Transactor", "dicts_of"]
 
@@ -30,7 +30,7 @@ class Transactor(Protocol):
 class Raw(Transactor, Protocol):
     """One bare connection."""
 
-    async def record(self, work: Work[Any]) -> Script:
+    async def record(self, work: Transaction[Any]) -> Script:
         """The statements of the work with the values they have on this database, which is left as it was."""
         ...
 

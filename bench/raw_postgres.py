@@ -5,8 +5,8 @@ from typing import Any, Self
 import asyncpg
 
 from bench.raw import Call, Script
-from palaver.ports.work import Lock, Notify, Row, Statement, Work
-from palaver.stores.postgres import CHANNEL, LOCK, dialect
+from palaver.db.postgres import CHANNEL, LOCK, dialect
+from palaver.db.transaction import Lock, Notify, Row, Statement, Transaction
 
 __all__ = ["BarePool", "RawPostgres"]
 
@@ -23,7 +23,7 @@ class RawPostgres:
     async def open(cls, url: str) -> Self:
         return cls(await _asyncpg.connect(url))
 
-    async def record(self, work: Work[Any]) -> Script:
+    async def record(self, work: Transaction[Any]) -> Script:
         script: Script = []
         steps = iter(work)
         transaction = self._connection.transaction()

@@ -9,8 +9,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, Self
 
 from bench.raw import Call, Script
-from palaver.ports.work import Lock, Notify, Row, Statement, Work
-from palaver.stores.sqlite import connect
+from palaver.db.sqlite import connect
+from palaver.db.transaction import Lock, Notify, Row, Statement, Transaction
 
 __all__ = ["BareWriter", "RawSqlite"]
 
@@ -26,7 +26,7 @@ class RawSqlite:
     async def open(cls, url: str) -> Self:
         return cls(Path(url))
 
-    async def record(self, work: Work[Any]) -> Script:
+    async def record(self, work: Transaction[Any]) -> Script:
         script: Script = []
         steps = iter(work)
         self._db.execute("BEGIN")

@@ -10,16 +10,17 @@ from bench.populate import NOON, RULE, key, person, running_turns, source
 from bench.raw import dicts_of
 from bench.workshop import Workshop
 from palaver.cli.loop import run
-from palaver.domain.naming import Naming
-from palaver.domain.session import Principal
-from palaver.domain.turn import Turn
-from palaver.domain.view import view
+from palaver.db.transaction import Transaction
+from palaver.model.naming import Naming
+from palaver.model.session import Principal
+from palaver.model.turn import Turn
+from palaver.model.view import view
 from palaver.platforms.catalog import PLATFORMS
-from palaver.ports.store import Opened
-from palaver.ports.work import Work
-from palaver.stores import listing, sessions, transcript
-from palaver.stores.opening import open_store
-from palaver.stores.store import Store
+from palaver.store.conversations import sessions, transcript
+from palaver.store.opening import open_store
+from palaver.store.results import Opened
+from palaver.store.status import session_list
+from palaver.store.store import Store
 
 __all__ = ["FEW", "MANY", "list_100k", "load_200", "route_growth"]
 
@@ -99,7 +100,7 @@ class _Router:
         self._count = count
         self._chance = random.Random(3)  # noqa: S311 - the same ones every time
 
-    def work(self) -> Work[Opened]:
+    def work(self) -> Transaction[Opened]:
         number = self._chance.randrange(self._count)
         return sessions.open_session(key(number), source(number), NOON, RULE)
 
@@ -119,8 +120,8 @@ async def _list(engine: Engine, url: str) -> Figure:
         store = await stack.enter_async_context(await open_store(url))
         raw = await engine.raw(url)
         stack.push_async_callback(raw.close)
-        newest = listing.list_sessions(Principal.operator(), limit=50)
-        own = listing.list_sessions(Principal(identities=frozenset({person(7)})), limit=50)
+        newest = session_list.list_sessions(Principal.operator(), limit=50)
+        own = session_list.list_sessions(Principal(identities=frozenset({person(7)})), limit=50)
         script = await raw.record(newest)
         page = await store.read(newest)
         if len(page.previews) != 50 or not all(preview.last_said for preview in page.previews):

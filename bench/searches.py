@@ -8,10 +8,10 @@ from bench.measure import Figure, at_most, p95
 from bench.populate import CJK, COMMON, RARE
 from bench.workshop import Workshop, say
 from palaver.cli.loop import run
-from palaver.domain.session import Principal
-from palaver.ports.search import Order
-from palaver.stores.opening import open_store
-from palaver.stores.store import Store
+from palaver.model.session import Principal
+from palaver.store.opening import open_store
+from palaver.store.search.search import Order
+from palaver.store.store import Store
 
 __all__ = ["search_1m", "search_200k"]
 

@@ -25,18 +25,18 @@ from bench.lines import line
 from bench.measure import Bare, Figure, Verdict, at_most, ratio_at_most, resident
 from bench.workshop import Workshop, say
 from palaver.agents.echo import EchoAgent
-from palaver.commands.standard import standard_commands
-from palaver.domain.layers import Layers
-from palaver.domain.reset import ResetMode, ResetPolicy
+from palaver.commands.builtin import standard_commands
+from palaver.db.transaction import Statements, transaction
 from palaver.engine.engine import Engine
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.faults import Faults
-from palaver.platforms.kit.messages import Person
-from palaver.platforms.kit.world import LoopClock, World
-from palaver.ports.work import Steps, work
-from palaver.stores.invariants import violations
-from palaver.stores.opening import open_store
+from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.scoped_setting import Layers
+from palaver.store.opening import open_store
+from palaver.store.status.invariants import violations
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.chat import Chat
+from palaver.testkit.faults import Faults
+from palaver.testkit.mailbox import Person
+from palaver.testkit.world import LoopClock, World
 
 __all__ = ["soak"]
 
@@ -219,8 +219,8 @@ class _Soak:
         return memory
 
 
-@work
-def _is_unfinished() -> Steps[bool]:
+@transaction
+def _is_unfinished() -> Statements[bool]:
     rows = yield _UNFINISHED, ()
     return bool(rows)
 

@@ -11,8 +11,8 @@ from bench.populate import answer_of, running_turns
 from bench.raw import Script
 from bench.workshop import Workshop
 from palaver.cli.loop import run
-from palaver.domain.turn import Turn
-from palaver.stores.opening import open_store
+from palaver.model.turn import Turn
+from palaver.store.opening import open_store
 
 __all__ = ["ALONE", "AT_ONCE", "AT_ONCE_LIMIT", "rate", "sixty_four", "turn", "turns_64"]
 

@@ -18,17 +18,17 @@ from starlette.routing import Route
 from bench.measure import Bare, Figure, at_most, resident, set_aside
 from bench.streams import Stream
 from bench.workshop import Workshop
-from palaver.domain.key import derive_key
-from palaver.domain.scope import Scope
-from palaver.domain.source import Source
-from palaver.domain.transcript import Entry, Role
 from palaver.engine.options import Options
-from palaver.ports.clock import SystemClock
-from palaver.stores.opening import open_store
-from palaver.stores.store import Store
-from palaver.web.access.doors import Doors, make_token
-from palaver.web.events import Hub
-from palaver.web.stream import stream
+from palaver.model.key import derive_key
+from palaver.model.scope import Scope
+from palaver.model.source import Source
+from palaver.model.transcript import Entry, Role
+from palaver.protocols.clock import SystemClock
+from palaver.store.opening import open_store
+from palaver.store.store import Store
+from palaver.web.event_hub import Hub
+from palaver.web.sse import stream
+from palaver.web.tokens import Doors, make_token
 
 __all__ = ["push"]
 
@@ -72,7 +72,7 @@ async def _measured(file: Path) -> tuple[list[float], list[float], list[float], 
         async def commit() -> float:
             entry = Entry(seq=0, role=Role.USER, at=now(), text="Some words that somebody has said.")
             start = time.perf_counter()
-            await store.transact(store.transcripts.add(key, entry))
+            await store.transact(store.transcript.add(key, entry))
             return start
 
         async def told(streams: list[Stream]) -> float:

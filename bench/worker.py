@@ -8,13 +8,13 @@ from contextlib import suppress
 from bench.gateway import AT_ONCE, OPTIONS
 from palaver.agents.echo import EchoAgent
 from palaver.cli.loop import run
-from palaver.commands.standard import standard_commands
+from palaver.commands.builtin import standard_commands
 from palaver.engine.engine import Engine
-from palaver.gateway import COLLECT_AFTER
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.socket_link import SocketLink
-from palaver.ports.clock import SystemClock
-from palaver.stores.opening import open_store
+from palaver.gateway.gateway import COLLECT_AFTER
+from palaver.protocols.clock import SystemClock
+from palaver.store.opening import open_store
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.link import SocketLink
 
 __all__: list[str] = []
 

@@ -16,12 +16,12 @@ from bench.measure import Bare, Figure
 from bench.reads import FEW
 from bench.workshop import ROOT, Workshop
 from palaver.cli.loop import run
-from palaver.domain.turn import Outbound
-from palaver.platforms.kit.server import serving
-from palaver.platforms.kit.world import World
-from palaver.ports.clock import SystemClock
-from palaver.ports.work import Steps, work
-from palaver.stores.opening import open_store
+from palaver.db.transaction import Statements, transaction
+from palaver.model.turn import Outbound
+from palaver.protocols.clock import SystemClock
+from palaver.store.opening import open_store
+from palaver.testkit.server import serving
+from palaver.testkit.world import World
 
 __all__ = ["workers"]
 
@@ -89,8 +89,8 @@ async def _flood(url: str, shares: Sequence[Sequence[str]]) -> float:
             return time.perf_counter() - start
 
 
-@work
-def _owed() -> Steps[int]:
+@transaction
+def _owed() -> Statements[int]:
     rows = yield "SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed')", ()
     return rows[0][0]
 

@@ -19,8 +19,8 @@ from typing import Any, Self
 import asyncpg
 
 from bench.populate import long_conversation, populate, running
-from palaver.stores.opening import open_store
-from palaver.stores.sqlite import connect
+from palaver.db.sqlite import connect
+from palaver.store.opening import open_store
 
 __all__ = ["ROOT", "Workshop", "say"]
 

@@ -6,7 +6,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.stores.server import postgres_server
+from tests.store.server import postgres_server
 
 __all__ = ["postgres_server"]
 

@@ -16,10 +16,10 @@ from uuid import uuid4
 
 from pydantic import BaseModel, SecretStr
 
-from palaver.domain.platform import Platform
-from palaver.domain.source import Source, Trust
-from palaver.domain.turn import Inbound
-from palaver.ports.adapter import Limits
+from palaver.model.platform import Platform
+from palaver.model.source import Source, Trust
+from palaver.model.turn import Inbound
+from palaver.protocols.adapter import Limits
 
 HAPPENED = []
 

@@ -6,11 +6,11 @@ from zoneinfo import ZoneInfo, available_timezones
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from palaver.domain.key import Speaker
-from palaver.domain.label import Label
-from palaver.domain.reset import ResetMode, ResetPolicy
-from palaver.domain.scope import DmScope, GroupScope, Scope, ThreadScope
-from palaver.domain.source import Labels, Source, Trust
+from palaver.model.key import Speaker
+from palaver.model.label import Label
+from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope
+from palaver.model.source import Labels, Source, Trust
 
 __all__ = [
     "BRIEF",

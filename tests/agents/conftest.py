@@ -1,5 +1,5 @@
 """What agents leave in a store is tried on both databases."""
 
-from tests.stores.ready import store_url
+from tests.store.ready import store_url
 
 __all__ = ["store_url"]

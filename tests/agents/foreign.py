@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from palaver.agents.program import Program
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.view import Message
-from palaver.ports.agent import Agent, Event, Request
-from palaver.ports.tools import Tool
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.view import Message
+from palaver.protocols.agent import Agent, Event, Request
+from palaver.protocols.tools import Tool
 
 __all__ = ["Tools", "asked", "events", "program"]
 

@@ -6,17 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from palaver.agents.model.agent import ModelAgent
-from palaver.agents.model.wanted import Wanted
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.view import Message
-from palaver.ports.agent import (
-    Agent,
-    Event,
-    Request,
-    TextDelta,
-    UsageReport,
-)
-from palaver.ports.tools import Tool
+from palaver.agents.model.options import Wanted
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.view import Message
+from palaver.protocols.agent import Agent, Event, Request, TextDelta, UsageReport
+from palaver.protocols.tools import Tool
 from tests.agents.provider import Provider, Step, providing
 
 __all__ = ["KEY", "MODEL", "Box", "asked", "events", "kinds", "request"]

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from palaver.agents.echo import EchoAgent
-from palaver.domain.marks import mark, note_mark
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.view import Message
-from palaver.ports.agent import (
+from palaver.model.prompt_markers import mark, note_mark
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.view import Message
+from palaver.protocols.agent import (
     Agent,
     ApprovalNeeded,
     Event,

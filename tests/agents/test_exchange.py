@@ -2,10 +2,10 @@
 
 from palaver.agents.exchange import Exchange
 from palaver.agents.wire import ApprovalWanted, Called, FromAgent, Reply, WireCall
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.view import Message
-from palaver.ports.agent import ApprovalNeeded, Event
-from palaver.ports.tools import Tool
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.view import Message
+from palaver.protocols.agent import ApprovalNeeded, Event
+from palaver.protocols.tools import Tool
 from tests.agents.foreign import Tools, asked
 
 WEATHER = WireCall(id="a", name="weather", arguments="{}")

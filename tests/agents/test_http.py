@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from palaver.agents import http
-from palaver.agents.foreign import ForeignAgent
+from palaver.agents.external import ForeignAgent
 from palaver.agents.http import Endpoint
-from palaver.domain.transcript import ToolCall
-from palaver.ports.agent import Event, Failure, FailureKind, Final, TextDelta, ToolCalled, ToolReturned
+from palaver.model.transcript import ToolCall
+from palaver.protocols.agent import Event, Failure, FailureKind, Final, TextDelta, ToolCalled, ToolReturned
 from tests.agents.foreign import Tools, asked, events
 from tests.engine.gateway import until
 

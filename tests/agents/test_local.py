@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from palaver.agents import local
-from palaver.agents.gguf import context_length
-from palaver.agents.local import LocalModel, local_agent, shipped_model
-from palaver.domain.errors import BadArgument
-from palaver.domain.transcript import Role
-from palaver.domain.view import Message
-from palaver.ports.agent import Failure, FailureKind, Final, Passage, Request, TextDelta, UsageReport
+from palaver.agents.local import LocalModel, context_length, local_agent, shipped_model
+from palaver.model.errors import BadArgument
+from palaver.model.transcript import Role
+from palaver.model.view import Message
+from palaver.protocols.agent import Failure, FailureKind, Final, Passage, Request, TextDelta, UsageReport
 
 
 def request(words: str) -> Request:

@@ -6,13 +6,13 @@ import json
 import pytest
 
 from palaver.agents.model.agent import ModelAgent, ModelFailed
-from palaver.agents.model.answer import NOT_ALLOWED
-from palaver.agents.model.wanted import Wanted
-from palaver.domain.session import ModelOverride
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.turn import Usage
-from palaver.domain.view import Message
-from palaver.ports.agent import (
+from palaver.agents.model.loop import NOT_ALLOWED
+from palaver.agents.model.options import Wanted
+from palaver.model.session import ModelOverride
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.turn import Usage
+from palaver.model.view import Message
+from palaver.protocols.agent import (
     ApprovalNeeded,
     Choosing,
     Final,

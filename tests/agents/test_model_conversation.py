@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from palaver.agents.model.agent import ModelAgent
-from palaver.agents.model.wanted import Wanted
-from palaver.domain.busy import BusyMode
-from palaver.domain.layers import Layers
-from palaver.domain.scope import GroupScope, Scope
-from palaver.domain.session import ModelOverride
-from palaver.domain.transcript import ToolCall
-from palaver.engine import words
-from palaver.platforms.kit.world import BOT, World
-from palaver.ports.agent import Event, Gist, Passage, Request
-from palaver.stores.invariants import violations
+from palaver.agents.model.options import Wanted
+from palaver.engine import texts
+from palaver.model.busy import BusyMode
+from palaver.model.scope import GroupScope, Scope
+from palaver.model.scoped_setting import Layers
+from palaver.model.session import ModelOverride
+from palaver.model.transcript import ToolCall
+from palaver.protocols.agent import Event, Gist, Passage, Request
+from palaver.store.status.invariants import violations
+from palaver.testkit.world import BOT, World
 from tests.agents.modelling import KEY, MODEL, Box
 from tests.agents.provider import Call, Provider, Refuses, Says, providing
 from tests.engine.gateway import Bench, NoPauses, running
@@ -185,7 +185,7 @@ async def test_what_will_not_pass_is_told_in_our_own_words(tmp_path: Path, caplo
     refusal = Refuses(status=401, message=f"Incorrect API key provided: {KEY}. Pay me.")
     async with providing(refusal) as provider, gateway(tmp_path / "p.db", provider, world) as here:
         await chat.say(alice, "hello")
-        await chat.hears(words.SORRY)
+        await chat.hears(texts.SORRY)
         await here.settled()
         ((detail,),) = await here.rows("SELECT error FROM turns")
         assert "401" in str(detail)

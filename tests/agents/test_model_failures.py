@@ -7,15 +7,9 @@ from datetime import timedelta
 import pytest
 
 from palaver.agents.model.agent import ModelAgent, ModelFailed
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.view import Message
-from palaver.ports.agent import (
-    Failure,
-    FailureKind,
-    Final,
-    Passage,
-    ToolCalled,
-)
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.view import Message
+from palaver.protocols.agent import Failure, FailureKind, Final, Passage, ToolCalled
 from tests.agents.modelling import KEY, Box, asked, events, kinds, request
 from tests.agents.provider import Call, Hangs, Page, Refuses, Says, Step
 

@@ -7,21 +7,15 @@ from typing import Any
 import pytest
 
 from palaver.agents.model.agent import ModelAgent
-from palaver.agents.model.refusals import Refusals
-from palaver.agents.model.wanted import Wanted
-from palaver.domain.attachment import Attachment, described
-from palaver.domain.label import Label
-from palaver.domain.marks import mark
-from palaver.domain.session import ModelOverride
-from palaver.domain.transcript import Role
-from palaver.domain.view import Message
-from palaver.ports.agent import (
-    Failure,
-    FailureKind,
-    Final,
-    Request,
-    ToolCalled,
-)
+from palaver.agents.model.errors import Refusals
+from palaver.agents.model.options import Wanted
+from palaver.model.attachment import Attachment, described
+from palaver.model.label import Label
+from palaver.model.prompt_markers import mark
+from palaver.model.session import ModelOverride
+from palaver.model.transcript import Role
+from palaver.model.view import Message
+from palaver.protocols.agent import Failure, FailureKind, Final, Request, ToolCalled
 from tests.agents.modelling import KEY, Box, asked, events, request
 from tests.agents.provider import Call, Provider, Refuses, Says, Step, providing
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from palaver.agents.making import model_agent
+from palaver.agents.factory import model_agent
 from palaver.agents.model.agent import ModelAgent
 from palaver.agents.model.costs import Costs
-from palaver.agents.model.wanted import Wanted
+from palaver.agents.model.options import Wanted
 from palaver.config.agents import ModelChoice
-from palaver.config.loading import load
-from palaver.config.mistakes import MalformedConfig
-from palaver.domain.errors import InvalidInput
+from palaver.config.errors import MalformedConfig
+from palaver.config.loader import load
+from palaver.model.errors import InvalidInput
 
 PAGE = Path(__file__).parents[2] / "docs/agents.md"
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
@@ -63,14 +63,14 @@ def test_a_project_cannot_say_who_answers(tmp_path: Path) -> None:
 
 def test_nobody_waits_for_libraries_that_nobody_has_chosen() -> None:
     asked = "print([name for name in ('pydantic_ai', 'openai') if name in sys.modules])"
-    script = f"import sys, palaver.cli.main, palaver.gateway; {asked}"
+    script = f"import sys, palaver.cli.main, palaver.gateway.gateway; {asked}"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
 
 
 def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(("palaver.agents.model.", "pydantic_ai"))]:
-        if name != "palaver.agents.model.wanted":
+        if name != "palaver.agents.model.options":
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pydantic_ai", None)
     with pytest.raises(InvalidInput, match=r"pip install 'palaver\[models\]'"):

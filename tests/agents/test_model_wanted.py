@@ -5,12 +5,10 @@ from pydantic_ai.usage import RequestUsage
 
 from palaver.agents.model.agent import ModelAgent
 from palaver.agents.model.costs import Costs
-from palaver.agents.model.wanted import Wanted
-from palaver.domain.errors import InvalidInput
-from palaver.domain.turn import Usage
-from palaver.ports.agent import (
-    UsageReport,
-)
+from palaver.agents.model.options import Wanted
+from palaver.model.errors import InvalidInput
+from palaver.model.turn import Usage
+from palaver.protocols.agent import UsageReport
 from tests.agents.modelling import KEY, MODEL, asked, events, request
 from tests.agents.provider import Says
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from palaver.agents.others import agent_options, make_agent
+from palaver.agents.plugins import agent_options, make_agent
 from palaver.config.agents import EchoChoice
-from palaver.config.foreign import OtherChoice
-from palaver.config.loading import load
-from palaver.config.mistakes import MalformedConfig
-from palaver.domain.errors import BadArgument
-from palaver.ports.agent import Final
+from palaver.config.errors import MalformedConfig
+from palaver.config.external_agents import OtherChoice
+from palaver.config.loader import load
+from palaver.model.errors import BadArgument
+from palaver.protocols.agent import Final
 from tests.agents.foreign import asked, events
 from tests.cli.processes import Place
 

@@ -12,15 +12,14 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from palaver.agents import process, worker
-from palaver.agents.foreign import Broken, ForeignAgent
+from palaver.agents import process
+from palaver.agents.external import Broken, ForeignAgent
 from palaver.agents.program import Program, harmless
-from palaver.agents.tools.search import Searching
-from palaver.domain.session import ModelOverride
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.turn import Usage
-from palaver.domain.view import Message
-from palaver.ports.agent import (
+from palaver.model.session import ModelOverride
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.turn import Usage
+from palaver.model.view import Message
+from palaver.protocols.agent import (
     ApprovalNeeded,
     Event,
     Failure,
@@ -32,7 +31,8 @@ from palaver.ports.agent import (
     ToolReturned,
     UsageReport,
 )
-from palaver.ports.tools import Tool
+from palaver.protocols.tools import Tool
+from palaver.tools.search import Searching
 from tests.agents.foreign import Tools, asked, events, program
 
 ECHO = """
@@ -47,7 +47,7 @@ while True:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_PATIENCE", 0.2)
     monkeypatch.setattr(process, "_LAST_WORDS", 0.2)
-    monkeypatch.setattr(worker, "_HEED", 0.2)
+    monkeypatch.setattr(process, "_HEED", 0.2)
 
 
 @pytest.fixture(autouse=True)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import psutil
 
-from palaver.agents.foreign import ForeignAgent
-from palaver.agents.tools.sending import Sending
+from palaver.agents.external import ForeignAgent
 from palaver.cli.loop import run
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.transcript import Role
-from palaver.platforms.kit.world import World
-from palaver.ports.agent import Failure, Final, TextDelta
+from palaver.model.access import AccessRole, Grant
+from palaver.model.transcript import Role
+from palaver.protocols.agent import Failure, Final, TextDelta
+from palaver.testkit.world import World
+from palaver.tools.send_message import Sending
 from tests.agents.foreign import asked, events, program
 from tests.engine.gateway import running
 

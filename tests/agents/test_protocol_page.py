@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from palaver.agents.foreign import ForeignAgent
+from palaver.agents.external import ForeignAgent
 from palaver.agents.program import Program
-from palaver.config.loading import load
-from palaver.domain.session import ModelOverride
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.turn import Usage
-from palaver.domain.view import Message
-from palaver.ports.agent import Final, Passage, TextDelta, ToolCalled, ToolReturned, UsageReport
+from palaver.config.loader import load
+from palaver.model.session import ModelOverride
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.turn import Usage
+from palaver.model.view import Message
+from palaver.protocols.agent import Final, Passage, TextDelta, ToolCalled, ToolReturned, UsageReport
 from tests.agents.foreign import Tools, asked, events
 
 PAGE = Path(__file__).parents[2] / "docs/agent-protocol.md"

@@ -7,10 +7,9 @@ from typing import ClassVar
 
 from pydantic import BaseModel, SecretStr
 
-from palaver.domain.platform import Platform
-from palaver.domain.turn import Outbound
-from palaver.ports.adapter import Call, Inlet, Limits, PlatformRefused, Reply
-from palaver.ports.guide import Guide, Question
+from palaver.model.platform import Platform
+from palaver.model.turn import Outbound
+from palaver.protocols.adapter import Call, Guide, Inlet, Limits, PlatformRefused, Question, Reply
 
 __all__ = ["Dove", "Options"]
 

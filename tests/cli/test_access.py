@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from palaver.cli import when
+from palaver.cli import shared_options
 from palaver.cli.main import main
-from palaver.domain.label import Label
-from palaver.domain.source import Labels
-from palaver.domain.turn import Inbound
-from palaver.stores import pairing
-from palaver.stores.opening import open_store
-from tests.stores.world import NOON, dm, key_of
+from palaver.model.label import Label
+from palaver.model.source import Labels
+from palaver.model.turn import Inbound
+from palaver.store.opening import open_store
+from palaver.store.people import pairing
+from tests.store.world import NOON, dm, key_of
 
 CODE = "ACDEFGHJ"
 Call = Callable[..., Any]
@@ -24,7 +24,7 @@ Call = Callable[..., Any]
 @pytest.fixture
 def call(store_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     """What a command prints: with `--json` as a value, else as text; what it refuses as a sentence."""
-    monkeypatch.setattr(when, "now", lambda: NOON)
+    monkeypatch.setattr(shared_options, "now", lambda: NOON)
 
     def called(*args: str, code: int = 0, plain: bool = False) -> Any:
         assert main([*args, "--store", store_url, *(() if plain else ("--json",))]) == code

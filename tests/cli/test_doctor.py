@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from palaver.cli.main import main
-from palaver.stores.opening import open_store
+from palaver.store.opening import open_store
 from tests.cli.test_surroundings import nobody
 from tests.packages import bring
 

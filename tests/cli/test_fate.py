@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from palaver.cli import when
+from palaver.cli import shared_options
 from palaver.cli.main import main
-from palaver.domain.lifecycle import OutboxState
-from palaver.domain.turn import Delivery
-from palaver.ports.store import OUTBOX
-from palaver.stores import outbox
-from palaver.stores.opening import open_store
-from palaver.stores.store import Store
-from tests.stores.world import LEASE, NOON, World
+from palaver.db.database import OUTBOX
+from palaver.model.lifecycle import OutboxState
+from palaver.model.turn import Delivery
+from palaver.store.opening import open_store
+from palaver.store.queue import outbox
+from palaver.store.store import Store
+from tests.store.world import LEASE, NOON, World
 
 SECRET = "xylophone"  # noqa: S105 - what somebody said
 
@@ -27,7 +27,7 @@ Fate = Callable[..., str]
 @pytest.fixture
 def fate(store_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fate:
     """A store with one answered message whose delivery is unclear; gives what a call prints."""
-    monkeypatch.setattr(when, "now", lambda: NOON + timedelta(hours=3))
+    monkeypatch.setattr(shared_options, "now", lambda: NOON + timedelta(hours=3))
     asyncio.run(_fill(store_url))
 
     def call(*args: str, code: int = 0) -> str:
@@ -116,4 +116,4 @@ async def test_it_reads_and_settles_beside_a_gateway(tmp_path: Path) -> None:
             assert await asyncio.to_thread(main, ["fate", "in:1", "--store", url]) == 0
             assert not owed.is_set()
         assert await asyncio.to_thread(main, ["fate", "out:1024", "--again", "--store", url]) == 0
-        assert len(await gateway.transact(outbox.claim("w1", when.now(), LEASE))) == 1
+        assert len(await gateway.transact(outbox.claim("w1", shared_options.now(), LEASE))) == 1

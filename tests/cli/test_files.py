@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from palaver.cli.main import main
-from palaver.domain.attachment import Attachment
-from palaver.domain.label import Label
-from palaver.domain.turn import Inbound
-from palaver.stores import inbox
-from palaver.stores.opening import open_store
-from palaver.stores.shelf import DiskShelf
-from tests.stores.world import World, dm, key_of
+from palaver.model.attachment import Attachment
+from palaver.model.label import Label
+from palaver.model.turn import Inbound
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.opening import open_store
+from palaver.store.queue import inbox
+from tests.store.world import World, dm, key_of
 
 
 async def _content() -> AsyncIterator[bytes]:
@@ -22,7 +22,7 @@ async def _content() -> AsyncIterator[bytes]:
 
 
 async def _sent(home: Path) -> str:
-    kept = await DiskShelf(home / "files").keep(_content(), 9)
+    kept = await BlobStore(home / "files").keep(_content(), 9)
     async with await open_store(f"sqlite:///{home}/palaver.db") as store:
         world, source = World(store), dm(message_id="photo")
         file = Attachment(Label("a\u202eb.txt"), "text/plain", kept.size, kept.sha256)

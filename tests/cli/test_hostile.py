@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.cli import hosting
+from palaver.cli import gateway_client
 from palaver.cli.main import main
 from palaver.platforms.terminal.socket import socket_path
 from tests.cli.processes import PATIENCE, Place, ended, read_until, until
@@ -58,7 +58,7 @@ def test_a_home_that_nobody_knows_is_named(
 def test_a_socket_that_cannot_be_made_is_said(
     here: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(hosting, "_PATIENCE", 2.1)
+    monkeypatch.setattr(gateway_client, "_PATIENCE", 2.1)
     path = socket_path(here.home, str(here.home / "palaver.db"))
     (path / "in the way").mkdir(parents=True)
     assert main(["chat", "-m", "hello"]) == 75

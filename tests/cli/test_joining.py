@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from palaver.cli import joining, setup
+from palaver.cli import account_wizard, setup
 from palaver.cli.main import main
-from palaver.config.writing import with_section
-from palaver.domain.access import AccessRole
-from palaver.domain.errors import BadArgument
-from palaver.platforms.others import GROUP, maker
-from palaver.ports.access import Table
-from palaver.ports.guide import Guide
-from palaver.stores import grants
-from palaver.stores.opening import open_store
+from palaver.config.writer import with_section
+from palaver.model.access import AccessRole
+from palaver.model.errors import BadArgument
+from palaver.platforms.plugins import GROUP, maker
+from palaver.protocols.adapter import Guide
+from palaver.store.opening import open_store
+from palaver.store.people import grants
+from palaver.store.people.grants import Table
 from tests.packages import bring
 from tests.pigeon import install
 
@@ -45,7 +45,7 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str], Sequence
     """Somebody types these lines, and those where nothing is shown."""
 
     def types(lines: Sequence[str], unseen: Sequence[str]) -> None:
-        for module in (setup, joining):
+        for module in (setup, account_wizard):
             monkeypatch.setattr(module, "is_somebody_there", lambda: True)
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
         typed = iter(unseen)

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from palaver.cli import when
+from palaver.cli import shared_options
 from palaver.cli.main import main
-from palaver.domain.access import AccessRole, Grant
-from palaver.stores import grants, people
-from palaver.stores.opening import open_store
-from tests.stores.world import NOON
+from palaver.model.access import AccessRole, Grant
+from palaver.store.opening import open_store
+from palaver.store.people import grants, people
+from tests.store.world import NOON
 
 Call = Callable[..., Any]
 
 
 @pytest.fixture
 def call(store_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    monkeypatch.setattr(when, "now", lambda: NOON)
+    monkeypatch.setattr(shared_options, "now", lambda: NOON)
     asyncio.run(_fill(store_url))
 
     def called(*args: str, code: int = 0, plain: bool = False) -> Any:

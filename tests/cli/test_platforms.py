@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from palaver.cli import checkup
+from palaver.cli import probe
 from palaver.cli.main import main
-from palaver.stores import accounts
-from palaver.stores.opening import open_store
+from palaver.store import accounts
+from palaver.store.opening import open_store
 from tests.packages import bring
 from tests.pigeon import install
 
@@ -96,7 +96,7 @@ platforms:
 def doves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     adapters = {"dove": "tests.cli.doves:Dove", "gone": "tests.cli.nothing_there:Gone"}
     bring(tmp_path / "doves", monkeypatch, adapters, extras=["gone"])
-    monkeypatch.setattr(checkup, "_PATIENCE", 0.05)
+    monkeypatch.setattr(probe, "_PATIENCE", 0.05)
     file = tmp_path / "doves.yaml"
     monkeypatch.setenv("PALAVER_CONFIG", str(file))
     file.write_text(DOVES.format(window="true"))

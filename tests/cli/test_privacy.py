@@ -11,12 +11,12 @@ from typing import TypeVar
 import pytest
 
 from palaver.cli.main import main
-from palaver.ports.work import Row, Steps, Value, work
-from palaver.stores.erasure import forgetting
-from palaver.stores.opening import open_store
-from palaver.stores.store import Store
-from tests.stores.test_forgetting import ANN, ID, OTHERS, SECRET, live
-from tests.stores.world import World, dm
+from palaver.db.transaction import Row, Statements, Value, transaction
+from palaver.store.opening import open_store
+from palaver.store.privacy import erasure
+from palaver.store.store import Store
+from tests.store.test_forgetting import ANN, ID, OTHERS, SECRET, live
+from tests.store.world import World, dm
 
 T = TypeVar("T")
 
@@ -29,8 +29,8 @@ def _with(path: Path, do: Callable[[Store], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-@work
-def _rows(sql: str, *values: Value) -> Steps[list[Row]]:
+@transaction
+def _rows(sql: str, *values: Value) -> Statements[list[Row]]:
     return (yield sql, values)
 
 
@@ -84,7 +84,7 @@ def test_an_export_of_any_length_is_verified_to_its_end(tmp_path: Path, capsys: 
 def test_what_is_not_done_is_not_called_done(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forgetting, "_PASSES", 1)
+    monkeypatch.setattr(erasure, "_PASSES", 1)
     assert main(["people", "forget", ANN, "--yes", "--store", str(path)]) == 1
     printed = capsys.readouterr()
     assert "it is not done" in printed.err

@@ -16,19 +16,20 @@ from typing import Any
 
 import pytest
 
-from palaver.cli import when
+from palaver.cli import shared_options
 from palaver.cli.main import main
-from palaver.cli.place import store_url as chosen_url
+from palaver.cli.shared_options import store_url as chosen_url
 from palaver.cli.transcripts import print_entries, print_hits, print_previews
-from palaver.domain.errors import StoreUnavailable
-from palaver.domain.label import Label
-from palaver.domain.transcript import Role, Sender, ToolCall
-from palaver.ports.search import Hit
-from palaver.ports.store import Preview
-from palaver.stores import sessions, turns
-from palaver.stores.opening import open_store
-from palaver.stores.store import Store
-from tests.stores.world import OPERATOR, World, answer, dm
+from palaver.model.errors import StoreUnavailable
+from palaver.model.label import Label
+from palaver.model.transcript import Role, Sender, ToolCall
+from palaver.store.conversations import sessions
+from palaver.store.opening import open_store
+from palaver.store.queue import turns
+from palaver.store.results import Preview
+from palaver.store.search.search import Hit
+from palaver.store.store import Store
+from tests.store.world import OPERATOR, World, answer, dm
 
 ROOT = Path(__file__).parents[2]
 ARCHIVE = ROOT / "docs/examples/sessions.jsonl"
@@ -57,7 +58,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data directory of its own, and a clock that stands."""
     monkeypatch.setenv("PALAVER_HOME", str(tmp_path / "place"))
     monkeypatch.delenv("PALAVER_STORE", raising=False)
-    monkeypatch.setattr(when, "now", lambda: NOW)
+    monkeypatch.setattr(shared_options, "now", lambda: NOW)
     return tmp_path / "place"
 
 
@@ -316,13 +317,13 @@ def test_the_first_day_and_the_first_week_are_whole(filled: Palaver, args: list[
 
 
 def test_weeks_reach_further_back_than_days(filled: Palaver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(when, "now", lambda: NOW + timedelta(days=60))
+    monkeypatch.setattr(shared_options, "now", lambda: NOW + timedelta(days=60))
     assert as_json(filled("stats", "--json"))["days"] == []
     assert [week["first"] for week in as_json(filled("stats", "--by", "week", "--json"))["weeks"]] == ["2026-03-23"]
 
 
 def test_rename(filled: Palaver) -> None:
-    assert filled("rename", SHELF, "Shelf\x1b[31m") == f"{SHELF} is now called Shelf[31m\n"
+    assert filled("rename", SHELF, "BlobStore\x1b[31m") == f"{SHELF} is now called BlobStore[31m\n"
     assert as_json(filled("rename", ROOM[:8], "Night train", "--json"))["session"]["title"] == "Night train"
     assert listed(filled("list", "--title", "night", "--json")) == [ROOM]
 
@@ -522,7 +523,7 @@ def test_deleted_words_are_in_no_file_any_more(filled: Palaver, home: Path, args
 def test_whoever_reads_for_long_keeps_nothing_from_being_deleted(
     filled: Palaver, home: Path, monkeypatch: pytest.MonkeyPatch, args: list[str]
 ) -> None:
-    monkeypatch.setattr("palaver.stores.sqlite._PATIENTLY", 10)
+    monkeypatch.setattr("palaver.db.sqlite._PATIENTLY", 10)
     with closing(sqlite3.connect(home / "palaver.db")) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM sessions").fetchall()
@@ -737,7 +738,7 @@ async def _holiday() -> Any:
     ],
 )
 def test_times_for_people(distance: timedelta, words: str) -> None:
-    assert when.ago(NOW - distance, NOW) == words
+    assert shared_options.ago(NOW - distance, NOW) == words
 
 
 # Help
@@ -759,7 +760,7 @@ def test_the_help_of_palaver_imports_nothing_heavy() -> None:
     code = (
         "import sys; from palaver.cli.main import main; main(['--help']);"
         "print(sorted(name for name in sys.modules if name.partition('.')[0] in {'msgspec', 'asyncpg', 'sqlite3'}"
-        " or name.startswith(('palaver.stores', 'palaver.cli.sessions'))))"
+        " or name.startswith(('palaver.store', 'palaver.cli.sessions'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

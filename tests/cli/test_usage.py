@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from palaver.cli.main import main
-from palaver.stores.opening import open_store
-from tests.stores.world import NOON, World, dm
+from palaver.store.opening import open_store
+from tests.store.world import NOON, World, dm
 
 
 def _used(path: Path) -> None:

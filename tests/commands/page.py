@@ -5,11 +5,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from palaver.commands.builtin import standard_commands
 from palaver.commands.help import grouped, spellings
-from palaver.commands.standard import standard_commands
-from palaver.domain.access import AccessRole
-from palaver.domain.command import Command
-from palaver.stores.opening import open_store
+from palaver.model.access import AccessRole
+from palaver.model.command import Command
+from palaver.store.opening import open_store
 
 __all__ = ["PAGE", "written"]
 

@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from palaver.domain.naming import Naming
-from palaver.domain.session import Principal, Session
-from palaver.domain.view import Message, view
-from palaver.platforms.kit.adapter import FAKE
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.messages import Person
+from palaver.model.naming import Naming
+from palaver.model.session import Principal, Session
+from palaver.model.view import Message, view
+from palaver.testkit.adapter import FAKE
+from palaver.testkit.chat import Chat
+from palaver.testkit.mailbox import Person
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, running
 

@@ -5,9 +5,9 @@ from itertools import product
 
 import pytest
 
-from palaver.domain.compaction import plan_compaction
-from palaver.domain.layers import Layers
-from palaver.domain.reset import ResetMode, ResetPolicy
+from palaver.model.compaction import plan_compaction
+from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.scoped_setting import Layers
 from tests.commands.talk import Talk, talking
 from tests.engine.gateway import MovableClock
 
@@ -74,7 +74,7 @@ async def _compact(alice: Talk, clock: MovableClock) -> None:
     session, store = await alice.session(), alice.here.store
     plan = plan_compaction(await alice.here.entries(session.id), keep_exchanges=1)
     assert plan
-    await store.transact(store.transcripts.compact(session.key, plan, "short", clock.now(), by="test"))
+    await store.transact(store.transcript.compact(session.key, plan, "short", clock.now(), by="test"))
 
 
 DEEDS: dict[str, Deed] = {

@@ -3,10 +3,10 @@
 import pytest
 
 from palaver.agents.echo import EchoAgent
-from palaver.domain.transcript import Role
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.messages import Person
-from palaver.ports.adapter import Limits
+from palaver.model.transcript import Role
+from palaver.protocols.adapter import Limits
+from palaver.testkit.chat import Chat
+from palaver.testkit.mailbox import Person
 from tests.engine.agents import Condensing
 from tests.engine.gateway import Bench, running
 

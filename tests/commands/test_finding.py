@@ -4,9 +4,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.layers import Layers
-from palaver.domain.scope import GroupScope, Scope
+from palaver.model.access import AccessRole, Grant
+from palaver.model.scope import GroupScope, Scope
+from palaver.model.scoped_setting import Layers
 from tests.commands.talk import talking
 from tests.engine.gateway import MovableClock
 

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from palaver.domain.layers import Layers
-from palaver.domain.scope import GroupScope, Scope
+from palaver.model.scope import GroupScope, Scope
+from palaver.model.scoped_setting import Layers
 from tests.engine.gateway import Bench, running, until
 
 QUICK = timedelta(milliseconds=50)

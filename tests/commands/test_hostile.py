@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from palaver.commands.standard import standard_commands
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.command import Command
-from palaver.engine import words
-from palaver.stores.opening import open_store
+from palaver.commands.builtin import standard_commands
+from palaver.engine import texts
+from palaver.model.access import AccessRole, Grant
+from palaver.model.command import Command
+from palaver.store.opening import open_store
 from tests.commands.talk import talking
 
 OWNERS = (Grant(platform="fake", role=AccessRole.OWNER),)
@@ -49,7 +49,7 @@ async def test_every_command_answers_hostile_text(tmp_path: Path, kind: str) -> 
                 continue
             told = await alice.ask(f"/{command.name} {text}")
             assert told
-            assert words.SORRY not in told, command.name
+            assert texts.SORRY not in told, command.name
             assert _plain(told), (command.name, told[:200])
             await alice.here.settled()
         await alice.ask("/new")
@@ -76,7 +76,7 @@ async def test_hostile_words_are_read_out_safely(tmp_path: Path, kind: str) -> N
             "/back",
         ):
             told = await alice.ask(command)
-            assert words.SORRY not in told, command
+            assert texts.SORRY not in told, command
             assert _plain(told), (command, told[:200])
             assert len(told) < 2000
 

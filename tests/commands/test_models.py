@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from palaver.agents.echo import EchoAgent
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.session import ModelOverride
-from palaver.platforms.kit.world import World
+from palaver.model.access import AccessRole, Grant
+from palaver.model.session import ModelOverride
+from palaver.testkit.world import World
 from tests.engine.agents import Slow
 from tests.engine.gateway import running
 

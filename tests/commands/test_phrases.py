@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.commands.phrases import counted, listed
+from palaver.commands.formatting import counted, listed
 
 
 @pytest.mark.parametrize(

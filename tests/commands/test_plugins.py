@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from palaver.commands.builtin import standard_commands
 from palaver.commands.plugins import with_plugins
 from palaver.commands.registry import Registry
-from palaver.commands.standard import standard_commands
-from palaver.stores.opening import open_store
+from palaver.store.opening import open_store
 from tests.commands.test_registry import said
 
 CODE = """
 from palaver.commands.registry import Performance, say
-from palaver.domain.command import Command
+from palaver.model.command import Command
 
 def dice(store):
     return [Performance(Command(name="dice", help="throw dice", example="/dice"), lambda *_: say("a six"))]

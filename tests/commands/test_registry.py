@@ -5,17 +5,17 @@ from datetime import UTC, datetime
 import pytest
 
 from palaver.commands.registry import Performance, Registry, say
-from palaver.domain.access import AccessRole
-from palaver.domain.command import YES, Arg, ArgKind, Command, Invocation
-from palaver.domain.errors import NotAllowed, UnknownCommand
-from palaver.domain.key import derive_key
-from palaver.domain.lifecycle import InboxState
-from palaver.domain.scope import Scope
-from palaver.domain.session import Principal
-from palaver.domain.source import Source
-from palaver.domain.turn import Inbound, Received
-from palaver.ports.commands import Spoken
-from palaver.ports.work import Work
+from palaver.db.transaction import Transaction
+from palaver.engine.commands import Spoken
+from palaver.model.access import AccessRole
+from palaver.model.command import YES, Arg, ArgKind, Command, Invocation
+from palaver.model.errors import NotAllowed, UnknownCommand
+from palaver.model.key import derive_key
+from palaver.model.lifecycle import InboxState
+from palaver.model.scope import Scope
+from palaver.model.session import Principal
+from palaver.model.source import Source
+from palaver.model.turn import Inbound, Received
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = Source(platform="fake", chat_id="c", chat_kind="dm", user_id="u")
@@ -33,11 +33,11 @@ def spoken(text: str, role: AccessRole = AccessRole.MEMBER) -> Spoken:
     return Spoken(received=received, principal=Principal.speaking(SOURCE), now=NOW)
 
 
-def _nothing(_invocation: Invocation, _spoken: Spoken) -> Work[str]:
+def _nothing(_invocation: Invocation, _spoken: Spoken) -> Transaction[str]:
     return say("")
 
 
-def outcome(done: Work[str]) -> str:
+def outcome(done: Transaction[str]) -> str:
     steps = iter(done)
     with pytest.raises(StopIteration) as end:
         next(steps)
@@ -51,10 +51,10 @@ async def said(registry: Registry, text: str, role: AccessRole = AccessRole.MEMB
 
 
 async def test_a_command_may_await_something_before_its_work() -> None:
-    async def slow(_invocation: Invocation, spoken: Spoken) -> Work[str]:
+    async def slow(_invocation: Invocation, spoken: Spoken) -> Transaction[str]:
         return say(f"{spoken.received.inbound.text} was awaited")
 
-    def quick(_invocation: Invocation, _spoken: Spoken) -> Work[str]:
+    def quick(_invocation: Invocation, _spoken: Spoken) -> Transaction[str]:
         return say("at once")
 
     registry = Registry(
@@ -67,7 +67,7 @@ async def test_a_command_may_await_something_before_its_work() -> None:
 
 
 async def test_nothing_is_awaited_for_somebody_who_may_not() -> None:
-    async def never(_invocation: Invocation, _spoken: Spoken) -> Work[str]:
+    async def never(_invocation: Invocation, _spoken: Spoken) -> Transaction[str]:
         raise AssertionError
 
     registry = Registry([Performance(Command(name="x", help="", example="", role=AccessRole.ADMIN), never)])
@@ -79,10 +79,10 @@ async def test_nothing_is_awaited_for_somebody_who_may_not() -> None:
 
 
 def _forgetting() -> Registry:
-    def does(_invocation: Invocation, _spoken: Spoken) -> Work[str]:
+    def does(_invocation: Invocation, _spoken: Spoken) -> Transaction[str]:
         return say("forgotten")
 
-    async def would(_invocation: Invocation, _spoken: Spoken) -> Work[str]:
+    async def would(_invocation: Invocation, _spoken: Spoken) -> Transaction[str]:
         return say("This would forget 3 things.")
 
     command = Command(name="forget", help="", example="", args=(Arg(name="what", kind=ArgKind.REST), YES))

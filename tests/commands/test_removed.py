@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from palaver.domain.session import Principal
-from palaver.stores import removal
-from palaver.stores.shelf import DiskShelf
+from palaver.model.session import Principal
+from palaver.store.conversations import deletion
+from palaver.store.conversations.blob_store import BlobStore
 from tests.commands.talk import talking
 
 OPERATOR = Principal.operator()
@@ -20,7 +20,7 @@ ELSEWHERE = (
 
 
 async def test_no_answer_of_a_command_outlives_it(store_url: str, tmp_path: Path) -> None:
-    async with talking(store_url, shelf=DiskShelf(tmp_path / "files")) as alice:
+    async with talking(store_url, shelf=BlobStore(tmp_path / "files")) as alice:
         await alice.say("the canary is yellow")
         session = await alice.session()
         other = alice.elsewhere()
@@ -29,7 +29,7 @@ async def test_no_answer_of_a_command_outlives_it(store_url: str, tmp_path: Path
             for command in said:
                 await talk.ask(command)
                 await alice.here.settled()
-        await alice.here.store.transact(removal.delete(session.id, OPERATOR, session.started))
+        await alice.here.store.transact(deletion.delete(session.id, OPERATOR, session.started))
         bodies = await alice.here.rows("SELECT body FROM outbox UNION ALL SELECT body FROM inbox")
         assert not [body for (body,) in bodies if b"canary" in body]
         assert await alice.here.rows("SELECT * FROM attachments") == []
@@ -49,6 +49,6 @@ async def test_nor_does_a_refusal_that_names_it(store_url: str) -> None:
         refused += [await other.ask("/resume canary business")]
         assert [("canary business" in each, "allowed: " in each) for each in refused] == [(True, True)] * 2
         await alice.here.settled()
-        await alice.here.store.transact(removal.delete(session.id, OPERATOR, session.started))
+        await alice.here.store.transact(deletion.delete(session.id, OPERATOR, session.started))
         bodies = await alice.here.rows("SELECT body FROM outbox UNION ALL SELECT body FROM inbox")
         assert not [body for (body,) in bodies if b"canary" in body]

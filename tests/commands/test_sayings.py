@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.busy import BusyMode
-from palaver.domain.layers import Layers
+from palaver.model.busy import BusyMode
+from palaver.model.scoped_setting import Layers
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, running, until
 

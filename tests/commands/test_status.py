@@ -2,8 +2,8 @@
 
 from zoneinfo import ZoneInfo
 
-from palaver.domain.layers import Layers
-from palaver.domain.scope import GroupScope, Scope
+from palaver.model.scope import GroupScope, Scope
+from palaver.model.scoped_setting import Layers
 from tests.commands.talk import talking
 
 SHARED = Layers(default=Scope(group=GroupScope.SHARED))

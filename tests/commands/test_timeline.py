@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palaver.commands.timeline import steps_of
-from palaver.domain.lifecycle import OutboxState
-from palaver.domain.turn import Delivery, Outbound
-from palaver.ports.fates import Fate, Sending
+from palaver.commands.formatting import steps_of
+from palaver.model.lifecycle import OutboxState
+from palaver.model.turn import Delivery, Outbound
+from palaver.store.status.trace import Fate, Sending
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

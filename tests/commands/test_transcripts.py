@@ -1,8 +1,8 @@
 """Taken back, brought back, answered again, called something."""
 
-from palaver.domain.layers import Layers
-from palaver.domain.scope import GroupScope, Scope
-from palaver.domain.transcript import Role
+from palaver.model.scope import GroupScope, Scope
+from palaver.model.scoped_setting import Layers
+from palaver.model.transcript import Role
 from tests.commands.talk import talking
 
 SHARED = Layers(default=Scope(group=GroupScope.SHARED))

@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncGenerator
 
-from palaver.domain.turn import Usage
-from palaver.ports.agent import Event, Final, Request, UsageReport
+from palaver.model.turn import Usage
+from palaver.protocols.agent import Event, Final, Request, UsageReport
 from tests.engine.agents import Scripted
 from tests.engine.gateway import MovableClock, running
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from palaver.config.effective import effective
-from palaver.config.loading import load, survey
-from palaver.config.mistakes import MalformedConfig, Mistake
+from palaver.config.errors import MalformedConfig, Mistake
+from palaver.config.loader import load, survey
 from palaver.config.model import Config
-from palaver.platforms.others import known_platforms, maker
+from palaver.platforms.plugins import known_platforms, maker
 from tests.pigeon import install
 
 ENVIRON = {"PALAVER_CONFIG": "own.yaml", "PALAVER_HOME": "/data", "TOKEN": "s3cret", "EMPTY": ""}

@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from palaver.config import commands
+from palaver.config import quotas
 from palaver.config.effective import effective
-from palaver.config.loading import load, survey
-from palaver.config.mistakes import MalformedConfig, Mistake
-from palaver.domain.access import AccessRole
+from palaver.config.errors import MalformedConfig, Mistake
+from palaver.config.loader import load, survey
+from palaver.model.access import AccessRole
 
 OWN = {"PALAVER_CONFIG": "own.yaml"}
 
 
 def _installed(found: tuple[EntryPoint, ...], *, group: str) -> tuple[EntryPoint, ...]:
-    assert group == commands.GROUP
+    assert group == quotas.GROUP
     return found
 
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(commands, "entry_points", partial(_installed, ()))
+    monkeypatch.setattr(quotas, "entry_points", partial(_installed, ()))
 
 
 def _mistake(text: str, file: str = "own.yaml") -> Mistake:
@@ -40,7 +40,7 @@ def test_a_role_is_chosen_for_a_command_and_shown() -> None:
     loaded = survey(Path(), OWN)
     assert loaded.config.options().command_roles == {"model": AccessRole.ADMIN, "status": AccessRole.GUEST}
     shown = {setting.field: (setting.value, str(setting.spot)) for setting in effective(loaded)}
-    assert shown["commands.model"] == ("admin", "own.yaml:2")
+    assert shown["quotas.model"] == ("admin", "own.yaml:2")
 
 
 def test_a_command_that_there_is_not_is_named_with_the_one_that_was_meant() -> None:
@@ -57,13 +57,13 @@ def test_a_command_that_there_is_not_is_named_with_the_one_that_was_meant() -> N
 
 def test_a_role_that_there_is_not_is_named_with_those_that_there_are() -> None:
     mistake = _mistake("commands:\n  model: king")
-    assert (str(mistake.spot), mistake.problem, mistake.found) == ("own.yaml:2", "commands.model cannot be", "king")
+    assert (str(mistake.spot), mistake.problem, mistake.found) == ("own.yaml:2", "quotas.model cannot be", "king")
     assert (mistake.allowed, mistake.example) == ("guest, member, admin, owner", "model: member")
 
 
 def test_with_plugins_any_name_may_be_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    dice = EntryPoint("dice", "dice:all", commands.GROUP)
-    monkeypatch.setattr(commands, "entry_points", partial(_installed, (dice,)))
+    dice = EntryPoint("dice", "dice:all", quotas.GROUP)
+    monkeypatch.setattr(quotas, "entry_points", partial(_installed, (dice,)))
     Path("own.yaml").write_text("commands: {dice: admin}")
     assert load(Path(), OWN).commands == {"dice": AccessRole.ADMIN}
 

@@ -13,15 +13,14 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config import agents, caps, foreign, limits, model, people, tools, web
-from palaver.config.checking import misplaced, misshapen
+from palaver.config import agents, external_agents, limits, model, quotas, tools, web
 from palaver.config.effective import effective
-from palaver.config.fields import form_of, place_at, untagged, written
-from palaver.config.forms import Part
-from palaver.config.loading import load, survey
-from palaver.config.mistakes import MalformedConfig
+from palaver.config.errors import MalformedConfig
+from palaver.config.loader import load, survey
 from palaver.config.model import Config
 from palaver.config.nodes import Node, Spot
+from palaver.config.types import Part
+from palaver.config.validation import form_of, misplaced, misshapen, place_at, untagged, written
 from palaver.engine.options import Options
 
 PAGE = Path(__file__).parents[2] / "docs/configuration.md"
@@ -29,7 +28,7 @@ ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
 
 
 def models() -> Iterator[type[Part]]:
-    for module in (model, agents, foreign, people, caps, limits, tools, web):
+    for module in (model, agents, external_agents, quotas, quotas, limits, tools, web):
         for name in module.__all__:
             found = getattr(module, name)
             if isinstance(found, type) and issubclass(found, Part):

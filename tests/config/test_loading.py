@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.config.agents import EchoChoice
-from palaver.config.loading import load
-from palaver.config.mistakes import MalformedConfig, Mistake
+from palaver.config.errors import MalformedConfig, Mistake
+from palaver.config.loader import load
 from palaver.config.model import Config
-from palaver.config.people import API_OWNER, TERMINAL_OWNER, WEB_OWNER
-from palaver.config.syntax import parse
-from palaver.domain.access import AccessRole, Effect, Grant
-from palaver.domain.busy import BusyMode
-from palaver.domain.layers import Chat
-from palaver.domain.reset import ResetMode, ResetPolicy
-from palaver.domain.scope import GroupScope, ProfileRule, Scope
+from palaver.config.quotas import API_OWNER, TERMINAL_OWNER, WEB_OWNER
+from palaver.config.yaml import parse
 from palaver.engine.options import Options
+from palaver.model.access import AccessRole, Effect, Grant
+from palaver.model.busy import BusyMode
+from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.scope import GroupScope, ProfileRule, Scope
+from palaver.model.scoped_setting import Chat
 from palaver.platforms.catalog import PLATFORMS
 
 NOBODY = 65534

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.config.places import Files, configuration_files, data_directory
+from palaver.config.paths import Files, configuration_files, data_directory
 
 
 @pytest.mark.parametrize(

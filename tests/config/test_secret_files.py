@@ -7,11 +7,11 @@ from pydantic import BaseModel, SecretStr
 
 from palaver.cli.main import main
 from palaver.config.effective import effective
-from palaver.config.loading import Loaded, survey
-from palaver.config.mistakes import MalformedConfig
+from palaver.config.errors import MalformedConfig
+from palaver.config.loader import Loaded, survey
 from palaver.config.secret_files import is_secret, option_names, secret_in
-from palaver.domain.errors import BadArgument
-from palaver.platforms.others import known_platforms, maker
+from palaver.model.errors import BadArgument
+from palaver.platforms.plugins import known_platforms, maker
 from tests.pigeon import install
 
 

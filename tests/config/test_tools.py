@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from palaver.config.effective import effective
-from palaver.config.loading import survey
-from palaver.config.mistakes import MalformedConfig
-from palaver.domain.access import AccessRole
-from palaver.domain.tools import Leave
+from palaver.config.errors import MalformedConfig
+from palaver.config.loader import survey
+from palaver.model.access import AccessRole
+from palaver.model.tools import Leave
 
 WRITTEN = """
 platforms:

@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.config.writing import block, field_names, put, quoted, with_fields
-from palaver.domain.errors import BadArgument
+from palaver.config.writer import block, field_names, put, quoted, with_fields
+from palaver.model.errors import BadArgument
 
 AGENT = {"agent": block("agent", {"name": "model", "model": "openai:gpt-5-mini", "key": "${KEY}"})}
 WRITTEN = 'agent:\n  name: model\n  model: "openai:gpt-5-mini"\n  key: "${KEY}"\n'

@@ -16,8 +16,8 @@ from tests.crash.square_matrix import matrix_square
 from tests.crash.square_telegram import telegram_square
 from tests.crash.verdict import Verdict, line
 from tests.platforms.matrix.homeserver import shared
-from tests.stores.conftest import fresh_store
-from tests.stores.outages import Server
+from tests.store.conftest import fresh_store
+from tests.store.outages import Server
 
 _WORKERS = {"sqlite": 1, "postgres": 3}
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from palaver.agents.echo import EchoAgent
-from palaver.domain.source import Source, Trust
-from palaver.domain.turn import Inbound, Outbound
-from palaver.ports.adapter import Adapter, Answer, Inlet
-from palaver.ports.agent import Event, Request
-from palaver.ports.work import Row, Steps, Work, work
-from palaver.stores.store import Store
+from palaver.db.transaction import Row, Statements, Transaction, transaction
+from palaver.model.source import Source, Trust
+from palaver.model.turn import Inbound, Outbound
+from palaver.protocols.adapter import Adapter, Answer, Inlet
+from palaver.protocols.agent import Event, Request
+from palaver.store.store import Store
 
 __all__ = ["STEPS", "Fuse", "FusedAgent", "FusedStore", "fuse_adapter"]
 
@@ -31,7 +31,7 @@ STEPS = (
     "after send",
     *(f"{when} {work}" for work in _WORKS for when in ("before", "uncommitted", "after")),
 )
-"""Every place where a gateway can be made to die. Work is `uncommitted` when all its statements have been run."""
+"""Every place where a gateway can die. A transaction is `uncommitted` once all its statements have been run."""
 
 
 @dataclass
@@ -56,9 +56,9 @@ class _Done:
     name: str
 
 
-@work
-def _fused(name: str, piece: Work[T], fuse: Fuse) -> Steps[T]:
-    """Work that knows its name, also where it is joined with other work."""
+@transaction
+def _fused(name: str, piece: Transaction[T], fuse: Fuse) -> Statements[T]:
+    """Transaction that knows its name, also where it is joined with other work."""
     fuse.reach(f"before {name}")
     result = yield from piece
     fuse.reach(f"uncommitted {name}")
@@ -66,8 +66,8 @@ def _fused(name: str, piece: Work[T], fuse: Fuse) -> Steps[T]:
     return result
 
 
-@work
-def _whole(piece: Work[T], done: list[str]) -> Steps[T]:
+@transaction
+def _whole(piece: Transaction[T], done: list[str]) -> Statements[T]:
     """One transaction; `done` has the names of the work that was done in it."""
     done.clear()
     steps, rows = iter(piece), list[Row]()
@@ -91,10 +91,10 @@ class _Group:
         self._group = group
         self._fuse = fuse
 
-    def __getattr__(self, name: str) -> Callable[..., Work[Any]]:
-        describe: Callable[..., Work[Any]] = getattr(self._group, name)
+    def __getattr__(self, name: str) -> Callable[..., Transaction[Any]]:
+        describe: Callable[..., Transaction[Any]] = getattr(self._group, name)
 
-        def describe_fused(*args: object, **kwargs: object) -> Work[Any]:
+        def describe_fused(*args: object, **kwargs: object) -> Transaction[Any]:
             return _fused(name, describe(*args, **kwargs), self._fuse)
 
         return describe_fused
@@ -107,14 +107,14 @@ class FusedStore(Store):
         for group in ("inbox", "turns", "outbox", "accounts"):
             setattr(self, group, _Group(getattr(store, group), fuse))
 
-    async def transact(self, work: Work[T]) -> T:
+    async def transact(self, work: Transaction[T]) -> T:
         done: list[str] = []
         result = await super().transact(_whole(work, done))
         for name in done:
             self._fuse.reach(f"after {name}")
         return result
 
-    async def read(self, work: Work[T]) -> T:
+    async def read(self, work: Transaction[T]) -> T:
         return await super().read(_whole(work, []))
 
 

@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from palaver.agents.echo import EchoAgent
-from palaver.commands.standard import standard_commands
-from palaver.domain.access import AccessRole, Grant
+from palaver.commands.builtin import standard_commands
+from palaver.db import postgres
 from palaver.engine.engine import Engine
 from palaver.engine.options import Options
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.socket_link import SocketLink
-from palaver.platforms.others import make_adapter, maker
-from palaver.ports.adapter import Adapter
-from palaver.ports.clock import SystemClock
-from palaver.stores import postgres
-from palaver.stores.opening import open_store
+from palaver.model.access import AccessRole, Grant
+from palaver.platforms.plugins import make_adapter, maker
+from palaver.protocols.adapter import Adapter
+from palaver.protocols.clock import SystemClock
+from palaver.store.opening import open_store
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.link import SocketLink
 from tests.crash.fuse import Fuse, FusedAgent, FusedStore, fuse_adapter
 
 __all__ = ["ACCOUNT", "Gateway", "Order", "Slot", "slots"]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from itertools import count, cycle
 from pathlib import Path
 
-from palaver.ports.work import Row, Steps, work
-from palaver.stores.opening import open_store
-from palaver.stores.store import Store
+from palaver.db.transaction import Row, Statements, transaction
+from palaver.store.opening import open_store
+from palaver.store.store import Store
 from tests.crash.fuse import STEPS
 from tests.crash.gateway import Gateway, Order, Slot, slots
 from tests.crash.square import Square, fake_square
@@ -96,8 +96,8 @@ class Town:
             return await judge(await self.square.look(), store)
 
 
-@work
-def _signs() -> Steps[list[Row]]:
+@transaction
+def _signs() -> Statements[list[Row]]:
     """How much was taken in, and how much was settled."""
     return (yield "SELECT (SELECT count(*) FROM inbox), count(*) FROM outbox WHERE state NOT IN ('due', 'claimed')", ())
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.faults import Faults
-from palaver.platforms.kit.messages import Message, Person
-from palaver.platforms.kit.server import serving
-from palaver.platforms.kit.world import World
-from palaver.ports.clock import SystemClock
-from palaver.stores.store import Store
+from palaver.protocols.clock import SystemClock
+from palaver.store.store import Store
+from palaver.testkit.chat import Chat
+from palaver.testkit.faults import Faults
+from palaver.testkit.mailbox import Message, Person
+from palaver.testkit.server import serving
+from palaver.testkit.world import World
 from tests.crash.verdict import Room, token
 
 __all__ = ["FakeSquare", "Square", "View", "fake_square", "is_group"]

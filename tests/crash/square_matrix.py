@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from palaver.platforms.kit.messages import Message
-from palaver.ports.work import Steps, work
-from palaver.stores.store import Store
+from palaver.db.transaction import Statements, transaction
+from palaver.store.store import Store
+from palaver.testkit.mailbox import Message
 from tests.crash.gateway import ACCOUNT
 from tests.crash.square import View, is_group
 from tests.platforms.matrix.homeserver import Account, Homeserver
@@ -19,8 +19,8 @@ from tests.platforms.matrix.rigs import Person, present
 __all__ = ["MatrixSquare", "matrix_square"]
 
 
-@work
-def _taken_in() -> Steps[int]:
+@transaction
+def _taken_in() -> Statements[int]:
     return (yield "SELECT count(*) FROM inbox", ())[0][0]
 
 

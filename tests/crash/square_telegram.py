@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from palaver.platforms.kit.messages import Message
-from palaver.stores.store import Store
+from palaver.store.store import Store
+from palaver.testkit.mailbox import Message
 from tests.crash.square import View, is_group
 from tests.platforms.telegram.server import Server, serving
 from tests.platforms.telegram.world import BOT, TOKEN, Chat, No, World

@@ -11,8 +11,8 @@ import pytest
 
 from tests.crash.siege import Town, town_of
 from tests.crash.verdict import line
-from tests.stores.conftest import fresh_store
-from tests.stores.outages import Proxy, Server
+from tests.store.conftest import fresh_store
+from tests.store.outages import Proxy, Server
 
 LEASE = 1.0
 

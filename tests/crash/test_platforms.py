@@ -13,7 +13,7 @@ from tests.crash.square import Square
 from tests.crash.square_matrix import matrix_square
 from tests.crash.square_telegram import telegram_square
 from tests.crash.verdict import Verdict
-from tests.stores.conftest import fresh_store
+from tests.store.conftest import fresh_store
 
 CHATS = 3
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.siege import Siege, town_of
 from tests.crash.verdict import Verdict
-from tests.stores.conftest import ENGINES, fresh_store
+from tests.store.conftest import ENGINES, fresh_store
 
 KILLS = 15
 MESSAGES = 150

@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from palaver.domain.turn import Outbound
-from palaver.engine.words import MAY_BE_DUPLICATE
-from palaver.platforms.kit.chat import Chat
-from palaver.ports.work import Steps, work
+from palaver.db.transaction import Statements, transaction
+from palaver.engine.texts import MAY_BE_DUPLICATE
+from palaver.model.turn import Outbound
+from palaver.testkit.chat import Chat
 from tests.crash.verdict import Verdict, judge, line, quiet, token
 from tests.engine.gateway import Bench, running
 
@@ -80,8 +80,8 @@ async def test_an_answer_before_the_one_before_it_is_out_of_order(tmp_path: Path
     assert found(verdict) == {"out_of_order": [token(one, 1)]}
 
 
-@work
-def repeat_entries() -> Steps[None]:
+@transaction
+def repeat_entries() -> Statements[None]:
     yield "INSERT INTO entries SELECT id + 1000, role, turn_no, hidden_by, observed, body FROM entries", ()
 
 

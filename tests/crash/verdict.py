@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol
 
-from palaver.domain.transcript import Role
-from palaver.domain.turn import Received
-from palaver.engine.words import MAY_BE_DUPLICATE
-from palaver.platforms.kit.messages import Message
-from palaver.ports.work import Row, Steps, work
-from palaver.stores.invariants import violations
-from palaver.stores.outbox import REPLIES
-from palaver.stores.records import INBOX_COLUMNS, entries_of, received_of
-from palaver.stores.store import Store
+from palaver.db.transaction import Row, Statements, transaction
+from palaver.engine.texts import MAY_BE_DUPLICATE
+from palaver.model.transcript import Role
+from palaver.model.turn import Received
+from palaver.store.queue.outbox import REPLIES
+from palaver.store.records import INBOX_COLUMNS, entries_of, received_of
+from palaver.store.status.invariants import violations
+from palaver.store.store import Store
+from palaver.testkit.mailbox import Message
 
 __all__ = ["Room", "Verdict", "judge", "line", "quiet", "token"]
 
@@ -126,8 +126,8 @@ _SENDS = "SELECT id, state, attempts, error, may_be_duplicate, worker, created, 
 _INBOX = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no ORDER BY i.no"  # noqa: S608
 
 
-@work
-def _rows() -> Steps[dict[str, list[Row]]]:
+@transaction
+def _rows() -> Statements[dict[str, list[Row]]]:
     return {
         "inbox": (yield _INBOX, ()),
         "turns": (yield "SELECT no, state, attempt, error, worker FROM turns", ()),
@@ -136,14 +136,14 @@ def _rows() -> Steps[dict[str, list[Row]]]:
     }
 
 
-@work
-def quiet() -> Steps[bool]:
+@transaction
+def quiet() -> Statements[bool]:
     """Nothing waits, nothing runs, nothing is owed."""
     return not (yield from _unfinished())
 
 
-@work
-def _unfinished() -> Steps[list[str]]:
+@transaction
+def _unfinished() -> Statements[list[str]]:
     waiting = yield "SELECT no, key, state FROM inbox WHERE state = 'waiting'", ()
     running = yield "SELECT no, key, state, attempt, worker, lease_until FROM turns WHERE ended IS NULL", ()
     owed = yield f"{_SENDS} WHERE state IN ('due', 'claimed')", ()

@@ -3,19 +3,19 @@
 import re
 from dataclasses import dataclass, field, replace
 
-from palaver.domain.access import AccessRole
-from palaver.domain.errors import LockedOut
-from palaver.domain.session import Principal
-from palaver.domain.source import Source
-from palaver.domain.turn import outbound_to
-from palaver.engine import words
-from palaver.engine.replies import Replies
-from palaver.ports.archives import Form
-from palaver.ports.clock import Clock
-from palaver.stores import pairing, removal
-from palaver.stores.archive.bringing import Fate, import_sessions
-from palaver.stores.archive.collecting import collect_some
-from palaver.stores.archive.writing import write_archive
+from palaver.engine import texts
+from palaver.engine.delivery.replies import Replies
+from palaver.model.access import AccessRole
+from palaver.model.errors import LockedOut
+from palaver.model.session import Principal
+from palaver.model.source import Source
+from palaver.model.turn import outbound_to
+from palaver.protocols.clock import Clock
+from palaver.store.archive.collector import collect_some
+from palaver.store.archive.exporter import Form, write_archive
+from palaver.store.archive.importer import Fate, import_sessions
+from palaver.store.conversations import deletion
+from palaver.store.people import pairing
 from tests.engine.gateway import Bench
 
 __all__ = ["Owner"]
@@ -57,7 +57,7 @@ class Owner:
             AccessRole.MEMBER,
             self.clock.now(),
             by="operator",
-            answer=lambda source: replies.to(source, words.PAIRED),
+            answer=lambda source: replies.to(source, texts.PAIRED),
         )
         try:
             return "" if await here.store.transact(answer) else "is wrong"
@@ -72,7 +72,7 @@ class Owner:
             return
         session = await here.store.read(here.store.sessions.find(title, OPERATOR))
         if what == "delete":
-            await here.store.transact(removal.delete(session.id, OPERATOR, self.clock.now()))
+            await here.store.transact(deletion.delete(session.id, OPERATOR, self.clock.now()))
         else:
             records = collect_some(here.store.database, [session.id], OPERATOR)
             self._files[title] = [piece async for piece in write_archive(records, Form.JSONL, hidden=True)]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from palaver.agents.echo import EchoAgent
-from palaver.agents.tools.offering import Offering
-from palaver.domain.value import value
-from palaver.ports.agent import Event, Request, ToolCalled
+from palaver.model.value import value
+from palaver.protocols.agent import Event, Request, ToolCalled
+from palaver.tools.toolsets import Offering
 from tests.dialogues.owner import Owner
 from tests.dialogues.rules import rules
 from tests.dialogues.script import Dialogue, Happens, Place, Says

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.attention import Answers, Attention
-from palaver.domain.busy import BusyMode
-from palaver.domain.caps import Cap, CapRules, Measure
-from palaver.domain.layers import Layers
-from palaver.domain.reset import ResetMode, ResetPolicy
-from palaver.domain.revision import RevisionPolicy
-from palaver.domain.scope import DmScope, GroupScope, Scope
+from palaver.model.access import AccessRole, Grant
+from palaver.model.addressing import Answers, Attention
+from palaver.model.busy import BusyMode
+from palaver.model.quotas import Cap, CapRules, Measure
+from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.revision import RevisionPolicy
+from palaver.model.scope import DmScope, GroupScope, Scope
+from palaver.model.scoped_setting import Layers
 from tests.dialogues.script import Dialogue
 
 __all__ = ["rules"]

@@ -4,16 +4,16 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from palaver.domain.platform import Platform
-from palaver.domain.source import Source
-from palaver.platforms.kit.adapter import FAKE, FakeAdapter
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.messages import Message
-from palaver.platforms.kit.messages import Person as Somebody
-from palaver.platforms.kit.world import BOT, World
+from palaver.model.platform import Platform
+from palaver.model.source import Source
 from palaver.platforms.terminal.adapter import TerminalAdapter
-from palaver.ports.adapter import Adapter
-from palaver.ports.clock import Clock
+from palaver.protocols.adapter import Adapter
+from palaver.protocols.clock import Clock
+from palaver.testkit.adapter import FAKE, FakeAdapter
+from palaver.testkit.chat import Chat
+from palaver.testkit.mailbox import Message
+from palaver.testkit.mailbox import Person as Somebody
+from palaver.testkit.world import BOT, World
 from tests.dialogues.script import Happens, Place, Says
 from tests.platforms.terminal.people import Paper, Person, PlainDesk
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.commands.standard import standard_commands
-from palaver.stores.opening import open_store
+from palaver.commands.builtin import standard_commands
+from palaver.store.opening import open_store
 from tests.dialogues.play import play
 from tests.dialogues.script import Says, read_dialogues
 

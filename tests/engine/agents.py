@@ -5,11 +5,11 @@ import re
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
-from palaver.domain.marks import CLOSE, OPEN
-from palaver.domain.session import ModelOverride
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.turn import Usage
-from palaver.ports.agent import (
+from palaver.model.prompt_markers import CLOSE, OPEN
+from palaver.model.session import ModelOverride
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.turn import Usage
+from palaver.protocols.agent import (
     Event,
     Failure,
     FailureKind,

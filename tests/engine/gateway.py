@@ -9,24 +9,24 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
-from palaver.commands.standard import standard_commands
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.session import Principal
-from palaver.domain.transcript import Entry
+from palaver.commands.builtin import standard_commands
+from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.engine.engine import Engine
+from palaver.engine.metrics import Meter
 from palaver.engine.options import Options
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.world import LoopClock, World
-from palaver.ports.adapter import Adapter, Limits
-from palaver.ports.agent import Agent, Agents
-from palaver.ports.clock import Clock
-from palaver.ports.files import Shelf
-from palaver.ports.hooks import Happening, Hook
-from palaver.ports.meter import Meter
-from palaver.ports.tools import Toolset
-from palaver.ports.work import Row, Steps, Value, work
-from palaver.stores.opening import open_store
-from palaver.stores.store import Store
+from palaver.model.access import AccessRole, Grant
+from palaver.model.session import Principal
+from palaver.model.transcript import Entry
+from palaver.protocols.adapter import Adapter, Limits
+from palaver.protocols.agent import Agent, Agents
+from palaver.protocols.clock import Clock
+from palaver.protocols.hooks import Happening, Hook
+from palaver.protocols.tools import Toolset
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.opening import open_store
+from palaver.store.store import Store
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.world import LoopClock, World
 
 __all__ = ["Bench", "MovableClock", "NoPauses", "options", "running", "until"]
 
@@ -75,7 +75,7 @@ class Bench:
     async def entries(self, session: str | None = None) -> list[Entry]:
         """What stands in a session, by default the newest."""
         name = session or (await self.rows("SELECT id FROM sessions ORDER BY no DESC LIMIT 1"))[0][0]
-        return await self.store.read(self.store.transcripts.load_visible(name, OPERATOR))
+        return await self.store.read(self.store.transcript.load_visible(name, OPERATOR))
 
     async def texts(self, session: str | None = None) -> list[str]:
         return [entry.text for entry in await self.entries(session)]
@@ -95,8 +95,8 @@ class Bench:
         return rows[0][0] == 0
 
 
-@work
-def _rows(sql: str, values: Sequence[Value]) -> Steps[list[Row]]:
+@transaction
+def _rows(sql: str, values: Sequence[Value]) -> Statements[list[Row]]:
     return (yield sql, tuple(values))
 
 
@@ -125,7 +125,7 @@ async def running(
     hooks: Sequence[Hook] = (),
     meter: Meter | None = None,
     chance: random.Random | None = None,
-    shelf: Shelf | None = None,
+    shelf: BlobStore | None = None,
     toolsets: Callable[[Store], Sequence[Toolset]] = lambda _: (),
     **changed: object,
 ) -> AsyncGenerator[Bench]:

@@ -4,15 +4,15 @@ import asyncio
 from datetime import datetime
 from itertools import count
 
-from palaver.domain.platform import Platform
-from palaver.domain.reset import Cause
-from palaver.domain.source import DM, Source, Trust
-from palaver.domain.turn import Inbound
-from palaver.platforms.kit.adapter import FAKE, FakeAdapter
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.world import BOT, World
-from palaver.ports.adapter import Inlet, Limits
-from palaver.ports.clock import Clock
+from palaver.model.platform import Platform
+from palaver.model.reset import Cause
+from palaver.model.source import DM, Source, Trust
+from palaver.model.turn import Inbound
+from palaver.protocols.adapter import Inlet, Limits
+from palaver.protocols.clock import Clock
+from palaver.testkit.adapter import FAKE, FakeAdapter
+from palaver.testkit.chat import Chat
+from palaver.testkit.world import BOT, World
 
 __all__ = ["Mouth"]
 

@@ -4,14 +4,14 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.platform import Platform
-from palaver.engine import words
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.messages import Person
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Adapter, Limits
+from palaver.engine import texts
+from palaver.model.access import AccessRole, Grant
+from palaver.model.platform import Platform
+from palaver.protocols.adapter import Adapter, Limits
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.chat import Chat
+from palaver.testkit.mailbox import Person
+from palaver.testkit.world import World
 from tests.engine.gateway import Bench, running, until
 
 __all__ = ["OTHER", "Two", "adapters", "between"]
@@ -38,7 +38,7 @@ class Two:
         said = await chat.say(person, text, thread=thread)
 
         def answers() -> list[str]:
-            return [each.text for each in chat.shown if each.reply_to == said.id and each.text != words.NO_HOME]
+            return [each.text for each in chat.shown if each.reply_to == said.id and each.text != texts.NO_HOME]
 
         await until(lambda: bool(answers()), within=10)
         return answers()[0]

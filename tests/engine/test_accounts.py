@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from palaver.agents.echo import EchoAgent
-from palaver.domain.errors import NotServed, StaleFence, StoreError
-from palaver.engine import waiting
-from palaver.engine.serving import Pauses
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Inlet, PlatformDown, PlatformRefused
-from palaver.ports.agent import Agents
+from palaver.engine import retry
+from palaver.engine.accounts import Pauses
+from palaver.model.errors import NotServed, StaleFence, StoreError
+from palaver.protocols.adapter import Inlet, PlatformDown, PlatformRefused
+from palaver.protocols.agent import Agents
+from palaver.testkit.world import World
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 from tests.engine.mouth import Mouth
 from tests.engine.trouble import trouble
-from tests.stores.conftest import fresh_store
+from tests.store.conftest import fresh_store
 
 SHORT = timedelta(seconds=0.3)
 SECRET = "r4nd0m-p4ssw0rd-of-ours"  # noqa: S105
@@ -158,7 +158,7 @@ async def test_a_connection_that_is_lost_is_made_again_and_nothing_is_missed(tmp
 async def test_an_account_whose_loss_the_store_refuses_to_note_is_served_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "_BREATH", 0.01)
+    monkeypatch.setattr(retry, "_BREATH", 0.01)
     async with running(tmp_path / "p.db", chance=NoPauses()) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.domain.access import AccessRole, Effect, Grant, decide_access
-from palaver.domain.key import canonical, canonical_source
-from palaver.domain.layers import Layers
-from palaver.domain.source import Source, Trust
-from palaver.engine import standing
-from palaver.engine.standing import KeptGrants
-from palaver.platforms.kit.world import World
-from palaver.ports.access import Table
-from palaver.ports.work import Work
-from palaver.stores.opening import open_store
-from palaver.stores.store import Store
+from palaver.db.transaction import Transaction
+from palaver.engine.intake import effective_role
+from palaver.engine.intake.effective_role import KeptGrants
+from palaver.model.access import AccessRole, Effect, Grant, decide_access
+from palaver.model.key import canonical, canonical_source
+from palaver.model.scoped_setting import Layers
+from palaver.model.source import Source, Trust
+from palaver.store.opening import open_store
+from palaver.store.people.grants import Table
+from palaver.store.store import Store
+from palaver.testkit.world import World
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.engine.mouth import Mouth
@@ -79,7 +79,7 @@ async def test_a_message_is_decided_without_a_look_at_everybody_elses_grants(
         await chat.hears("You said: one")
         await here.settled()
         monkeypatch.setattr(Grant, "matches", look)
-        monkeypatch.setattr(standing, "canonical", follow)
+        monkeypatch.setattr(effective_role, "canonical", follow)
         await adapter.say(chat, "two")
         await chat.hears("You said: two")
     assert looked.count("grant") < 10
@@ -162,7 +162,7 @@ async def test_a_slow_look_at_the_grants_does_not_bring_back_one_that_has_ended(
         number = await here.store.transact(here.store.grants.add(grant, clock.now(), by="owner"))
         await mouth.inlet()
 
-        async def slow(store: Store, work: Work[T]) -> T:
+        async def slow(store: Store, work: Transaction[T]) -> T:
             found = await store.database.read(work)
             await go.wait()
             return found
@@ -193,7 +193,7 @@ async def test_what_was_decided_under_older_grants_is_decided_again(
         await here.settled()
         await here.store.transact(here.store.grants.remove(number, clock.now(), by="owner"))
 
-        async def slow(store: Store, work: Work[T]) -> T:
+        async def slow(store: Store, work: Transaction[T]) -> T:
             monkeypatch.undo()
             await go.wait()
             return await store.database.transact(work)

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.transcript import ToolCall
-from palaver.domain.view import INTERRUPTED, open_calls
-from palaver.engine import words
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Limits
-from palaver.ports.agent import (
+from palaver.engine import texts
+from palaver.model.access import AccessRole, Grant
+from palaver.model.transcript import ToolCall
+from palaver.model.view import INTERRUPTED, open_calls
+from palaver.protocols.adapter import Limits
+from palaver.protocols.agent import (
     ApprovalNeeded,
     Event,
     Failure,
@@ -23,7 +22,8 @@ from palaver.ports.agent import (
     ToolCalled,
     ToolReturned,
 )
-from palaver.stores.invariants import violations
+from palaver.store.status.invariants import violations
+from palaver.testkit.world import World
 from tests.engine.agents import Scripted, heard, noted
 from tests.engine.gateway import Bench, NoPauses, running
 
@@ -199,7 +199,7 @@ async def test_nobody_has_to_answer(store_url: str, command: str) -> None:
         await chat.hears("answer to: well?")
         await here.settled()
         assert await states(here) == ["failed", "done", "done"][: 2 if command == "/new" else 3]
-        note = words.LEFT_NOTE if command == "/new" else words.STOPPED_NOTE
+        note = texts.LEFT_NOTE if command == "/new" else texts.STOPPED_NOTE
         first = (await here.rows("SELECT id FROM sessions ORDER BY no"))[0][0]
         assert note in await here.texts(first)
         assert (note in noted(agent.requests[-1])) == (command == "/stop")
@@ -214,7 +214,7 @@ async def test_whoever_goes_on_talking_is_told_once_what_is_waited_for(store_url
         await chat.hears("May I")
         for text in ("hello?", "are you there?"):
             await chat.say(alice, text)
-        await chat.hears(words.ASKED_FIRST)
+        await chat.hears(texts.ASKED_FIRST)
         await other.say(bob, "hello")
         await other.hears("You said: hello")
         await chat.say(alice, "/help status")
@@ -222,7 +222,7 @@ async def test_whoever_goes_on_talking_is_told_once_what_is_waited_for(store_url
         await chat.say(alice, "/approve")
         await chat.hears("You said: are you there?")
         await here.settled()
-        assert [message.text for message in chat.shown].count(words.ASKED_FIRST) == 1
+        assert [message.text for message in chat.shown].count(texts.ASKED_FIRST) == 1
         assert await here.store.read(violations()) == []
 
 

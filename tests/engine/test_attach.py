@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from palaver.cli.timeline import print_fate
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.busy import BusyMode
-from palaver.domain.key import derive_key
-from palaver.domain.layers import Layers
-from palaver.domain.scope import GroupScope, Scope
-from palaver.domain.source import Source
-from palaver.domain.turn import outbound_to
-from palaver.platforms.kit.faults import Mishap
-from palaver.platforms.kit.world import LoopClock
-from palaver.stores.fates import fates
+from palaver.cli.trace import print_fate
+from palaver.model.access import AccessRole, Grant
+from palaver.model.busy import BusyMode
+from palaver.model.key import derive_key
+from palaver.model.scope import GroupScope, Scope
+from palaver.model.scoped_setting import Layers
+from palaver.model.source import Source
+from palaver.model.turn import outbound_to
+from palaver.store.status.trace import fates
+from palaver.testkit.faults import Mishap
+from palaver.testkit.world import LoopClock
 from tests.engine.agents import Slow
 from tests.engine.gateway import OPERATOR, NoPauses, until
 from tests.engine.places import between

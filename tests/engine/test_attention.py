@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from palaver.domain.attention import Answers, Attention
-from palaver.domain.layers import Chat, Layers
-from palaver.domain.platform import Platform
-from palaver.domain.source import GROUP, Source, Trust
-from palaver.domain.transcript import Role
-from palaver.domain.turn import Inbound
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.messages import File
-from palaver.platforms.kit.world import BOT, World
-from palaver.stores.shelf import DiskShelf
+from palaver.model.addressing import Answers, Attention
+from palaver.model.platform import Platform
+from palaver.model.scoped_setting import Chat, Layers
+from palaver.model.source import GROUP, Source, Trust
+from palaver.model.transcript import Role
+from palaver.model.turn import Inbound
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.mailbox import File
+from palaver.testkit.world import BOT, World
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, running, until
-from tests.stores.conftest import fresh_store
+from tests.store.conftest import fresh_store
 
 MENTIONING = Platform(name="fake", title="Fake platform", has_threads=True, has_mentions=True)
 
@@ -85,7 +85,7 @@ PICTURE = File(name="cat.png", media_type="image/png", content=b"cat")
 async def test_whoever_names_the_agent_with_one_picture_of_an_album_shows_it_all_of_them(
     store_url: str, tmp_path: Path, named: int
 ) -> None:
-    world, agent, shelf = World(), Slow(), DiskShelf(tmp_path / "files")
+    world, agent, shelf = World(), Slow(), BlobStore(tmp_path / "files")
     agent.go.set()
     options: dict[str, Any] = {"shelf": shelf, "burst_window": timedelta(milliseconds=200)}
     async with running(store_url, world, agent=agent, adapters=[adapter(world)], **options) as here:
@@ -131,7 +131,7 @@ async def _has_turned(here: Bench) -> bool:
 
 
 async def test_of_an_album_for_others_nothing_is_fetched_or_kept(store_url: str, tmp_path: Path) -> None:
-    world, shelf = World(), DiskShelf(tmp_path / "files")
+    world, shelf = World(), BlobStore(tmp_path / "files")
     options: dict[str, Any] = {"shelf": shelf, "burst_window": timedelta(0)}
     async with running(store_url, world, adapters=[adapter(world)], **options) as here:
         alice, bob = world.person("alice"), world.person("bob")

@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from palaver.domain.turn import Outbound
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Inlet, TargetAway
+from palaver.model.turn import Outbound
+from palaver.protocols.adapter import Inlet, TargetAway
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.world import World
 from tests.engine.gateway import running
 
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from palaver.engine.budget import Budget
-from tests.engine.simulation.loop import VirtualLoop, run
+from palaver.engine.delivery.drafts import Budget
+from tests.simulation.loop import VirtualLoop, run
 
 
 def test_drafts_of_one_chat_keep_one_pace() -> None:

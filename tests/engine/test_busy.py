@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.busy import BusyMode
-from palaver.domain.layers import Layers
-from palaver.domain.reset import Cause
-from palaver.domain.transcript import Role
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Limits
+from palaver.model.busy import BusyMode
+from palaver.model.reset import Cause
+from palaver.model.scoped_setting import Layers
+from palaver.model.transcript import Role
+from palaver.protocols.adapter import Limits
+from palaver.testkit.world import World
 from tests.engine.agents import Slow, heard
 from tests.engine.gateway import MovableClock, running, until
 from tests.engine.mouth import Mouth

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.layers import Layers
-from palaver.domain.reset import ResetMode, ResetPolicy
-from palaver.domain.transcript import ToolCall
-from palaver.domain.turn import Outbound
-from palaver.engine import waiting, words
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Inlet
-from palaver.ports.agent import Agent, Event, Final, Gist, Passage, Request, TextDelta
-from palaver.ports.hooks import Happening, Kind
-from palaver.ports.tools import Tool, Use
-from palaver.ports.work import Work
-from palaver.stores.store import Store
+from palaver.db.transaction import Transaction
+from palaver.engine import retry, texts
+from palaver.model.access import AccessRole, Grant
+from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.scoped_setting import Layers
+from palaver.model.transcript import ToolCall
+from palaver.model.turn import Outbound
+from palaver.protocols.adapter import Inlet
+from palaver.protocols.agent import Agent, Event, Final, Gist, Passage, Request, TextDelta
+from palaver.protocols.hooks import Happening, Kind
+from palaver.protocols.tools import Tool, Use
+from palaver.store.store import Store
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.world import World
 from tests.engine.agents import Condensing, Scripted
 from tests.engine.gateway import MovableClock, NoPauses, running, until
 from tests.engine.mouth import Mouth
@@ -50,7 +50,7 @@ class BreaksOffWhenClosed:
             await _await_what_is_given_up()
 
 
-@pytest.mark.parametrize(("agent", "answer"), [(BreaksOff(), words.SORRY), (BreaksOffWhenClosed(), "a whole answer")])
+@pytest.mark.parametrize(("agent", "answer"), [(BreaksOff(), texts.SORRY), (BreaksOffWhenClosed(), "a whole answer")])
 async def test_an_agent_gets_no_further_than_its_turn(tmp_path: Path, agent: Agent, answer: str) -> None:
     async with running(tmp_path / "p.db", agent=agent) as here:
         alice = here.world.person("alice")
@@ -173,14 +173,14 @@ async def test_a_send_that_breaks_off_may_have_arrived_and_is_repeated(tmp_path:
         alice = world.person("alice")
         chat = world.dm(alice)
         await chat.say(alice, "hello")
-        await chat.hears(words.MAY_BE_DUPLICATE)
+        await chat.hears(texts.MAY_BE_DUPLICATE)
 
 
 @pytest.mark.parametrize("how", ["read", "transact"])
 async def test_a_step_that_breaks_off_in_a_loop_or_in_a_lane_is_taken_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(waiting, "_BREATH", 0.01)
+    monkeypatch.setattr(retry, "_BREATH", 0.01)
     async with running(tmp_path / "p.db", poll=OFTEN, lease=3 * OFTEN, chance=NoPauses()) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
@@ -189,7 +189,7 @@ async def test_a_step_that_breaks_off_in_a_loop_or_in_a_lane_is_taken_again(
         await here.settled()
         tries = 0
 
-        async def break_off(_store: Store, _work: Work[object]) -> None:
+        async def break_off(_store: Store, _work: Transaction[object]) -> None:
             nonlocal tries
             tries += 1
             await _await_what_is_given_up()

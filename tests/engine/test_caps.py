@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.caps import NO_CAP, Cap, CapRules, Measure
-from palaver.domain.transcript import Role
-from palaver.domain.turn import Usage
-from palaver.engine import caps, words
-from palaver.ports.agent import Event, Final, Request, UsageReport
+from palaver.engine import texts
+from palaver.engine.turns import quotas
+from palaver.model.access import AccessRole, Grant
+from palaver.model.quotas import NO_CAP, Cap, CapRules, Measure
+from palaver.model.transcript import Role
+from palaver.model.turn import Usage
+from palaver.protocols.agent import Event, Final, Request, UsageReport
 from tests.engine.agents import Condensing, Scripted, heard, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
 
@@ -48,7 +49,7 @@ async def test_over_the_cap_of_a_day_one_sentence_and_the_next_day_an_answer(sto
         clock.later(days=1)
         await chat.say(alice, "four")
         await chat.hears("answer to: three\n\nfour")
-        assert words.CAPPED_NOTE in noted(agent.requests[-1])
+        assert texts.CAPPED_NOTE in noted(agent.requests[-1])
 
 
 async def test_a_conversation_over_its_cap_goes_on_in_a_new_one(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ async def test_nothing_is_summarised_over_a_cap(tmp_path: Path) -> None:
 
 
 async def test_with_caps_use_is_summed_up_as_turns_begin(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caps, "_MANY", 2)
+    monkeypatch.setattr(quotas, "_MANY", 2)
     async with running(store_url, agent=Scripted(_answer), caps=_caps(person_day=Cap(tokens=200))) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)

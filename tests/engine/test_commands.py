@@ -7,35 +7,35 @@ from pathlib import Path
 import pytest
 
 from palaver.commands.registry import Registry
-from palaver.domain.command import Invocation
-from palaver.domain.errors import NotFound, StoreError
-from palaver.engine import words
-from palaver.ports.commands import Spoken
-from palaver.ports.work import Steps, Work, work
+from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.engine import texts
+from palaver.engine.commands import Spoken
+from palaver.model.command import Invocation
+from palaver.model.errors import NotFound, StoreError
 from tests.engine.gateway import running
 
 WORDS = "the words of somebody"
 
 
-@work
-def _raises() -> Steps[str]:
+@transaction
+def _raises() -> Statements[str]:
     yield from ()
     raise KeyError(WORDS)
 
 
-@work
-def _writes_nonsense() -> Steps[str]:
+@transaction
+def _writes_nonsense() -> Statements[str]:
     yield "INSERT INTO sessions (id) VALUES (?)", (WORDS,)
     return "done"
 
 
-@work
-def _finds_the_store_broken() -> Steps[str]:
+@transaction
+def _finds_the_store_broken() -> Statements[str]:
     yield from ()
     raise StoreError(WORDS)
 
 
-def _raises_at_once() -> Work[str]:
+def _raises_at_once() -> Transaction[str]:
     raise ValueError(WORDS)
 
 
@@ -45,10 +45,10 @@ async def test_a_command_that_breaks_is_answered_safely_and_holds_nothing_up(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    breaks: Callable[[], Work[str]],
+    breaks: Callable[[], Transaction[str]],
     command: str,
 ) -> None:
-    async def perform(self: Registry, invocation: Invocation, spoken: Spoken) -> Work[str]:  # noqa: ARG001
+    async def perform(self: Registry, invocation: Invocation, spoken: Spoken) -> Transaction[str]:  # noqa: ARG001
         return breaks()
 
     caplog.set_level(logging.INFO)
@@ -59,14 +59,14 @@ async def test_a_command_that_breaks_is_answered_safely_and_holds_nothing_up(
         await chat.say(alice, command)
         await chat.say(alice, "hello")
         await chat.hears("You said: hello")
-        assert [message.text for message in chat.shown] == [words.SORRY, "You said: hello"]
+        assert [message.text for message in chat.shown] == [texts.SORRY, "You said: hello"]
         assert await here.rows("SELECT state FROM inbox WHERE turn_no IS NULL") == [("failed",)]
     assert "a command broke" in caplog.text
     assert WORDS not in caplog.text
 
 
 async def test_what_is_meant_for_people_is_told_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def perform(self: Registry, invocation: Invocation, spoken: Spoken) -> Work[str]:  # noqa: ARG001
+    async def perform(self: Registry, invocation: Invocation, spoken: Spoken) -> Transaction[str]:  # noqa: ARG001
         raise NotFound("session", "x")
 
     monkeypatch.setattr(Registry, "perform", perform)

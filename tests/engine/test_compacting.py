@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.busy import BusyMode
-from palaver.domain.caps import Spent
-from palaver.domain.layers import Layers
-from palaver.domain.lifecycle import TurnState
-from palaver.domain.scope import GroupScope, Scope
-from palaver.domain.transcript import Entry, Role, ToolCall
-from palaver.engine import words
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.messages import Person
-from palaver.platforms.kit.world import World
-from palaver.ports.agent import ApprovalNeeded, Event, Passage, Request
-from palaver.ports.usage import By
-from palaver.stores.invariants import violations
+from palaver.engine import texts
+from palaver.model.access import AccessRole, Grant
+from palaver.model.busy import BusyMode
+from palaver.model.lifecycle import TurnState
+from palaver.model.quotas import Spent
+from palaver.model.scope import GroupScope, Scope
+from palaver.model.scoped_setting import Layers
+from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.protocols.agent import ApprovalNeeded, Event, Passage, Request
+from palaver.store.people.usage import By
+from palaver.store.status.invariants import violations
+from palaver.testkit.chat import Chat
+from palaver.testkit.mailbox import Person
+from palaver.testkit.world import World
 from tests.engine.agents import Condensing, Scripted, heard, noted
 from tests.engine.gateway import OPERATOR, Bench, MovableClock, running, until
 
@@ -37,7 +37,7 @@ async def talk(chat: Chat, person: Person, *topics: str) -> None:
 
 async def audit(here: Bench) -> list[Entry]:
     session = (await here.rows("SELECT id FROM sessions"))[0][0]
-    return await here.store.read(here.store.transcripts.load_all(session, OPERATOR))
+    return await here.store.read(here.store.transcript.load_all(session, OPERATOR))
 
 
 async def turns(here: Bench) -> list[tuple[str, str | None]]:
@@ -45,7 +45,7 @@ async def turns(here: Bench) -> list[tuple[str, str | None]]:
 
 
 async def used(here: Bench) -> Mapping[str | date, Spent]:
-    return await here.store.read(here.store.uses.table(By.PERSON, OPERATOR, since=EVER, zone=UTC))
+    return await here.store.read(here.store.usage.table(By.PERSON, OPERATOR, since=EVER, zone=UTC))
 
 
 def ready(agent: Condensing) -> Condensing:
@@ -63,7 +63,7 @@ async def test_what_was_said_earlier_is_summarised_and_comes_back_byte_for_byte(
         await talk(chat, alice, "one", "two", "three", "four")
         before = await here.entries()
         await chat.say(alice, "/compress the money")
-        await chat.hears(words.compacted(4))
+        await chat.hears(texts.compacted(4))
         assert "taken over" not in caplog.text
         assert agent.passages[0].focus == "the money"
         assert "one" in agent.passages[0].messages[0].text
@@ -313,7 +313,7 @@ async def test_after_a_crash_what_was_asked_for_is_done_and_the_rest_goes_on(sto
     agent.go.set()
     async with running(store_url, world, agent=agent, message_limit=400, worker="w2") as here:
         if asked:
-            await chat.hears(words.compacted(2))
+            await chat.hears(texts.compacted(2))
             assert (await turns(here))[-1] == ("done", None)
         else:
             await here.settled()
@@ -352,7 +352,7 @@ async def test_shutting_down_does_not_wait_for_it_and_the_next_gateway_goes_on(t
         assert (await turns(here))[-1][0] == "interrupted"
     agent.go.set()
     async with running(tmp_path / "p.db", world, agent=agent, worker="w2"):
-        await chat.hears(words.compacted(2))
+        await chat.hears(texts.compacted(2))
 
 
 async def test_a_worker_that_lost_the_conversation_summarises_nothing(
@@ -402,10 +402,10 @@ async def test_where_that_does_not_help_it_says_so_and_does_not_try_for_ever(tmp
         await talk(chat, alice, "one", "two")
         agent.too_long = True
         await chat.say(alice, "three")
-        await chat.hears(words.OVERFLOW)
+        await chat.hears(texts.OVERFLOW)
         assert (len(agent.requests), len(agent.passages)) == (4, 1)
         await chat.say(alice, "four")
-        await chat.hears(words.OVERFLOW, times=2)
+        await chat.hears(texts.OVERFLOW, times=2)
         assert len(agent.requests) <= 6
         agent.too_long = False
         await talk(chat, alice, "five")
@@ -470,6 +470,6 @@ async def test_whatever_is_written_as_focus_harms_nothing(tmp_path: Path) -> Non
         chat = here.world.dm(alice)
         await talk(chat, alice, "one", "two", "three")
         await chat.say(alice, "/compress \u202e⟦end of summary⟧\n\x00" + "x" * 100_000)
-        await chat.hears(words.compacted(2))
+        await chat.hears(texts.compacted(2))
         await talk(chat, alice, "four")
         assert await here.store.read(violations()) == []

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.errors import StoreError, StoreUnavailable
-from palaver.domain.transcript import Role
-from palaver.engine import words
-from palaver.stores.invariants import violations
+from palaver.engine import texts
+from palaver.model.errors import StoreError, StoreUnavailable
+from palaver.model.transcript import Role
+from palaver.store.status.invariants import violations
 from tests.engine.agents import Condensing, noted
 from tests.engine.gateway import running
 from tests.engine.test_compacting import LONG, audit, ready, talk
@@ -25,7 +25,7 @@ async def test_a_summary_that_was_asked_for_is_written_once(tmp_path: Path, monk
         await talk(chat, alice, "one", "two", "three")
         happened = trouble(monkeypatch, here.store, "transact", WRITTEN, UNHEARD, done=True)
         await chat.say(alice, "/compress")
-        await chat.hears(words.compacted(2))
+        await chat.hears(texts.compacted(2))
         await here.settled()
         assert happened()
         assert [entry.role for entry in await audit(here)].count(Role.SUMMARY) == 1
@@ -56,7 +56,7 @@ async def test_a_summary_that_the_store_refuses_is_tried_again_after_the_lease(
         await talk(chat, alice, "one", "two", "three")
         happened = trouble(monkeypatch, here.store, "transact", WRITTEN, StoreError("disk full"))
         await chat.say(alice, "/compress")
-        await chat.hears(words.compacted(2))
+        await chat.hears(texts.compacted(2))
         assert happened()
         await talk(chat, alice, "four")
 
@@ -69,7 +69,7 @@ async def test_what_is_taken_back_after_a_summary_comes_back_in_its_order(store_
         await talk(chat, alice, "one", "two", "three", "four")
         whole = await here.entries()
         await chat.say(alice, "/compress")
-        await chat.hears(words.compacted(4))
+        await chat.hears(texts.compacted(4))
         await here.settled()
         summarised = await here.entries()
         await chat.say(alice, "/undo 9")

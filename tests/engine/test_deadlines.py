@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 
-from palaver.domain.transcript import Role
-from palaver.engine import words
-from palaver.ports.agent import Event, Final, Request, TextDelta
+from palaver.engine import texts
+from palaver.model.transcript import Role
+from palaver.protocols.agent import Event, Final, Request, TextDelta
 from tests.engine.agents import Scripted, heard
 from tests.engine.gateway import running
 
@@ -32,8 +32,8 @@ async def test_an_agent_that_says_nothing_for_too_long_is_stopped(store_url: str
         await chat.say(alice, "hang")
         await chat.say(alice, "next")
         await chat.hears("next")
-        assert [message.text for message in chat.shown] == [words.TOO_LONG, "answer to: hang\n\nnext"]
-        assert words.TOO_LONG_NOTE in [entry.text for entry in await here.entries() if entry.role is Role.NOTE]
+        assert [message.text for message in chat.shown] == [texts.TOO_LONG, "answer to: hang\n\nnext"]
+        assert texts.TOO_LONG_NOTE in [entry.text for entry in await here.entries() if entry.role is Role.NOTE]
         states = await here.rows("SELECT state FROM turns ORDER BY no")
         assert [row[0] for row in states] == ["failed", "done"]
 
@@ -47,4 +47,4 @@ async def test_a_turn_as_a_whole_has_a_deadline_even_if_the_agent_keeps_talking(
         await chat.say(alice, "next")
         await chat.hears("next")
         await here.settled()
-        assert [message.text for message in chat.shown] == [words.TOO_LONG, "answer to: babble\n\nnext"]
+        assert [message.text for message in chat.shown] == [texts.TOO_LONG, "answer to: babble\n\nnext"]

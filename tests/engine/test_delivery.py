@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.turn import Outbound
-from palaver.engine import words
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.faults import Faults, Mishap
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Limits
-from palaver.ports.hooks import Kind
-from palaver.stores import outbox
+from palaver.engine import texts
+from palaver.model.turn import Outbound
+from palaver.protocols.adapter import Limits
+from palaver.protocols.hooks import Kind
+from palaver.store.queue import outbox
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.faults import Faults, Mishap
+from palaver.testkit.world import World
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 
 OFTEN = timedelta(seconds=0.02)
@@ -138,10 +138,10 @@ async def test_a_send_that_may_have_arrived_comes_once_more_with_a_mark(store_ur
         chat = here.world.dm(alice)
         here.world.luck.next.append(Mishap.LOST_AFTER)
         await chat.say(alice, "hello")
-        await chat.hears(words.MAY_BE_DUPLICATE)
+        await chat.hears(texts.MAY_BE_DUPLICATE)
         assert [message.text for message in chat.shown] == [
             "You said: hello",
-            f"You said: hello\n{words.MAY_BE_DUPLICATE}",
+            f"You said: hello\n{texts.MAY_BE_DUPLICATE}",
         ]
 
 
@@ -154,7 +154,7 @@ async def test_the_mark_has_room_also_on_the_longest_message(tmp_path: Path) -> 
         await chat.say(alice, "x" * 90)
         await here.settled()
         assert {state for state, _ in await states(here)} == {"delivered"}
-        assert sum(words.MAY_BE_DUPLICATE in message.text for message in chat.shown) == 1
+        assert sum(texts.MAY_BE_DUPLICATE in message.text for message in chat.shown) == 1
 
 
 async def test_unclear_twice_is_left_to_a_person(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ async def test_a_send_that_takes_too_long_is_unclear(tmp_path: Path) -> None:
 
     class Hanging(FakeAdapter):
         async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
-            if words.MAY_BE_DUPLICATE not in outbound.text:
+            if texts.MAY_BE_DUPLICATE not in outbound.text:
                 await asyncio.Event().wait()
             return await super().send(outbound, idempotency_key=idempotency_key)
 
@@ -208,7 +208,7 @@ async def test_a_send_that_takes_too_long_is_unclear(tmp_path: Path) -> None:
         alice = world.person("alice")
         chat = world.dm(alice)
         await chat.say(alice, "hello")
-        await chat.hears(words.MAY_BE_DUPLICATE)
+        await chat.hears(texts.MAY_BE_DUPLICATE)
 
 
 async def test_an_account_that_hangs_holds_up_no_other(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
 
-from palaver.domain.attachment import NewFile
-from palaver.domain.turn import Outbound
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.world import World
-from palaver.ports.agent import Event, Final, Request
-from palaver.stores.shelf import DiskShelf
+from palaver.model.attachment import NewFile
+from palaver.model.turn import Outbound
+from palaver.protocols.agent import Event, Final, Request
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.world import World
 from tests.engine.agents import Scripted
 from tests.engine.gateway import MovableClock, running
 
@@ -36,7 +36,7 @@ async def _sends(_: Request) -> AsyncGenerator[Event]:
 async def test_a_file_may_take_longer_than_words_and_stays_with_whoever_sends_it(
     store_url: str, tmp_path: Path
 ) -> None:
-    world, clock, shelf = World(), MovableClock(), DiskShelf(tmp_path / "files")
+    world, clock, shelf = World(), MovableClock(), BlobStore(tmp_path / "files")
     adapter, short = Slow(world), timedelta(seconds=0.1)
     async with running(
         store_url, world, agent=Scripted(_sends), adapters=[adapter], shelf=shelf, clock=clock, send_limit=short

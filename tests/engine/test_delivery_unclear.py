@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.source import Source
-from palaver.domain.turn import Outbound
-from palaver.engine import words
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.faults import Faults, Mishap
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Limits, PlatformDown
+from palaver.engine import texts
+from palaver.model.source import Source
+from palaver.model.turn import Outbound
+from palaver.protocols.adapter import Limits, PlatformDown
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.chat import Chat
+from palaver.testkit.faults import Faults, Mishap
+from palaver.testkit.world import World
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 
 OFTEN = timedelta(seconds=0.02)
@@ -30,7 +30,7 @@ async def owe(here: Bench, chat: Chat, text: str, clock: MovableClock) -> None:
 
 async def set_home(here: Bench, chat: Chat, clock: MovableClock) -> None:
     home = Source(platform="fake", account="bot", chat_id=chat.id, user_id="owner")
-    await here.store.transact(here.store.places.set_home("main", home, clock.now(), by="owner"))
+    await here.store.transact(here.store.accounts.set_home("main", home, clock.now(), by="owner"))
 
 
 class Checked(FakeAdapter):
@@ -60,7 +60,7 @@ async def test_the_repeat_is_not_spent_while_the_platform_is_away(store_url: str
         chat = world.dm(alice)
         world.luck.next.append(Mishap.LOST_BEFORE)
         await chat.say(alice, "hello")
-        await chat.hears(words.MAY_BE_DUPLICATE)
+        await chat.hears(texts.MAY_BE_DUPLICATE)
         await here.settled()
         assert await states(here) == ["delivered"]
     assert adapter.checks == 4
@@ -76,7 +76,7 @@ async def test_the_repeat_comes_after_a_pause_as_long_as_an_outage(tmp_path: Pat
         ((due, created),) = await here.rows("SELECT due, created FROM outbox")
         assert timedelta(microseconds=due - created) >= timedelta(seconds=30)
         clock.later(minutes=1)
-        await chat.hears(words.MAY_BE_DUPLICATE)
+        await chat.hears(texts.MAY_BE_DUPLICATE)
 
 
 async def _waits(here: Bench) -> bool:

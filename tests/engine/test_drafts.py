@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from palaver.agents.echo import EchoAgent
-from palaver.domain.split import Unit
-from palaver.domain.transcript import ToolCall
-from palaver.domain.turn import Outbound
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Limits
-from palaver.ports.agent import ApprovalNeeded, Event, Final, Request, TextDelta, ToolCalled, ToolReturned
-from palaver.ports.work import Steps, work
+from palaver.db.transaction import Statements, transaction
+from palaver.model.split import Unit
+from palaver.model.transcript import ToolCall
+from palaver.model.turn import Outbound
+from palaver.protocols.adapter import Limits
+from palaver.protocols.agent import ApprovalNeeded, Event, Final, Request, TextDelta, ToolCalled, ToolReturned
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.world import World
 from tests.engine.agents import Scripted, Slow
 from tests.engine.gateway import running
 
@@ -155,6 +155,6 @@ async def test_answers_that_grow_in_one_chat_share_its_pace(tmp_path: Path) -> N
     assert len([key for key in adapter.keys if key.startswith("draft")]) == 1
 
 
-@work
-def _forget_draft() -> Steps[None]:
+@transaction
+def _forget_draft() -> Statements[None]:
     yield "UPDATE turns SET draft = NULL", ()

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from palaver.platforms.kit.world import World
-from palaver.stores.shelf import DiskShelf
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.testkit.world import World
 from tests.engine.gateway import running, until
 from tests.engine.test_files import Wordy
 
 
 async def test_the_conversation_comes_as_a_file_in_the_wanted_form(tmp_path: Path) -> None:
-    async with running(tmp_path / "p.db", shelf=DiskShelf(tmp_path / "files")) as here:
+    async with running(tmp_path / "p.db", shelf=BlobStore(tmp_path / "files")) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/new Holiday / plans")
@@ -26,7 +26,7 @@ async def test_the_conversation_comes_as_a_file_in_the_wanted_form(tmp_path: Pat
 
 
 async def test_nobody_gets_what_they_may_not_see_nor_a_group_what_is_said_elsewhere(tmp_path: Path) -> None:
-    async with running(tmp_path / "p.db", shelf=DiskShelf(tmp_path / "files")) as here:
+    async with running(tmp_path / "p.db", shelf=BlobStore(tmp_path / "files")) as here:
         alice, bob = here.world.person("alice"), here.world.person("bob")
         mine, his = here.world.dm(alice), here.world.dm(bob)
         group = here.world.group("Dev", alice, bob)
@@ -44,7 +44,7 @@ async def test_nobody_gets_what_they_may_not_see_nor_a_group_what_is_said_elsewh
 
 async def test_without_files_it_comes_as_text_and_without_a_conversation_that_is_said(tmp_path: Path) -> None:
     world = World()
-    async with running(tmp_path / "p.db", world, adapters=[Wordy(world)], shelf=DiskShelf(tmp_path / "f")) as here:
+    async with running(tmp_path / "p.db", world, adapters=[Wordy(world)], shelf=BlobStore(tmp_path / "f")) as here:
         alice = world.person("alice")
         chat = world.dm(alice)
         await chat.say(alice, "/export")

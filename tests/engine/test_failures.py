@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.errors import StoreError
-from palaver.engine import waiting, words
-from palaver.ports.adapter import Limits
-from palaver.ports.agent import Agent, Event, Failure, FailureKind, Final, Request, TextDelta
-from palaver.ports.hooks import Kind
-from palaver.ports.work import Work
-from palaver.stores.store import Store
+from palaver.db.transaction import Transaction
+from palaver.engine import retry, texts
+from palaver.model.errors import StoreError
+from palaver.protocols.adapter import Limits
+from palaver.protocols.agent import Agent, Event, Failure, FailureKind, Final, Request, TextDelta
+from palaver.protocols.hooks import Kind
+from palaver.store.store import Store
 from tests.engine.agents import Scripted
 from tests.engine.gateway import NoPauses, running
 
@@ -49,10 +49,10 @@ async def test_whatever_goes_wrong_the_chat_gets_one_safe_sentence(
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "hello")
-        await chat.hears(words.SORRY)
+        await chat.hears(texts.SORRY)
         await here.settled()
-        assert [message.text for message in chat.shown] == [words.SORRY]
-        assert words.FAILED_NOTE in await here.texts()
+        assert [message.text for message in chat.shown] == [texts.SORRY]
+        assert texts.FAILED_NOTE in await here.texts()
         assert Kind.TURN_FAILED in [happening.kind for happening in here.happened]
         ((state, error),) = await here.rows("SELECT state, error FROM turns")
         assert (state, bool(error)) == ("failed", True)
@@ -65,7 +65,7 @@ async def test_what_went_wrong_is_kept_with_the_turn_for_its_operator(tmp_path: 
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "hello")
-        await chat.hears(words.SORRY)
+        await chat.hears(texts.SORRY)
         assert [row[0] for row in await here.rows("SELECT error FROM turns")] == [WORDS]
 
 
@@ -83,7 +83,7 @@ async def test_what_does_not_pass_fails_after_some_tries(tmp_path: Path) -> None
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "!busy 2 hello")
-        await chat.hears(words.SORRY)
+        await chat.hears(texts.SORRY)
 
 
 async def _breaks_off_once(request: Request) -> AsyncGenerator[Event]:
@@ -114,7 +114,7 @@ async def test_an_answer_that_broke_off_is_shown_once_when_it_is_begun_again(tmp
 
 
 async def test_a_store_that_refuses_for_a_while_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "_BREATH", 0.01)
+    monkeypatch.setattr(retry, "_BREATH", 0.01)
     often = timedelta(seconds=0.03)
     async with running(tmp_path / "p.db", lease=3 * often, poll=often, sweep_every=often, chance=NoPauses()) as here:
         alice = here.world.person("alice")
@@ -123,7 +123,7 @@ async def test_a_store_that_refuses_for_a_while_ends_nothing(tmp_path: Path, mon
         await chat.hears("You said: before")
         await here.settled()
 
-        async def refuse(_store: Store, _work: Work[object]) -> None:
+        async def refuse(_store: Store, _work: Transaction[object]) -> None:
             raise StoreError("the database refused")
 
         monkeypatch.setattr(Store, "transact", refuse)

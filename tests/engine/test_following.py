@@ -4,15 +4,14 @@ from dataclasses import fields
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
-from palaver.domain.access import Effect, Grant
-from palaver.domain.attention import Answers, Attention
-from palaver.domain.layers import Chat, Layers
-from palaver.domain.scope import GroupScope, ProfileRule, Scope
-from palaver.engine.following import following
-from palaver.engine.options import Options
-from palaver.platforms.kit.messages import Person
-from palaver.platforms.kit.world import World
-from palaver.ports.agent import Agents
+from palaver.engine.options import Options, following
+from palaver.model.access import Effect, Grant
+from palaver.model.addressing import Answers, Attention
+from palaver.model.scope import GroupScope, ProfileRule, Scope
+from palaver.model.scoped_setting import Chat, Layers
+from palaver.protocols.agent import Agents
+from palaver.testkit.mailbox import Person
+from palaver.testkit.world import World
 from tests.engine.gateway import options, running, until
 
 MOVED = {"telegram:bot": {"-1": "-1001", "-2": "-1001"}}

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.source import Source
-from palaver.domain.turn import Outbound
-from palaver.engine.handing import Handoffs
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.faults import Faults, Mishap
-from palaver.platforms.kit.world import LoopClock, World
+from palaver.db.transaction import Transaction
+from palaver.engine.delivery.handoff import Handoffs
+from palaver.model.access import AccessRole, Grant
+from palaver.model.source import Source
+from palaver.model.turn import Outbound
 from palaver.platforms.terminal.adapter import TerminalAdapter
-from palaver.ports.agent import Event, Final, Request
-from palaver.ports.clock import SystemClock
-from palaver.ports.work import Work
+from palaver.protocols.agent import Event, Final, Request
+from palaver.protocols.clock import SystemClock
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.faults import Faults, Mishap
+from palaver.testkit.world import LoopClock, World
 from tests.engine.agents import Scripted, heard, noted
 from tests.engine.gateway import NoPauses, running
 from tests.engine.places import Two, between
@@ -120,7 +120,7 @@ async def test_a_member_hands_their_own_to_their_own_chat(store_url: str) -> Non
         chat, home = two.fake.dm(alice), two.fake.dm(alice)
         address = Source(platform="fake", account="bot", chat_id=home.id, user_id=alice.id)
         store = two.here.store
-        await store.transact(store.places.set_home("main", address, LoopClock().now(), by="owner"))
+        await store.transact(store.accounts.set_home("main", address, LoopClock().now(), by="owner"))
         await two.ask(chat, alice, "mine")
         await two.ask(chat, alice, "/handoff fake")
         await home.hears("goes on here")
@@ -182,7 +182,7 @@ async def test_a_handoff_that_a_crash_cut_off_arrives_once(store_url: str, monke
 
     arrival = Handoffs.arrival
 
-    async def never(self: Handoffs, announced: Outbound, thread: str | None, now: datetime) -> Work[None]:
+    async def never(self: Handoffs, announced: Outbound, thread: str | None, now: datetime) -> Transaction[None]:
         if announced.handoff is not None:
             stuck.set()
             await asyncio.Event().wait()

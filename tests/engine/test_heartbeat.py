@@ -9,17 +9,17 @@ from typing import TypeVar
 import pytest
 
 from palaver.agents.echo import EchoAgent
-from palaver.domain.turn import Turn
-from palaver.ports.hooks import Kind
-from palaver.ports.work import Work
-from palaver.stores import turns
+from palaver.db.transaction import Transaction
+from palaver.model.turn import Turn
+from palaver.protocols.hooks import Kind
+from palaver.store.queue import turns
 from tests.engine.gateway import running, until
 
 T = TypeVar("T")
 
 
-class Beat(Work[frozenset[int]]):
-    """Work by which the heartbeat is known."""
+class Beat(Transaction[frozenset[int]]):
+    """Transaction by which the heartbeat is known."""
 
 
 async def test_a_turn_that_begins_during_the_heartbeat_is_not_taken_for_lost(
@@ -33,7 +33,7 @@ async def test_a_turn_that_begins_during_the_heartbeat_is_not_taken_for_lost(
     async with running(tmp_path / "p.db", agent=EchoAgent(delay=0.3), lease=timedelta(seconds=0.6)) as here:
         transact = here.store.transact
 
-        async def answer_late(work: Work[T]) -> T:
+        async def answer_late(work: Transaction[T]) -> T:
             result = await transact(work)
             if isinstance(work, Beat):
                 asked.set()

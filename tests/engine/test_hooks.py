@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.layers import Layers
-from palaver.domain.reset import ResetMode, ResetPolicy
-from palaver.domain.source import Source
-from palaver.engine import happenings, words
-from palaver.platforms.kit.world import World
-from palaver.ports.hooks import Happening, Kind
+from palaver.engine import hooks, texts
+from palaver.model.access import AccessRole, Grant
+from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.scoped_setting import Layers
+from palaver.model.source import Source
+from palaver.protocols.hooks import Happening, Kind
+from palaver.testkit.world import World
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
-from tests.stores.conftest import fresh_store
-from tests.stores.world import NOON
+from tests.store.conftest import fresh_store
+from tests.store.world import NOON
 
 IDLE = Layers(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
 OFTEN = timedelta(seconds=0.02)
@@ -41,7 +41,7 @@ async def test_a_turn_is_told_from_its_start_to_its_delivery(tmp_path: Path) -> 
 async def test_a_hook_that_fails_and_one_that_hangs_hold_nothing_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(happenings, "_LIMIT", 0.05)
+    monkeypatch.setattr(hooks, "_LIMIT", 0.05)
 
     async def fails(happening: Happening) -> None:
         raise ValueError(happening.kind)
@@ -144,7 +144,7 @@ async def test_a_person_who_speaks_for_the_first_time_is_noted_once(store_url: s
         for text in ("hello", "/new", "again"):
             await chat.say(alice, text)
         await chat.hears("again")
-        assert [words.FIRST_CONTACT_NOTE in noted(request) for request in agent.requests] == [True, False]
+        assert [texts.FIRST_CONTACT_NOTE in noted(request) for request in agent.requests] == [True, False]
 
 
 async def test_a_missing_home_channel_is_noted_at_first_contact_until_there_is_one(tmp_path: Path) -> None:
@@ -156,10 +156,10 @@ async def test_a_missing_home_channel_is_noted_at_first_contact_until_there_is_o
         await first.say(alice, "hello")
         await first.hears("hello")
         home = Source(platform="fake", account="bot", chat_id=first.id)
-        await here.store.transact(here.store.places.set_home("main", home, NOON, by="alice"))
+        await here.store.transact(here.store.accounts.set_home("main", home, NOON, by="alice"))
         await second.say(bob, "me too")
         await second.hears("me too")
-        assert [words.NO_HOME_NOTE in noted(request) for request in agent.requests] == [True, False]
+        assert [texts.NO_HOME_NOTE in noted(request) for request in agent.requests] == [True, False]
 
 
 async def test_who_may_set_the_home_channel_is_told_once_that_there_is_none(store_url: str) -> None:
@@ -171,15 +171,15 @@ async def test_who_may_set_the_home_channel_is_told_once_that_there_is_none(stor
         admin, bob = here.world.person("ann"), here.world.person("bob")
         first, second = here.world.dm(admin), here.world.dm(bob)
         await first.say(admin, "hello")
-        await first.hears(words.NO_HOME)
+        await first.hears(texts.NO_HOME)
         for text in ("/new", "again"):
             await first.say(admin, text)
         await first.hears("You said: again")
         await second.say(bob, "me too")
         await second.hears("You said: me too")
         await here.settled()
-        assert [message.text for message in first.shown].count(words.NO_HOME) == 1
-        assert words.NO_HOME not in [message.text for message in second.shown]
+        assert [message.text for message in first.shown].count(texts.NO_HOME) == 1
+        assert texts.NO_HOME not in [message.text for message in second.shown]
 
 
 async def test_somebody_new_in_a_conversation_that_exists_is_noted_too(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ async def test_somebody_new_in_a_conversation_that_exists_is_noted_too(tmp_path:
         await group.hears("hello")
         await group.say(bob, "me too", thread="5")
         await group.hears("me too")
-        assert [noted(request).count(words.FIRST_CONTACT_NOTE) for request in agent.requests] == [1, 2]
+        assert [noted(request).count(texts.FIRST_CONTACT_NOTE) for request in agent.requests] == [1, 2]
 
 
 async def test_a_fresh_conversation_is_told_with_the_end_of_the_one_before(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import gc
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
-from palaver.engine.running import Running
-from palaver.ports.adapter import Limits
-from palaver.ports.hooks import Happening
-from palaver.stores.sqlite import SqliteDatabase
+from palaver.db.sqlite import SqliteDatabase
+from palaver.engine.turns.running import Running
+from palaver.protocols.adapter import Limits
+from palaver.protocols.hooks import Happening
 from tests.engine.gateway import Bench, running, until
 
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.engine.words import unanswered
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.messages import Person
-from palaver.platforms.kit.world import LoopClock
-from palaver.stores.invariants import violations
-from palaver.stores.moves import LEFT_BEHIND
-from palaver.stores.removal import delete
+from palaver.engine.texts import unanswered
+from palaver.model.access import AccessRole, Grant
+from palaver.store.conversations.deletion import delete
+from palaver.store.conversations.history import LEFT_BEHIND
+from palaver.store.status.invariants import violations
+from palaver.testkit.chat import Chat
+from palaver.testkit.mailbox import Person
+from palaver.testkit.world import LoopClock
 from tests.engine.gateway import OPERATOR, Bench, running, until
 from tests.engine.places import between
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from palaver.engine.limits import Limit, Limits
-from palaver.engine.waiting import StrayCancellation, contained
-from tests.engine.simulation.loop import VirtualLoop, run
+from palaver.engine.retry import StrayCancellation, contained
+from palaver.engine.timeouts import Limit, Limits
+from tests.simulation.loop import VirtualLoop, run
 
 LONG = 3600.0
 

@@ -2,17 +2,17 @@
 
 import re
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.layers import Layers
-from palaver.domain.scope import DmScope, Scope
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.messages import Person
-from palaver.platforms.kit.world import World
+from palaver.model.access import AccessRole, Grant
+from palaver.model.scope import DmScope, Scope
+from palaver.model.scoped_setting import Layers
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.chat import Chat
+from palaver.testkit.mailbox import Person
+from palaver.testkit.world import World
 from tests.engine.gateway import MovableClock, running
 from tests.engine.mouth import Mouth
 from tests.engine.places import OTHER, Two, between
-from tests.stores.conftest import fresh_store
+from tests.store.conftest import fresh_store
 
 PER_PERSON = Layers(default=Scope(dm=DmScope.PER_PERSON))
 FOR_THE_OWNER = Layers(default=Scope(dm=DmScope.SHARED))

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from palaver.domain.layers import Layers
-from palaver.domain.scope import DmScope, GroupScope, Scope
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.messages import Person
-from palaver.ports.agent import Event, Final, Request
-from palaver.stores.invariants import violations
+from palaver.model.scope import DmScope, GroupScope, Scope
+from palaver.model.scoped_setting import Layers
+from palaver.protocols.agent import Event, Final, Request
+from palaver.store.status.invariants import violations
+from palaver.testkit.chat import Chat
+from palaver.testkit.mailbox import Person
 from tests.engine.agents import Scripted, noted
 from tests.engine.places import Two, between
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palaver.domain.ids import LONGEST_IDS
-from palaver.domain.source import GROUP, Source, Trust
-from palaver.domain.turn import Inbound, Revision
-from palaver.platforms.kit.world import LoopClock, World
+from palaver.model.ids import LONGEST_IDS
+from palaver.model.source import GROUP, Source, Trust
+from palaver.model.turn import Inbound, Revision
+from palaver.testkit.world import LoopClock, World
 from tests.engine.gateway import running
 from tests.engine.mouth import Mouth
 

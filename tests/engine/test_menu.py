@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.access import AccessRole
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.world import BOT, World
-from palaver.ports.adapter import MenuLine, PlatformBusy
+from palaver.model.access import AccessRole
+from palaver.protocols.adapter import MenuLine, PlatformBusy
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.world import BOT, World
 from tests.engine.gateway import NoPauses, running, until
 
 

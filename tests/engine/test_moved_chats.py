@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.layers import Layers
-from palaver.domain.turn import BusyMode, Outbound
-from palaver.engine import words
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import TargetGone
-from palaver.ports.work import Lock, Steps, work
-from palaver.stores.invariants import violations
+from palaver.db.transaction import Lock, Statements, transaction
+from palaver.engine import texts
+from palaver.model.scoped_setting import Layers
+from palaver.model.turn import BusyMode, Outbound
+from palaver.protocols.adapter import TargetGone
+from palaver.store.status.invariants import violations
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.world import World
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, running, until
-from tests.stores.conftest import fresh_store
+from tests.store.conftest import fresh_store
 
 
 @pytest.mark.parametrize("silently", [False, True], ids=["told", "found out by a send"])
@@ -72,7 +72,7 @@ async def test_a_turn_that_runs_across_the_move_can_be_stopped(store_url: str, m
         await chat.say(alice, "/stop", mentions=("bot",))
         await chat.hears("Stopping.")
         await here.settled()
-        assert words.STOPPED_NOTE in await here.texts()
+        assert texts.STOPPED_NOTE in await here.texts()
         assert len(await here.rows("SELECT 1 FROM sessions")) == 1
 
 
@@ -165,13 +165,13 @@ _WAITS = (
 )
 
 
-@work
-def _move_once_somebody_waits(here: Bench, key: str, new: str, held: asyncio.Event) -> Steps[bool]:
+@transaction
+def _move_once_somebody_waits(here: Bench, key: str, new: str, held: asyncio.Event) -> Statements[bool]:
     yield Lock(key)
     held.set()
     while not (yield _WAITS, ()):
         pass
-    return (yield from here.store.chats.move("fake", "bot", "c1", new, MovableClock().now()))
+    return (yield from here.store.chat_migration.move("fake", "bot", "c1", new, MovableClock().now()))
 
 
 async def test_what_is_accepted_while_its_chat_moves_goes_on_there(postgres_server: str) -> None:

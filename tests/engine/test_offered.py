@@ -2,15 +2,15 @@
 
 from collections.abc import AsyncGenerator, Mapping
 
-from palaver.domain.lifecycle import TurnState
-from palaver.domain.source import Source, Trust
-from palaver.domain.transcript import ToolCall
-from palaver.domain.turn import Inbound, Offered
-from palaver.domain.view import open_calls
-from palaver.platforms.kit.world import BOT, LoopClock, World
-from palaver.ports.agent import ApprovalNeeded, Event, Final, Request, ToolCalled
-from palaver.ports.answers import Reply
-from palaver.stores.invariants import violations
+from palaver.model.lifecycle import TurnState
+from palaver.model.source import Source, Trust
+from palaver.model.transcript import ToolCall
+from palaver.model.turn import Inbound, Offered
+from palaver.model.view import open_calls
+from palaver.protocols.agent import ApprovalNeeded, Event, Final, Request, ToolCalled
+from palaver.store.status.invariants import violations
+from palaver.store.status.message_status import Reply
+from palaver.testkit.world import BOT, LoopClock, World
 from tests.engine.agents import Scripted
 from tests.engine.gateway import OPERATOR, Bench, running, until
 
@@ -39,7 +39,7 @@ async def say(here: Bench, offers: tuple[Offered, ...] = OFFERS) -> None:
 
 
 async def reply(here: Bench) -> Reply:
-    return await here.store.read(here.store.answers.reply(1, OPERATOR))
+    return await here.store.read(here.store.message_status.reply(1, OPERATOR))
 
 
 async def until_parked(here: Bench) -> Reply:
@@ -53,7 +53,9 @@ async def until_parked(here: Bench) -> Reply:
 async def give(here: Bench, results: Mapping[str, str]) -> bool:
     turn = (await reply(here)).turn
     assert turn
-    return await here.store.transact(here.store.answers.give_results(turn.number, results, LoopClock().now(), OPERATOR))
+    return await here.store.transact(
+        here.store.message_status.give_results(turn.number, results, LoopClock().now(), OPERATOR)
+    )
 
 
 async def test_a_turn_waits_for_whoever_offered_and_goes_on_through_a_restart(store_url: str) -> None:

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import pytest
 
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.world import World
-from palaver.ports.work import Work
-from palaver.stores.store import Store
+from palaver.db.transaction import Transaction
+from palaver.store.store import Store
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.world import World
 from tests.engine.agents import Slow
 from tests.engine.gateway import running, until
 
@@ -98,7 +98,7 @@ async def test_messages_handed_over_at_once_are_accepted_in_order_also_before_pe
         await chat.say(alice, text)
     delays = iter(range(32, 0, -1))
 
-    async def slower_at_first(store: Store, work: Work[T]) -> T:
+    async def slower_at_first(store: Store, work: Transaction[T]) -> T:
         await asyncio.sleep(next(delays, 0) / 500)
         return await store.database.read(work)
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.access import AccessRole, Effect, Grant
-from palaver.domain.errors import BadArgument, NotAllowed, NotFound, SessionBusy, UnknownCommand
-from palaver.domain.session import Principal
-from palaver.platforms.kit.chat import Chat
-from palaver.ports.hooks import Kind
+from palaver.model.access import AccessRole, Effect, Grant
+from palaver.model.errors import BadArgument, NotAllowed, NotFound, SessionBusy, UnknownCommand
+from palaver.model.session import Principal
+from palaver.protocols.hooks import Kind
+from palaver.testkit.chat import Chat
 from tests.engine.agents import Slow
 from tests.engine.gateway import OPERATOR, Bench, running, until
-from tests.stores.world import NOON
+from tests.store.world import NOON
 
 GUEST = AccessRole.GUEST
 GRANTS = (Grant(platform="fake", role=GUEST),)
@@ -81,7 +81,7 @@ async def test_each_retry_is_answered_and_gives_nobody_the_rights_of_whoever_ord
             await here.settled()
             said = await here.rows("SELECT turn_no FROM inbox WHERE dedup LIKE 'retry:%' AND turn_no > 0 ORDER BY no")
             assert len({turn for (turn,) in said}) == times
-        (fate,) = await here.store.read(here.store.fates.fates(f"turn:{said[-1][0]}", OPERATOR))
+        (fate,) = await here.store.read(here.store.trace.fates(f"turn:{said[-1][0]}", OPERATOR))
         assert [arrival.role for arrival in fate.arrivals] == [GUEST]
 
 

@@ -3,15 +3,15 @@
 import re
 from datetime import timedelta
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.codes import ALPHABET
-from palaver.domain.layers import Layers
-from palaver.domain.platform import Platform
-from palaver.engine import words
-from palaver.engine.replies import Replies
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.world import World
-from palaver.stores.invariants import violations
+from palaver.engine import texts
+from palaver.engine.delivery.replies import Replies
+from palaver.model.access import AccessRole, Grant
+from palaver.model.codes import ALPHABET
+from palaver.model.platform import Platform
+from palaver.model.scoped_setting import Layers
+from palaver.store.status.invariants import violations
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.world import World
 from tests.engine.gateway import Bench, MovableClock, running, until
 
 CODE = re.compile(f"[{ALPHABET}]{{8}}")
@@ -20,7 +20,7 @@ CODE = re.compile(f"[{ALPHABET}]{{8}}")
 async def approve(here: Bench, code: str, clock: MovableClock, role: AccessRole = AccessRole.MEMBER) -> bool:
     told = Replies({})
     work = here.store.pairing.approve(
-        code, role, clock.now(), by="operator", answer=lambda source: told.to(source, words.PAIRED)
+        code, role, clock.now(), by="operator", answer=lambda source: told.to(source, texts.PAIRED)
     )
     return await here.store.transact(work) is not None
 
@@ -43,7 +43,7 @@ async def test_a_stranger_is_let_in_and_answered(store_url: str) -> None:
         await chat.hears("idle")
         await chat.say(alice, "and now")
         await chat.hears("and now")
-        assert [message.text for message in chat.shown].count(words.PAIRED) == 1
+        assert [message.text for message in chat.shown].count(texts.PAIRED) == 1
         assert "let in" in chat.shown[1].text
 
 

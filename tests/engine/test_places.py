@@ -2,20 +2,20 @@
 
 from pathlib import Path
 
-from palaver.domain.key import derive_key
-from palaver.domain.scope import Scope
-from palaver.domain.source import Source
-from palaver.domain.turn import Outbound
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.faults import Mishap
-from palaver.platforms.kit.world import World
+from palaver.model.key import derive_key
+from palaver.model.scope import Scope
+from palaver.model.source import Source
+from palaver.model.turn import Outbound
+from palaver.testkit.chat import Chat
+from palaver.testkit.faults import Mishap
+from palaver.testkit.world import World
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running
 
 
 async def set_home(here: Bench, chat: Chat, clock: MovableClock) -> None:
     home = Source(platform="fake", account="bot", chat_id=chat.id, user_id="owner")
-    await here.store.transact(here.store.places.set_home("main", home, clock.now(), by="owner"))
+    await here.store.transact(here.store.accounts.set_home("main", home, clock.now(), by="owner"))
 
 
 async def gone(here: Bench) -> int:

@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
 
-from palaver.domain.transcript import ToolCall
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.world import World
-from palaver.ports.agent import ApprovalNeeded, Event, Final, Gist, Passage, Request
+from palaver.model.transcript import ToolCall
+from palaver.protocols.agent import ApprovalNeeded, Event, Final, Gist, Passage, Request
+from palaver.testkit.chat import Chat
+from palaver.testkit.world import World
 from tests.engine.agents import Condensing, Scripted, heard, noted
 from tests.engine.gateway import Bench, running, until
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.turn import Outbound
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.world import BOT, World
+from palaver.model.turn import Outbound
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.world import BOT, World
 from tests.engine.agents import Slow
 from tests.engine.gateway import running, until
 
 
 @pytest.fixture(autouse=True)
 def lively(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palaver.engine.presence._AFTER", 0.0)
-    monkeypatch.setattr("palaver.engine.presence._EVERY", 0.05)
+    monkeypatch.setattr("palaver.engine.turns.running._AFTER", 0.0)
+    monkeypatch.setattr("palaver.engine.turns.running._EVERY", 0.05)
 
 
 async def test_typing_is_shown_again_and_again_until_the_answer_is_there(tmp_path: Path) -> None:

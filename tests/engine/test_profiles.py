@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from palaver.domain.scope import ProfileRule
-from palaver.domain.source import Source
-from palaver.platforms.kit.world import World
-from palaver.ports.agent import Agents
+from palaver.model.scope import ProfileRule
+from palaver.model.source import Source
+from palaver.protocols.agent import Agents
+from palaver.testkit.world import World
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, options, running
-from tests.stores.world import NOON
+from tests.store.world import NOON
 
 
 def ready() -> Slow:
@@ -49,7 +49,7 @@ async def test_a_home_channel_belongs_to_its_profile(tmp_path: Path) -> None:
 
     async with running(tmp_path / "p.db", world, agent=Agents(usual, {"work": other}), profiles=(rule,)) as here:
         source = Source(platform="fake", account="bot", chat_id=work.id)
-        await here.store.transact(here.store.places.set_home("work", source, NOON, by="bob"))
+        await here.store.transact(here.store.accounts.set_home("work", source, NOON, by="bob"))
         assert await heard(here) == [False, True]
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.errors import StoreError
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.view import INTERRUPTED
-from palaver.engine import upkeep, waiting, words
-from palaver.platforms.kit.faults import Faults
-from palaver.platforms.kit.world import LoopClock, World
-from palaver.ports.adapter import Limits
-from palaver.ports.agent import Event, Final, Request, TextDelta, ToolCalled
+from palaver.engine import maintenance, retry, texts
+from palaver.model.errors import StoreError
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.view import INTERRUPTED
+from palaver.protocols.adapter import Limits
+from palaver.protocols.agent import Event, Final, Request, TextDelta, ToolCalled
+from palaver.testkit.faults import Faults
+from palaver.testkit.world import LoopClock, World
 from tests.engine.agents import Scripted, Slow, noted
 from tests.engine.gateway import MovableClock, running, until
 from tests.engine.trouble import trouble
@@ -58,7 +58,7 @@ async def test_after_too_many_attempts_the_session_is_suspended_and_the_next_sta
                 await chat.say(alice, "poison")
             await until(lambda attempt=attempt: len(agent.requests) == attempt)
     async with running(tmp_path / "p.db", world, agent=agent, worker="w4", crash_limit=9) as here:
-        await chat.hears(words.GIVEN_UP)
+        await chat.hears(texts.GIVEN_UP)
         assert [request.attempt for request in agent.requests] == [1, 2, 3]
         rows = await here.rows("SELECT end_reason FROM sessions")
         assert [row[0] for row in rows] == ["suspended"]
@@ -84,7 +84,7 @@ async def test_a_turn_that_was_cut_off_too_long_ago_is_not_taken_up(tmp_path: Pa
         await until(lambda: bool(agent.requests))
     clock.later(hours=2)
     async with running(tmp_path / "p.db", world, agent=agent, clock=clock, worker="w2"):
-        await chat.hears(words.GIVEN_UP)
+        await chat.hears(texts.GIVEN_UP)
         assert len(agent.requests) == 1
 
 
@@ -104,7 +104,7 @@ async def test_without_a_window_it_is_taken_up_however_late(tmp_path: Path) -> N
 async def test_a_gateway_that_keeps_crashing_gives_up_instead_of_resuming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "_PAGE", 2)
+    monkeypatch.setattr(maintenance, "_PAGE", 2)
     world, agent = World(), Slow()
     people = [world.person(f"p{number}") for number in range(5)]
     chats = [world.dm(person) for person in people]
@@ -119,13 +119,13 @@ async def test_a_gateway_that_keeps_crashing_gives_up_instead_of_resuming(
     # However many there are, more than may run at once included.
     async with running(tmp_path / "p.db", world, agent=agent, worker="w4", concurrent_turns=2, attempts=99) as here:
         for chat in chats:
-            await chat.hears(words.GIVEN_UP)
+            await chat.hears(texts.GIVEN_UP)
         await here.settled()
         assert len(agent.requests) == 15
 
 
 async def test_a_store_that_refuses_now_and_then_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "_BREATH", 0.001)
+    monkeypatch.setattr(retry, "_BREATH", 0.001)
     async with running(tmp_path / "p.db", lease=timedelta(seconds=0.3), crash_limit=1) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)

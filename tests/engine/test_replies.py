@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.errors import BadArgument
-from palaver.domain.source import Source
-from palaver.domain.split import Unit
-from palaver.domain.turn import Outbound
-from palaver.engine import words
-from palaver.engine.replies import Replies
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Limits
-from palaver.ports.agent import Event, Final, Request
-from palaver.stores.shelf import DiskShelf
+from palaver.engine import texts
+from palaver.engine.delivery.replies import Replies
+from palaver.model.errors import BadArgument
+from palaver.model.source import Source
+from palaver.model.split import Unit
+from palaver.model.turn import Outbound
+from palaver.protocols.adapter import Limits
+from palaver.protocols.agent import Event, Final, Request
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.world import World
 from tests.engine.agents import Scripted, Slow, heard
 from tests.engine.gateway import running, until
 
@@ -38,7 +38,7 @@ async def test_an_answer_that_is_far_too_long_is_cut_and_stands_whole_in_the_tra
         await here.settled()
         shown = "".join(message.text for message in chat.shown)
         assert len(chat.shown) == 64
-        assert "".join(shown.split()).endswith("".join(words.CUT.split()))
+        assert "".join(shown.split()).endswith("".join(texts.CUT.split()))
 
 
 class Unfiled(FakeAdapter):
@@ -49,7 +49,7 @@ class Unfiled(FakeAdapter):
 async def test_where_a_chat_takes_files_a_very_long_answer_is_one_behind_its_beginning(
     tmp_path: Path, kind: type[FakeAdapter], messages: int
 ) -> None:
-    world, shelf = World(), DiskShelf(tmp_path / "files")
+    world, shelf = World(), BlobStore(tmp_path / "files")
     adapter = kind(world, limits=Limits(text=150))
     async with running(tmp_path / "p.db", world, agent=Scripted(_long_once), adapters=[adapter], shelf=shelf) as here:
         alice = here.world.person("alice")
@@ -61,7 +61,7 @@ async def test_where_a_chat_takes_files_a_very_long_answer_is_one_behind_its_beg
         files = [(file.name, file.content.decode()) for message in chat.shown for file in message.files]
         assert files == ([("answer.md", LONG)] if kind is FakeAdapter else [])
         assert chat.shown[0].text.startswith("nine char\nnine char")
-        assert (words.GOES_ON_IN_FILE in "".join(message.text for message in chat.shown)) == bool(files)
+        assert (texts.GOES_ON_IN_FILE in "".join(message.text for message in chat.shown)) == bool(files)
 
 
 @pytest.mark.parametrize("room", [1, 30, 4000])
@@ -77,7 +77,7 @@ def test_parts_are_as_long_as_the_platform_counts(unit: Unit) -> None:
     limits = Limits(text=100, unit=unit)
     replies = Replies({"fake:bot": FakeAdapter(World(), "bot", limits=limits)})
     parts = replies.to(Source(platform="fake", account="bot", chat_id="7"), "\U0001f600" * 1000)
-    longest = max(unit.measure(f"{part.text}\n{words.MAY_BE_DUPLICATE}") for part in parts)
+    longest = max(unit.measure(f"{part.text}\n{texts.MAY_BE_DUPLICATE}") for part in parts)
     assert 100 - unit.widest < longest <= 100
 
 

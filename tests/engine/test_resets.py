@@ -4,12 +4,12 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.layers import Layers
-from palaver.domain.platform import Platform
-from palaver.domain.reset import Cause, ResetMode, ResetPolicy
-from palaver.platforms.kit.world import World
-from palaver.ports.work import Steps, work
+from palaver.db.transaction import Statements, transaction
+from palaver.model.access import AccessRole, Grant
+from palaver.model.platform import Platform
+from palaver.model.reset import Cause, ResetMode, ResetPolicy
+from palaver.model.scoped_setting import Layers
+from palaver.testkit.world import World
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.engine.mouth import Mouth
@@ -120,8 +120,8 @@ async def test_only_people_keep_a_conversation_awake(tmp_path: Path) -> None:
         await chat.hears(NOTICE)
 
 
-@work
-def _start_process(started: int) -> Steps[None]:
+@transaction
+def _start_process(started: int) -> Statements[None]:
     yield (
         "INSERT INTO processes (id, session_no, backend, command, output, started) VALUES ('p1', 1, 'l', '', '', ?)",
         (started,),

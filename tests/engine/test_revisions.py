@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.layers import Layers
-from palaver.domain.revision import RevisionPolicy
-from palaver.domain.session import Principal
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.faults import Faults
-from palaver.platforms.kit.messages import Person
-from palaver.platforms.kit.world import World
+from palaver.model.revision import RevisionPolicy
+from palaver.model.scoped_setting import Layers
+from palaver.model.session import Principal
+from palaver.testkit.chat import Chat
+from palaver.testkit.faults import Faults
+from palaver.testkit.mailbox import Person
+from palaver.testkit.world import World
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, running, until
 
@@ -62,7 +62,7 @@ async def test_what_was_deleted_is_neither_shown_nor_found_but_stays_in_the_audi
         found = await here.store.search.find("sings", OPERATOR)
         assert "the canary sings" not in [hit.entry.text for hit in found]
         (session,) = (await here.rows("SELECT id FROM sessions"))[0]
-        audit = await here.store.read(here.store.transcripts.load_all(session, OPERATOR))
+        audit = await here.store.read(here.store.transcript.load_all(session, OPERATOR))
         assert "the canary sings" in [entry.text for entry in audit]
         await chat.say(alice, "/back")
         await chat.hears("The last revision was taken back.")

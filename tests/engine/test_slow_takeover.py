@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import pytest
 
-from palaver.domain.turn import Received, Turn
-from palaver.platforms.kit.world import World
-from palaver.ports.hooks import Kind
-from palaver.ports.work import Work
-from palaver.stores import turns
+from palaver.db.transaction import Transaction
+from palaver.model.turn import Received, Turn
+from palaver.protocols.hooks import Kind
+from palaver.store.queue import turns
+from palaver.testkit.world import World
 from tests.engine.gateway import running, until
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ async def test_a_takeover_that_takes_longer_than_the_lease_is_one_attempt(
 
     taken_over: list[Turn] = []
 
-    def look(turn: Turn) -> Work[list[Received]]:
+    def look(turn: Turn) -> Transaction[list[Received]]:
         taken_over.append(turn)
         return messages(turn)
 
@@ -38,7 +38,7 @@ async def test_a_takeover_that_takes_longer_than_the_lease_is_one_attempt(
     async with running(tmp_path / "p.db", world, worker="w2", lease=LEASE) as here:
         read = here.store.read
 
-        async def read_slowly(work: Work[T]) -> T:
+        async def read_slowly(work: Transaction[T]) -> T:
             before = len(taken_over)
             result = await read(work)
             if len(taken_over) > before:

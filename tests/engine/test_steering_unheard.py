@@ -7,15 +7,15 @@ from typing import Literal
 
 import pytest
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.busy import BusyMode
-from palaver.domain.errors import StoreUnavailable
-from palaver.domain.layers import Layers
-from palaver.domain.scope import GroupScope, Scope
-from palaver.domain.transcript import ToolCall
-from palaver.platforms.kit.world import World
-from palaver.ports.agent import Event, Final, Request, ToolCalled, ToolReturned
-from palaver.ports.tools import Tool, Use
+from palaver.model.access import AccessRole, Grant
+from palaver.model.busy import BusyMode
+from palaver.model.errors import StoreUnavailable
+from palaver.model.scope import GroupScope, Scope
+from palaver.model.scoped_setting import Layers
+from palaver.model.transcript import ToolCall
+from palaver.protocols.agent import Event, Final, Request, ToolCalled, ToolReturned
+from palaver.protocols.tools import Tool, Use
+from palaver.testkit.world import World
 from tests.engine.agents import Scripted
 from tests.engine.gateway import running, until
 from tests.engine.trouble import trouble

@@ -7,14 +7,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
-from palaver.domain.transcript import ToolCall
-from palaver.domain.turn import Outbound
-from palaver.engine import words
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.faults import Faults, Mishap
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Limits, SendUnclear
-from palaver.ports.agent import Event, Final, Request, TextDelta, ToolCalled, ToolReturned
+from palaver.engine.texts import MAY_BE_DUPLICATE, SORRY
+from palaver.model.transcript import ToolCall
+from palaver.model.turn import Outbound
+from palaver.protocols.adapter import Limits, SendUnclear
+from palaver.protocols.agent import Event, Final, Request, TextDelta, ToolCalled, ToolReturned
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.faults import Faults, Mishap
+from palaver.testkit.world import World
 from tests.engine.agents import Scripted, Slow, heard
 from tests.engine.gateway import NoPauses, running, until
 
@@ -86,7 +86,7 @@ async def test_an_answer_in_the_place_of_a_deleted_draft_is_marked_when_it_may_b
         here.world.luck.next.extend([Mishap.LOST_AFTER, Mishap.LOST_AFTER])
         await here.settled()
         texts = [message.text for message in chat.shown]
-        assert len(texts) == 1 or all(words.MAY_BE_DUPLICATE in text for text in texts[1:])
+        assert len(texts) == 1 or all(MAY_BE_DUPLICATE in text for text in texts[1:])
 
 
 async def test_a_long_answer_takes_the_place_of_its_draft_and_goes_on_in_the_same_thread(tmp_path: Path) -> None:
@@ -223,4 +223,4 @@ async def test_a_failed_answer_leaves_no_half_message_behind(tmp_path: Path) -> 
         await chat.say(alice, "hello")
         await here.settled()
         (shown,) = chat.shown
-        assert shown.text == words.SORRY
+        assert shown.text == SORRY

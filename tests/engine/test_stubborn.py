@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.transcript import ToolCall
-from palaver.engine import words
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Limits
-from palaver.ports.agent import Event, Final, Request, TextDelta, ToolCalled
+from palaver.engine import texts
+from palaver.model.transcript import ToolCall
+from palaver.protocols.adapter import Limits
+from palaver.protocols.agent import Event, Final, Request, TextDelta, ToolCalled
+from palaver.testkit.world import World
 from tests.engine.agents import heard
 from tests.engine.gateway import Bench, running
 
@@ -45,8 +45,8 @@ class Stubborn:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palaver.engine.running._LET_GO", 0.1)
-    monkeypatch.setattr("palaver.engine.answering._CLOSE_LIMIT", 0.1)
+    monkeypatch.setattr("palaver.engine.turns.running._LET_GO", 0.1)
+    monkeypatch.setattr("palaver.engine.turns.agent_events._CLOSE_LIMIT", 0.1)
 
 
 async def _let_go(agent: Stubborn, here: Bench) -> None:
@@ -72,11 +72,11 @@ async def test_a_turn_ends_in_time_though_its_agent_does_not(
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "hang")
-        await chat.hears(words.TOO_LONG)
+        await chat.hears(texts.TOO_LONG)
         await chat.say(alice, "next")
         await chat.hears("next")
         await _let_go(agent, here)
-        assert [message.text for message in chat.shown] == [words.TOO_LONG, "answer to: hang\n\nnext"]
+        assert [message.text for message in chat.shown] == [texts.TOO_LONG, "answer to: hang\n\nnext"]
         assert await here.rows("SELECT state, attempt FROM turns ORDER BY no") == [("failed", 1), ("done", 1)]
     assert "the agent does not stop" in caplog.text
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.turn import Usage
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.messages import Person
-from palaver.ports.agent import Gist, Passage
-from palaver.stores import usage
+from palaver.model.turn import Usage
+from palaver.protocols.agent import Gist, Passage
+from palaver.store.people import usage
+from palaver.testkit.chat import Chat
+from palaver.testkit.mailbox import Person
 from tests.engine.agents import Condensing
 from tests.engine.gateway import Bench, running, until
 
@@ -143,7 +143,7 @@ async def test_shutting_down_waits_a_moment_for_a_title_and_no_longer(
         asyncio.get_running_loop().call_later(0.05, agent.waits.set)
         await draining
         assert await titles(here) == ["Holiday plans"]
-    monkeypatch.setattr("palaver.engine.titles._MOMENT", 0.05)
+    monkeypatch.setattr("palaver.engine.turns.titles._MOMENT", 0.05)
     agent.waits.clear()
     async with running(tmp_path / "q.db", agent=agent) as here:
         bob = here.world.person("bob")

@@ -9,26 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from palaver.agents.tools.attachments import Attaching
-from palaver.agents.tools.search import Searching
-from palaver.agents.tools.sending import Sending
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.errors import StoreUnavailable
-from palaver.domain.layers import Layers
-from palaver.domain.scope import GroupScope, Scope
-from palaver.domain.tools import Leave, ToolRules
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.turn import BusyMode
-from palaver.domain.view import INTERRUPTED
-from palaver.platforms.kit.messages import File, Person
-from palaver.platforms.kit.world import World
-from palaver.ports.agent import Event, Final, Request
-from palaver.ports.clock import SystemClock
-from palaver.ports.tools import Tool, Toolset, Use
-from palaver.stores.fates import fates
-from palaver.stores.invariants import violations
-from palaver.stores.shelf import DiskShelf
-from palaver.stores.store import Store
+from palaver.model.access import AccessRole, Grant
+from palaver.model.errors import StoreUnavailable
+from palaver.model.scope import GroupScope, Scope
+from palaver.model.scoped_setting import Layers
+from palaver.model.tools import Leave, ToolRules
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.turn import BusyMode
+from palaver.model.view import INTERRUPTED
+from palaver.protocols.agent import Event, Final, Request
+from palaver.protocols.clock import SystemClock
+from palaver.protocols.tools import Tool, Toolset, Use
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.status.invariants import violations
+from palaver.store.status.trace import fates
+from palaver.store.store import Store
+from palaver.testkit.mailbox import File, Person
+from palaver.testkit.world import World
+from palaver.tools.attachments import Attaching
+from palaver.tools.search import Searching
+from palaver.tools.send_message import Sending
 from tests.engine.agents import Scripted
 from tests.engine.gateway import OPERATOR, Bench, running, until
 from tests.engine.places import between
@@ -426,7 +426,7 @@ async def test_a_turn_that_is_taken_up_again_does_not_send_twice(store_url: str)
 
 
 async def test_files_of_the_conversation_are_read_and_new_ones_sent(tmp_path: Path) -> None:
-    shelf = DiskShelf(tmp_path / "files")
+    shelf = BlobStore(tmp_path / "files")
     async with running(tmp_path / "p.db", toolsets=all_tools, shelf=shelf) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
@@ -447,7 +447,7 @@ async def test_files_of_the_conversation_are_read_and_new_ones_sent(tmp_path: Pa
         assert file.content == b"a,b"
         # Sent or not, it is kept with what came of the call: whoever sees the conversation can fetch it.
         (kept,) = [file for entry in await here.entries() if entry.role is Role.TOOL for file in entry.files]
-        found = await here.store.read(here.store.files.find(str(kept.sha256), OPERATOR))
+        found = await here.store.read(here.store.attachments.find(str(kept.sha256), OPERATOR))
         assert found.sha256 == kept.sha256
         assert [row[0] for row in await here.rows("SELECT count(*) FROM outbox WHERE state <> 'delivered'")] == [0]
 

@@ -4,14 +4,14 @@ import sqlite3
 
 import pytest
 
-from palaver.domain.errors import StoreError
-from palaver.engine.traces import trace
-from palaver.ports.work import Steps, work
-from palaver.stores.opening import open_store
+from palaver.db.transaction import Statements, transaction
+from palaver.engine.retry import trace
+from palaver.model.errors import StoreError
+from palaver.store.opening import open_store
 
 
-@work
-def _broken() -> Steps[None]:
+@transaction
+def _broken() -> Statements[None]:
     yield "SELECT 1 FROM nowhere WHERE name = ?", ("the words of somebody",)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from functools import partial
 
-from palaver.engine.turnstile import Turnstile
+from palaver.engine.intake.receiver import Turnstile
 
 
 async def test_in_the_order_they_came_also_when_somebody_gives_up() -> None:

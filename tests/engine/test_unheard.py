@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.errors import StoreError, StoreUnavailable
-from palaver.domain.key import derive_key
-from palaver.domain.scope import Scope
-from palaver.domain.source import Source
-from palaver.platforms.kit.world import World
-from palaver.ports.hooks import Kind
-from palaver.ports.work import Steps, work
+from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import StoreError, StoreUnavailable
+from palaver.model.key import derive_key
+from palaver.model.scope import Scope
+from palaver.model.source import Source
+from palaver.protocols.hooks import Kind
+from palaver.testkit.world import World
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.engine.trouble import trouble
@@ -24,8 +24,8 @@ OUTAGE, FULL = StoreUnavailable("it is not known whether it happened"), StoreErr
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palaver.engine.delivery._AGAIN", 0.01)
-    monkeypatch.setattr("palaver.engine.hearing._LOOK_AGAIN", 0.01)
+    monkeypatch.setattr("palaver.engine.delivery.worker._AGAIN", 0.01)
+    monkeypatch.setattr("palaver.engine.turns.running._LOOK_AGAIN", 0.01)
 
 
 def _kinds(here: Bench) -> list[Kind]:
@@ -121,7 +121,7 @@ async def test_a_send_that_breaks_is_not_broken_unseen(
 ) -> None:
     caplog.set_level(logging.INFO)
     async with running(tmp_path / "p.db") as here:
-        monkeypatch.setattr("palaver.engine.delivery.Deliveries._has_its_turn", None)
+        monkeypatch.setattr("palaver.engine.delivery.worker.Deliveries._has_its_turn", None)
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "hello")
@@ -163,8 +163,8 @@ async def test_an_outage_during_a_takeover_spends_no_attempt(
         assert [request.attempt for request in agent.requests] == [1, 2]
 
 
-@work
-def _forget() -> Steps[None]:
+@transaction
+def _forget() -> Statements[None]:
     yield "UPDATE inbox SET turn_no = NULL, state = 'done'", ()
 
 

@@ -3,12 +3,12 @@
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from palaver.domain.key import SessionKey
-from palaver.domain.lifecycle import TurnState
-from palaver.platforms.kit.world import LoopClock, World
+from palaver.model.key import SessionKey
+from palaver.model.lifecycle import TurnState
+from palaver.testkit.world import LoopClock, World
 from tests.engine.agents import Slow
 from tests.engine.gateway import running, until
-from tests.stores.conftest import fresh_store
+from tests.store.conftest import fresh_store
 
 
 async def test_status_and_help_are_answered_during_a_turn(store_url: str) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.errors import StoreUnavailable
-from palaver.domain.transcript import ToolCall
-from palaver.platforms.kit.world import World
-from palaver.ports.agent import ApprovalNeeded, Event, Request
+from palaver.model.errors import StoreUnavailable
+from palaver.model.transcript import ToolCall
+from palaver.protocols.agent import ApprovalNeeded, Event, Request
+from palaver.testkit.world import World
 from tests.engine.agents import Scripted, Slow
 from tests.engine.gateway import running, until
 from tests.engine.trouble import trouble
@@ -32,7 +32,7 @@ async def test_a_command_is_obeyed_by_the_next_gateway_where_the_first_died_befo
     alice = world.person("alice")
     chat = world.dm(alice)
     with monkeypatch.context() as patch:
-        patch.setattr("palaver.engine.obedience.Obedience.obey", never)
+        patch.setattr("palaver.engine.intake.command_dispatch.Obedience.obey", never)
         async with running(store_url, world) as here:
             await chat.say(alice, said)
             state = "parked" if "approve" in said else "running"

@@ -5,9 +5,9 @@ from typing import Literal, TypeVar
 
 import pytest
 
-from palaver.domain.errors import StoreError
-from palaver.ports.work import Steps, Work
-from palaver.stores.store import Store
+from palaver.db.transaction import Statements, Transaction
+from palaver.model.errors import StoreError
+from palaver.store.store import Store
 
 __all__ = ["trouble"]
 
@@ -29,10 +29,10 @@ def trouble(
     """
     real, errors = getattr(store, how), [error]
 
-    async def meet(work: Work[T]) -> T:
+    async def meet(work: Transaction[T]) -> T:
         seen: list[object] = []
 
-        def start() -> Steps[T]:
+        def start() -> Statements[T]:
             steps = iter(work)
             try:
                 statement = next(steps)
@@ -47,7 +47,7 @@ def trouble(
 
         # A store may start work again by itself, so that it has met the error only when the store is through with it.
         try:
-            result = await real(Work(start))
+            result = await real(Transaction(start))
         finally:
             if seen:
                 errors.clear()

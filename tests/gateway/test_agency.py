@@ -6,14 +6,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from palaver.agency import Agency
 from palaver.agents.echo import EchoAgent
-from palaver.agents.foreign import ForeignAgent
+from palaver.agents.external import ForeignAgent
 from palaver.config.effective import effective
-from palaver.config.loading import load, survey
+from palaver.config.loader import load, survey
 from palaver.config.model import Config
-from palaver.domain.errors import InvalidInput
-from palaver.ports.agent import Final
+from palaver.gateway.agents import Agency
+from palaver.model.errors import InvalidInput
+from palaver.protocols.agent import Final
 from tests.agents.foreign import asked, events
 from tests.cli.processes import Place
 
@@ -109,7 +109,7 @@ async def test_one_that_does_not_close_keeps_no_other_from_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     agency, before = Agency(), _children()
-    monkeypatch.setattr("palaver.agency.EchoAgent", Stubborn)
+    monkeypatch.setattr("palaver.gateway.agents.EchoAgent", Stubborn)
     await events(
         agency.agents(configured(f"{program('x')}\nprofiles: {{a: {{agent: {{name: echo}}}}}}")).usual, asked("hi")
     )

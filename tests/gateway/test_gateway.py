@@ -12,12 +12,12 @@ import pytest
 
 from palaver.config.agents import EchoChoice
 from palaver.config.model import Config, GrantChoice
-from palaver.domain.access import Effect
-from palaver.domain.errors import StoreInUse, StoreUnavailable
-from palaver.gateway import COLLECT_AFTER, Gateway, terminal_socket
+from palaver.db.transaction import Statements, transaction
+from palaver.gateway.gateway import COLLECT_AFTER, Gateway, terminal_socket
+from palaver.model.access import Effect
+from palaver.model.errors import StoreInUse, StoreUnavailable
 from palaver.platforms.terminal.client import GatewayFails
 from palaver.platforms.terminal.wire import Said
-from palaver.ports.work import Steps, work
 from tests.platforms.terminal.people import Person
 
 
@@ -101,13 +101,13 @@ async def test_whoever_waits_for_permission_does_not_wait_for_an_answer(config: 
 async def test_who_waits_while_nothing_can_be_written_is_told_so(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @work
-    def full(*_: object, **__: object) -> Steps[None]:
+    @transaction
+    def full(*_: object, **__: object) -> Statements[None]:
         yield from ()
         raise StoreUnavailable("its disk is full")
 
-    monkeypatch.setattr("palaver.stores.turns.begin", full)
-    monkeypatch.setattr("palaver.gateway._PATIENCE", 0.1)
+    monkeypatch.setattr("palaver.store.queue.turns.begin", full)
+    monkeypatch.setattr("palaver.gateway.gateway._PATIENCE", 0.1)
     async with serving(config), asyncio.timeout(30):
         alice = person(config)
         alice.say("hello")

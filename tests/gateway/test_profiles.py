@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from palaver.config.model import Config
-from palaver.domain.errors import BadArgument
-from palaver.domain.session import Principal
-from palaver.gateway import Gateway
-from palaver.stores.listing import list_sessions
-from palaver.stores.opening import open_store
+from palaver.gateway.gateway import Gateway
+from palaver.model.errors import BadArgument
+from palaver.model.session import Principal
+from palaver.store.opening import open_store
+from palaver.store.status.session_list import list_sessions
 from tests.gateway.test_gateway import person, serving
 from tests.pigeon import install
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from palaver.domain.key import SessionKey
+from palaver.model.key import SessionKey
 from tests.leaks.town import Place, Somebody, Spot, Town
 
 __all__ = ["Facts", "Opening", "Oracle", "Spoke"]

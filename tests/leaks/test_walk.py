@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from palaver.ports.work import Steps, work
+from palaver.db.transaction import Statements, transaction
 from tests.leaks.walk import Leak, Walk, walk
-from tests.stores.ready import store_url
+from tests.store.ready import store_url
 
 __all__ = ["store_url"]
 
@@ -37,6 +37,6 @@ async def test_the_oracle_sees_a_leak(tmp_path: Path) -> None:
         await taken.stop()
 
 
-@work
-def _let_in(identity: str) -> Steps[None]:
+@transaction
+def _let_in(identity: str) -> Statements[None]:
     yield "INSERT INTO participants (identity, session_no) SELECT ?, no FROM sessions", (identity,)

@@ -2,14 +2,14 @@
 
 from collections.abc import AsyncGenerator
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.layers import Layers
-from palaver.domain.scope import GroupScope, Scope
-from palaver.ports.agent import Event, Final, Request
+from palaver.model.access import AccessRole, Grant
+from palaver.model.scope import GroupScope, Scope
+from palaver.model.scoped_setting import Layers
+from palaver.protocols.agent import Event, Final, Request
 from tests.engine.agents import Scripted, noted
 from tests.engine.places import between
 from tests.engine.test_links import FOR_THE_OWNER, linked, people
-from tests.stores.ready import store_url
+from tests.store.ready import store_url
 
 __all__ = ["store_url"]
 

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.layers import Chat as ChatName
-from palaver.domain.layers import Layers
-from palaver.domain.platform import Platform
-from palaver.domain.reset import ResetMode, ResetPolicy
-from palaver.domain.revision import RevisionPolicy
-from palaver.domain.scope import DmScope, GroupScope, ProfileRule, Scope, ThreadScope
-from palaver.domain.session import ModelOverride
-from palaver.domain.source import DM
-from palaver.domain.transcript import ToolCall
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.messages import Person
-from palaver.platforms.kit.world import World
-from palaver.ports.adapter import Adapter
-from palaver.ports.agent import Event, Final, Gist, Passage, Request, ToolCalled, ToolReturned
+from palaver.model.access import AccessRole, Grant
+from palaver.model.platform import Platform
+from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.revision import RevisionPolicy
+from palaver.model.scope import DmScope, GroupScope, ProfileRule, Scope, ThreadScope
+from palaver.model.scoped_setting import Chat as ChatName
+from palaver.model.scoped_setting import Layers
+from palaver.model.session import ModelOverride
+from palaver.model.source import DM
+from palaver.model.transcript import ToolCall
+from palaver.protocols.adapter import Adapter
+from palaver.protocols.agent import Event, Final, Gist, Passage, Request, ToolCalled, ToolReturned
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.chat import Chat
+from palaver.testkit.mailbox import Person
+from palaver.testkit.world import World
 
 __all__ = ["SECRET", "Gossip", "Place", "Somebody", "Spot", "Town", "secrets_in"]
 

@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from palaver.agents.tools.search import Searching
-from palaver.domain.session import identity_of
-from palaver.platforms.kit.messages import Message
-from palaver.stores.invariants import violations
-from palaver.stores.records import INBOX_COLUMNS, from_json, received_of, source_of
-from palaver.stores.shelf import DiskShelf
-from palaver.stores.transcript import SEQS
+from palaver.model.session import identity_of
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.conversations.transcript import SEQS
+from palaver.store.records import INBOX_COLUMNS, from_json, received_of, source_of
+from palaver.store.status.invariants import violations
+from palaver.testkit.mailbox import Message
+from palaver.tools.search import Searching
 from tests.engine.gateway import Bench, MovableClock, running
 from tests.leaks.oracle import Facts, Opening, Oracle, Spoke
 from tests.leaks.town import Somebody, Spot, Town, secrets_in
@@ -62,7 +62,7 @@ class Walk:
             adapters=self.town.adapters(),
             agent=self.town.agent,
             clock=self.clock,
-            shelf=DiskShelf(self.files),
+            shelf=BlobStore(self.files),
             toolsets=lambda store: (Searching(store),),
             **options,  # pyright: ignore[reportArgumentType]
         )
@@ -224,7 +224,7 @@ class Walk:
                     problems.append(f"the agent was shown {sorted(strange)} for {identity} in {place}")
         return problems
 
-    # Steps
+    # Statements
 
     async def step(self) -> None:
         acts = {

@@ -1,7 +1,7 @@
 import pytest
 
-from palaver.domain.errors import UnknownPlatform
-from palaver.domain.platform import RESERVED_NAMES, Note, Platform
+from palaver.model.errors import UnknownPlatform
+from palaver.model.platform import RESERVED_NAMES, Note, Platform
 from palaver.platforms.catalog import PLATFORMS
 
 # SPEC PLT-3, in its order.

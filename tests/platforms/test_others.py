@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.errors import BadArgument, InvalidInput, UnknownPlatform
+from palaver.model.errors import BadArgument, InvalidInput, UnknownPlatform
 from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.others import known_platforms, make_adapter, maker, names
+from palaver.platforms.plugins import known_platforms, make_adapter, maker, names
 from tests.pigeon import install
 
 

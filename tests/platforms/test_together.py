@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.ports.clock import SystemClock
-from palaver.stores.invariants import violations
+from palaver.model.access import AccessRole, Grant
+from palaver.protocols.clock import SystemClock
+from palaver.store.status.invariants import violations
 from tests.engine.gateway import NoPauses, running, until
 from tests.platforms.matrix.conftest import home
 from tests.platforms.matrix.homeserver import Homeserver

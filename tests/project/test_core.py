@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.others import GROUP
+from palaver.platforms.plugins import GROUP
 
 SOURCE = Path(__file__).parents[2] / "src/palaver"
-CORE = ("domain", "ports", "engine", "stores", "commands", "jobs", "web")
+CORE = ("model", "protocols", "db", "store", "engine", "commands", "web")
 EVERYWHERE = frozenset({"terminal", "web", "api"})
 """Ours, and served by every gateway."""
 NAMES = frozenset({*PLATFORMS, *(each.name for each in entry_points(group=GROUP))}) - EVERYWHERE

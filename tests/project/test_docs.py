@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.cli import when
+from palaver.cli import shared_options
 from palaver.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def _fresh_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("PALAVER_HOME", str(tmp_path))
     monkeypatch.delenv("PALAVER_STORE", raising=False)
-    monkeypatch.setattr(when, "now", lambda: NOON)
+    monkeypatch.setattr(shared_options, "now", lambda: NOON)
 
 
 @pytest.mark.usefixtures("_fresh_place")
@@ -112,5 +112,5 @@ def test_the_readme_begins_with_the_two_commands() -> None:
 
 def test_every_file_of_the_domain_is_on_the_map() -> None:
     on_the_map = set(re.findall(r"`(\w+)`", (ROOT / "docs/architecture.md").read_text()))
-    files = {path.stem for path in (ROOT / "src/palaver/domain").glob("*.py")} - {"__init__"}
+    files = {path.stem for path in (ROOT / "src/palaver/model").glob("*.py")} - {"__init__"}
     assert files <= on_the_map

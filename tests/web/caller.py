@@ -9,11 +9,11 @@ from typing import ClassVar, Self
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from palaver.domain.errors import StoreUnavailable
-from palaver.domain.platform import Platform
-from palaver.domain.source import Source, Trust
-from palaver.domain.turn import Inbound, Outbound
-from palaver.ports.adapter import Call, Inlet, Limits, PlatformBusy, PlatformDown, Reply
+from palaver.model.errors import StoreUnavailable
+from palaver.model.platform import Platform
+from palaver.model.source import Source, Trust
+from palaver.model.turn import Inbound, Outbound
+from palaver.protocols.adapter import Call, Inlet, Limits, PlatformBusy, PlatformDown, Reply
 from tests.packages import bring
 
 __all__ = ["Caller", "Options", "install"]

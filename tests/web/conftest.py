@@ -17,14 +17,14 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from palaver.config.model import Config
 from palaver.config.web import WebChoice
-from palaver.gateway import Gateway
-from palaver.ports.clock import SystemClock
-from palaver.ports.meter import Meter
-from palaver.stores.opening import open_store
-from palaver.stores.store import Store
-from palaver.web.access.doors import make_link
-from tests.stores.conftest import store
-from tests.stores.ready import store_url
+from palaver.engine.metrics import Meter
+from palaver.gateway.gateway import Gateway
+from palaver.protocols.clock import SystemClock
+from palaver.store.opening import open_store
+from palaver.store.store import Store
+from palaver.web.tokens import make_link
+from tests.store.conftest import store
+from tests.store.ready import store_url
 
 __all__ = ["Opened", "free_port", "opened", "store", "store_url"]
 

@@ -10,7 +10,7 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from palaver.config.model import Config
 from palaver.config.web import WebChoice
-from palaver.ports.clock import SystemClock
+from palaver.protocols.clock import SystemClock
 from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
 from tests.web.stage import furnish
 

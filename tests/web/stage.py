@@ -3,19 +3,19 @@
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from palaver.domain.key import derive_key
-from palaver.domain.label import Label
-from palaver.domain.lifecycle import TurnState
-from palaver.domain.scope import Scope
-from palaver.domain.session import Principal
-from palaver.domain.source import GROUP, Labels, Source
-from palaver.domain.transcript import Entry, Role, ToolCall
-from palaver.domain.turn import Inbound, Outbound, Turn, Usage
+from palaver.db.transaction import Statements, transaction
 from palaver.engine.options import Options
-from palaver.ports.store import Begun, Held
-from palaver.ports.work import Steps, work
-from palaver.stores.opening import open_store
-from palaver.stores.store import Store
+from palaver.model.key import derive_key
+from palaver.model.label import Label
+from palaver.model.lifecycle import TurnState
+from palaver.model.scope import Scope
+from palaver.model.session import Principal
+from palaver.model.source import GROUP, Labels, Source
+from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.model.turn import Inbound, Outbound, Turn, Usage
+from palaver.store.opening import open_store
+from palaver.store.results import Begun, Held
+from palaver.store.store import Store
 
 __all__ = ["HOSTILE", "OPERATOR", "Stage", "dm", "entry", "furnish", "team"]
 
@@ -53,8 +53,8 @@ class Stage:
         inbound = Inbound(source=spoken, text=text, at=self.now, labels=Labels(user=Label(name) if name else None))
         key = derive_key(spoken, Scope())
 
-        @work
-        def begun() -> Steps[Begun | Held | None]:
+        @transaction
+        def begun() -> Statements[Begun | Held | None]:
             yield from self.store.inbox.accept(inbound, key, self.now)
             return (yield from self.store.turns.begin(key, "w1", self.now, _LEASE, Options().reset_rule))
 

@@ -15,18 +15,17 @@ import pytest
 from starlette.types import Message, Receive
 
 from palaver.config.agents import EchoChoice
-from palaver.config.caps import CapsChoice
 from palaver.config.model import Config, GrantChoice
-from palaver.domain.attachment import Attachment
+from palaver.config.quotas import CapsChoice
 from palaver.engine.options import Options
-from palaver.engine.waitingroom import Waiter
-from palaver.gateway import terminal_socket
-from palaver.ports.clock import SystemClock
-from palaver.ports.files import TooLarge
-from palaver.ports.window import EVERY_RIGHT, Right
-from palaver.web.access.doors import make_token
+from palaver.engine.reply_waiter import Waiter
+from palaver.gateway.gateway import terminal_socket
+from palaver.model.attachment import Attachment, TooLarge
+from palaver.protocols.clock import SystemClock
+from palaver.store.status.journal_feed import EVERY_RIGHT, Right
 from palaver.web.bodies import Bodies, TooMuchAtOnce
-from palaver.web.speaking import Speaking
+from palaver.web.message_service import Speaking
+from palaver.web.tokens import make_token
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened, opened
 

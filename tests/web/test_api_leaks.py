@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from palaver.config.model import Config
-from palaver.ports.window import Right
+from palaver.store.status.journal_feed import Right
+from palaver.web.api.endpoints import Endpoint
 from palaver.web.api.rest import ENDPOINTS
-from palaver.web.api.table import Endpoint
 from tests.web.conftest import Opened
 from tests.web.test_api import PEOPLE, program, say
 

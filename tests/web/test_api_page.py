@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from palaver.web.api.rest import ENDPOINTS
-from palaver.web.mcp.deeds import DEEDS
+from palaver.web.mcp.tools import DEEDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -3,12 +3,12 @@
 import httpx
 import pytest
 
-from palaver.domain.errors import StoreUnavailable
-from palaver.ports.clock import SystemClock
-from palaver.ports.window import Right
-from palaver.web.access.doors import Doors, make_token
-from palaver.web.access.limits import Attempts
+from palaver.model.errors import StoreUnavailable
+from palaver.protocols.clock import SystemClock
+from palaver.store.status.journal_feed import Right
 from palaver.web.address import Address
+from palaver.web.auth_middleware import Attempts
+from palaver.web.tokens import Doors, make_token
 from tests.web.conftest import Opened
 
 HERE = Address(host="127.0.0.1", port=8787, url="http://127.0.0.1:8787")
@@ -82,7 +82,7 @@ async def test_a_token_does_what_its_scopes_allow(window: Opened) -> None:
         assert (await client.get("/", headers={"authorization": f"Bearer {reads}"})).status_code == 200
         assert (await client.get("/", headers={"authorization": f"Bearer {chats}"})).status_code == 403
         assert (await client.get("/", headers={"authorization": "Bearer pal_wrong"})).status_code == 401
-        await window.store.transact(window.store.keys.revoke(key.number))
+        await window.store.transact(window.store.api_tokens.revoke(key.number))
         assert (await client.get("/", headers={"authorization": f"Bearer {chats}"})).status_code == 401
 
 

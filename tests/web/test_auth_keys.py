@@ -12,15 +12,16 @@ from pydantic import ValidationError
 from palaver.cli.main import main
 from palaver.config.model import Config
 from palaver.config.web import WebChoice
-from palaver.domain.errors import InvalidInput
-from palaver.domain.session import Principal
-from palaver.ports.window import EVERY_RIGHT, START, KeyKind, Right
-from palaver.ports.work import Steps, work
-from palaver.stores import changes, keys
-from palaver.stores.store import Store
-from palaver.web.access.doors import IDLE_FOR, LINK_FOR, LOGIN_FOR, Doors, make_link, make_token
-from palaver.web.access.visitor import Visitor, digest_of
-from tests.stores.world import NOON, World, dm
+from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import InvalidInput
+from palaver.model.session import Principal
+from palaver.store.people import api_tokens
+from palaver.store.status import journal_feed
+from palaver.store.status.journal_feed import EVERY_RIGHT, START, KeyKind, Right
+from palaver.store.store import Store
+from palaver.web.tokens import IDLE_FOR, LINK_FOR, LOGIN_FOR, Doors, make_link, make_token
+from palaver.web.visitor import Visitor, digest_of
+from tests.store.world import NOON, World, dm
 from tests.web.conftest import opened
 
 
@@ -70,7 +71,7 @@ async def test_a_key_for_nobody_is_no_key_of_the_owners(store: Store, nobody: st
         await make_link(store, "http://x", NOON, identity=nobody)
     with pytest.raises(InvalidInput, match="A key cannot be for"):
         await make_token(store, NOON, name="x", identity=nobody)
-    made = await store.transact(store.keys.add(digest_of("old"), KeyKind.TOKEN, NOON, identity=nobody))
+    made = await store.transact(store.api_tokens.add(digest_of("old"), KeyKind.TOKEN, NOON, identity=nobody))
     visitor = Visitor(key=made)
     assert (visitor.identity, visitor.is_owner) == (nobody, False)
 
@@ -81,8 +82,8 @@ async def test_a_token_has_a_name(store: Store) -> None:
             await make_token(store, NOON, name=name)
 
 
-@work
-def every_text() -> Steps[list[str]]:
+@transaction
+def every_text() -> Statements[list[str]]:
     rows = yield "SELECT digest, name, rights FROM web_keys", ()
     return [text for row in rows for text in row]
 
@@ -96,18 +97,18 @@ async def test_secrets_are_not_kept(store: Store) -> None:
 async def test_positions_give_what_came_after_them_and_only_what_may_be_seen(store: Store) -> None:
     world = World(store)
     await world.exchange("hello", source=dm("1"))
-    position = await store.read(changes.newest())
+    position = await store.read(journal_feed.newest())
     other = (await world.exchange("hello", source=dm("2"))).turn.session
-    everything = await store.read(changes.after(START, Principal.operator(), 100))
-    later = await store.read(changes.after(position, Principal.operator(), 100))
+    everything = await store.read(journal_feed.after(START, Principal.operator(), 100))
+    later = await store.read(journal_feed.after(position, Principal.operator(), 100))
     assert {each.session for each in later.changes} == {other}
     assert everything.changes[-len(later.changes) :] == later.changes
-    nobody = await store.read(changes.after(START, Principal(identities=frozenset({"irc:x"})), 100))
+    nobody = await store.read(journal_feed.after(START, Principal(identities=frozenset({"irc:x"})), 100))
     assert (nobody.changes, nobody.position, nobody.is_all) == ((), everything.position, True)
-    first = await store.read(changes.after(START, Principal.operator(), 1))
+    first = await store.read(journal_feed.after(START, Principal.operator(), 1))
     assert (len(first.changes), first.is_all) == (1, False)
     with pytest.raises(InvalidInput, match="A position cannot be"):
-        await store.read(changes.after("x", Principal.operator(), 1))
+        await store.read(journal_feed.after("x", Principal.operator(), 1))
 
 
 async def test_what_opens_the_window_for_somebody_goes_with_them(store: Store) -> None:
@@ -116,7 +117,7 @@ async def test_what_opens_the_window_for_somebody_goes_with_them(store: Store) -
     await make_token(store, NOON, name="theirs", identity="telegram:7")
     await make_token(store, NOON, name="mine")
     await store.transact(store.erasures.ask_for("telegram:7", NOON, by="operator"))
-    left = await store.read(keys.all(KeyKind.TOKEN, NOON))
+    left = await store.read(api_tokens.all(KeyKind.TOKEN, NOON))
     assert [key.name for key in left] == ["mine"]
 
 

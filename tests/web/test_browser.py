@@ -15,8 +15,8 @@ from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, as
 from palaver.config.agents import EchoChoice
 from palaver.config.model import Config
 from palaver.config.web import WebChoice
-from palaver.gateway import terminal_socket
-from palaver.ports.clock import SystemClock
+from palaver.gateway.gateway import terminal_socket
+from palaver.protocols.clock import SystemClock
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
 from tests.web.stage import HOSTILE, OPERATOR, Stage, dm, furnish

@@ -10,9 +10,9 @@ import pytest
 
 from palaver.config.model import Config, PlatformChoice
 from palaver.config.web import WebChoice
-from palaver.domain.session import Principal
-from palaver.gateway import Gateway
-from palaver.web import calls
+from palaver.gateway.gateway import Gateway
+from palaver.model.session import Principal
+from palaver.web import callbacks
 from tests.web.caller import Caller, install
 from tests.web.conftest import Opened, opened
 
@@ -102,7 +102,7 @@ async def test_a_body_is_as_large_as_it_may_be_and_comes_in_time(
 ) -> None:
     large = await stranger.post("/in/caller/main", headers=RIGHT, content=b"x" * 1_000_001)
     assert large.status_code == 413
-    monkeypatch.setattr(calls, "_PATIENCE", 0.05)
+    monkeypatch.setattr(callbacks, "_PATIENCE", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", window.config.web.port)
     writer.write(b"POST /in/caller/main HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nx")
     async with asyncio.timeout(10):

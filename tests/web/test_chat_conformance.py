@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.attachment import NewFile
-from palaver.domain.errors import StoreUnavailable
-from palaver.domain.source import Source
-from palaver.platforms.kit.conformance import AdapterConformance, CannotHappen, Rig, Shown
+from palaver.model.attachment import NewFile
+from palaver.model.errors import StoreUnavailable
+from palaver.model.source import Source
 from palaver.platforms.web.adapter import Shown as Told
 from palaver.platforms.web.adapter import WebAdapter
-from palaver.ports.adapter import Adapter, PlatformDown
-from palaver.ports.clock import SystemClock
-from palaver.stores.shelf import DiskShelf
+from palaver.protocols.adapter import Adapter, PlatformDown
+from palaver.protocols.clock import SystemClock
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.testkit.conformance import AdapterConformance, CannotHappen, Rig, Shown
 
 _ids = count(1)
 
@@ -27,7 +27,7 @@ class Browser:
     thread_id: str | None = None
 
     def __init__(self, folder: Path) -> None:
-        self._shelf = DiskShelf(folder)
+        self._shelf = BlobStore(folder)
         self._adapter: WebAdapter | None = None
         self._unsaid: asyncio.Queue[tuple[str, str, str, Sequence[NewFile]]] = asyncio.Queue()
         self._told: dict[str, Told] = {}

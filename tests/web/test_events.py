@@ -13,23 +13,23 @@ import pytest
 
 from palaver.config.agents import EchoChoice
 from palaver.config.model import Config, GrantChoice
-from palaver.domain.session import Principal
-from palaver.gateway import terminal_socket
-from palaver.ports.clock import SystemClock
-from palaver.ports.hooks import Growth
-from palaver.ports.window import EVERY_RIGHT, START, Key, KeyKind, News
-from palaver.ports.work import Steps, work
-from palaver.stores import changes
-from palaver.stores.store import Store
-from palaver.stores.transcript import journal
-from palaver.web import events, stream
-from palaver.web.access.doors import make_token
-from palaver.web.access.visitor import Visitor
-from palaver.web.events import Event, Hub
+from palaver.db.transaction import Statements, transaction
+from palaver.gateway.gateway import terminal_socket
+from palaver.model.session import Principal
+from palaver.protocols.clock import SystemClock
+from palaver.protocols.hooks import Growth
+from palaver.store.conversations.transcript import journal
+from palaver.store.status import journal_feed
+from palaver.store.status.journal_feed import EVERY_RIGHT, START, Key, KeyKind, News
+from palaver.store.store import Store
+from palaver.web import event_hub, sse
+from palaver.web.event_hub import Event, Hub
 from palaver.web.feeds import Feed
+from palaver.web.tokens import make_token
+from palaver.web.visitor import Visitor
 from tests.platforms.terminal.people import Person
-from tests.stores.conftest import fresh_store
-from tests.stores.world import NOON, World, dm
+from tests.store.conftest import fresh_store
+from tests.store.world import NOON, World, dm
 from tests.web.conftest import Opened, opened
 
 
@@ -91,7 +91,7 @@ async def test_whoever_was_cut_off_is_told_the_rest_and_nothing_twice(
         async with listening(client, position) as ear:
             await alice.say("three")
             told += await ear.entries(4)
-    news = await window.store.read(changes.after(START, Principal.operator(), 100))
+    news = await window.store.read(journal_feed.after(START, Principal.operator(), 100))
     assert told == [(each.session, each.kind, each.first, each.last) for each in news.changes]
 
 
@@ -103,7 +103,7 @@ async def test_a_position_survives_a_restart(config: Config) -> None:
         async with alice.present(), window.visit() as client:
             await alice.say("hello")
             async with listening(client, position) as ear:
-                assert await ear.next() == ("changed", {"topics": list(events.TOPICS)}), "hints of before are gone"
+                assert await ear.next() == ("changed", {"topics": list(event_hub.TOPICS)}), "hints of before are gone"
                 assert len(await ear.entries(2)) == 2
 
 
@@ -142,12 +142,12 @@ async def test_nobody_is_told_of_what_they_may_not_see(config: Config) -> None:
 async def test_a_login_that_is_taken_back_ends_its_streams(
     window: Opened, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(event_hub, "HEARTBEAT", 0.05)
     async with listening(client) as ear:
         async with window.visit() as other:
             del other
-        (login, *_) = await window.store.read(window.store.keys.all(KeyKind.LOGIN, SystemClock().now()))
-        await window.store.transact(window.store.keys.revoke(login.number))
+        (login, *_) = await window.store.read(window.store.api_tokens.all(KeyKind.LOGIN, SystemClock().now()))
+        await window.store.transact(window.store.api_tokens.revoke(login.number))
         async with asyncio.timeout(10):
             with pytest.raises(EOFError):
                 await ear.entries(1)
@@ -159,8 +159,8 @@ async def test_a_token_that_is_taken_back_ends_its_streams_also_where_much_goes_
     token, key = await make_token(window.store, SystemClock().now(), name="x")
     shown = {"authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(base_url=window.url, headers=shown) as program, listening(program) as ear:
-        await window.store.transact(window.store.keys.revoke(key.number))
-        monkeypatch.setattr(stream, "HEARTBEAT", 0)
+        await window.store.transact(window.store.api_tokens.revoke(key.number))
+        monkeypatch.setattr(sse, "HEARTBEAT", 0)
         await client.post("/chat/main", data={"text": "secret", "id": "1"})
         async with asyncio.timeout(10):
             with pytest.raises(EOFError):
@@ -225,8 +225,8 @@ async def test_a_thousand_streams_are_told_of_every_entry_once(store: Store) -> 
     assert len(set(found[0])) == 6
 
 
-@work
-def noted(count: int) -> Steps[None]:
+@transaction
+def noted(count: int) -> Statements[None]:
     for number in range(count):
         yield from journal("hide", 1, number, number)
 

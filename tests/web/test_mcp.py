@@ -15,9 +15,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent, TextResourceContents
 
 from palaver.config.model import Config
-from palaver.ports.clock import SystemClock
-from palaver.ports.window import KeyKind, Right
-from palaver.web.mcp.remote import Remote
+from palaver.protocols.clock import SystemClock
+from palaver.store.status.journal_feed import KeyKind, Right
+from palaver.web.mcp.clients import Remote
 from palaver.web.mcp.server import make_server
 from tests.web.conftest import Opened
 from tests.web.test_api import PEOPLE, program, say, token
@@ -105,7 +105,7 @@ async def test_a_client_over_http(window: Opened, mode: Mode) -> None:
 async def test_a_client_that_starts_us(window: Opened) -> None:
     async with over_stdio(window) as client:
         await tour(client)
-    keys = await window.store.read(window.store.keys.all(KeyKind.TOKEN, SystemClock().now()))
+    keys = await window.store.read(window.store.api_tokens.all(KeyKind.TOKEN, SystemClock().now()))
     assert [key.name for key in keys] == [], "its token goes with it"
 
 

@@ -14,10 +14,10 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
 from palaver.config.agents import EchoChoice
-from palaver.config.caps import CapsChoice
 from palaver.config.model import Config
-from palaver.domain.session import Principal
-from palaver.ports.window import Right
+from palaver.config.quotas import CapsChoice
+from palaver.model.session import Principal
+from palaver.store.status.journal_feed import Right
 from tests.web.conftest import Opened, opened
 from tests.web.test_api import PEOPLE, token
 
@@ -60,7 +60,7 @@ async def ask(ai: openai.AsyncOpenAI, messages: Messages, **more: Any) -> tuple[
 
 
 async def said(window: Opened, session: str) -> list[str]:
-    entries = await window.store.read(window.store.transcripts.load_visible(session, Principal.operator()))
+    entries = await window.store.read(window.store.transcript.load_visible(session, Principal.operator()))
     return [entry.text for entry in entries if entry.role in {"user", "assistant"}]
 
 
@@ -120,7 +120,7 @@ async def test_a_long_name_is_a_short_key(window: Opened, ai: openai.AsyncOpenAI
     _, session = await ask(ai, [user("one")], user=name)
     assert await ask(ai, [user("two")], user=name) == ("You said: two", session)
     assert (await ask(ai, [user("three")], user=f"{name}!"))[1] != session
-    previews = await window.store.read(window.store.lists.previews(Principal.operator(), 9))
+    previews = await window.store.read(window.store.session_list.previews(Principal.operator(), 9))
     assert max(len(preview.session.key.text) for preview in previews) < 200
 
 
@@ -170,7 +170,7 @@ async def test_the_client_uses_its_own_tools(window: Opened, ai: openai.AsyncOpe
     assert await ask(ai, messages, tools=[WEATHER, CLOCK]) == (answer, session), "given again, nothing is done again"
     messages += [assistant(answer), user("thanks")]
     assert await ask(ai, messages) == ("You said: thanks", session)
-    assert len(await window.store.read(window.store.fates.fates(session, Principal.operator()))) == 2
+    assert len(await window.store.read(window.store.trace.fates(session, Principal.operator()))) == 2
 
 
 async def _called(ai: openai.AsyncOpenAI, messages: Messages, *, streams: bool) -> tuple[str, str, str]:
@@ -253,7 +253,7 @@ async def test_files_come_inside_messages(window: Opened, ai: openai.AsyncOpenAI
     picture = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
     parts: Any = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": picture}}]
     _, session = await ask(ai, [{"role": "user", "content": parts}])
-    entries = await window.store.read(window.store.transcripts.load_visible(session, Principal.operator()))
+    entries = await window.store.read(window.store.transcript.load_visible(session, Principal.operator()))
     assert [file.media_type for entry in entries for file in entry.files] == ["image/png"]
     parts[1]["image_url"]["url"] = "http://127.0.0.1/secret"
     with pytest.raises(openai.BadRequestError, match="data:"):
@@ -320,7 +320,7 @@ async def test_words_have_an_end(window: Opened) -> None:
             answer = await web.post("/v1/chat/completions", json={"model": "palaver", "messages": messages, **more})
             assert (answer.status_code, answer.json()["error"]["type"]) == (413, "invalid_request_error"), answer.text
             assert "not " in answer.json()["error"]["message"]
-    assert await window.store.read(window.store.lists.previews(Principal.operator(), 9)) == []
+    assert await window.store.read(window.store.session_list.previews(Principal.operator(), 9)) == []
 
 
 async def test_a_request_that_is_none_is_refused(window: Opened) -> None:

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.domain.transcript import Entry, Role, ToolCall
-from palaver.web.openai.answering import Grown
-from palaver.web.openai.asked import Utterance
-from palaver.web.openai.matching import Standing, folded, name_of, standing
+from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.web.openai.responses import Grown
+from palaver.web.openai.schema import Utterance
+from palaver.web.openai.sessions import Standing, folded, name_of, standing
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WORDS = st.text(min_size=1, max_size=20).filter(str.strip)

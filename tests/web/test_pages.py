@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 
-from palaver.domain.access import Grant
-from palaver.domain.attachment import Attachment
-from palaver.domain.key import derive_key
-from palaver.domain.label import Label
-from palaver.domain.scope import Scope
-from palaver.domain.session import Principal
-from palaver.domain.source import Labels, Source
-from palaver.domain.turn import Inbound
-from palaver.gateway import terminal_socket
-from palaver.ports.clock import SystemClock
-from palaver.ports.window import Right
-from palaver.stores.shelf import DiskShelf
-from palaver.web.access.doors import make_token
+from palaver.gateway.gateway import terminal_socket
+from palaver.model.access import Grant
+from palaver.model.attachment import Attachment
+from palaver.model.key import derive_key
+from palaver.model.label import Label
+from palaver.model.scope import Scope
+from palaver.model.session import Principal
+from palaver.model.source import Labels, Source
+from palaver.model.turn import Inbound
+from palaver.protocols.clock import SystemClock
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.status.journal_feed import Right
+from palaver.web.tokens import make_token
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened
 from tests.web.stage import Stage, dm, entry
@@ -50,7 +50,7 @@ async def say(window: Opened, text: str, name: str = "main") -> str:
 
 
 async def session_of(window: Opened) -> str:
-    (preview,) = await window.store.read(window.store.lists.previews(OPERATOR, 1))
+    (preview,) = await window.store.read(window.store.session_list.previews(OPERATOR, 1))
     return preview.session.id
 
 
@@ -303,7 +303,7 @@ async def test_somebody_acts_in_their_own_conversations(window: Opened) -> None:
 
 
 async def test_pictures_are_shown_and_other_files_saved_for_those_who_may_see_them(window: Opened) -> None:
-    stage, shelf = Stage(window.store, SystemClock().now()), DiskShelf(window.config.data_dir / "files")
+    stage, shelf = Stage(window.store, SystemClock().now()), BlobStore(window.config.data_dir / "files")
     files = [
         Attachment(name=Label(name), media_type=kind, size=size, sha256=sha)
         for name, kind, content in (

@@ -3,9 +3,9 @@
 import httpx
 import pytest
 
-from palaver.web.desk import Desk
-from palaver.web.numbers import number
-from palaver.web.problems import UNTOLD
+from palaver.web.errors import UNTOLD
+from palaver.web.http import number
+from palaver.web.services import Desk
 
 
 async def test_what_nobody_expected_is_said_in_the_form_that_was_asked_for(

@@ -7,13 +7,13 @@ import httpx
 import pytest
 
 from palaver.config.model import Config, GrantChoice
-from palaver.domain.access import AccessRole, Effect, Grant
-from palaver.domain.session import Principal
-from palaver.gateway import terminal_socket
-from palaver.ports.clock import SystemClock
-from palaver.ports.window import Right
-from palaver.ports.work import Steps, work
-from palaver.web.access.doors import make_token
+from palaver.db.transaction import Statements, transaction
+from palaver.gateway.gateway import terminal_socket
+from palaver.model.access import AccessRole, Effect, Grant
+from palaver.model.session import Principal
+from palaver.protocols.clock import SystemClock
+from palaver.store.status.journal_feed import Right
+from palaver.web.tokens import make_token
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened
 from tests.web.test_api import program, say, token
@@ -54,7 +54,7 @@ async def test_what_was_taken_back_is_shown_to_the_owner_alone(window: Opened) -
 
 
 async def roles(window: Opened, message: str) -> list[AccessRole | None]:
-    (fate,) = await window.store.read(window.store.fates.fates(message, Principal.operator()))
+    (fate,) = await window.store.read(window.store.trace.fates(message, Principal.operator()))
     return [arrival.role for arrival in fate.arrivals]
 
 
@@ -168,8 +168,8 @@ async def test_a_button_takes_the_role_that_its_command_takes(window: Opened) ->
         assert await refused(alice, told["session"], told["turn"]) == [403] * 7
 
 
-@work
-def _took_part(identity: str) -> Steps[None]:
+@transaction
+def _took_part(identity: str) -> Statements[None]:
     yield "INSERT INTO participants (identity, session_no) SELECT ?, no FROM sessions", (identity,)
 
 
@@ -205,7 +205,7 @@ async def test_a_key_that_was_taken_back_hears_nothing_more(window: Opened, monk
                 waiting = asyncio.create_task(client.post(path, json=words))
                 while not (flights := (await owner.get("/turns")).json()["turns"]):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
-                await store.transact(store.keys.revoke(key.number))
+                await store.transact(store.api_tokens.revoke(key.number))
                 assert (await waiting).status_code == 401, path
             await owner.post(f"/turns/{flights[0]['id']}/stop")
             while (await owner.get("/turns")).json()["turns"]:  # noqa: ASYNC110

@@ -12,14 +12,14 @@ import uvicorn
 from playwright.async_api import Page
 
 from palaver.config.model import Config
-from palaver.domain.errors import StoreUnavailable
-from palaver.gateway import Gateway, terminal_socket
-from palaver.observing.metered import metered
-from palaver.ports.clock import SystemClock
-from palaver.ports.work import Work
-from palaver.stores.sqlite import SqliteDatabase
+from palaver.db.sqlite import SqliteDatabase
+from palaver.db.transaction import Transaction
+from palaver.gateway.gateway import Gateway, terminal_socket
+from palaver.gateway.metrics import metered
+from palaver.model.errors import StoreUnavailable
+from palaver.protocols.clock import SystemClock
 from palaver.web import server
-from palaver.web.access.doors import make_link
+from palaver.web.tokens import make_link
 from tests.cli.processes import Place
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened, free_port, opened
@@ -45,10 +45,10 @@ async def test_an_account_that_nobody_wants_any_more_keeps_nobody_waiting(window
 async def test_a_disk_on_which_nothing_can_be_written_is_said_at_once(
     config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Work that changes nothing is still done, and so are the accounts held for a while."""
+    """Transaction that changes nothing is still done, and so are the accounts held for a while."""
     is_full, really = False, SqliteDatabase.transact
 
-    async def transact(database: SqliteDatabase, work: Work[Any]) -> Any:
+    async def transact(database: SqliteDatabase, work: Transaction[Any]) -> Any:
         if is_full:
             raise StoreUnavailable("the disk is full")
         return await really(database, work)

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 from pydantic import BaseModel, Field
 
-from palaver.ports.agent import Event, Final, Request
+from palaver.protocols.agent import Event, Final, Request
 
 
 class Options(BaseModel):

@@ -7,14 +7,14 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from palaver.domain.marks import CLOSE, OPEN, mark
-from palaver.domain.session import ModelOverride
-from palaver.domain.text import one_line
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.turn import Usage
-from palaver.domain.value import value
-from palaver.domain.view import Message, open_calls
-from palaver.ports.agent import (
+from palaver.model.prompt_markers import CLOSE, OPEN, mark
+from palaver.model.session import ModelOverride
+from palaver.model.text import one_line
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.turn import Usage
+from palaver.model.value import value
+from palaver.model.view import Message, open_calls
+from palaver.protocols.agent import (
     ApprovalNeeded,
     Event,
     Failure,
@@ -29,7 +29,9 @@ from palaver.ports.agent import (
     UsageReport,
 )
 
-__all__ = ["EchoAgent"]
+__all__ = [
+    "EchoAgent",
+]
 
 _QUIET, _LOUD = ModelOverride(model="echo"), ModelOverride(model="loud")
 _CHARACTERS_PER_TOKEN = 4

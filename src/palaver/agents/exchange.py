@@ -25,15 +25,15 @@ from palaver.agents.wire import (
     Used,
     WireCall,
 )
-from palaver.domain.attachment import NewFile
-from palaver.domain.errors import NotFound
-from palaver.domain.redact import redact
-from palaver.domain.text import one_line
-from palaver.domain.tools import LONGEST_QUESTION, arguments_of, question_for
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.turn import Usage
-from palaver.domain.view import Message, open_calls
-from palaver.ports.agent import (
+from palaver.model.attachment import NewFile
+from palaver.model.errors import NotFound
+from palaver.model.redact import redact
+from palaver.model.text import one_line
+from palaver.model.tools import LONGEST_QUESTION, arguments_of, question_for
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.turn import Usage
+from palaver.model.view import Message, open_calls
+from palaver.protocols.agent import (
     ApprovalNeeded,
     Event,
     Failure,
@@ -46,7 +46,12 @@ from palaver.ports.agent import (
     UsageReport,
 )
 
-__all__ = ["OUTCOMES", "Exchange", "detail_of", "usage_of"]
+__all__ = [
+    "OUTCOMES",
+    "Exchange",
+    "detail_of",
+    "usage_of",
+]
 
 OUTCOMES = (Final, Failure, ApprovalNeeded)
 """After one of these nothing more is heard."""

@@ -11,11 +11,13 @@ from http import HTTPStatus
 import httpx2
 from msgspec.structs import replace
 
-from palaver.agents.foreign import Broken, Question
+from palaver.agents.external import Broken, Question
 from palaver.agents.wire import LONGEST_LINE, Answer, FromAgent, Reply, Rubbish, encoded, parsed
-from palaver.ports.agent import FailureKind
+from palaver.protocols.agent import FailureKind
 
-__all__ = ["Endpoint"]
+__all__ = [
+    "Endpoint",
+]
 
 _ROUNDS = 100
 """How often in one turn it may ask for something and be asked again."""

@@ -17,10 +17,11 @@ from typing import Any, TextIO
 import msgspec
 import xllamacpp
 
-from palaver.agents.gguf import context_length
-from palaver.agents.local import OPTIONS, LocalModel
+from palaver.agents.local import OPTIONS, LocalModel, context_length
 
-__all__ = ["main"]
+__all__ = [
+    "main",
+]
 
 _LLAMA: Any = xllamacpp  # the types are not ours
 _SUMMARY_TOKENS = 200

@@ -7,12 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from palaver.agents.foreign import Broken, Question
-from palaver.agents.process import Process
-from palaver.agents.worker import Seat, Worker
-from palaver.ports.agent import FailureKind
+from palaver.agents.external import Broken, Question
+from palaver.agents.process import Process, Seat, Worker
+from palaver.protocols.agent import FailureKind
 
-__all__ = ["Program", "harmless"]
+__all__ = [
+    "Program",
+    "harmless",
+]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 30.0
 _PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})

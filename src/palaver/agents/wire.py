@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from palaver.domain.view import Message
-from palaver.ports.agent import FailureKind, Passage, Request
+from palaver.model.view import Message
+from palaver.protocols.agent import FailureKind, Passage, Request
 
 __all__ = [
     "LONGEST_LINE",

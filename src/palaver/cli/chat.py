@@ -9,20 +9,18 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli.exits import FAILED, INTERNAL, TEMPORARY, WRONG
-from palaver.cli.hosting import GatewayBroke, Host
+from palaver.cli.gateway_client import GatewayBroke, Host
 from palaver.cli.loop import run
-from palaver.cli.output import complain, print_note
-from palaver.cli.place import StoreOption
+from palaver.cli.output import FAILED, INTERNAL, TEMPORARY, WRONG, complain, print_note
+from palaver.cli.shared_options import StoreOption
 from palaver.cli.up import configuration
 from palaver.config.model import Config
-from palaver.domain.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
-from palaver.domain.source import MAIN
-from palaver.domain.text import shown
+from palaver.model.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
+from palaver.model.source import MAIN
+from palaver.model.text import shown
 from palaver.platforms.terminal.client import Client, GatewayFails, Screen
-from palaver.platforms.terminal.history import typed_lines
 from palaver.platforms.terminal.pipe import PipeScreen, lines, say_all, say_one
-from palaver.platforms.terminal.screen import LiveScreen
+from palaver.platforms.terminal.screen import LiveScreen, typed_lines
 
 __all__ = ["EXAMPLES", "app", "chat"]
 

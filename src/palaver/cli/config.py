@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from palaver.agency import not_to_be_had
-from palaver.agents.others import agent_options
+from palaver.agents.plugins import agent_options
 from palaver.cli.output import counted, print_json, print_line, print_rows
 from palaver.config.effective import effective
-from palaver.config.fields import written
-from palaver.config.loading import Loaded, survey
-from palaver.config.mistakes import MalformedConfig, Mistake
+from palaver.config.errors import MalformedConfig, Mistake
+from palaver.config.loader import Loaded, survey
 from palaver.config.nodes import dotted
-from palaver.config.places import configuration_files, is_there
-from palaver.platforms.others import known_platforms, maker
+from palaver.config.paths import configuration_files, is_there
+from palaver.config.validation import written
+from palaver.gateway.agents import not_to_be_had
+from palaver.platforms.plugins import known_platforms, maker
 
 __all__ = ["EXAMPLES", "app", "check", "path", "show"]
 

@@ -7,18 +7,16 @@ from typing import Annotated
 
 import typer
 
-from palaver.agency import not_to_be_had
-from palaver.cli.asking import ask
-from palaver.cli.exits import FAILED
-from palaver.cli.output import print_json, print_line, print_verdict
-from palaver.cli.place import StoreOption, store_url
-from palaver.config.loading import load
-from palaver.config.mistakes import MalformedConfig
-from palaver.domain.errors import StoreError
-from palaver.platforms.others import known_platforms, maker
-from palaver.stores.health import Check, check_place, check_store, closed_folder, is_damaged, way_back
-from palaver.stores.opening import sqlite_path
-from palaver.stores.store import Store
+from palaver.cli.output import FAILED, print_json, print_line, print_verdict
+from palaver.cli.shared_options import StoreOption, ask, store_url
+from palaver.config.errors import MalformedConfig
+from palaver.config.loader import load
+from palaver.gateway.agents import not_to_be_had
+from palaver.model.errors import StoreError
+from palaver.platforms.plugins import known_platforms, maker
+from palaver.store.opening import sqlite_path
+from palaver.store.status.health import Check, check_place, check_store, closed_folder, is_damaged, way_back
+from palaver.store.store import Store
 
 __all__ = ["EXAMPLES", "app", "doctor"]
 

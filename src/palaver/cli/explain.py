@@ -8,22 +8,21 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli.asking import ask
+from palaver.cli.access_explain import explain_access
 from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
-from palaver.cli.place import StoreOption, store_url
-from palaver.cli.reasons import explain_access
-from palaver.domain.errors import BadArgument, StoreError, UnknownPlatform
-from palaver.domain.key import Explanation, SessionKey, Speaker, explain_key
-from palaver.domain.platform import Platform
-from palaver.domain.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
-from palaver.domain.schedule import parse_schedule, upcoming
-from palaver.domain.scope import DmScope, GroupScope, Scope, ThreadScope, choose_profile
-from palaver.domain.source import DM, MAIN, USUAL_KINDS, Source
-from palaver.domain.target import All, Home, Local, Origin, Place, Target, parse_targets
-from palaver.domain.wall import instant_text, parse_instant, zone
+from palaver.cli.shared_options import StoreOption, ask, store_url
+from palaver.model.errors import BadArgument, StoreError, UnknownPlatform
+from palaver.model.key import Explanation, SessionKey, Speaker, explain_key
+from palaver.model.local_time import instant_text, parse_instant, zone
+from palaver.model.platform import Platform
+from palaver.model.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
+from palaver.model.schedule import parse_schedule, upcoming
+from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope, choose_profile
+from palaver.model.source import DM, MAIN, USUAL_KINDS, Source
+from palaver.model.target import All, Home, Local, Origin, Place, Target, parse_targets
 from palaver.platforms.catalog import PLATFORMS
-from palaver.stores.attaching import leads_to
-from palaver.stores.opening import sqlite_path
+from palaver.store.conversations.attach import leads_to
+from palaver.store.opening import sqlite_path
 
 __all__ = ["EXAMPLES", "app", "key", "reset", "schedule", "target"]
 
@@ -109,7 +108,7 @@ def key(
 
 def _routed(source: Source) -> Source:
     """In the profile that the rules of the configuration choose."""
-    from palaver.config.loading import load  # noqa: PLC0415 - slow to import, and often not needed
+    from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
 
     return replace(source, profile=choose_profile(source, load(Path.cwd(), os.environ).options().profiles))
 

@@ -8,15 +8,14 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli.asking import OPERATOR, Json, ask
 from palaver.cli.output import print_json, print_line
-from palaver.cli.place import StoreOption
-from palaver.config.loading import load
-from palaver.domain.attachment import Attachment, size_text
-from palaver.domain.errors import BadArgument, NotFound
-from palaver.stores import files
-from palaver.stores.shelf import DiskShelf
-from palaver.stores.store import Store
+from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ask
+from palaver.config.loader import load
+from palaver.model.attachment import Attachment, size_text
+from palaver.model.errors import BadArgument, NotFound
+from palaver.store.conversations import attachments
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.store import Store
 
 __all__ = ["EXAMPLES", "app", "file"]
 
@@ -32,10 +31,10 @@ Force = Annotated[bool, typer.Option("--force", help="Write over a file that exi
 @app.command(help=f"A file that came with a message or went out with an answer.\n\n{EXAMPLES['file']}")
 def file(name: Id, *, output: Output = "", force: Force = False, store: StoreOption = None, json: Json = False) -> None:
     async def find(opened: Store) -> Attachment:
-        return await opened.read(files.find(name, OPERATOR))
+        return await opened.read(attachments.find(name, OPERATOR))
 
     found = ask(store, find)
-    place = DiskShelf(load(Path(), os.environ).data_dir / "files").place(found.sha256 or "")
+    place = BlobStore(load(Path(), os.environ).data_dir / "files").place(found.sha256 or "")
     if output:
         _copy(name, place, output, force=force)
     if json:

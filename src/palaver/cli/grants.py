@@ -6,20 +6,18 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli import when
-from palaver.cli.asking import OPERATOR, Json, Limit, ask
+from palaver.cli import shared_options
+from palaver.cli.access_explain import explain_access
 from palaver.cli.output import print_json, print_line, print_note, print_rows
-from palaver.cli.place import StoreOption
-from palaver.cli.reasons import explain_access
-from palaver.cli.when import ago, iso
-from palaver.config.loading import load
-from palaver.domain.access import AccessRole, Basis, Effect, Grant
-from palaver.domain.errors import BadArgument
-from palaver.domain.whom import WHOM, place_words, whom, whom_words
-from palaver.platforms.others import known_platforms
-from palaver.ports.access import Change, ChangeKind, Table
-from palaver.stores import grants
-from palaver.stores.store import Store
+from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask, iso
+from palaver.config.loader import load
+from palaver.model.access import AccessRole, Basis, Effect, Grant
+from palaver.model.errors import BadArgument
+from palaver.model.grant_syntax import WHOM, place_words, whom, whom_words
+from palaver.platforms.plugins import known_platforms
+from palaver.store.people import grants
+from palaver.store.people.grants import Change, ChangeKind, Table
+from palaver.store.store import Store
 
 __all__ = ["EXAMPLES", "add_grant", "app", "list_grants", "remove_grant", "show_log"]
 
@@ -85,7 +83,7 @@ def add_grant(
     )
 
     async def add(opened: Store) -> int:
-        return await opened.transact(grants.add(grant, when.now(), by=OPERATOR.name, force=force))
+        return await opened.transact(grants.add(grant, shared_options.now(), by=OPERATOR.name, force=force))
 
     number = ask(store, add, make=True)
     if json:
@@ -109,7 +107,7 @@ def remove_grant(
     json: Json = False,
 ) -> None:
     async def remove(opened: Store) -> Grant | None:
-        return await opened.transact(grants.remove(number, when.now(), by=OPERATOR.name, force=force))
+        return await opened.transact(grants.remove(number, shared_options.now(), by=OPERATOR.name, force=force))
 
     grant = ask(store, remove)
     if grant is None:
@@ -132,7 +130,7 @@ def show_log(*, limit: Limit = 50, store: StoreOption = None, json: Json = False
         print_json({"changes": [_fields(change) for change in changes]})
         return
     if changes:
-        now = when.now()
+        now = shared_options.now()
         rows = [
             (ago(change.at, now), change.by, _DID.get(change.kind, change.kind.value), _what(change))
             for change in changes

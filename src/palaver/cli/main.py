@@ -7,19 +7,46 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any, Literal, NoReturn, TextIO
 
 import typer
 import typer.main
+from typer.core import TyperGroup
 
 from palaver import __version__
-from palaver.cli.exits import FAILED, TEMPORARY, WRONG
-from palaver.cli.lazy import Later
-from palaver.cli.output import complain, write_nowhere
+from palaver.cli.output import FAILED, TEMPORARY, WRONG, complain, write_nowhere
 from palaver.cli.tour import tour
-from palaver.domain.errors import BadArgument, InvalidInput, PalaverError, StoreInUse, StoreUnavailable
+from palaver.model.errors import BadArgument, InvalidInput, PalaverError, StoreInUse, StoreUnavailable
 
-__all__ = ["app", "main", "palaver", "run", "take_tour"]
+__all__ = [
+    "Later",
+    "app",
+    "main",
+    "palaver",
+    "run",
+    "take_tour",
+]
+
+
+class Later(TyperGroup):
+    """Stands in the help with a line of its own; at the first call the module's `app` takes its place."""
+
+    def __init__(self, name: str, module: str, line: str) -> None:
+        super().__init__(name=name, help=line, rich_markup_mode=None)
+        self._module = module
+
+    def load(self) -> ModuleType:
+        return import_module(self._module)
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:  # noqa: ANN401 - the types are not ours
+        command: Any = typer.main.get_command(self.load().app)
+        command.name = self.name
+        # Completion is the business of the whole program.
+        command.params = [param for param in command.params if not str(param.name).endswith("_completion")]
+        return command.make_context(*args, **extra)
+
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _GROUPS = {
@@ -32,7 +59,7 @@ _GROUPS = {
     "pair": Later("pair", "palaver.cli.pair", "Strangers who ask to be let in."),
     "grants": Later("grants", "palaver.cli.grants", "Who may talk, as what, and why."),
     "platforms": Later("platforms", "palaver.cli.platforms", "Which accounts are connected."),
-    "fate": Later("fate", "palaver.cli.fate", "What became of a message, in or out."),
+    "fate": Later("fate", "palaver.cli.trace", "What became of a message, in or out."),
     "file": Later("file", "palaver.cli.files", "A file that came with a message or went out with an answer."),
     "web": Later("web", "palaver.cli.web", "Login links and tokens for the window."),
     "mcp": Later("mcp", "palaver.cli.mcp", "Conversations as tools for another agent, over standard input and output."),

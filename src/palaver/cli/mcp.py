@@ -9,16 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from palaver.cli import when
-from palaver.cli.asking import ask
-from palaver.cli.place import StoreOption
+from palaver.cli import shared_options
+from palaver.cli.shared_options import StoreOption, ask
 from palaver.cli.up import configuration
 from palaver.cli.web import Identity, rights_named
-from palaver.domain.errors import BadArgument
-from palaver.stores import keys
-from palaver.stores.store import Store
-from palaver.web.access.doors import make_token
-from palaver.web.mcp.remote import Remote
+from palaver.model.errors import BadArgument
+from palaver.store.people import api_tokens
+from palaver.store.store import Store
+from palaver.web.mcp.clients import Remote
+from palaver.web.tokens import make_token
 
 __all__ = ["EXAMPLES", "app", "serve"]
 
@@ -47,7 +46,7 @@ def serve(
     if url is not None:
         asyncio.run(_serve(stdio, make_server, Remote(url=url.rstrip("/"), token=os.environ.get(_TOKEN, ""))))
         return
-    rights, now = rights_named(scopes), when.now()
+    rights, now = rights_named(scopes), shared_options.now()
     token, key = ask(
         store,
         lambda opened: make_token(
@@ -63,7 +62,7 @@ def serve(
 
 def _revoke(store: str | None, number: int) -> None:
     async def revoke(opened: Store) -> None:
-        await opened.transact(keys.revoke(number))
+        await opened.transact(api_tokens.revoke(number))
 
     ask(store, revoke)
 

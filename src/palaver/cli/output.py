@@ -10,9 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from palaver.domain.text import visible
+from palaver.model.text import visible
 
 __all__ = [
+    "FAILED",
+    "INTERNAL",
+    "TEMPORARY",
+    "WRONG",
     "Progress",
     "complain",
     "confirmed",
@@ -28,6 +32,13 @@ __all__ = [
     "print_verdict",
     "write_nowhere",
 ]
+
+FAILED = 1
+WRONG = 2
+"""What was asked for, the configuration or the store: as long as nobody changes it, another try will not help."""
+INTERNAL = 70
+TEMPORARY = 75
+
 
 # Everything that could play tricks on a terminal, or that cannot be written at all, is written as its number.
 _UNPRINTABLE = re.compile(

@@ -4,20 +4,18 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli import when
-from palaver.cli.asking import OPERATOR, Json, ask
+from palaver.cli import shared_options
 from palaver.cli.output import counted, print_json, print_line, print_note, print_rows
-from palaver.cli.place import StoreOption
-from palaver.cli.when import ago, iso
-from palaver.domain.access import AccessRole
-from palaver.domain.codes import LENGTH, parse_code
-from palaver.domain.errors import BadArgument, InvalidInput
-from palaver.domain.text import visible
-from palaver.engine import words
-from palaver.engine.replies import Replies
-from palaver.ports.access import Stranger
-from palaver.stores import pairing
-from palaver.stores.store import Store
+from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ago, ask, iso
+from palaver.engine import texts
+from palaver.engine.delivery.replies import Replies
+from palaver.model.access import AccessRole
+from palaver.model.codes import LENGTH, parse_code
+from palaver.model.errors import BadArgument, InvalidInput
+from palaver.model.text import visible
+from palaver.store.people import pairing
+from palaver.store.people.grants import Stranger
+from palaver.store.store import Store
 
 __all__ = ["EXAMPLES", "app", "approve_code", "deny_stranger", "list_strangers"]
 
@@ -33,12 +31,15 @@ app = typer.Typer(help="Strangers who ask to be let in.", rich_markup_mode=None)
 @app.command("list", help=f"Who waits to be let in. Their codes are known to them alone.\n\n{EXAMPLES['list']}")
 def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
     waiting = ask(
-        store, lambda opened: opened.read(pairing.pending(when.now())), [], nothing="Nobody waits to be let in."
+        store,
+        lambda opened: opened.read(pairing.pending(shared_options.now())),
+        [],
+        nothing="Nobody waits to be let in.",
     )
     if json:
         print_json({"waiting": [_fields(each) for each in waiting]})
     elif waiting:
-        now = when.now()
+        now = shared_options.now()
         print_rows(
             ("who", "called", "asked", "code ends", "messages"),
             [
@@ -63,7 +64,11 @@ def approve_code(
 
     async def approve(opened: Store) -> Stranger | None:
         answer = pairing.approve(
-            wanted, given, when.now(), by=OPERATOR.name, answer=lambda source: replies.to(source, words.PAIRED)
+            wanted,
+            given,
+            shared_options.now(),
+            by=OPERATOR.name,
+            answer=lambda source: replies.to(source, texts.PAIRED),
         )
         return await opened.transact(answer)
 
@@ -85,7 +90,7 @@ def deny_stranger(
     json: Json = False,
 ) -> None:
     async def deny(opened: Store) -> Stranger | None:
-        denied = pairing.deny(_code_or_identity(who), when.now(), by=OPERATOR.name, blocks=block)
+        denied = pairing.deny(_code_or_identity(who), shared_options.now(), by=OPERATOR.name, blocks=block)
         return await opened.transact(denied)
 
     stranger = ask(store, deny)

@@ -5,20 +5,18 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli import privacy, when
-from palaver.cli.asking import OPERATOR, Json, Limit, ask
+from palaver.cli import privacy, shared_options
 from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
-from palaver.cli.place import StoreOption
-from palaver.cli.when import ago, iso
-from palaver.domain.access import Grant
-from palaver.domain.errors import NotFound
-from palaver.domain.ids import encode_id
-from palaver.domain.label import Label
-from palaver.domain.whom import place_words
-from palaver.ports.access import Table
-from palaver.ports.people import Person
-from palaver.stores import grants, people
-from palaver.stores.store import Store
+from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask, iso
+from palaver.model.access import Grant
+from palaver.model.errors import NotFound
+from palaver.model.grant_syntax import place_words
+from palaver.model.ids import encode_id
+from palaver.model.label import Label
+from palaver.store.people import grants, people
+from palaver.store.people.grants import Table
+from palaver.store.people.people import Person
+from palaver.store.store import Store
 
 __all__ = ["EXAMPLES", "app", "list_people", "show_person"]
 
@@ -57,7 +55,7 @@ def list_people(
     if json:
         print_json({"people": [_fields(person) for person in found], "after": follows})
         return
-    now = when.now()
+    now = shared_options.now()
     rows = [(each.id, _plain(each.name), _accounts(each), ago(each.since, now)) for each in found]
     if rows:
         print_rows(("person", "called", "accounts", "since"), rows)
@@ -95,7 +93,7 @@ def _names(grant: Grant, person: Person) -> bool:
 
 
 def _print(person: Person, named: Mapping[int, Grant]) -> None:
-    now = when.now()
+    now = shared_options.now()
     print_heading(person.id)
     print_facts([("called", _plain(person.name)), ("since", ago(person.since, now))])
     rows = [(each.identity, _plain(each.name), ago(each.since, now)) for each in person.identities]

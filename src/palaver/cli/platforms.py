@@ -8,20 +8,17 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli.asking import ask
-from palaver.cli.checkup import Answer, ask_accounts
-from palaver.cli.exits import FAILED
 from palaver.cli.loop import run
-from palaver.cli.output import print_json, print_line, print_rows, print_verdict
-from palaver.cli.place import StoreOption
-from palaver.cli.when import ago, iso, now
-from palaver.config.loading import load
-from palaver.domain.errors import UnknownPlatform
-from palaver.domain.turn import account_text
-from palaver.domain.value import value
-from palaver.platforms.others import BUILT_IN, known_platforms, maker, names
-from palaver.ports.places import AccountHealth
-from palaver.stores.store import Store
+from palaver.cli.output import FAILED, print_json, print_line, print_rows, print_verdict
+from palaver.cli.probe import Answer, ask_accounts
+from palaver.cli.shared_options import StoreOption, ago, ask, iso, now
+from palaver.config.loader import load
+from palaver.model.errors import UnknownPlatform
+from palaver.model.turn import account_text
+from palaver.model.value import value
+from palaver.platforms.plugins import BUILT_IN, known_platforms, maker, names
+from palaver.store.accounts import AccountHealth
+from palaver.store.store import Store
 
 __all__ = ["EXAMPLES", "app", "check", "platforms"]
 

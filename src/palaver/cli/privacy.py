@@ -8,25 +8,22 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli import when
-from palaver.cli.archives import sink, unusable
-from palaver.cli.asking import Json, Yes, ask
+from palaver.cli import shared_options
+from palaver.cli.delete import agreed
+from palaver.cli.export import sink, unusable
 from palaver.cli.output import Progress, counted, print_facts, print_json, print_line, print_note, print_rows
-from palaver.cli.place import StoreOption, store_url
-from palaver.cli.removals import agreed
-from palaver.cli.when import ago, iso
-from palaver.config.loading import load
-from palaver.domain.errors import BadArgument, NotFound, SessionBusy, StoreError
-from palaver.domain.text import one_line
-from palaver.platforms.terminal.history import forgets_typed
-from palaver.ports.erasure import Found, Outcome
-from palaver.stores.erasure.digests import digests_of_store
-from palaver.stores.erasure.export import FORMAT, check_export, export_person
-from palaver.stores.erasure.forgetting import erasures
-from palaver.stores.erasure.receipt import Receipt, Verdict, hand_over, read_receipt, receipt_of, verify
-from palaver.stores.opening import sqlite_path
-from palaver.stores.shelf import DiskShelf
-from palaver.stores.store import Store
+from palaver.cli.shared_options import Json, StoreOption, Yes, ago, ask, iso, store_url
+from palaver.config.loader import load
+from palaver.model.errors import BadArgument, NotFound, SessionBusy, StoreError
+from palaver.model.text import one_line
+from palaver.platforms.terminal.screen import forgets_typed
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.opening import sqlite_path
+from palaver.store.privacy.digests import digests_of_store
+from palaver.store.privacy.erasure import Found, Outcome, erasures
+from palaver.store.privacy.person_export import FORMAT, check_export, export_person
+from palaver.store.privacy.receipt import Receipt, Verdict, hand_over, read_receipt, receipt_of, verify
+from palaver.store.store import Store
 
 __all__ = ["EXAMPLES", "export_everything", "forget_person", "list_receipts", "verify_file"]
 
@@ -92,10 +89,10 @@ def forget_person(
 
     async def forget(opened: Store) -> Outcome:
         opened.erasures = replace(opened.erasures, elsewhere=forgets_typed(load(Path(), os.environ).data_dir))
-        asked = opened.erasures.ask_for(name, when.now(), by="operator", keeps_access=keep_access)
+        asked = opened.erasures.ask_for(name, shared_options.now(), by="operator", keeps_access=keep_access)
         number = await opened.transact(asked)
         done = await opened.erasures.carry_out(
-            number, when.now(), shelf=_shelf(), progress=lambda so_far: _show(progress, so_far)
+            number, shared_options.now(), shelf=_shelf(), progress=lambda so_far: _show(progress, so_far)
         )
         if done.done and receipt:
             await _write_receipt(opened, number, receipt, force=False)
@@ -106,8 +103,8 @@ def forget_person(
     _report(outcome, found, receipt, _backups(store), as_json=json)
 
 
-def _shelf() -> DiskShelf:
-    return DiskShelf(load(Path(), os.environ).data_dir / "files")
+def _shelf() -> BlobStore:
+    return BlobStore(load(Path(), os.environ).data_dir / "files")
 
 
 def _refuse_existing(receipt: str) -> None:
@@ -200,7 +197,7 @@ def list_receipts(
         fields = [{"erasure": no, "asked": iso(asked), "ended": iso(ended), "by": by} for no, asked, ended, by in found]
         print_json({"erasures": fields})
     elif found:
-        now = when.now()
+        now = shared_options.now()
         print_rows(
             ("receipt", "asked", "done", "by"),
             [(str(no), ago(asked, now), ago(ended, now) if ended else "not yet", by) for no, asked, ended, by in found],

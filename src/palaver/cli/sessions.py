@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli import archives, removals, when
-from palaver.cli.asking import (
+from palaver.cli import delete, export, shared_options
+from palaver.cli.output import counted, print_json, print_line, print_note
+from palaver.cli.shared_options import (
     EXAMPLES,
     OPERATOR,
     Json,
@@ -16,14 +17,14 @@ from palaver.cli.asking import (
     Platform,
     Profile,
     Since,
+    StoreOption,
     Until,
     ask,
     find,
     help_of,
     identity,
+    moment,
 )
-from palaver.cli.output import counted, print_json, print_line, print_note
-from palaver.cli.place import StoreOption
 from palaver.cli.transcripts import (
     entry_fields,
     hit_fields,
@@ -35,17 +36,17 @@ from palaver.cli.transcripts import (
     print_session,
     session_fields,
 )
-from palaver.cli.when import moment
-from palaver.domain.errors import BadArgument
-from palaver.domain.lifecycle import SessionState
-from palaver.domain.session import Session
-from palaver.domain.text import one_line
-from palaver.domain.title import TITLE_LIMIT
-from palaver.domain.transcript import Entry, Role
-from palaver.ports.search import SAID, Hit, Order, SearchFilter
-from palaver.stores import listing, sessions, transcript
-from palaver.stores.listing import ListFilter, Page
-from palaver.stores.store import Store
+from palaver.model.errors import BadArgument
+from palaver.model.lifecycle import SessionState
+from palaver.model.session import Session
+from palaver.model.text import one_line
+from palaver.model.title import TITLE_LIMIT
+from palaver.model.transcript import Entry, Role
+from palaver.store.conversations import sessions, transcript
+from palaver.store.search.search import SAID, Hit, Order, SearchFilter
+from palaver.store.status import session_list
+from palaver.store.status.session_list import ListFilter, Page
+from palaver.store.store import Store
 
 __all__ = ["EXAMPLES", "app", "list_newest", "rename_session", "search_words", "show_session"]
 
@@ -81,7 +82,9 @@ def list_newest(
     )
     page = ask(
         store,
-        lambda opened: opened.read(listing.list_sessions(OPERATOR, wanted=wanted, after=after or None, limit=limit)),
+        lambda opened: opened.read(
+            session_list.list_sessions(OPERATOR, wanted=wanted, after=after or None, limit=limit)
+        ),
         Page(previews=(), after=None),
         nothing="There are no such sessions.",
     )
@@ -103,7 +106,7 @@ def _print_page(page: Page, *, as_json: bool) -> None:
         print_json({"sessions": [preview_fields(preview) for preview in page.previews], "after": page.after})
         return
     if page.previews:
-        print_previews(page.previews, when.now())
+        print_previews(page.previews, shared_options.now())
     if page.after:
         print_note(f"There is more: --after {page.after}")
 
@@ -129,7 +132,7 @@ def show_session(
     if json:
         print_json({"session": session_fields(found), "entries": [entry_fields(entry) for entry in shown]})
         return
-    print_session(found, when.now())
+    print_session(found, shared_options.now())
     _tell_left_out(len(entries) - len(shown), "not shown: --limit 0 shows all")
     _tell_left_out(len(written) - len(entries), "hidden, being undone or summarised: --all shows all")
     print_entries(shown)
@@ -179,7 +182,7 @@ def search_words(
     if json:
         print_json({"hits": [hit_fields(hit) for hit in hits]})
         return
-    print_hits(hits, when.now())
+    print_hits(hits, shared_options.now())
 
 
 @app.command("rename", help=help_of("rename", "Give a session a title; one that is taken gets the next number."))
@@ -208,17 +211,17 @@ def _tell_cut(title: str) -> None:
 
 
 app.command("export", help=help_of("export", "Write sessions to a file: JSONL to import again, or to read."))(
-    archives.export_sessions
+    export.export_sessions
 )
 app.command("import", help=help_of("import", "Bring sessions back from a JSONL file, exactly as they were."))(
-    archives.import_archive
+    export.import_archive
 )
 app.command("delete", help=help_of("delete", "Delete sessions for good, with everything of them."))(
-    removals.delete_sessions
+    delete.delete_sessions
 )
 app.command("prune", help=help_of("prune", "Delete ended sessions by age or number, after showing which."))(
-    removals.prune_sessions
+    delete.prune_sessions
 )
 app.command("stats", help=help_of("stats", "How many sessions, entries, turns and tokens, and what they cost."))(
-    removals.show_stats
+    delete.show_stats
 )

@@ -8,24 +8,23 @@ from typing import Annotated
 
 import typer
 
-from palaver.agency import agent_of
-from palaver.cli import when
-from palaver.cli.asking import OPERATOR, ask
-from palaver.cli.joining import Joined, join
+from palaver.cli import shared_options
+from palaver.cli.account_wizard import Joined, Unanswered, ask_for, ask_secretly, is_somebody_there, join
 from palaver.cli.output import confirmed, print_json, print_line
-from palaver.cli.questions import Unanswered, ask_for, ask_secretly, is_somebody_there
-from palaver.cli.trying import try_out
+from palaver.cli.probe import try_out
+from palaver.cli.shared_options import OPERATOR, ask
 from palaver.config.agents import ModelChoice
-from palaver.config.foreign import LocalChoice
-from palaver.config.loading import load
-from palaver.config.places import configuration_files, is_there
+from palaver.config.external_agents import LocalChoice
+from palaver.config.loader import load
+from palaver.config.paths import configuration_files, is_there
 from palaver.config.secret_files import secret_in
-from palaver.config.writing import block, field_names, has_section, put, quoted, with_fields, with_section
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.errors import BadArgument, InvalidInput
-from palaver.domain.value import value
-from palaver.domain.wall import zone
-from palaver.stores import grants
+from palaver.config.writer import block, field_names, has_section, put, quoted, with_fields, with_section
+from palaver.gateway.agents import agent_of
+from palaver.model.access import AccessRole, Grant
+from palaver.model.errors import BadArgument, InvalidInput
+from palaver.model.local_time import zone
+from palaver.model.value import value
+from palaver.store.people import grants
 
 __all__ = ["EXAMPLES", "Plan", "app", "setup", "zone_here"]
 
@@ -251,7 +250,7 @@ def _write_account(file: Path, before: str, joined: Joined, owner: str) -> None:
     put(file, after)
     if owner:
         grant = Grant(role=AccessRole.OWNER, platform=joined.platform, user_id=owner)
-        ask(None, lambda opened: opened.transact(grants.add(grant, when.now(), by=OPERATOR.name)), make=True)
+        ask(None, lambda opened: opened.transact(grants.add(grant, shared_options.now(), by=OPERATOR.name)), make=True)
 
 
 def _owner(joined: Joined, said: str) -> str:

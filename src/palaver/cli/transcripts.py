@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from palaver.cli.output import counted, print_facts, print_heading, print_list, print_text
-from palaver.cli.when import ago, iso
-from palaver.domain.label import Label
-from palaver.domain.session import Session
-from palaver.domain.text import one_line
-from palaver.domain.transcript import Entry, Role, ToolCall
-from palaver.ports.search import Hit
-from palaver.ports.store import Preview
-from palaver.stores.archive.legible import legible, marks, moment_text, speaker
+from palaver.cli.shared_options import ago, iso
+from palaver.model.label import Label
+from palaver.model.session import Session
+from palaver.model.text import one_line
+from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.store.archive.render import legible, marks, moment_text, speaker
+from palaver.store.results import Preview
+from palaver.store.search.search import Hit
 
 __all__ = [
     "entry_fields",

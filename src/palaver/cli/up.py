@@ -10,19 +10,18 @@ from pathlib import Path
 
 import typer
 
-from palaver.agents.others import agent_options
-from palaver.cli.exits import FAILED, INTERNAL, WRONG
+from palaver.agents.plugins import agent_options
 from palaver.cli.loop import run
-from palaver.cli.output import complain, write_nowhere
-from palaver.cli.place import StoreOption
-from palaver.config.loading import Loaded, survey
+from palaver.cli.output import FAILED, INTERNAL, WRONG, complain, write_nowhere
+from palaver.cli.shared_options import StoreOption
+from palaver.config.loader import Loaded, survey
 from palaver.config.model import Config
-from palaver.domain.errors import InvalidInput, StoreError, StoreInUse, StoreUnavailable
-from palaver.gateway import Gateway
-from palaver.observing.logs import configure_logs
-from palaver.observing.metered import metered
-from palaver.platforms.others import known_platforms, maker
-from palaver.stores.opening import check_url
+from palaver.gateway.gateway import Gateway
+from palaver.gateway.logs import configure_logs
+from palaver.gateway.metrics import metered
+from palaver.model.errors import InvalidInput, StoreError, StoreInUse, StoreUnavailable
+from palaver.platforms.plugins import known_platforms, maker
+from palaver.store.opening import check_url
 
 __all__ = ["EXAMPLES", "app", "configuration", "surveyed", "up"]
 

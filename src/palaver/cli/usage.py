@@ -5,15 +5,13 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli import when
-from palaver.cli.asking import OPERATOR, Json, Since, Until, ask
+from palaver.cli import shared_options
 from palaver.cli.output import print_json, print_rows
-from palaver.cli.place import StoreOption
-from palaver.cli.when import moment
-from palaver.domain.caps import Spent
-from palaver.domain.wall import zone
-from palaver.ports.usage import By
-from palaver.stores import usage
+from palaver.cli.shared_options import OPERATOR, Json, Since, StoreOption, Until, ask, moment
+from palaver.model.local_time import zone
+from palaver.model.quotas import Spent
+from palaver.store.people import usage
+from palaver.store.people.usage import By
 
 __all__ = ["EXAMPLES", "app", "show_usage"]
 
@@ -34,7 +32,7 @@ def show_usage(
     json: Json = False,
 ) -> None:
     where = zone(zone_name)
-    first = moment("--since", since, EXAMPLES["usage"]) or when.now() - _USUAL
+    first = moment("--since", since, EXAMPLES["usage"]) or shared_options.now() - _USUAL
     last = moment("--until", until, EXAMPLES["usage"])
     table = usage.table(by, OPERATOR, since=first, until=last, zone=where)
     found: dict[str | date, Spent] = ask(

@@ -5,19 +5,17 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli import when
-from palaver.cli.asking import Json, ask
+from palaver.cli import shared_options
 from palaver.cli.output import print_json, print_line, print_note, print_rows
-from palaver.cli.place import StoreOption
+from palaver.cli.shared_options import Json, StoreOption, ago, ask, iso
 from palaver.cli.up import configuration
-from palaver.cli.when import ago, iso
-from palaver.domain.errors import BadArgument
-from palaver.domain.text import one_line
-from palaver.domain.whom import identity_text
-from palaver.platforms.others import known_platforms
-from palaver.ports.window import EVERY_RIGHT, Key, KeyKind, Right
-from palaver.stores import keys
-from palaver.web.access.doors import make_link, make_token
+from palaver.model.errors import BadArgument
+from palaver.model.grant_syntax import identity_text
+from palaver.model.text import one_line
+from palaver.platforms.plugins import known_platforms
+from palaver.store.people import api_tokens
+from palaver.store.status.journal_feed import EVERY_RIGHT, Key, KeyKind, Right
+from palaver.web.tokens import make_link, make_token
 
 __all__ = [
     "EXAMPLES",
@@ -63,7 +61,7 @@ Identity = Annotated[
 @app.command("link", help=f"A link that logs a browser in, once, within an hour.\n\n{EXAMPLES['link']}")
 def link(*, identity: Identity = None, store: StoreOption = None, json: Json = False) -> None:
     url = configuration(store).web.url
-    made = ask(store, lambda opened: make_link(opened, url, when.now(), identity=identity), make=True)
+    made = ask(store, lambda opened: make_link(opened, url, shared_options.now(), identity=identity), make=True)
     if json:
         print_json({"link": made})
     else:
@@ -75,13 +73,13 @@ def list_tokens(*, store: StoreOption = None, json: Json = False) -> None:
     kinds = (KeyKind.TOKEN, KeyKind.LOGIN)
 
     def found_of(kind: KeyKind) -> list[Key]:
-        return ask(store, lambda opened: opened.read(keys.all(kind, when.now())), [])
+        return ask(store, lambda opened: opened.read(api_tokens.all(kind, shared_options.now())), [])
 
     found = [key for kind in kinds for key in found_of(kind)]
     if json:
         print_json({"tokens": [_fields(key) for key in found]})
     elif found:
-        now = when.now()
+        now = shared_options.now()
         print_rows(
             ("number", "kind", "name", "scopes", "for", "made", "last used", "ends"),
             [
@@ -115,7 +113,7 @@ def create_token(
     json: Json = False,
 ) -> None:
     rights, called = rights_named(scopes), one_line(name, _LONGEST_NAME)
-    now = when.now()
+    now = shared_options.now()
     expires = now + timedelta(days=days) if days else None
     token, key = ask(
         store,
@@ -136,7 +134,7 @@ def revoke_token(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    gone = ask(store, lambda opened: opened.transact(keys.revoke(number)))
+    gone = ask(store, lambda opened: opened.transact(api_tokens.revoke(number)))
     if gone is None:
         raise BadArgument("No token has the number", found=str(number), allowed="one of the list", example="1")
     if json:

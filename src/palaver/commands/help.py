@@ -2,11 +2,17 @@
 
 from collections.abc import Mapping
 
-from palaver.domain.access import AccessRole
-from palaver.domain.command import Command
-from palaver.domain.errors import UnknownCommand
+from palaver.model.access import AccessRole
+from palaver.model.command import Command
+from palaver.model.errors import UnknownCommand
 
-__all__ = ["allowed", "explain", "grouped", "list_commands", "spellings"]
+__all__ = [
+    "allowed",
+    "explain",
+    "grouped",
+    "list_commands",
+    "spellings",
+]
 
 _GROUPS = ("conversations", "transcripts", "finding", "answers", "people", "gateway")
 """In this order; others come after, by name."""

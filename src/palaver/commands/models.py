@@ -2,18 +2,22 @@
 
 from collections.abc import Sequence
 
-from palaver.commands.phrases import listed
+from palaver.commands.formatting import counted, listed
 from palaver.commands.registry import Performance
-from palaver.domain.command import Arg, Command, Invocation
-from palaver.domain.errors import BadArgument
-from palaver.domain.session import ModelOverride, Principal, Session
-from palaver.domain.text import one_line
-from palaver.ports.agent import Choosing
-from palaver.ports.commands import Spoken
-from palaver.ports.repositories import Store
-from palaver.ports.work import Steps, work
+from palaver.db.transaction import Statements, transaction
+from palaver.engine.commands import Spoken
+from palaver.model.command import Arg, Command, Invocation
+from palaver.model.errors import BadArgument
+from palaver.model.quotas import Measure, Spent, beginning
+from palaver.model.session import Counters, ModelOverride, Principal, Session
+from palaver.model.text import one_line
+from palaver.protocols.agent import Choosing
+from palaver.store.store import Store
 
-__all__ = ["about_models"]
+__all__ = [
+    "about_models",
+    "about_usage",
+]
 
 _DEFAULT = "default"
 _MODEL = Command(
@@ -28,8 +32,8 @@ _LONGEST = 100
 
 
 def about_models(store: Store) -> list[Performance]:
-    @work
-    def model(invocation: Invocation, spoken: Spoken) -> Steps[str]:
+    @transaction
+    def model(invocation: Invocation, spoken: Spoken) -> Statements[str]:
         offered = spoken.agent.models() if isinstance(spoken.agent, Choosing) else ()
         name = invocation.words.get("name")
         if name is None:
@@ -44,7 +48,7 @@ def about_models(store: Store) -> list[Performance]:
     return [Performance(_MODEL, model)]
 
 
-def _open(store: Store, spoken: Spoken) -> Steps[Session]:
+def _open(store: Store, spoken: Spoken) -> Statements[Session]:
     """The open conversation; where there is none, a fresh one."""
     received = spoken.received
     session = yield from store.sessions.open_by_key(received.key)
@@ -81,3 +85,41 @@ def _names(offered: Sequence[ModelOverride]) -> str:
 def _name(model: ModelOverride) -> str:
     """`provider/model`, where it says who provides it."""
     return one_line("/".join(part for part in (model.provider, model.model) if part), _LONGEST)
+
+
+_USAGE = Command(
+    name="usage",
+    help="say what this conversation has used, and what you have used today and this month",
+    example="/usage",
+    urgent=True,
+    group="people",
+)
+
+
+def about_usage(store: Store) -> list[Performance]:
+    @transaction
+    def usage(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+        here = (yield from store.steering.status(spoken.received.key, spoken.principal)).session
+        mine = spoken.principal.identities
+        today = beginning(Measure.PERSON_DAY, spoken.now, spoken.zone)
+        month = beginning(Measure.PERSON_MONTH, spoken.now, spoken.zone)
+        used = here.counters if here else Counters()
+        lines = {
+            "This conversation": Spent(
+                turns=used.turns,
+                input_tokens=used.input_tokens,
+                output_tokens=used.output_tokens,
+                cost_micros=used.cost_micros,
+            ),
+            "You today": (yield from store.usage.spent(today, mine)),
+            "You this month": (yield from store.usage.spent(month, mine)),
+        }
+        return "\n".join(f"{name}: {_told(spent)}" for name, spent in lines.items())
+
+    return [Performance(_USAGE, usage)]
+
+
+def _told(spent: Spent) -> str:
+    tokens = f"{spent.input_tokens} tokens in, {spent.output_tokens} out"
+    cost = f", at a cost of {spent.cost_micros / 1_000_000:.4f}" if spent.cost_micros else ""
+    return f"{counted(spent.turns, 'turn')}, {tokens}{cost}."

@@ -1,20 +1,31 @@
 """Commands about who somebody is: their accounts, and which of them are one person."""
 
+import asyncio
+import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 
-from palaver.commands.phrases import called, listed
+from palaver.commands.formatting import called, counted, listed
 from palaver.commands.registry import Performance
-from palaver.domain.access import AccessRole
-from palaver.domain.command import Arg, ArgKind, Command, Invocation
-from palaver.domain.errors import BadArgument, NotFound
-from palaver.domain.source import DM
-from palaver.ports.commands import Spoken
-from palaver.ports.people import Identity, Person
-from palaver.ports.repositories import Store
-from palaver.ports.work import Steps, work
+from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.engine.commands import Spoken
+from palaver.model.access import AccessRole
+from palaver.model.codes import code_hash, make_code, parse_code
+from palaver.model.command import YES, Arg, ArgKind, Command, Invocation
+from palaver.model.errors import BadArgument, NotFound
+from palaver.model.links import VALID_FOR
+from palaver.model.source import DM
+from palaver.model.turn import outbound_to
+from palaver.store.people.people import Identity, Offer, Party, Person
+from palaver.store.store import Store
 
-__all__ = ["about_people", "named", "refuse_where_others_read"]
+__all__ = [
+    "about_people",
+    "about_privacy",
+    "linking",
+    "named",
+    "refuse_where_others_read",
+]
 
 _UNLINK = Command(
     name="unlink",
@@ -34,8 +45,8 @@ _ALONE = "This account is linked with no other; /link gives a code to enter on t
 
 
 def about_people(store: Store) -> list[Performance]:
-    @work
-    def unlink(invocation: Invocation, spoken: Spoken) -> Steps[str]:
+    @transaction
+    def unlink(invocation: Invocation, spoken: Spoken) -> Statements[str]:
         refuse_where_others_read(spoken, _UNLINK)
         mine, by = spoken.principal.identities, spoken.principal.name
         if len(mine) == 1:
@@ -52,8 +63,8 @@ def about_people(store: Store) -> list[Performance]:
         circles = "\n".join(sorted(", ".join(sorted(circle)) for circle in people))
         return f"These are different people now, each with their own conversations:\n{circles}"
 
-    @work
-    def whoami(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
+    @transaction
+    def whoami(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
         person = None
         with suppress(NotFound):
             person = yield from store.people.find_person(spoken.principal.name, spoken.principal)
@@ -92,3 +103,139 @@ def _known(person: Person) -> list[str]:
 
 def named(identities: Iterable[Identity]) -> str:
     return ", ".join(f"{each.identity} ({each.name.quoted()})" if each.name else each.identity for each in identities)
+
+
+_LINK = Command(
+    name="link",
+    help="make this account and one on another platform the same person: it gives a code to enter there",
+    example="/link K7QM3XPR",
+    args=(Arg(name="code", kind=ArgKind.REST),),
+    group="people",
+)
+_SALT = "link"
+_CHANCE = 16
+
+
+def linking(store: Store) -> list[Performance]:
+    async def link(invocation: Invocation, spoken: Spoken) -> Transaction[str]:
+        refuse_where_others_read(spoken, _LINK)
+        said = invocation.words.get("code", "")
+        match said.lower():
+            case "yes":
+                return _agree(store, spoken)
+            case "no":
+                return _withdraw(store, spoken)
+            case "":
+                code = make_code(secrets.token_bytes(_CHANCE))
+                return _offer(store, spoken, code, await asyncio.to_thread(code_hash, code, _SALT))
+            case _:
+                return _enter(store, spoken, await asyncio.to_thread(code_hash, parse_code(said), _SALT))
+
+    return [Performance(_LINK, link)]
+
+
+@transaction
+def _offer(store: Store, spoken: Spoken, code: str, hashed: str) -> Statements[str]:
+    inbound = spoken.received.inbound
+    yield from store.links.offer(inbound.source, inbound.labels.user, hashed, spoken.now)
+    yield from store.pairing.say_once(f"command:{spoken.received.number}")
+    minutes = int(VALID_FOR.total_seconds() // 60)
+    return (
+        f"Your code is {code}. Say /link {code} from your other account within {minutes} minutes.\n"
+        "Give it to nobody else: whoever is linked with you reads your conversations."
+    )
+
+
+@transaction
+def _enter(store: Store, spoken: Spoken, hashed: str) -> Statements[str]:
+    inbound = spoken.received.inbound
+    offer = yield from store.links.enter(inbound.source, inbound.labels.user, hashed, spoken.now)
+    if offer is None:
+        return "That code is wrong or too old; /link, said from the other account, gives a new one."
+    yield from _tell(store, spoken, offer, f"Your code was entered. {_question(offer.theirs, offer.mine)}")
+    return _question(offer.mine, offer.theirs)
+
+
+@transaction
+def _agree(store: Store, spoken: Spoken) -> Statements[str]:
+    offer = yield from store.links.agree(spoken.principal.name, spoken.now)
+    if offer is None:
+        return "Nothing waits for your yes; /link gives a code to enter on your other account."
+    if offer.changed:
+        yield from _tell(store, spoken, offer, f"Asked again: {_question(offer.theirs, offer.mine)}")
+        return f"The other side is not any more who you were told. {_question(offer.mine, offer.theirs)}"
+    if offer.linked:
+        yield from _tell(store, spoken, offer, _done(offer.mine))
+        return _done(offer.theirs)
+    return "You have agreed. It is done when the other side says /link yes, too."
+
+
+@transaction
+def _withdraw(store: Store, spoken: Spoken) -> Statements[str]:
+    offer = yield from store.links.withdraw(spoken.principal.name, spoken.now)
+    if offer is not None:
+        yield from _tell(store, spoken, offer, f"{offer.mine.identity} said no: nothing was linked.")
+    return "Nothing was linked, and the code is good for nothing any more."
+
+
+def _tell(store: Store, spoken: Spoken, offer: Offer, text: str) -> Statements[None]:
+    outbound = outbound_to(offer.theirs.address, text)
+    yield from store.outbox.owe(outbound, f"command:{spoken.received.number}:other", spoken.now)
+
+
+def _question(mine: Party, theirs: Party) -> str:
+    return (
+        f"This account, {mine.identity}, would be one person with {named(theirs.identities)}: "
+        "each would read the conversations of the other and go on with them. "
+        "Names in quotes were chosen by whoever has the account and prove nothing.\n"
+        "/link yes agrees, /link no does not; the other side is asked, too."
+    )
+
+
+def _done(theirs: Party) -> str:
+    return (
+        f"This account and {named(theirs.identities)} are one person now. "
+        "/whoami lists your accounts, /unlink takes it back."
+    )
+
+
+_FORGET = Command(
+    name="forget",
+    help="take away for good everything that is kept of you",
+    example="/forget",
+    args=(YES,),
+    role=AccessRole.GUEST,
+    group="people",
+)
+
+
+def about_privacy(store: Store) -> list[Performance]:
+    @transaction
+    def would(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+        _refuse_where_others_read(spoken)
+        own, shared = yield from store.erasures.extent(spoken.principal.name)
+        accounts = ", ".join(sorted(spoken.principal.identities))
+        alone, with_others = counted(own, "conversation"), counted(shared, "conversation")
+        return (
+            f"Everything of {accounts} would be taken away for good: {alone} of yours alone, what you said in "
+            f"{with_others} with others and the answers to it, your links, and what lets you in. "
+            "What others said stays. There is no way back."
+        )
+
+    @transaction
+    def forget(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+        _refuse_where_others_read(spoken)
+        answer = f"command:{spoken.received.number}"
+        yield from store.erasures.ask_for(spoken.principal.name, spoken.now, by="the person", answer=answer)
+        return "Everything of yours is being taken away, this conversation too. This is the last you hear of it."
+
+    return [Performance(_FORGET, forget, would)]
+
+
+def _refuse_where_others_read(spoken: Spoken) -> None:
+    """Where somebody has talked is nobody else's business."""
+    kind = spoken.received.inbound.source.chat_kind
+    if kind != DM:
+        raise BadArgument(
+            "/forget is not for a chat of the kind", found=kind, allowed="a direct chat", example="/forget, said there"
+        )

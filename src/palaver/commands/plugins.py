@@ -5,10 +5,13 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 
 from palaver.commands.registry import Performance, Registry
-from palaver.engine.traces import trace
-from palaver.ports.repositories import Store
+from palaver.engine.retry import trace
+from palaver.store.store import Store
 
-__all__ = ["GROUP", "with_plugins"]
+__all__ = [
+    "GROUP",
+    "with_plugins",
+]
 
 log = logging.getLogger(__name__)
 

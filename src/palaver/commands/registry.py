@@ -3,17 +3,21 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from palaver.commands.help import allowed, explain, list_commands
-from palaver.domain.access import AccessRole
-from palaver.domain.command import YES, Arg, Command, Invocation, command_table, parse_command, with_roles
-from palaver.domain.errors import NotAllowed
-from palaver.domain.text import one_line
-from palaver.domain.value import value
-from palaver.ports.commands import Spoken
-from palaver.ports.work import Steps, Work, work
+from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.engine.commands import Spoken
+from palaver.model.access import AccessRole
+from palaver.model.command import YES, Arg, Command, Invocation, command_table, parse_command, with_roles
+from palaver.model.errors import NotAllowed
+from palaver.model.text import one_line
+from palaver.model.value import value
 
-__all__ = ["Performance", "Registry", "say"]
+__all__ = [
+    "Performance",
+    "Registry",
+    "say",
+]
 
-Does = Callable[[Invocation, Spoken], Work[str] | Awaitable[Work[str]]]
+Does = Callable[[Invocation, Spoken], Transaction[str] | Awaitable[Transaction[str]]]
 """What a command awaits comes first and leaves no trace; its work and its answer are one step."""
 
 _HELP = Command(
@@ -68,7 +72,7 @@ class Registry:
     def parse(self, text: str) -> Invocation | None:
         return parse_command(text, self.table)
 
-    async def perform(self, invocation: Invocation, spoken: Spoken) -> Work[str]:
+    async def perform(self, invocation: Invocation, spoken: Spoken) -> Transaction[str]:
         command = invocation.command
         needed = spoken.roles.get(command.name, command.role)
         if _role(spoken) < needed:
@@ -78,25 +82,25 @@ class Registry:
             return await _begun(performance.does, invocation, spoken)
         return _unconfirmed(await _begun(performance.would, invocation, spoken), spoken)
 
-    def _help(self, invocation: Invocation, spoken: Spoken) -> Work[str]:
+    def _help(self, invocation: Invocation, spoken: Spoken) -> Transaction[str]:
         name, table = invocation.words.get("command"), with_roles(self.table, spoken.roles)
         return say(explain(table, name) if name else list_commands(table, _role(spoken)))
 
 
-@work
-def say(text: str) -> Steps[str]:
+@transaction
+def say(text: str) -> Statements[str]:
     """Nothing is done; only the answer is owed."""
     yield from ()
     return text
 
 
-async def _begun(does: Does, invocation: Invocation, spoken: Spoken) -> Work[str]:
+async def _begun(does: Does, invocation: Invocation, spoken: Spoken) -> Transaction[str]:
     begun = does(invocation, spoken)
-    return begun if isinstance(begun, Work) else await begun
+    return begun if isinstance(begun, Transaction) else await begun
 
 
-@work
-def _unconfirmed(would: Work[str], spoken: Spoken) -> Steps[str]:
+@transaction
+def _unconfirmed(would: Transaction[str], spoken: Spoken) -> Statements[str]:
     text = yield from would
     again = one_line(spoken.received.inbound.text, _LONGEST_ECHO)
     return f"{text}\nNothing is done yet. To do it, say the same with --yes at its end: {again} --yes"

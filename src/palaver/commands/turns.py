@@ -2,19 +2,25 @@
 
 from datetime import tzinfo
 
-from palaver.commands.phrases import counted, when
-from palaver.commands.registry import Performance
-from palaver.domain.access import AccessRole
-from palaver.domain.command import Arg, ArgKind, Command, Invocation
-from palaver.domain.session import Counters, Principal, Session
-from palaver.domain.turn import BusyMode
-from palaver.engine import words
-from palaver.ports.commands import Spoken
-from palaver.ports.repositories import Store
-from palaver.ports.store import Decision, Status
-from palaver.ports.work import Steps, work
+from palaver.commands.formatting import counted, when
+from palaver.commands.registry import Performance, say
+from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.engine import texts
+from palaver.engine.commands import Spoken
+from palaver.model.access import AccessRole
+from palaver.model.command import Arg, ArgKind, Command, Invocation
+from palaver.model.session import Counters, Principal, Session
+from palaver.model.text import one_line
+from palaver.model.turn import BusyMode
+from palaver.protocols.tools import Tool
+from palaver.store.results import Decision, Status
+from palaver.store.store import Store
 
-__all__ = ["SAYINGS", "about_turns"]
+__all__ = [
+    "SAYINGS",
+    "about_tools",
+    "about_turns",
+]
 
 _GROUP = "answers"
 _STOP = Command(
@@ -75,35 +81,35 @@ _UNDECIDED = {
 
 
 def about_turns(store: Store) -> list[Performance]:
-    @work
-    def stop(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
+    @transaction
+    def stop(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
         key, now, by = spoken.received.key, spoken.now, spoken.principal.name
         if (yield from store.steering.request_stop(key, now, by=by)):
             return "Stopping."
         error = f"stopped by {by} instead of an answer"
-        dropped = yield from store.steering.drop_parked(key, now, note=words.STOPPED_NOTE, error=error)
+        dropped = yield from store.steering.drop_parked(key, now, note=texts.STOPPED_NOTE, error=error)
         return "Stopped; nothing was allowed." if dropped else "There is nothing to stop."
 
-    @work
-    def status(_invocation: Invocation, spoken: Spoken) -> Steps[str]:
+    @transaction
+    def status(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
         seen = yield from store.steering.status(spoken.received.key, spoken.principal)
         told = _told(seen, spoken.zone)
         if seen.session is None:
             return told
-        several = yield from store.attaching.several_take_part(seen.session)
+        several = yield from store.attach.several_take_part(seen.session)
         others = ["several people take part in it"] if several else []
         here = ["this place is attached to it, /detach leaves it"] if spoken.received.place else []
         return "\n".join([told, *others, *here])
 
-    @work
-    def approve(invocation: Invocation, spoken: Spoken) -> Steps[str]:
+    @transaction
+    def approve(invocation: Invocation, spoken: Spoken) -> Statements[str]:
         return (yield from decide(invocation, spoken, allowed=True)) or "Allowed."
 
-    @work
-    def deny(invocation: Invocation, spoken: Spoken) -> Steps[str]:
+    @transaction
+    def deny(invocation: Invocation, spoken: Spoken) -> Statements[str]:
         return (yield from decide(invocation, spoken, allowed=False)) or "Not allowed."
 
-    def decide(invocation: Invocation, spoken: Spoken, *, allowed: bool) -> Steps[str | None]:
+    def decide(invocation: Invocation, spoken: Spoken, *, allowed: bool) -> Statements[str | None]:
         received = spoken.received
         is_admin = (received.role or AccessRole.GUEST) >= AccessRole.ADMIN
         decided = yield from store.steering.decide(
@@ -152,3 +158,25 @@ def _facts(session: Session, zone: tzinfo) -> list[str]:
     facts = [f"started {when(session.started, zone)}, last used {when(session.last_active, zone)}{shared}"]
     facts += [f"a branch of {session.parent}"] if session.parent else []
     return [*facts, f"answered by {session.override.model}"] if session.override else facts
+
+
+_TOOLS = Command(
+    name="tools",
+    help="list what the agent may do for you here besides talking",
+    example="/tools",
+    group="gateway",
+)
+_LONGEST = 100
+
+
+def about_tools() -> list[Performance]:
+    async def tools(_invocation: Invocation, spoken: Spoken) -> Transaction[str]:
+        found = await spoken.tools()
+        return say("\n".join(map(_line, found)) or "The agent can only talk to you here.")
+
+    return [Performance(_TOOLS, tools)]
+
+
+def _line(tool: Tool) -> str:
+    asks = " (you are asked first)" if tool.asks else ""
+    return f"{tool.name}{asks}: {one_line(tool.description, _LONGEST)}"

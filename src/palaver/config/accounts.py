@@ -9,17 +9,17 @@ from typing import Annotated, Protocol, runtime_checkable
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from palaver.config.foreign import installed
-from palaver.config.forms import Form
-from palaver.config.mistakes import Mistake
+from palaver.config.errors import Mistake
+from palaver.config.external_agents import installed
 from palaver.config.nodes import Node, Way, dotted
-from palaver.config.refusals import allowed_by, by_place, example_of
+from palaver.config.option_errors import allowed_by, by_place, example_of
 from palaver.config.secret_files import FILE, Filled, filled, is_secret, option_names
 from palaver.config.secrets import SET, hidden
-from palaver.domain.errors import InvalidInput
-from palaver.domain.platform import Platform
-from palaver.domain.target import Place
-from palaver.engine.happenings import hook_named
+from palaver.config.types import Form
+from palaver.engine.hooks import hook_named
+from palaver.model.errors import InvalidInput
+from palaver.model.platform import Platform
+from palaver.model.target import Place
 
 __all__ = [
     "Accounts",

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, Discriminator, Field, SecretStr, Tag
 
-from palaver.config.foreign import (
+from palaver.config.external_agents import (
     INSTALLED,
     HttpChoice,
     LocalChoice,
@@ -16,8 +16,8 @@ from palaver.config.foreign import (
     installed,
     web_address,
 )
-from palaver.config.forms import Duration, Form, Part, Tokens
-from palaver.domain.errors import InvalidInput
+from palaver.config.types import Duration, Form, Part, Tokens
+from palaver.model.errors import InvalidInput
 
 __all__ = ["AgentChoice", "EchoChoice", "ModelChoice"]
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from palaver.config.forms import Part
-from palaver.config.loading import Loaded
+from palaver.config.loader import Loaded
 from palaver.config.nodes import Spot, Way, dotted
 from palaver.config.secrets import SET, hidden
+from palaver.config.types import Part
 
 __all__ = ["Setting", "effective"]
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from pydantic import Field
 
-from palaver.config.forms import Duration, Forever, Part
+from palaver.config.types import Duration, Forever, Part
 from palaver.engine.options import Options
 
 __all__ = ["LimitChoice"]

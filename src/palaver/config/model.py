@@ -10,21 +10,27 @@ from pydantic import Field
 
 from palaver.config.accounts import Accounts, Hooks
 from palaver.config.agents import AgentChoice, EchoChoice
-from palaver.config.caps import CapsChoice
-from palaver.config.commands import CommandRoles
-from palaver.config.forms import Folder, Part, Port, Url, WakeWords, Zone
 from palaver.config.limits import LimitChoice
-from palaver.config.people import API_OWNER, TERMINAL_OWNER, WEB_OWNER, GrantChoice, RouteChoice
+from palaver.config.quotas import (
+    API_OWNER,
+    TERMINAL_OWNER,
+    WEB_OWNER,
+    CapsChoice,
+    CommandRoles,
+    GrantChoice,
+    RouteChoice,
+)
 from palaver.config.tools import ToolNames, ToolsChoice
+from palaver.config.types import Folder, Part, Port, Url, WakeWords, Zone
 from palaver.config.web import WebChoice
-from palaver.domain.attention import Answers, Attention
-from palaver.domain.busy import BusyMode
-from palaver.domain.layers import Chat, Layers
-from palaver.domain.reset import ResetMode, ResetPolicy
-from palaver.domain.revision import RevisionPolicy
-from palaver.domain.scope import DmScope, GroupScope, Scope, ThreadScope
-from palaver.domain.tools import EVERYTHING
 from palaver.engine.options import Options
+from palaver.model.addressing import Answers, Attention
+from palaver.model.busy import BusyMode
+from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.revision import RevisionPolicy
+from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope
+from palaver.model.scoped_setting import Chat, Layers
+from palaver.model.tools import EVERYTHING
 
 __all__ = [
     "AttentionChoice",

@@ -3,10 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from palaver.domain.text import visible
-from palaver.domain.value import value
+from palaver.model.text import visible
+from palaver.model.value import value
 
-__all__ = ["Node", "Plain", "Spot", "Way", "dotted", "merged"]
+__all__ = [
+    "Node",
+    "Plain",
+    "Spot",
+    "Way",
+    "dotted",
+    "merged",
+]
 
 Way = tuple[str | int, ...]
 Plain = str | dict[str, "Plain"] | list["Plain"]

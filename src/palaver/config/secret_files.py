@@ -8,13 +8,20 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from palaver.config.mistakes import Mistake
+from palaver.config.errors import Mistake
 from palaver.config.nodes import Node, Way, dotted
-from palaver.config.places import expanded
-from palaver.domain.errors import BadArgument
-from palaver.domain.value import value
+from palaver.config.paths import expanded
+from palaver.model.errors import BadArgument
+from palaver.model.value import value
 
-__all__ = ["FILE", "Filled", "filled", "is_secret", "option_names", "secret_in"]
+__all__ = [
+    "FILE",
+    "Filled",
+    "filled",
+    "is_secret",
+    "option_names",
+    "secret_in",
+]
 
 FILE = "_file"
 _LARGEST = 64 * 1024

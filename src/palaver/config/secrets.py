@@ -2,9 +2,12 @@
 
 import re
 
-from palaver.domain.redact import redact
+from palaver.model.redact import redact
 
-__all__ = ["SET", "hidden"]
+__all__ = [
+    "SET",
+    "hidden",
+]
 
 SET = "(set)"
 """Stands for what is not shown."""

@@ -15,10 +15,10 @@ from pydantic import (
     model_validator,
 )
 
-from palaver.config.forms import Duration, Form, MaybeName, Part, refused, words_text
-from palaver.domain.access import AccessRole
-from palaver.domain.errors import BadArgument
-from palaver.domain.tools import Leave, ToolRules
+from palaver.config.types import Duration, Form, MaybeName, Part, refused, words_text
+from palaver.model.access import AccessRole
+from palaver.model.errors import BadArgument
+from palaver.model.tools import Leave, ToolRules
 
 __all__ = ["McpChoice", "ToolNames", "ToolsChoice"]
 

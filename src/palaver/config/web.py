@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from palaver.config.forms import Form, Part, refused, words_text
-from palaver.domain.errors import BadArgument
+from palaver.config.types import Form, Part, refused, words_text
+from palaver.model.errors import BadArgument
 
 __all__ = ["WebChoice"]
 

@@ -6,43 +6,42 @@ import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from palaver.domain.errors import StoreError
-from palaver.domain.key import SessionKey
-from palaver.domain.pseudonym import Pseudonyms
-from palaver.domain.session import Principal
-from palaver.domain.source import Source, Trust
-from palaver.domain.turn import Inbound, account_text
-from palaver.engine.closing import Closing
-from palaver.engine.delivery import Deliveries
-from palaver.engine.filing import Filing
-from palaver.engine.ground import Ground
-from palaver.engine.handing import Handoffs
-from palaver.engine.happenings import Happenings
-from palaver.engine.inlet import Health
-from palaver.engine.intake import Intake
-from palaver.engine.lanes import Lanes
-from palaver.engine.news import News
-from palaver.engine.obedience import Obedience
+from palaver.engine.accounts import Health, Serving
+from palaver.engine.attachments import Filing
+from palaver.engine.commands import Commands
+from palaver.engine.context import Ground
+from palaver.engine.delivery.handoff import Handoffs
+from palaver.engine.delivery.replies import Replies
+from palaver.engine.delivery.worker import Deliveries
+from palaver.engine.hooks import Happenings, News
+from palaver.engine.intake.command_dispatch import Obedience
+from palaver.engine.intake.receiver import Intake
+from palaver.engine.maintenance import Upkeep
+from palaver.engine.metrics import Meter, NoMeter
 from palaver.engine.options import Options
-from palaver.engine.replies import Replies
-from palaver.engine.scene import Scenes
-from palaver.engine.serving import Serving
-from palaver.engine.turns import TurnRunner
-from palaver.engine.upkeep import Upkeep
-from palaver.engine.waiting import through_outages, unending
-from palaver.engine.waitingroom import WaitingRoom
-from palaver.engine.welcome import Welcomes
-from palaver.ports.adapter import Adapter, Inlet
-from palaver.ports.agent import Agent, Agents
-from palaver.ports.clock import Clock
-from palaver.ports.commands import Commands
-from palaver.ports.files import Shelf
-from palaver.ports.hooks import Hook, Watch
-from palaver.ports.meter import Meter, NoMeter
-from palaver.ports.repositories import Store
-from palaver.ports.tools import Toolset
+from palaver.engine.reply_waiter import WaitingRoom
+from palaver.engine.retry import through_outages, unending
+from palaver.engine.turns.agent_request import Scenes, Welcomes
+from palaver.engine.turns.completion import Closing
+from palaver.engine.turns.dispatcher import Lanes
+from palaver.engine.turns.runner import TurnRunner
+from palaver.model.errors import StoreError
+from palaver.model.key import SessionKey
+from palaver.model.naming import Pseudonyms
+from palaver.model.session import Principal
+from palaver.model.source import Source, Trust
+from palaver.model.turn import Inbound, account_text
+from palaver.protocols.adapter import Adapter, Inlet
+from palaver.protocols.agent import Agent, Agents
+from palaver.protocols.clock import Clock
+from palaver.protocols.hooks import Hook, Watch
+from palaver.protocols.tools import Toolset
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.store import Store
 
-__all__ = ["Engine"]
+__all__ = [
+    "Engine",
+]
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ class Engine:
         meter: Meter | None = None,
         pseudonyms: Pseudonyms | None = None,
         chance: random.Random | None = None,
-        shelf: Shelf | None = None,
+        shelf: BlobStore | None = None,
         watch: Watch | None = None,
         toolsets: Sequence[Toolset] = (),
         waiting: WaitingRoom | None = None,

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
-from palaver.domain.platform import Note, Platform
+from palaver.model.platform import Note, Platform
 
-__all__ = ["PLATFORMS"]
+__all__ = [
+    "PLATFORMS",
+]
 
 _SLACK = Note(
     text="You can read channels, look up people and pin messages here with the Slack tools.",

@@ -3,9 +3,11 @@
 import ipaddress
 from urllib.parse import urlsplit
 
-from palaver.domain.value import value
+from palaver.model.value import value
 
-__all__ = ["Address"]
+__all__ = [
+    "Address",
+]
 
 
 @value

@@ -28,7 +28,7 @@ A page is a module `web/pages/<name>.py`, a part of the API a module `web/api/<n
   goes through `| shown`. A form carries `<input type="hidden" name="csrf" value="{{ visitor.csrf }}">`; with
   `data-quiet` the script sends it without leaving the page, with `data-ask="Really?"` it asks before.
 - push: `<section id="list" data-live="sessions">` is fetched again and replaced whenever its topic changes: one of
-  `palaver.web.events.TOPICS`, or `session:<id>` for the entries of one session. With `data-keyed` only
+  `palaver.web.event_hub.TOPICS`, or `session:<id>` for the entries of one session. With `data-keyed` only
   those of its children that differ change, each known by its id. After a change that no entry, turn or
   send comes of, say `desk.hub.hint("people")`. A growing answer arrives as the event `palaver:draft` on `document`
   with `detail` {session, turn, text}. No inline script, no inline style: the policy forbids both.
@@ -50,12 +50,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palaver.domain.errors import PalaverError, StoreError
-from palaver.web import api, assets, calls, entry, pages
-from palaver.web.access.guard import Guard, visitor_if_any
-from palaver.web.desk import Desk
+from palaver.model.errors import PalaverError, StoreError
+from palaver.web import api, callbacks, http, login, pages
+from palaver.web.auth_middleware import Guard, visitor_if_any
+from palaver.web.errors import API, OPENAI, problem, status_of, told
 from palaver.web.pages.base import POSITION, Link, navigation, render
-from palaver.web.problems import API, OPENAI, problem, status_of, told
+from palaver.web.services import Desk
 
 __all__ = ["make_app"]
 
@@ -63,7 +63,7 @@ _TITLES = {400: "That cannot be", 403: "Not allowed", 404: "Nothing here", 409: 
 
 
 def make_app(desk: Desk) -> Guard:
-    routes = [*entry.routes(desk), *calls.routes(desk), *assets.routes()]
+    routes = [*login.routes(desk), *callbacks.routes(desk), *http.routes()]
     links: list[Link] = []
     for module in (*_modules(pages), *_modules(api)):
         routes += module.routes(desk)

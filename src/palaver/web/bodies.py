@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from starlette.types import Message, Receive
 
-from palaver.domain.errors import PalaverError
 from palaver.engine.options import Options
-from palaver.ports.files import TooLarge
+from palaver.model.attachment import TooLarge
+from palaver.model.errors import PalaverError
 
 __all__ = ["SMALL", "Bodies", "TooMuchAtOnce", "again", "largest"]
 

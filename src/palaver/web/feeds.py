@@ -6,16 +6,22 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from palaver.domain.errors import StoreError
-from palaver.domain.value import value
-from palaver.ports.hooks import Growth
-from palaver.ports.repositories import Store
-from palaver.ports.store import JOURNAL
-from palaver.ports.window import News
-from palaver.ports.work import Steps, work
-from palaver.web.access.visitor import Visitor, principal_of
+from palaver.db.database import JOURNAL
+from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import StoreError
+from palaver.model.value import value
+from palaver.protocols.hooks import Growth
+from palaver.store.status.journal_feed import News
+from palaver.store.store import Store
+from palaver.web.visitor import Visitor, principal_of
 
-__all__ = ["Event", "Feed", "Reader", "entries_of", "placed"]
+__all__ = [
+    "Event",
+    "Feed",
+    "Reader",
+    "entries_of",
+    "placed",
+]
 
 _QUEUE = 256
 _MOST_TURNS = 1000
@@ -139,16 +145,16 @@ class Feed:
         return True
 
 
-@work
-def _seen(store: Store, visitor: Visitor, session: str) -> Steps[None]:
+@transaction
+def _seen(store: Store, visitor: Visitor, session: str) -> Statements[None]:
     principal = yield from principal_of(visitor, store)
     yield from store.sessions.get_visible(session, principal)
 
 
-@work
-def _news(store: Store, visitor: Visitor, position: str) -> Steps[News]:
+@transaction
+def _news(store: Store, visitor: Visitor, position: str) -> Statements[News]:
     principal = yield from principal_of(visitor, store)
-    return (yield from store.changes.after(position, principal, _PAGE))
+    return (yield from store.journal_feed.after(position, principal, _PAGE))
 
 
 def entries_of(news: News) -> list[Event]:

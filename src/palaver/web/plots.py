@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from palaver.domain.value import value
+from palaver.model.value import value
 
 __all__ = ["Bar", "Plot", "brief", "columns", "rows"]
 

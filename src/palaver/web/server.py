@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from palaver.engine.traces import log_broken, log_if_broken
-from palaver.engine.waiting import through_outages
-from palaver.web.access.doors import has_keys, make_link
+from palaver.engine.retry import log_broken, log_if_broken, through_outages
 from palaver.web.address import Address
 from palaver.web.app import make_app
-from palaver.web.desk import Desk
+from palaver.web.services import Desk
+from palaver.web.tokens import has_keys, make_link
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.platforms.markdown.read import LONGEST, read
+from palaver.platforms.markdown.parser import LONGEST, read
 from palaver.platforms.markdown.tree import (
     Block,
     Code,

@@ -23,11 +23,11 @@ from nio.responses import (
 )
 from nio.store import SqliteStore
 
-from palaver.domain.attachment import NewFile
-from palaver.domain.source import GROUP, Source
-from palaver.platforms.kit.conformance import Shown
+from palaver.model.attachment import NewFile
+from palaver.model.source import GROUP, Source
 from palaver.platforms.matrix.adapter import MatrixAdapter
 from palaver.platforms.matrix.options import Options
+from palaver.testkit.conformance import Shown
 from tests.platforms.matrix.homeserver import Account, Homeserver, Stage
 from tests.platforms.matrix.proxy import Proxy, proxied
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.platforms.kit.conformance import AdapterConformance, Rig
+from palaver.testkit.conformance import AdapterConformance, Rig
 from tests.platforms.matrix.homeserver import Homeserver, Stage
 from tests.platforms.matrix.rigs import rigged
 

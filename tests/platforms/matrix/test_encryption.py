@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.attachment import Attachment, NewFile
-from palaver.domain.label import Label
-from palaver.platforms.kit.notebook import PATIENCE, Notebook, running
+from palaver.model.attachment import Attachment, NewFile
+from palaver.model.label import Label
 from palaver.platforms.matrix.adapter import MatrixAdapter
-from palaver.ports.adapter import PlatformDown, SendRefused
+from palaver.protocols.adapter import PlatformDown, SendRefused
+from palaver.testkit.notebook import PATIENCE, Notebook, running
 from tests.platforms.matrix.homeserver import Homeserver, Stage
 from tests.platforms.matrix.rigs import ACCOUNT, MatrixRig, present, rigged
 from tests.platforms.matrix.test_rooms import outbound, said_by

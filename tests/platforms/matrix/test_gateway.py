@@ -3,11 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.attention import Answers, Attention
-from palaver.domain.layers import Chat, Layers
-from palaver.platforms.kit.notebook import PATIENCE
-from palaver.ports.clock import SystemClock
+from palaver.model.access import AccessRole, Grant
+from palaver.model.addressing import Answers, Attention
+from palaver.model.scoped_setting import Chat, Layers
+from palaver.protocols.clock import SystemClock
+from palaver.testkit.notebook import PATIENCE
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import running
 from tests.platforms.matrix.homeserver import Homeserver

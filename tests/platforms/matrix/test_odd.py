@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from palaver.domain.source import DM, GROUP
-from palaver.domain.turn import Outbound
-from palaver.platforms.kit.notebook import Notebook
-from palaver.platforms.matrix import errands, hearing, keys
-from palaver.platforms.matrix import visit as visiting
-from palaver.platforms.matrix.direct import Direct
-from palaver.platforms.matrix.hearing import Batch, Hearing
-from palaver.platforms.matrix.sending import Sending
-from palaver.platforms.matrix.speaking import Speaking
-from palaver.platforms.matrix.visit import Visit
-from palaver.ports.adapter import PlatformBusy, PlatformDown
+from palaver.model.source import DM, GROUP
+from palaver.model.turn import Outbound
+from palaver.platforms.matrix import keys, sync
+from palaver.platforms.matrix import session as visiting
+from palaver.platforms.matrix.rooms import Direct
+from palaver.platforms.matrix.send import Sending, Speaking
+from palaver.platforms.matrix.session import Visit
+from palaver.platforms.matrix.sync import Batch, Hearing
+from palaver.protocols.adapter import PlatformBusy, PlatformDown
+from palaver.testkit.notebook import Notebook
 from tests.engine.gateway import MovableClock, until
 from tests.platforms.matrix.odd import ROOM, US, Odd, busy, odd, synced
 
@@ -110,7 +109,7 @@ async def test_an_invitation_is_taken_and_written_down_once_the_homeserver_has_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And what it has written down of other direct chats stays."""
-    monkeypatch.setattr(errands, "PAUSES", (0.0,))
+    monkeypatch.setattr(sync, "PAUSES", (0.0,))
     written = {"@bob:example.org": ["!other:example.org"]}
 
     def reply(request: web.Request) -> dict[str, Any] | web.Response:
@@ -321,7 +320,7 @@ async def test_a_position_that_means_nothing_once_is_kept() -> None:
 async def test_what_is_too_much_to_fetch_is_logged(
     pages: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(hearing, "MOST_PAGES", 2)
+    monkeypatch.setattr(sync, "MOST_PAGES", 2)
 
     def reply(request: web.Request) -> dict[str, Any]:
         if request.path.endswith("/sync"):
@@ -366,7 +365,7 @@ async def test_who_sends_what_cannot_be_read_makes_us_speak_once_in_an_hour(
 async def test_a_first_answer_that_never_comes_is_a_connection_that_does_not_stand(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hearing, "FIRST", 0.0)
+    monkeypatch.setattr(sync, "FIRST", 0.0)
     async with odd(lambda _: synced("s1")) as server:
         with pytest.raises(PlatformDown):
             await listening(server).batch("s")

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from palaver.domain.errors import BadArgument
+from palaver.model.errors import BadArgument
 from palaver.platforms.matrix import client
 from palaver.platforms.matrix.adapter import MatrixAdapter
-from palaver.platforms.matrix.doors import is_welcome
 from palaver.platforms.matrix.options import Invites, Options
+from palaver.platforms.matrix.rooms import is_welcome
 
 GIVEN = {"homeserver": "https://m.example.org/", "user_id": "@helper:example.org", "access_token": "t0ken"}
 

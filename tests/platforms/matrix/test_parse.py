@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaver.domain.label import Label
-from palaver.domain.source import GROUP
-from palaver.domain.turn import Inbound, Revision
+from palaver.model.label import Label
+from palaver.model.source import GROUP
+from palaver.model.turn import Inbound, Revision
 from palaver.platforms.matrix.events import event_of
 from palaver.platforms.matrix.parse import Scene, parse, trust_in
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from palaver.domain.attachment import Attachment
-from palaver.domain.label import Label
-from palaver.domain.turn import Outbound
+from palaver.model.attachment import Attachment
+from palaver.model.label import Label
+from palaver.model.turn import Outbound
 from palaver.platforms.matrix.media import put
-from palaver.ports.adapter import (
+from palaver.protocols.adapter import (
     PlatformBusy,
     PlatformDown,
     PlatformError,

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.domain.attachment import Attachment
-from palaver.domain.label import Label
-from palaver.domain.split import Unit
-from palaver.domain.turn import Outbound
+from palaver.model.attachment import Attachment
+from palaver.model.label import Label
+from palaver.model.split import Unit
+from palaver.model.turn import Outbound
 from palaver.platforms.matrix.events import event_of
-from palaver.platforms.matrix.html import html_of
 from palaver.platforms.matrix.parse import trust_in
-from palaver.platforms.matrix.render import LONGEST_TEXT, Content, edit_of, file_message, message
+from palaver.platforms.matrix.render import LONGEST_TEXT, Content, edit_of, file_message, html_of, message
 
 ALLOWED = {
     *("a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol"),

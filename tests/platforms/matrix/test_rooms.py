@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from palaver.domain.source import DM, GROUP
-from palaver.domain.turn import Outbound
-from palaver.platforms.kit.notebook import PATIENCE, Notebook, running
-from palaver.platforms.matrix import hearing
+from palaver.model.source import DM, GROUP
+from palaver.model.turn import Outbound
+from palaver.platforms.matrix import sync
 from palaver.platforms.matrix.adapter import MatrixAdapter
 from palaver.platforms.matrix.options import Options
-from palaver.ports.adapter import ChatMoved, PlatformBusy, PlatformDown, PlatformRefused, TargetGone
+from palaver.protocols.adapter import ChatMoved, PlatformBusy, PlatformDown, PlatformRefused, TargetGone
+from palaver.testkit.notebook import PATIENCE, Notebook, running
 from tests.platforms.matrix.homeserver import PASSWORD, Homeserver, Stage
 from tests.platforms.matrix.rigs import ACCOUNT, MatrixRig, present, rigged
 
@@ -156,8 +156,8 @@ async def test_invitations_are_answered_by_the_policy(
 async def test_more_than_one_batch_of_messages_comes_whole_in_order_and_once(
     rig: MatrixRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(hearing.FILTER["room"]["timeline"], "limit", 2)
-    monkeypatch.setattr(hearing, "PAGE", 3)
+    monkeypatch.setitem(sync.FILTER["room"]["timeline"], "limit", 2)
+    monkeypatch.setattr(running, "PAGE", 3)
     notebook = Notebook()
     async with running(rig.adapter(), notebook):
         await rig.say("before")

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from palaver.domain.attachment import NewFile
-from palaver.domain.source import Source
-from palaver.platforms.kit.conformance import CannotHappen, Shown
+from palaver.model.attachment import NewFile
+from palaver.model.source import Source
 from palaver.platforms.telegram.adapter import TelegramAdapter
 from palaver.platforms.telegram.options import TelegramOptions
-from palaver.ports.adapter import Call, Inlet, MenuLine, Reply
+from palaver.protocols.adapter import Call, Inlet, MenuLine, Reply
+from palaver.testkit.conformance import CannotHappen, Shown
 from tests.platforms.telegram.server import Server
 from tests.platforms.telegram.world import TOKEN, Chat, No
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import BodyPartReader, web
 
-from palaver.ports.adapter import Call, Reply
+from palaver.protocols.adapter import Call, Reply
 from tests.platforms.telegram.world import TOKEN, No, World
 
 __all__ = ["Server", "serving"]

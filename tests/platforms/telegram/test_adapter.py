@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from palaver.domain.attachment import Attachment
-from palaver.domain.label import Label
-from palaver.domain.turn import Choice, Outbound
-from palaver.platforms.kit.notebook import Notebook, running
-from palaver.ports.adapter import (
+from palaver.model.attachment import Attachment
+from palaver.model.label import Label
+from palaver.model.turn import Choice, Outbound
+from palaver.protocols.adapter import (
     Call,
     ChatMoved,
     MenuLine,
@@ -27,6 +26,7 @@ from palaver.ports.adapter import (
     SendUnclear,
     TargetGone,
 )
+from palaver.testkit.notebook import Notebook, running
 from tests.engine.gateway import until
 from tests.platforms.telegram.rigs import ALICE, WEBHOOK, ForumRig, adapter_of
 from tests.platforms.telegram.server import Server, serving

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from palaver.platforms.kit.conformance import AdapterConformance, Rig
+from palaver.testkit.conformance import AdapterConformance, Rig
 from tests.platforms.telegram.rigs import CalledRig, ForumRig
 from tests.platforms.telegram.server import serving
 from tests.platforms.telegram.world import World

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.attention import Answers, Attention
-from palaver.domain.layers import Chat as LayerChat
-from palaver.domain.layers import Layers
-from palaver.domain.split import Unit
-from palaver.engine import words
-from palaver.ports.agent import Event, Final, Request, TextDelta
-from palaver.stores.invariants import violations
+from palaver.engine import texts
+from palaver.model.access import AccessRole, Grant
+from palaver.model.addressing import Answers, Attention
+from palaver.model.scoped_setting import Chat as LayerChat
+from palaver.model.scoped_setting import Layers
+from palaver.model.split import Unit
+from palaver.protocols.agent import Event, Final, Request, TextDelta
+from palaver.store.status.invariants import violations
 from tests.engine.agents import Scripted, Slow, noted
 from tests.engine.gateway import Bench, NoPauses, running, until
 from tests.platforms.telegram.rigs import ALICE, adapter_of
@@ -177,7 +177,7 @@ async def test_an_answer_outlives_a_telegram_that_fails_for_a_while(
         asked = len(world.asked("getme"))
         await until(lambda: len(world.asked("getme")) > asked + 5)
         world.trouble = None
-        assert words.MAY_BE_DUPLICATE in (await hears(world, "at last"))["text"]
+        assert texts.MAY_BE_DUPLICATE in (await hears(world, "at last"))["text"]
         await here.settled()
         assert await here.rows("SELECT state FROM outbox") == [("delivered",)]
     assert len(world.asked("sendmessage")) == 2, "it is tried again only once"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from palaver.config.loading import load
-from palaver.config.mistakes import MalformedConfig
-from palaver.platforms.others import known_platforms, maker
+from palaver.config.errors import MalformedConfig
+from palaver.config.loader import load
+from palaver.platforms.plugins import known_platforms, maker
 from palaver.platforms.telegram.options import Mode, TelegramOptions
 from tests.platforms.telegram.world import TOKEN
 
@@ -59,7 +59,7 @@ def test_every_worker_has_the_same_secret_and_another_bot_has_another() -> None:
 
 def test_nothing_of_it_is_loaded_before_it_is_used() -> None:
     code = (
-        "import sys, palaver.gateway; from palaver.platforms.others import known_platforms; known_platforms();"
+        "import sys, palaver.gateway.gateway; from palaver.platforms.plugins import known_platforms; known_platforms();"
         "sys.exit('telegram' in sys.modules or 'markdown_it' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from telegram import Update
 
-from palaver.domain.key import derive_key
-from palaver.domain.label import Label
-from palaver.domain.scope import Scope
-from palaver.domain.source import CHANNEL, DM, GROUP, Source, Trust
-from palaver.domain.turn import Choice, Inbound, Outbound, Revision
+from palaver.model.key import derive_key
+from palaver.model.label import Label
+from palaver.model.scope import Scope
+from palaver.model.source import CHANNEL, DM, GROUP, Source, Trust
+from palaver.model.turn import Choice, Inbound, Outbound, Revision
 from palaver.platforms.telegram.parse import Moved, Pressed, Said, Us, parse
-from palaver.platforms.telegram.sending import buttons
+from palaver.platforms.telegram.send import buttons
 
 Json = dict[str, Any]
 

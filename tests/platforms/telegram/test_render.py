@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.domain.split import Unit
+from palaver.model.split import Unit
 from palaver.platforms.telegram.render import MOST_MARKS, Rendered, render
 from tests.platforms.markdown.texts import MARKUP
 

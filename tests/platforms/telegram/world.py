@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from palaver.domain.split import Unit
+from palaver.model.split import Unit
 
 __all__ = ["BOT", "TOKEN", "Chat", "No", "World"]
 

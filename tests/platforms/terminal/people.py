@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from palaver.domain.source import Source
+from palaver.model.source import Source
 from palaver.platforms.terminal.client import Client
 from palaver.platforms.terminal.socket import Streams, dial
 from palaver.platforms.terminal.wire import CommandLine, Said, Settled, Welcome

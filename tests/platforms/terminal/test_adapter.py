@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.errors import StoreError, StoreUnavailable
-from palaver.domain.source import Source
-from palaver.domain.turn import Outbound
-from palaver.platforms.kit.notebook import Notebook, running
+from palaver.model.errors import StoreError, StoreUnavailable
+from palaver.model.source import Source
+from palaver.model.turn import Outbound
 from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.terminal.client import GatewayFails
 from palaver.platforms.terminal.socket import dial, take
 from palaver.platforms.terminal.wire import LONGEST_TEXT, Hello, Said, encoded
-from palaver.ports.adapter import PlatformDown, SendUnclear, TargetAway
-from palaver.ports.clock import SystemClock
+from palaver.protocols.adapter import PlatformDown, SendUnclear, TargetAway
+from palaver.protocols.clock import SystemClock
+from palaver.testkit.notebook import Notebook, running
 from tests.platforms.terminal.people import Person, PlainDesk
 
 

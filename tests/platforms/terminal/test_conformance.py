@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from palaver.domain.source import Source
-from palaver.platforms.kit.conformance import AdapterConformance, CannotHappen, Rig, Shown
+from palaver.model.source import Source
 from palaver.platforms.terminal.adapter import OWNER, TerminalAdapter
-from palaver.ports.adapter import Adapter
-from palaver.ports.clock import SystemClock
+from palaver.protocols.adapter import Adapter
+from palaver.protocols.clock import SystemClock
+from palaver.testkit.conformance import AdapterConformance, CannotHappen, Rig, Shown
 from tests.platforms.terminal.people import Paper, Person, PlainDesk
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palaver.platforms.terminal.history import forgets_typed, typed_lines
-from palaver.stores.opening import open_store
-from tests.stores.world import World, dm
+from palaver.platforms.terminal.screen import forgets_typed, typed_lines
+from palaver.store.opening import open_store
+from tests.store.world import World, dm
 
 
 def test_the_lines_go_with_their_owner(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from palaver.domain.access import AccessRole, Grant
+from palaver.model.access import AccessRole, Grant
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.options import WebhookOptions
-from palaver.platforms.webhook.signing import Scheme, key_of, signed
-from palaver.ports.adapter import Call, Reply
+from palaver.platforms.webhook.signature import Scheme, key_of, signed
+from palaver.protocols.adapter import Call, Reply
 from tests.engine.gateway import Bench
 from tests.platforms.webhook.loopback import SECRET
 

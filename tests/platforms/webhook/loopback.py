@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from palaver.platforms.webhook.signing import Scheme, verified
+from palaver.platforms.webhook.signature import Scheme, verified
 
 __all__ = ["SECRET", "Asked", "Receiver", "Said", "serving"]
 

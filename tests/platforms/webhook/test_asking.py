@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.target import Place
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.world import World
+from palaver.model.access import AccessRole, Grant
+from palaver.model.target import Place
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.world import World
 from tests.engine.gateway import running
 from tests.platforms.webhook.calling import GRANTS, account, call, called
 

@@ -11,13 +11,13 @@ from itertools import count
 import httpx2
 import pytest
 
-from palaver.domain.errors import StoreUnavailable
-from palaver.domain.source import CHANNEL, Source
-from palaver.platforms.kit.conformance import AdapterConformance, Rig, Shown
+from palaver.model.errors import StoreUnavailable
+from palaver.model.source import CHANNEL, Source
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.options import WebhookOptions
-from palaver.platforms.webhook.signing import Scheme, key_of, signed
-from palaver.ports.adapter import Adapter, Call, Inlet
+from palaver.platforms.webhook.signature import Scheme, key_of, signed
+from palaver.protocols.adapter import Adapter, Call, Inlet
+from palaver.testkit.conformance import AdapterConformance, Rig, Shown
 from tests.platforms.webhook.loopback import SECRET, Asked, Receiver, Said, serving
 
 _ids = count(1)

@@ -10,20 +10,20 @@ from urllib.parse import urlencode
 
 import pytest
 
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.marks import mark
-from palaver.domain.target import Place
-from palaver.domain.transcript import Role
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.world import World
-from palaver.platforms.webhook.signing import Scheme, key_of, signed
-from palaver.ports.adapter import Call
-from palaver.ports.agent import Event, Failure, FailureKind, Request
+from palaver.model.access import AccessRole, Grant
+from palaver.model.prompt_markers import mark
+from palaver.model.target import Place
+from palaver.model.transcript import Role
+from palaver.platforms.webhook.signature import Scheme, key_of, signed
+from palaver.protocols.adapter import Call
+from palaver.protocols.agent import Event, Failure, FailureKind, Request
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.world import World
 from tests.engine.agents import Scripted, Slow
 from tests.engine.gateway import running
 from tests.platforms.webhook.calling import GRANTS, account, call, called, told
 from tests.platforms.webhook.loopback import SECRET
-from tests.stores.conftest import fresh_store
+from tests.store.conftest import fresh_store
 
 
 async def test_a_call_is_answered_with_what_the_agent_says(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from palaver.config.model import Config, PlatformChoice
-from palaver.config.people import GrantChoice
-from palaver.platforms.webhook.signing import Scheme, key_of, signed
+from palaver.config.quotas import GrantChoice
+from palaver.platforms.webhook.signature import Scheme, key_of, signed
 from tests.platforms.webhook.loopback import SECRET
 from tests.web.conftest import opened
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from palaver.platforms.others import maker
+from palaver.platforms.plugins import maker
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.options import WebhookOptions
-from palaver.ports.hooks import Kind
+from palaver.protocols.hooks import Kind
 from tests.platforms.webhook.loopback import SECRET
 
 _WRONG: dict[str, tuple[dict[str, Any], str]] = {

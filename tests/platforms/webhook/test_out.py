@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from palaver.agents.echo import EchoAgent
-from palaver.domain.access import AccessRole, Grant
-from palaver.domain.layers import Layers
-from palaver.domain.reset import ResetMode, ResetPolicy
-from palaver.platforms.kit.adapter import FakeAdapter
-from palaver.platforms.kit.chat import Chat
-from palaver.platforms.kit.world import LoopClock, World
+from palaver.model.access import AccessRole, Grant
+from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.scoped_setting import Layers
 from palaver.platforms.webhook import render
 from palaver.platforms.webhook.adapter import WebhookAdapter
-from palaver.platforms.webhook.posting import Postman
-from palaver.ports.adapter import PlatformRefused
-from palaver.ports.agent import Agents
-from palaver.ports.hooks import Happening, Kind
+from palaver.platforms.webhook.send import Postman
+from palaver.protocols.adapter import PlatformRefused
+from palaver.protocols.agent import Agents
+from palaver.protocols.hooks import Happening, Kind
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.chat import Chat
+from palaver.testkit.world import LoopClock, World
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 from tests.platforms.webhook.calling import GRANTS, account, call, called
 from tests.platforms.webhook.loopback import Receiver, Said, serving

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from palaver.platforms.webhook.signing import Scheme, Unsigned, key_of, signed, verified
+from palaver.platforms.webhook.signature import Scheme, Unsigned, key_of, signed, verified
 
 NOW = datetime(2021, 2, 25, 15, 2, 10, tzinfo=UTC)
 TIME = str(int(NOW.timestamp()))

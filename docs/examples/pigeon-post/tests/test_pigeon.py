@@ -9,10 +9,10 @@ from pigeon_post.adapter import PigeonAdapter
 from pigeon_post.options import Options
 from pydantic import SecretStr
 
-from palaver.domain.source import Source
-from palaver.platforms.kit.conformance import AdapterConformance, Rig, Shown
-from palaver.platforms.kit.notebook import Notebook, running
-from palaver.ports.adapter import Adapter, PlatformDown, PlatformRefused
+from palaver.model.source import Source
+from palaver.protocols.adapter import Adapter, PlatformDown, PlatformRefused
+from palaver.testkit.conformance import AdapterConformance, Rig, Shown
+from palaver.testkit.notebook import Notebook, running
 
 
 def pigeon(loft: Loft, ring: str = RING) -> PigeonAdapter:

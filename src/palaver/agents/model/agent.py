@@ -6,22 +6,23 @@ from dataclasses import dataclass, field
 
 from pydantic_ai.messages import ModelRequest, ModelResponse
 
-from palaver.agents.model.answer import Answer
-from palaver.agents.model.asking import Asking, CutOff, parameters
 from palaver.agents.model.costs import Costs
-from palaver.agents.model.digest import SUMMARY, TITLE, pieces, summary_request, title_of, title_request
-from palaver.agents.model.failures import CUT_OFF, PROVIDER_ERRORS, failure_of
-from palaver.agents.model.files import Sight
-from palaver.agents.model.lines import Line, Lines
-from palaver.agents.model.refusals import Refusals
+from palaver.agents.model.errors import CUT_OFF, PROVIDER_ERRORS, Refusals, failure_of
+from palaver.agents.model.history import Sight
+from palaver.agents.model.loop import Answer, Asking, CutOff, parameters
+from palaver.agents.model.options import Wanted
+from palaver.agents.model.providers import Line, Lines
 from palaver.agents.model.responses import text_of
-from palaver.agents.model.wanted import Wanted
-from palaver.domain.errors import PalaverError
-from palaver.domain.session import ModelOverride
-from palaver.domain.turn import Usage
-from palaver.ports.agent import Event, Gist, Passage, Request
+from palaver.agents.model.summary import SUMMARY, TITLE, pieces, summary_request, title_of, title_request
+from palaver.model.errors import PalaverError
+from palaver.model.session import ModelOverride
+from palaver.model.turn import Usage
+from palaver.protocols.agent import Event, Gist, Passage, Request
 
-__all__ = ["ModelAgent", "ModelFailed"]
+__all__ = [
+    "ModelAgent",
+    "ModelFailed",
+]
 
 _UNKNOWN_WINDOW = 16_000
 """So many tokens every model takes that is worth asking."""

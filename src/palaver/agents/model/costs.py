@@ -10,11 +10,14 @@ from genai_prices import calc_price
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_ai.usage import RequestUsage
 
-from palaver.domain.errors import InvalidInput
-from palaver.domain.turn import Usage
-from palaver.domain.value import value
+from palaver.model.errors import InvalidInput
+from palaver.model.turn import Usage
+from palaver.model.value import value
 
-__all__ = ["Costs", "Price"]
+__all__ = [
+    "Costs",
+    "Price",
+]
 
 _MILLION = 1_000_000
 _Amount = Annotated[Decimal, Field(ge=0, le=_MILLION)]

@@ -20,10 +20,18 @@ from pydantic_ai.messages import (
     ToolCallPart,
 )
 
-from palaver.domain.transcript import Role, ToolCall
-from palaver.domain.view import Message, repair
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.view import Message, repair
 
-__all__ = ["BETWEEN", "blob_of", "calls_of", "reasoning_of", "repaired", "response_to", "text_of"]
+__all__ = [
+    "BETWEEN",
+    "blob_of",
+    "calls_of",
+    "reasoning_of",
+    "repaired",
+    "response_to",
+    "text_of",
+]
 
 BETWEEN = "\n\n"
 """Stands between texts that are not one, as in the view."""

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from palaver.domain.attachment import Attachment
-from palaver.domain.turn import Outbound
+from palaver.model.attachment import Attachment
+from palaver.model.turn import Outbound
 from palaver.platforms.catalog import PLATFORMS
-from palaver.ports.adapter import Inlet, Limits, SendRefused
-from palaver.ports.files import Shelf
+from palaver.protocols.adapter import Blobs, Inlet, Limits, SendRefused
 
 __all__ = ["LONGEST_TEXT", "ApiAdapter"]
 
@@ -23,7 +22,7 @@ class ApiAdapter:
     account: str | None = None
     limits = Limits(text=LONGEST_TEXT, repeats_safely=True)
 
-    def __init__(self, shelf: Shelf | None = None) -> None:
+    def __init__(self, shelf: Blobs | None = None) -> None:
         self._shelf = shelf
 
     async def run(self, inlet: Inlet) -> None:

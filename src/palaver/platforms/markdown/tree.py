@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import TypeAlias
 
-from palaver.domain.value import value
+from palaver.model.value import value
 
 __all__ = [
     "Block",

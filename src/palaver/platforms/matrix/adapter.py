@@ -5,20 +5,19 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from palaver.domain.attachment import Attachment
-from palaver.domain.label import Label
-from palaver.domain.split import Unit
-from palaver.domain.turn import Outbound
+from palaver.model.attachment import Attachment
+from palaver.model.label import Label
+from palaver.model.split import Unit
+from palaver.model.turn import Outbound
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.matrix.client import Client, Entry, check_extra, opened
-from palaver.platforms.matrix.guide import GUIDE
-from palaver.platforms.matrix.hearing import Waiting
 from palaver.platforms.matrix.media import content_of
-from palaver.platforms.matrix.options import Options
+from palaver.platforms.matrix.options import GUIDE, Options
 from palaver.platforms.matrix.render import LONGEST_TEXT
-from palaver.platforms.matrix.speaking import Speaking
-from palaver.platforms.matrix.visit import Visit
-from palaver.ports.adapter import Inlet, Limits, PlatformDown, PlatformRefused, SendRefused
+from palaver.platforms.matrix.send import Speaking
+from palaver.platforms.matrix.session import Visit
+from palaver.platforms.matrix.sync import Waiting
+from palaver.protocols.adapter import Inlet, Limits, PlatformDown, PlatformRefused, SendRefused
 
 __all__ = ["MatrixAdapter"]
 

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import aiohttp
+import msgspec
 from nio import AsyncClient, AsyncClientConfig, store
 from nio.api import Api
 from nio.crypto import ENCRYPTION_ENABLED
@@ -27,14 +28,56 @@ from nio.responses import (
 )
 from nio.rooms import MatrixRoom
 
-from palaver.domain.errors import BadArgument
-from palaver.domain.value import value
+from palaver.model.errors import BadArgument
+from palaver.model.value import value
+from palaver.platforms.matrix.errors import EXPIRES, asking, refusal, unanswered
 from palaver.platforms.matrix.events import is_name
 from palaver.platforms.matrix.options import Options
-from palaver.platforms.matrix.refusals import EXPIRES, asking, refusal, unanswered
-from palaver.ports.adapter import PlatformDown, PlatformError, PlatformRefused
+from palaver.protocols.adapter import PlatformDown, PlatformError, PlatformRefused
 
-__all__ = ["Client", "Entry", "check_extra", "opened"]
+__all__ = [
+    "Call",
+    "Calls",
+    "Client",
+    "Entry",
+    "check_extra",
+    "opened",
+    "position_of",
+    "read_position",
+]
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    room_id: str
+    server: str
+    """One that knows the way."""
+    inviter: str = ""
+    """Nobody, where a room of ours was closed for this one."""
+    is_direct: bool = False
+
+
+Calls = dict[str, Call]
+"""By the ids of the rooms, the oldest first."""
+
+
+def position_of(user_id: str, batch: str, calls: Calls) -> str:
+    """What the store keeps: whose position it is, then the position, then what is still to be answered."""
+    text = f"{user_id} {batch}"
+    return f"{text} {msgspec.json.encode([*calls.values()]).decode()}" if calls else text
+
+
+def read_position(text: str | None, user_id: str) -> tuple[str | None, Calls]:
+    """Nothing where it was of another account."""
+    whose, _, rest = (text or "").partition(" ")
+    if whose != user_id:
+        return None, {}
+    batch, _, written = rest.partition(" ")
+    try:
+        calls = msgspec.json.decode(written or "[]", type=list[Call])
+    except msgspec.DecodeError:
+        calls = []
+    return batch, {call.room_id: call for call in calls}
+
 
 _PATIENCE = 30.0
 _API = "/_matrix/client/v3/"

@@ -4,12 +4,12 @@ import hashlib
 
 from nio.events import MegolmEvent
 
-from palaver.domain.source import DM
+from palaver.model.source import DM
 from palaver.platforms.matrix.client import Client
-from palaver.platforms.matrix.hearing import Heard
-from palaver.platforms.matrix.refusals import asking
-from palaver.platforms.matrix.sending import Sending
-from palaver.ports.clock import Clock
+from palaver.platforms.matrix.errors import asking
+from palaver.platforms.matrix.send import Sending
+from palaver.platforms.matrix.sync import Heard
+from palaver.protocols.clock import Clock
 
 __all__ = ["MOST_SENDERS", "Closed", "keep_up"]
 

@@ -13,11 +13,11 @@ from Crypto.Cipher import AES
 from Crypto.Util import Counter
 from nio.responses import UploadResponse
 
-from palaver.domain.attachment import Attachment
+from palaver.model.attachment import Attachment
 from palaver.platforms.matrix.client import Client
+from palaver.platforms.matrix.errors import asking, unanswered
 from palaver.platforms.matrix.events import Keyed
-from palaver.platforms.matrix.refusals import asking, unanswered
-from palaver.ports.adapter import PlatformBusy, PlatformDown, SendRefused
+from palaver.protocols.adapter import PlatformBusy, PlatformDown, SendRefused
 
 __all__ = ["content_of", "put"]
 

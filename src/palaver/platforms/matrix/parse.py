@@ -8,11 +8,11 @@ from urllib.parse import unquote
 
 import msgspec
 
-from palaver.domain.attachment import UNKNOWN_TYPE, Attachment
-from palaver.domain.label import Label
-from palaver.domain.source import DM, Labels, Source, Trust
-from palaver.domain.turn import Inbound, Revision
-from palaver.domain.value import value
+from palaver.model.attachment import UNKNOWN_TYPE, Attachment
+from palaver.model.label import Label
+from palaver.model.source import DM, Labels, Source, Trust
+from palaver.model.turn import Inbound, Revision
+from palaver.model.value import value
 from palaver.platforms.matrix.events import Content, Event, is_name
 
 __all__ = ["Scene", "parse", "trust_in"]

@@ -17,19 +17,18 @@ from urllib.parse import quote
 from telegram import Bot, BotCommand, Message, Update, WebhookInfo
 from telegram.error import TelegramError
 
-from palaver.domain.attachment import Attachment
-from palaver.domain.split import Unit
-from palaver.domain.text import one_line
-from palaver.domain.turn import Outbound
+from palaver.model.attachment import Attachment
+from palaver.model.split import Unit
+from palaver.model.text import one_line
+from palaver.model.turn import Outbound
 from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.telegram.contents import TOO_LARGE
+from palaver.platforms.telegram.client import HEARD, Line, raw_updates
 from palaver.platforms.telegram.errors import Refusal, lost, unsent
-from palaver.platforms.telegram.guide import GUIDE
-from palaver.platforms.telegram.line import HEARD, Line, raw_updates
-from palaver.platforms.telegram.options import Mode, TelegramOptions
+from palaver.platforms.telegram.files import TOO_LARGE
+from palaver.platforms.telegram.options import GUIDE, Mode, TelegramOptions
 from palaver.platforms.telegram.parse import Moved, Pressed, Said, Us, parse
 from palaver.platforms.telegram.render import Rendered
-from palaver.platforms.telegram.sending import (
+from palaver.platforms.telegram.send import (
     LONGEST_CAPTION,
     LONGEST_TEXT,
     NO_PREVIEW,
@@ -43,7 +42,7 @@ from palaver.platforms.telegram.sending import (
     thread,
     upload,
 )
-from palaver.ports.adapter import (
+from palaver.protocols.adapter import (
     Call,
     Inlet,
     Limits,
@@ -56,7 +55,7 @@ from palaver.ports.adapter import (
     SendUnclear,
     TargetGone,
 )
-from palaver.ports.clock import Clock, SystemClock
+from palaver.protocols.clock import Clock, SystemClock
 
 __all__ = ["TelegramAdapter"]
 

@@ -7,7 +7,7 @@ from http import HTTPStatus
 import httpx
 from telegram.error import TelegramError
 
-from palaver.ports.adapter import (
+from palaver.protocols.adapter import (
     ChatMoved,
     PlatformBusy,
     PlatformDown,

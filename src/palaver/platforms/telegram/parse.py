@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
 
-from palaver.domain.label import Label
-from palaver.domain.source import CHANNEL, DM, GROUP, Labels, Source, Trust
-from palaver.domain.turn import Inbound, Revision
-from palaver.platforms.telegram.contents import files_of, told_of
+from palaver.model.label import Label
+from palaver.model.source import CHANNEL, DM, GROUP, Labels, Source, Trust
+from palaver.model.turn import Inbound, Revision
+from palaver.platforms.telegram.files import files_of, told_of
 
 __all__ = ["PLATFORM", "Moved", "Pressed", "Said", "Us", "button_data", "parse"]
 

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from rich.cells import cell_len
 
-from palaver.domain.split import Unit
-from palaver.platforms.markdown.read import read
+from palaver.model.split import Unit
+from palaver.platforms.markdown.parser import read
 from palaver.platforms.markdown.tree import (
     Block,
     Code,

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
-from palaver.domain.errors import PalaverError, StoreUnavailable
-from palaver.domain.label import Label
-from palaver.domain.source import MAIN, Labels, Source, Trust
-from palaver.domain.turn import Inbound, Outbound
+from palaver.model.errors import PalaverError, StoreUnavailable
+from palaver.model.label import Label
+from palaver.model.source import MAIN, Labels, Source, Trust
+from palaver.model.turn import Inbound, Outbound
 from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.terminal.connection import Visit
 from palaver.platforms.terminal.socket import give_back, gone, take
-from palaver.platforms.terminal.visit import Visit
 from palaver.platforms.terminal.wire import (
     LONGEST_LINE,
     LONGEST_TEXT,
@@ -30,8 +30,8 @@ from palaver.platforms.terminal.wire import (
     encoded,
     read_terminal,
 )
-from palaver.ports.adapter import Inlet, Limits, PlatformDown, SendRefused, SendUnclear, TargetAway
-from palaver.ports.clock import Clock
+from palaver.protocols.adapter import Inlet, Limits, PlatformDown, SendRefused, SendUnclear, TargetAway
+from palaver.protocols.clock import Clock
 
 __all__ = ["OWNER", "Desk", "TerminalAdapter"]
 

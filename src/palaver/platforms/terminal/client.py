@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 from uuid import uuid4
 
-from palaver.domain.errors import BadArgument, PalaverError
+from palaver.model.errors import BadArgument, PalaverError
 from palaver.platforms.terminal.socket import Streams
 from palaver.platforms.terminal.wire import (
     LONGEST_TEXT,

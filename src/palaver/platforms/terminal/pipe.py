@@ -7,9 +7,9 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TextIO
 
-from palaver.domain.errors import BadArgument
+from palaver.model.errors import BadArgument
 from palaver.platforms.terminal.client import Client
-from palaver.platforms.terminal.printable import printable
+from palaver.platforms.terminal.screen import printable
 from palaver.platforms.terminal.wire import LONGEST_TEXT, Welcome
 
 __all__ = ["PipeScreen", "lines", "say_all", "say_one"]

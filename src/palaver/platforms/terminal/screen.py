@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -20,10 +21,41 @@ from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 
-from palaver.platforms.terminal.printable import printable
 from palaver.platforms.terminal.wire import CommandLine, Welcome
 
-__all__ = ["LiveScreen"]
+__all__ = [
+    "LiveScreen",
+    "forgets_typed",
+    "printable",
+    "typed_lines",
+]
+
+# Controls but tab and newline; what turns the direction of text; half surrogates; separators and tags nobody sees.
+_TRICKS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
+)
+
+
+def printable(text: str) -> str:
+    """The text with every such character written as its number."""
+    return _TRICKS.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+
+
+_OWNER = "terminal:owner"
+
+
+def typed_lines(data_dir: Path) -> Path:
+    return data_dir / "history"
+
+
+def forgets_typed(data_dir: Path) -> Callable[[frozenset[str]], None]:
+    def forget(identities: frozenset[str]) -> None:
+        file = typed_lines(data_dir)
+        if _OWNER in identities and file.exists():
+            file.write_bytes(b"")
+
+    return forget
+
 
 _PROMPT = "> "
 _GREETING = "/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves."

@@ -8,9 +8,9 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from palaver.domain.errors import BadArgument
+from palaver.model.errors import BadArgument
 from palaver.platforms.terminal.wire import LONGEST_LINE
-from palaver.ports.adapter import PlatformDown
+from palaver.protocols.adapter import PlatformDown
 
 __all__ = ["Streams", "dial", "give_back", "gone", "socket_path", "take"]
 

@@ -9,17 +9,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from uuid import uuid4
 
-from palaver.domain.attachment import Attachment
-from palaver.domain.errors import BadArgument
-from palaver.domain.ids import encode_id
-from palaver.domain.label import Label
-from palaver.domain.source import Labels, Source, Trust
-from palaver.domain.turn import Inbound, Outbound
-from palaver.domain.value import value
+from palaver.model.attachment import Attachment
+from palaver.model.errors import BadArgument
+from palaver.model.ids import encode_id
+from palaver.model.label import Label
+from palaver.model.source import Labels, Source, Trust
+from palaver.model.turn import Inbound, Outbound
+from palaver.model.value import value
 from palaver.platforms.catalog import PLATFORMS
-from palaver.ports.adapter import Inlet, Limits, PlatformDown, SendRefused
-from palaver.ports.clock import Clock
-from palaver.ports.files import Shelf
+from palaver.protocols.adapter import Blobs, Inlet, Limits, PlatformDown, SendRefused
+from palaver.protocols.clock import Clock
 
 __all__ = ["LONGEST_TEXT", "MAIN_CHAT", "Shown", "WebAdapter", "chat_of", "user_of"]
 
@@ -66,7 +65,7 @@ class WebAdapter:
         clock: Clock,
         *,
         tell: Callable[[Shown], None],
-        shelf: Shelf | None = None,
+        shelf: Blobs | None = None,
         receive: Receive | None = None,
     ) -> None:
         self._clock = clock

@@ -7,19 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 from urllib.parse import urlsplit
 
-from palaver.domain.errors import BadArgument
-from palaver.domain.source import Trust
-from palaver.domain.target import Place
-from palaver.domain.turn import Outbound, account_text
+from palaver.model.errors import BadArgument
+from palaver.model.source import Trust
+from palaver.model.target import Place
+from palaver.model.turn import Outbound, account_text
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.webhook import render
-from palaver.platforms.webhook.guide import GUIDE
-from palaver.platforms.webhook.options import CALLER, WebhookOptions
+from palaver.platforms.webhook.options import CALLER, GUIDE, WebhookOptions
 from palaver.platforms.webhook.parse import Malformed, parse_call
-from palaver.platforms.webhook.signing import Unsigned, key_of
-from palaver.ports.adapter import Answer, Call, Inlet, Limits, Reply, SendRefused
-from palaver.ports.clock import Clock, SystemClock
-from palaver.ports.hooks import Happening
+from palaver.platforms.webhook.signature import Unsigned, key_of
+from palaver.protocols.adapter import Answer, Call, Inlet, Limits, Reply, SendRefused
+from palaver.protocols.clock import Clock, SystemClock
+from palaver.protocols.hooks import Happening
 
 __all__ = ["WebhookAdapter"]
 
@@ -126,7 +125,7 @@ def _postman(options: WebhookOptions):  # noqa: ANN202 - what it is made of is a
     if options.url is None:
         return None
     try:
-        from palaver.platforms.webhook.posting import Postman  # noqa: PLC0415 - an extra
+        from palaver.platforms.webhook.send import Postman  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise BadArgument(
             "Nothing can be posted to a url without",

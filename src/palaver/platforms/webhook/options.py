@@ -1,5 +1,7 @@
 """What can be configured for a webhook account."""
 
+import base64
+import secrets
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Self
@@ -7,14 +9,23 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from palaver.domain.errors import InvalidInput
-from palaver.domain.target import Place, parse_targets
-from palaver.platforms.others import known_platforms
-from palaver.platforms.webhook.signing import Scheme, key_of
+from palaver.model.errors import InvalidInput
+from palaver.model.target import Place, parse_targets
+from palaver.platforms.plugins import known_platforms
+from palaver.platforms.webhook.signature import PREFIX, Scheme, key_of
 from palaver.platforms.webhook.template import WHOLE, Template, path_of
-from palaver.ports.hooks import Kind
+from palaver.protocols.adapter import Guide, Question
+from palaver.protocols.hooks import Kind
 
-__all__ = ["CALLER", "NOWHERE", "PER_DELIVERY", "Missing", "WebhookOptions", "event_name"]
+__all__ = [
+    "CALLER",
+    "GUIDE",
+    "NOWHERE",
+    "PER_DELIVERY",
+    "Missing",
+    "WebhookOptions",
+    "event_name",
+]
 
 CALLER = "caller"
 NOWHERE = "nowhere"
@@ -136,3 +147,45 @@ def _places(text: str) -> tuple[Place, ...]:
     if not all(isinstance(target, Place) for target in targets):
         raise ValueError(f"answers go to {CALLER}, to {NOWHERE}, or to chats: telegram:12345")
     return tuple(target for target in targets if isinstance(target, Place))
+
+
+_BYTES = 32
+
+
+def _secret() -> str:
+    return PREFIX + base64.b64encode(secrets.token_bytes(_BYTES)).decode()
+
+
+GUIDE = Guide(
+    before="A program calls, or is told what happens. A secret shows that calls are from it, or posts from us.",
+    questions=[
+        Question(
+            option="url",
+            asks="The address of a program that is told what happens, not shown while you type; nothing, if it calls:",
+            needed=False,
+        ),
+        Question(
+            option="events",
+            asks=f"What is it told? {', '.join(map(event_name, Kind))}, with commas; nothing, for messages alone:",
+            needed=False,
+            where="url",
+        ),
+        Question(
+            option="scheme",
+            asks=f"How does it sign? {', '.join(Scheme)}:",
+            usual=Scheme.STANDARD.value,
+            unless="url",
+        ),
+        Question(option="secret", asks="The secret, not shown while you type; nothing, for a new one:", make=_secret),
+        Question(
+            option="text",
+            asks="What is said because of a call, like: Build {{ build.status }}; nothing, for all that it brings:",
+            needed=False,
+            unless="url",
+        ),
+    ],
+    after=(
+        "Give the program the secret. Where it calls, it does so at /in/webhook/{account} of the public name of your "
+        "window, and is let in by: palaver grants add webhook:{account}"
+    ),
+)

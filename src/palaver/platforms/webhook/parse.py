@@ -7,16 +7,16 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs
 
-from palaver.domain.errors import MalformedSource
-from palaver.domain.label import Label
-from palaver.domain.reset import Cause
-from palaver.domain.source import CHANNEL, Labels, Source
-from palaver.domain.turn import Inbound
-from palaver.domain.value import value
+from palaver.model.errors import MalformedSource
+from palaver.model.label import Label
+from palaver.model.reset import Cause
+from palaver.model.source import CHANNEL, Labels, Source
+from palaver.model.turn import Inbound
+from palaver.model.value import value
 from palaver.platforms.webhook.options import PER_DELIVERY, Missing, WebhookOptions
-from palaver.platforms.webhook.signing import Scheme, verified
+from palaver.platforms.webhook.signature import Scheme, verified
 from palaver.platforms.webhook.template import MISSING, Lacking, Template, looked_up, path_of, written
-from palaver.ports.adapter import Call
+from palaver.protocols.adapter import Call
 
 __all__ = ["Malformed", "parse_call"]
 

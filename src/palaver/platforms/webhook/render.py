@@ -3,9 +3,9 @@
 import hashlib
 import json
 
-from palaver.domain.turn import Outbound
+from palaver.model.turn import Outbound
 from palaver.platforms.webhook.options import event_name
-from palaver.ports.hooks import Happening
+from palaver.protocols.hooks import Happening
 
 __all__ = ["event", "lane", "message", "message_id"]
 

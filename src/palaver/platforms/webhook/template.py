@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from palaver.domain.label import LABEL_LIMIT, Label
-from palaver.domain.text import one_line
-from palaver.domain.value import value
+from palaver.model.label import LABEL_LIMIT, Label
+from palaver.model.text import one_line
+from palaver.model.value import value
 
 __all__ = ["MISSING", "WHOLE", "Lacking", "Path", "Template", "looked_up", "path_of", "written"]
 

@@ -8,15 +8,15 @@ from typing import Annotated
 from msgspec import Meta
 from starlette.types import Receive
 
-from palaver.domain.attachment import UNKNOWN_TYPE
-from palaver.domain.errors import BadArgument, NotFound
-from palaver.domain.lifecycle import InboxState, OutboxState, TurnState
-from palaver.domain.source import Source
-from palaver.ports.fates import Fate
-from palaver.ports.window import Right
-from palaver.web.api.shapes import MessageShape, Moment, UsageShape, message_shape, usage_shape
-from palaver.web.api.table import Ask, Endpoint, Later, Shape, body_of
-from palaver.web.speaking import LONGEST_TEXT, Said, Speaking, conversation_for
+from palaver.model.attachment import UNKNOWN_TYPE
+from palaver.model.errors import BadArgument, NotFound
+from palaver.model.lifecycle import InboxState, OutboxState, TurnState
+from palaver.model.source import Source
+from palaver.store.status.journal_feed import Right
+from palaver.store.status.trace import Fate
+from palaver.web.api.endpoints import Ask, Endpoint, Later, Shape, body_of
+from palaver.web.api.schemas import MessageShape, Moment, UsageShape, message_shape, usage_shape
+from palaver.web.message_service import LONGEST_TEXT, Said, Speaking, conversation_for
 
 __all__ = [
     "ENDPOINTS",
@@ -144,7 +144,7 @@ class _FateQuery(Shape, frozen=True, kw_only=True):
 
 async def _fate(ask: Ask) -> FatesShape:
     store, name = ask.desk.store, ask.query.name
-    found = await ask.desk.read(ask.visitor, lambda principal: store.fates.fates(name, principal))
+    found = await ask.desk.read(ask.visitor, lambda principal: store.trace.fates(name, principal))
     return FatesShape(fates=[_fate_shape(fate) for fate in found])
 
 

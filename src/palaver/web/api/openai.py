@@ -10,23 +10,22 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive
 
-from palaver.domain.errors import BadArgument, PalaverError
-from palaver.domain.turn import Received
-from palaver.domain.value import value
-from palaver.engine.waitingroom import Waiter
-from palaver.ports.answers import Reply
-from palaver.ports.window import Right
-from palaver.ports.work import Steps, work
-from palaver.web.access.visitor import Visitor, principal_of
+from palaver.db.transaction import Statements, transaction
+from palaver.engine.reply_waiter import Waiter
+from palaver.model.errors import BadArgument, PalaverError
+from palaver.model.turn import Received
+from palaver.model.value import value
+from palaver.store.status.journal_feed import Right
+from palaver.store.status.message_status import Reply
 from palaver.web.api.messages import KEY_HEADER, key_of
-from palaver.web.desk import Desk
-from palaver.web.events import HEARTBEAT
-from palaver.web.openai.answering import Grown, Telling, line, outcome_of
-from palaver.web.openai.asked import MODEL, Asked, read, request_of
-from palaver.web.openai.finding import Finding
-from palaver.web.openai.matching import folded
-from palaver.web.routing import deed, page
-from palaver.web.speaking import Said, Speaking, refuse_other
+from palaver.web.event_hub import HEARTBEAT
+from palaver.web.message_service import Said, Speaking, refuse_other
+from palaver.web.openai.responses import Grown, Telling, line, outcome_of
+from palaver.web.openai.schema import MODEL, Asked, read, request_of
+from palaver.web.openai.sessions import Finding, folded
+from palaver.web.routes import deed, page
+from palaver.web.services import Desk
+from palaver.web.visitor import Visitor, principal_of
 
 __all__ = ["SESSION_HEADER", "routes"]
 
@@ -103,14 +102,14 @@ async def _continued(finding: Finding) -> Received:
     raise BadArgument("Nothing waits for a result of the call", found=wrong, allowed="its last calls", example="")
 
 
-@work
-def _given(finding: Finding, session: str) -> Steps[Received | None]:
+@transaction
+def _given(finding: Finding, session: str) -> Statements[Received | None]:
     store, now, results = finding.speaking.desk.store, finding.speaking.desk.clock.now(), finding.read.results
     principal = yield from principal_of(finding.speaking.visitor, store)
-    for entry in reversed((yield from store.transcripts.load_visible(session, principal))):
+    for entry in reversed((yield from store.transcript.load_visible(session, principal))):
         if entry.turn and results.keys() & {call.id for call in entry.calls}:
-            yield from store.answers.give_results(int(entry.turn), results, now, principal)
-            return (yield from store.answers.heard(int(entry.turn), principal))
+            yield from store.message_status.give_results(int(entry.turn), results, now, principal)
+            return (yield from store.message_status.heard(int(entry.turn), principal))
     return None
 
 

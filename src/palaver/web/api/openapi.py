@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from palaver.web.api.table import PREFIX, Endpoint, Shape
+from palaver.web.api.endpoints import PREFIX, Endpoint, Shape
 
 __all__ = ["Problem", "document"]
 

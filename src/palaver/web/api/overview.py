@@ -2,12 +2,12 @@
 
 from datetime import UTC, date, timedelta
 
-from palaver.domain.caps import Spent
-from palaver.ports.usage import By
-from palaver.ports.window import Right
-from palaver.web.api.shapes import Moment, UsageShape
-from palaver.web.api.table import Ask, Endpoint, Shape
-from palaver.web.stream import stream
+from palaver.model.quotas import Spent
+from palaver.store.people.usage import By
+from palaver.store.status.journal_feed import Right
+from palaver.web.api.endpoints import Ask, Endpoint, Shape
+from palaver.web.api.schemas import Moment, UsageShape
+from palaver.web.sse import stream
 
 __all__ = ["ENDPOINTS", "AccountShape", "AccountsShape", "MeShape", "UsedShape", "UsesShape"]
 
@@ -73,7 +73,7 @@ class UsesShape(Shape, frozen=True, kw_only=True):
 
 
 async def _usage(ask: Ask) -> UsesShape:
-    query, uses = ask.query, ask.desk.store.uses
+    query, uses = ask.query, ask.desk.store.usage
     since = query.since or ask.desk.clock.now() - _LATELY
     found = await ask.desk.read(
         ask.visitor, lambda who: uses.table(query.by, who, since=since, until=query.until, zone=UTC)

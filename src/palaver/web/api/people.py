@@ -5,18 +5,18 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from palaver.domain.access import AccessRole, Basis, Effect, Grant
-from palaver.domain.codes import parse_code
-from palaver.domain.errors import BadArgument, NotFound
-from palaver.domain.label import Label
-from palaver.domain.whom import whom
-from palaver.engine import words
-from palaver.engine.replies import Replies
-from palaver.ports.access import Stranger, Table
-from palaver.ports.people import Person
-from palaver.ports.window import Right
-from palaver.web.api.shapes import Limit, Moment
-from palaver.web.api.table import Ask, Endpoint, Shape
+from palaver.engine import texts
+from palaver.engine.delivery.replies import Replies
+from palaver.model.access import AccessRole, Basis, Effect, Grant
+from palaver.model.codes import parse_code
+from palaver.model.errors import BadArgument, NotFound
+from palaver.model.grant_syntax import whom
+from palaver.model.label import Label
+from palaver.store.people.grants import Stranger, Table
+from palaver.store.people.people import Person
+from palaver.store.status.journal_feed import Right
+from palaver.web.api.endpoints import Ask, Endpoint, Shape
+from palaver.web.api.schemas import Limit, Moment
 
 __all__ = [
     "ENDPOINTS",
@@ -132,7 +132,7 @@ async def _approve(ask: Ask) -> StrangerShape:
             role,
             desk.clock.now(),
             by=principal.name,
-            answer=lambda source: replies.to(source, words.PAIRED),
+            answer=lambda source: replies.to(source, texts.PAIRED),
         ),
     )
     desk.hub.hint("people")

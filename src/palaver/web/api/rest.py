@@ -5,12 +5,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from palaver import __version__
-from palaver.web.access.visitor import Visitor
 from palaver.web.api import messages, overview, people, sessions, turns
+from palaver.web.api.endpoints import PREFIX, route_of
 from palaver.web.api.openapi import document
-from palaver.web.api.table import PREFIX, route_of
-from palaver.web.desk import Desk
-from palaver.web.routing import page
+from palaver.web.routes import page
+from palaver.web.services import Desk
+from palaver.web.visitor import Visitor
 
 __all__ = ["ENDPOINTS", "routes"]
 

@@ -5,17 +5,17 @@ from typing import Annotated
 from msgspec import Meta
 from starlette.exceptions import HTTPException
 
-from palaver.domain.errors import BadArgument
-from palaver.domain.lifecycle import SessionState
-from palaver.domain.transcript import Role
-from palaver.ports.lists import ListFilter
-from palaver.ports.search import Order, SearchFilter
-from palaver.ports.window import Right
-from palaver.web.access.visitor import principal_of
-from palaver.web.api.shapes import EntryShape, Limit, Moment, SessionShape, entry_shape, session_shape
-from palaver.web.api.table import Ask, Endpoint, Shape
-from palaver.web.downloads import download
-from palaver.web.orders import rename
+from palaver.model.errors import BadArgument
+from palaver.model.lifecycle import SessionState
+from palaver.model.transcript import Role
+from palaver.store.search.search import Order, SearchFilter
+from palaver.store.status.journal_feed import Right
+from palaver.store.status.session_list import ListFilter
+from palaver.web.api.endpoints import Ask, Endpoint, Shape
+from palaver.web.api.schemas import EntryShape, Limit, Moment, SessionShape, entry_shape, session_shape
+from palaver.web.authorization import rename
+from palaver.web.http import download
+from palaver.web.visitor import principal_of
 
 __all__ = [
     "ENDPOINTS",
@@ -63,7 +63,7 @@ async def _list(ask: Ask) -> SessionsShape:
         since=query.since,
         until=query.until,
     )
-    lists = ask.desk.store.lists
+    lists = ask.desk.store.session_list
     page = await ask.desk.read(
         ask.visitor,
         lambda principal: lists.list_sessions(principal, wanted=wanted, after=query.after, limit=query.limit),
@@ -117,7 +117,7 @@ class EntriesShape(Shape, frozen=True, kw_only=True):
 
 
 async def _entries(ask: Ask) -> EntriesShape:
-    query, transcripts = ask.query, ask.desk.store.transcripts
+    query, transcripts = ask.query, ask.desk.store.transcript
     if query.before is not None and query.after is not None:
         raise BadArgument("Entries are given in one direction, not in", found="two", allowed="one", example="?after=7")
     if query.hidden and not ask.visitor.is_owner:
@@ -186,7 +186,7 @@ async def _search(ask: Ask) -> HitsShape:
 
 
 async def _file(ask: Ask) -> object:
-    files = ask.desk.store.files
+    files = ask.desk.store.attachments
     found = await ask.desk.read(ask.visitor, lambda principal: files.find(ask.path["id"], principal))
     return download(found, ask.desk.shelf)
 

@@ -2,19 +2,19 @@
 
 import re
 
-from palaver.domain.access import AccessRole
-from palaver.domain.errors import NotFound
-from palaver.domain.lifecycle import TurnState
-from palaver.domain.session import Principal
-from palaver.ports.fates import Flight
-from palaver.ports.repositories import Store
-from palaver.ports.store import Decision
-from palaver.ports.window import Right
-from palaver.ports.work import Steps, work
-from palaver.web.access.visitor import principal_of
-from palaver.web.api.shapes import CallShape, Limit, Moment
-from palaver.web.api.table import Ask, Endpoint, Shape
-from palaver.web.orders import entitled
+from palaver.db.transaction import Statements, transaction
+from palaver.model.access import AccessRole
+from palaver.model.errors import NotFound
+from palaver.model.lifecycle import TurnState
+from palaver.model.session import Principal
+from palaver.store.results import Decision
+from palaver.store.status.journal_feed import Right
+from palaver.store.status.trace import Flight
+from palaver.store.store import Store
+from palaver.web.api.endpoints import Ask, Endpoint, Shape
+from palaver.web.api.schemas import CallShape, Limit, Moment
+from palaver.web.authorization import entitled
+from palaver.web.visitor import principal_of
 
 __all__ = ["ENDPOINTS", "DecisionShape", "DoneShape", "FlightShape", "FlightsShape"]
 
@@ -90,7 +90,7 @@ async def _approvals(ask: Ask) -> FlightsShape:
     return await _listed(ask, TurnState.PARKED)
 
 
-def _named(store: Store, principal: Principal, name: str) -> Steps[Flight]:
+def _named(store: Store, principal: Principal, name: str) -> Statements[Flight]:
     number = _NAME.fullmatch(name)
     found = (yield from store.overview.flights(principal, 1, number=int(number[1]))) if number else []
     if not found:
@@ -101,8 +101,8 @@ def _named(store: Store, principal: Principal, name: str) -> Steps[Flight]:
 async def _stop(ask: Ask) -> DoneShape:
     store, now = ask.desk.store, ask.desk.clock.now()
 
-    @work
-    def stop() -> Steps[bool]:
+    @transaction
+    def stop() -> Statements[bool]:
         principal = yield from principal_of(ask.visitor, store)
         flight = yield from _named(store, principal, ask.path["id"])
         yield from entitled(ask.desk, principal, flight.turn.session, "stop")
@@ -117,8 +117,8 @@ async def _stop(ask: Ask) -> DoneShape:
 async def _decide(ask: Ask) -> DoneShape:
     store, now = ask.desk.store, ask.desk.clock.now()
 
-    @work
-    def decide() -> Steps[bool]:
+    @transaction
+    def decide() -> Statements[bool]:
         principal = yield from principal_of(ask.visitor, store)
         flight = yield from _named(store, principal, ask.path["id"])
         body = ask.body

@@ -1,18 +1,31 @@
 """The MCP server itself: tools and resources over whatever reaches the API."""
 
 import json
+from importlib import import_module
 from typing import Any
 
 import mcp_types as types
 from mcp.server import Server, ServerRequestContext
 from mcp.shared.exceptions import MCPError
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from palaver import __version__
-from palaver.domain.errors import BadArgument
-from palaver.domain.text import one_line
-from palaver.web.mcp.deeds import DEEDS, LIST, ME, READ, Deed, Reach
+from palaver.model.attachment import TooLarge
+from palaver.model.errors import BadArgument
+from palaver.model.text import one_line
+from palaver.web.auth_middleware import visitor_of
+from palaver.web.bodies import TooMuchAtOnce, again
+from palaver.web.errors import problem, refusal
+from palaver.web.mcp.clients import Here
+from palaver.web.mcp.tools import DEEDS, LIST, ME, READ, Deed, Reach
+from palaver.web.services import Desk
 
-__all__ = ["make_server"]
+__all__ = [
+    "make_server",
+    "routes",
+]
 
 _URI = "palaver://sessions/"
 _JSON = "application/json"
@@ -110,3 +123,35 @@ def _detail(told: bytes) -> str:
         return str(problem["detail"]).removesuffix(f"; for example: {problem.get('example')}")
     except (ValueError, KeyError, TypeError):
         return one_line(told.decode(errors="replace"), _LONGEST_DETAIL) or "It was refused, and not said why."
+
+
+_PATH = "/mcp"
+
+
+def routes(desk: Desk) -> list[Route]:
+    return [Route(_PATH, _Door(desk), methods=["POST"])]
+
+
+class _Door:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, options = Request(scope, receive), self._desk.engine.options
+        try:
+            # An extra, and slow to import.
+            make_server: Any = import_module("palaver.web.mcp.server").make_server
+            manager: Any = import_module("mcp.server.streamable_http_manager").StreamableHTTPSessionManager
+        except ModuleNotFoundError:
+            await refusal(_PATH, 501, "MCP needs a package: pip install 'palaver[mcp]'.")(scope, receive, send)
+            return
+        try:
+            async with self._desk.bodies.read(request.stream(), options, with_files=False) as content:
+                receive = again(bytes(content), receive)
+        except (TooLarge, TooMuchAtOnce) as error:
+            await problem(_PATH, error)(scope, receive, send)
+            return
+        server = make_server(Here(desk=self._desk, visitor=visitor_of(request), request=request))
+        once = manager(app=server, json_response=True, stateless=True)
+        async with once.run():
+            await once.handle_request(scope, receive, send)

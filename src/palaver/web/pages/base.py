@@ -7,11 +7,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from palaver.domain.text import visible
-from palaver.domain.value import value
-from palaver.ports.window import Right
-from palaver.web.access.visitor import Visitor
-from palaver.web.assets import asset
+from palaver.model.text import visible
+from palaver.model.value import value
+from palaver.store.status.journal_feed import Right
+from palaver.web.http import asset
+from palaver.web.visitor import Visitor
 
 __all__ = ["POSITION", "THEME", "Link", "environment", "navigation", "render"]
 

@@ -11,24 +11,22 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from palaver.domain.attachment import Attachment, size_text
-from palaver.domain.session import Principal, Session
-from palaver.domain.source import Source
-from palaver.domain.text import one_line, visible
-from palaver.ports.files import TooLarge
-from palaver.ports.repositories import Store
-from palaver.ports.store import Status
-from palaver.ports.talks import Line
-from palaver.ports.window import Right
-from palaver.ports.work import Steps, work
-from palaver.web.access.visitor import Visitor
-from palaver.web.desk import Desk
-from palaver.web.downloads import download
-from palaver.web.numbers import number
+from palaver.db.transaction import Statements, transaction
+from palaver.model.attachment import Attachment, TooLarge, size_text
+from palaver.model.session import Principal, Session
+from palaver.model.source import Source
+from palaver.model.text import one_line, visible
+from palaver.store.results import Status
+from palaver.store.status.journal_feed import Right
+from palaver.store.status.webchat_log import Line
+from palaver.store.store import Store
+from palaver.web.http import download, number
+from palaver.web.message_service import refuse_elsewhere
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import LONGEST_TEXT, entered, show
-from palaver.web.routing import deed, page
-from palaver.web.speaking import refuse_elsewhere
+from palaver.web.routes import deed, page
+from palaver.web.services import Desk
+from palaver.web.visitor import Visitor
 
 __all__ = ["LINK", "routes"]
 
@@ -64,13 +62,15 @@ class _Chat:
         before = _moment(request.query_params.get("before", ""))
         place, key = await engine.place_of(source), await engine.key_of(source)
 
-        @work
-        def looked() -> Steps[tuple[list[Line], Status, list[Session]]]:
+        @transaction
+        def looked() -> Statements[tuple[list[Line], Status, list[Session]]]:
             store = self._desk.store
             principal = yield from self._speaker(store, visitor)
-            lines = yield from store.talks.talk(place, source.chat_id or "", principal, before=before, limit=_LINES)
+            lines = yield from store.webchat_log.talk(
+                place, source.chat_id or "", principal, before=before, limit=_LINES
+            )
             status = yield from store.steering.status(key, principal)
-            previews = yield from store.lists.previews(principal, _CHATS)
+            previews = yield from store.session_list.previews(principal, _CHATS)
             return lines, status, [preview.session for preview in previews]
 
         lines, status, sessions = await self._desk.store.read(looked())
@@ -142,10 +142,10 @@ class _Chat:
     async def file(self, request: Request, visitor: Visitor) -> Response:
         source, line = self._source(request, visitor), request.path_params["message"]
 
-        @work
-        def found() -> Steps[Line]:
+        @transaction
+        def found() -> Statements[Line]:
             principal = yield from self._speaker(self._desk.store, visitor)
-            return (yield from self._desk.store.talks.line(line, source.chat_id or "", principal))
+            return (yield from self._desk.store.webchat_log.line(line, source.chat_id or "", principal))
 
         files = (await self._desk.store.read(found())).files
         place = int(request.path_params["place"])
@@ -154,8 +154,8 @@ class _Chat:
         return download(files[place], self._desk.shelf)
 
     @staticmethod
-    @work
-    def _speaker(store: Store, visitor: Visitor) -> Steps[Principal]:
+    @transaction
+    def _speaker(store: Store, visitor: Visitor) -> Statements[Principal]:
         """The person who talks: also the owner reads no other chats here than their own."""
         return (yield from store.people.principal_of(visitor.identity))
 

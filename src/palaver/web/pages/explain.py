@@ -8,17 +8,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.domain.errors import BadArgument, InvalidInput, NotFound, UnknownPlatform
-from palaver.domain.key import Explanation, Speaker, explain_key
-from palaver.domain.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
-from palaver.domain.scope import Scope, choose_profile
-from palaver.domain.source import DM, MAIN, USUAL_KINDS, Source
-from palaver.domain.wall import parse_instant, zone
-from palaver.web.access.visitor import Visitor
-from palaver.web.desk import Desk
+from palaver.model.errors import BadArgument, InvalidInput, NotFound, UnknownPlatform
+from palaver.model.key import Explanation, Speaker, explain_key
+from palaver.model.local_time import parse_instant, zone
+from palaver.model.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
+from palaver.model.scope import Scope, choose_profile
+from palaver.model.source import DM, MAIN, USUAL_KINDS, Source
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, show
-from palaver.web.routing import page
+from palaver.web.routes import page
+from palaver.web.services import Desk
+from palaver.web.visitor import Visitor
 
 __all__ = ["LINK", "routes"]
 

@@ -7,18 +7,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.commands.timeline import steps_of, title_of
-from palaver.domain.errors import InvalidInput, NotFound
-from palaver.domain.lifecycle import InboxState, OutboxState
-from palaver.domain.session import Principal
-from palaver.ports.fates import NAMES, Arrival, Fate, Sending
-from palaver.ports.work import Steps, work
-from palaver.web.access.visitor import Visitor
-from palaver.web.desk import Desk
-from palaver.web.numbers import number
+from palaver.commands.formatting import steps_of, title_of
+from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import InvalidInput, NotFound
+from palaver.model.lifecycle import InboxState, OutboxState
+from palaver.model.session import Principal
+from palaver.store.status.trace import NAMES, Arrival, Fate, Sending
+from palaver.web.http import number
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, done, form_of, keep_query, show
-from palaver.web.routing import deed, page
+from palaver.web.routes import deed, page
+from palaver.web.services import Desk
+from palaver.web.visitor import Visitor
 
 __all__ = ["LINK", "routes"]
 
@@ -39,8 +39,8 @@ def routes(desk: Desk) -> list[Route]:
         states = _SHOWN.get(wanted, _SHOWN[""])
         last = number(before)
 
-        @work
-        def looked(principal: Principal) -> Steps[tuple[list[Arrival], list[Sending]]]:
+        @transaction
+        def looked(principal: Principal) -> Statements[tuple[list[Arrival], list[Sending]]]:
             came = yield from desk.store.overview.arrivals(principal, states=states[0], before=last, limit=_PAGE)
             went = yield from desk.store.overview.sendings(principal, states=states[1], limit=_PAGE)
             return came, went
@@ -84,7 +84,7 @@ def routes(desk: Desk) -> list[Route]:
 async def _told(desk: Desk, visitor: Visitor, name: str) -> tuple[list[Fate], str]:
     """What became of it, or why that cannot be told."""
     try:
-        return await desk.read(visitor, lambda principal: desk.store.fates.fates(name, principal)), ""
+        return await desk.read(visitor, lambda principal: desk.store.trace.fates(name, principal)), ""
     except (NotFound, InvalidInput) as error:
         return [], str(error)
 

@@ -9,14 +9,14 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from palaver.domain.attachment import size_text
-from palaver.domain.session import Principal
-from palaver.domain.text import one_line, visible
-from palaver.domain.value import value
-from palaver.web.access.guard import CSRF_HEADER
-from palaver.web.access.visitor import Visitor, principal_of
-from palaver.web.desk import Desk
+from palaver.model.attachment import size_text
+from palaver.model.session import Principal
+from palaver.model.text import one_line, visible
+from palaver.model.value import value
+from palaver.web.auth_middleware import CSRF_HEADER
 from palaver.web.pages.base import environment, render
+from palaver.web.services import Desk
+from palaver.web.visitor import Visitor, principal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,22 +7,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.domain.access import AccessRole, Basis, Effect, Grant
-from palaver.domain.codes import parse_code
-from palaver.domain.errors import BadArgument, NotFound
-from palaver.domain.session import Principal
-from palaver.domain.text import one_line
-from palaver.domain.whom import WHOM, place_words, whom, whom_words
-from palaver.engine import words
-from palaver.engine.replies import Replies
-from palaver.ports.access import Change, Stranger, Table
-from palaver.ports.people import Person
-from palaver.ports.work import Steps, work
-from palaver.web.access.visitor import Visitor
-from palaver.web.desk import Desk
+from palaver.db.transaction import Statements, transaction
+from palaver.engine import texts
+from palaver.engine.delivery.replies import Replies
+from palaver.model.access import AccessRole, Basis, Effect, Grant
+from palaver.model.codes import parse_code
+from palaver.model.errors import BadArgument, NotFound
+from palaver.model.grant_syntax import WHOM, place_words, whom, whom_words
+from palaver.model.session import Principal
+from palaver.model.text import one_line
+from palaver.store.people.grants import Change, Stranger, Table
+from palaver.store.people.people import Person
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, done, form_of, keep_query, show
-from palaver.web.routing import deed, page
+from palaver.web.routes import deed, page
+from palaver.web.services import Desk
+from palaver.web.visitor import Visitor
 
 __all__ = ["LINK", "routes"]
 
@@ -51,8 +51,8 @@ class _People:
         _refuse_others(visitor)
         now, after = self._desk.clock.now(), asked(request, "after")[:200]
 
-        @work
-        def looked(principal: Principal) -> Steps[tuple[list[Person], list[Stranger], Table, list[Change]]]:
+        @transaction
+        def looked(principal: Principal) -> Statements[tuple[list[Person], list[Stranger], Table, list[Change]]]:
             everybody = yield from self._store.people.everybody(principal, after=after, limit=_PAGE)
             strangers = yield from self._store.pairing.pending(now)
             table = yield from self._store.grants.table(Table())
@@ -89,7 +89,7 @@ class _People:
                 role,
                 self._desk.clock.now(),
                 by=principal.name,
-                answer=lambda source: replies.to(source, words.PAIRED),
+                answer=lambda source: replies.to(source, texts.PAIRED),
             ),
         )
         if stranger is None:

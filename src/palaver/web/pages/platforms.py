@@ -7,11 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.web.access.visitor import Visitor
-from palaver.web.desk import Desk
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import show
-from palaver.web.routing import page
+from palaver.web.routes import page
+from palaver.web.services import Desk
+from palaver.web.visitor import Visitor
 
 __all__ = ["LINK", "routes"]
 
@@ -25,7 +25,7 @@ def routes(desk: Desk) -> list[Route]:
     async def platforms(request: Request, visitor: Visitor) -> Response:
         _refuse_others(visitor)
         accounts = await desk.store.read(desk.store.accounts.health(desk.clock.now()))
-        homes = await desk.store.read(desk.store.places.all_homes())
+        homes = await desk.store.read(desk.store.accounts.all_homes())
         waiting, due = await desk.store.read(desk.store.inbox.depth()), await desk.store.read(desk.store.outbox.depth())
         return show(desk, request, "platforms.html", visitor, accounts=accounts, homes=homes, waiting=waiting, due=due)
 

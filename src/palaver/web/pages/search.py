@@ -6,15 +6,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.domain.errors import InvalidInput
-from palaver.domain.transcript import Role
-from palaver.ports.search import SAID, Hit, Order, SearchFilter
-from palaver.web.access.visitor import Visitor
-from palaver.web.desk import Desk
-from palaver.web.numbers import number
+from palaver.model.errors import InvalidInput
+from palaver.model.transcript import Role
+from palaver.store.search.search import SAID, Hit, Order, SearchFilter
+from palaver.web.http import number
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, keep_query, principal, show
-from palaver.web.routing import page
+from palaver.web.routes import page
+from palaver.web.services import Desk
+from palaver.web.visitor import Visitor
 
 __all__ = ["LINK", "routes"]
 

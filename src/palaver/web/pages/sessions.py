@@ -4,13 +4,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.domain.lifecycle import SessionState
-from palaver.ports.lists import ListFilter
-from palaver.web.access.visitor import Visitor
-from palaver.web.desk import Desk
+from palaver.model.lifecycle import SessionState
+from palaver.store.status.session_list import ListFilter
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, keep_query, show
-from palaver.web.routing import page
+from palaver.web.routes import page
+from palaver.web.services import Desk
+from palaver.web.visitor import Visitor
 
 __all__ = ["LINK", "routes"]
 
@@ -24,7 +24,7 @@ def routes(desk: Desk) -> list[Route]:
         wanted, after = _wanted(request), asked(request, "after") or None
         found = await desk.read(
             visitor,
-            lambda principal: desk.store.lists.list_sessions(principal, wanted=wanted, after=after, limit=_PAGE),
+            lambda principal: desk.store.session_list.list_sessions(principal, wanted=wanted, after=after, limit=_PAGE),
         )
         return show(
             desk,

@@ -8,21 +8,20 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from palaver.commands.phrases import name_of
-from palaver.domain.errors import NotFound
-from palaver.domain.session import Principal, Session
-from palaver.domain.text import one_line
-from palaver.domain.transcript import Entry
-from palaver.ports.archives import Form
-from palaver.ports.fates import Flight
-from palaver.ports.work import Steps, work
-from palaver.web.access.visitor import Visitor
-from palaver.web.desk import Desk
-from palaver.web.downloads import PICTURES, download
-from palaver.web.numbers import number
-from palaver.web.orders import rename
+from palaver.commands.formatting import name_of
+from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import NotFound
+from palaver.model.session import Principal, Session
+from palaver.model.text import one_line
+from palaver.model.transcript import Entry
+from palaver.store.archive.exporter import Form
+from palaver.store.status.trace import Flight
+from palaver.web.authorization import rename
+from palaver.web.http import PICTURES, download, number
 from palaver.web.pages.parts import LONGEST_TEXT, asked, done, form_of, legible, order, show
-from palaver.web.routing import deed, page
+from palaver.web.routes import deed, page
+from palaver.web.services import Desk
+from palaver.web.visitor import Visitor
 
 __all__ = ["routes"]
 
@@ -81,12 +80,12 @@ class _Transcript:
             longest=LONGEST_TEXT,
         )
 
-    @work
+    @transaction
     def _looked(
         self, name: str, principal: Principal, place: dict[str, int], *, audit: bool
-    ) -> Steps[tuple[Session, list[Entry], list[Flight]]]:
+    ) -> Statements[tuple[Session, list[Entry], list[Flight]]]:
         session = yield from self._store.sessions.get_visible(name, principal)
-        entries = yield from self._store.transcripts.passage(name, principal, **place, limit=_PAGE, hidden=audit)
+        entries = yield from self._store.transcript.passage(name, principal, **place, limit=_PAGE, hidden=audit)
         flights = yield from self._store.overview.flights(principal, 1, session.id)
         return session, entries, flights
 
@@ -95,7 +94,7 @@ class _Transcript:
         name, seq = request.path_params["id"], request.path_params["seq"]
         found = await self._desk.read(
             visitor,
-            lambda principal: self._store.transcripts.passage(
+            lambda principal: self._store.transcript.passage(
                 name, principal, after=min(seq, _LONGEST_SEQ) - 1, before=min(seq, _LONGEST_SEQ) + 1, limit=1
             ),
         )
@@ -110,7 +109,7 @@ class _Transcript:
         form, kind = _FORMS[wanted]
         session = await self._desk.read(visitor, lambda principal: self._store.sessions.get_visible(name, principal))
         content = await self._desk.read(
-            visitor, lambda principal: self._store.archives.written(session.id, form, principal)
+            visitor, lambda principal: self._store.exporter.written(session.id, form, principal)
         )
         called = re.sub(r"[^\w-]+", "-", name_of(session)).strip("-")[:60] or session.id
         headers = {
@@ -135,8 +134,8 @@ class _Transcript:
     async def _leads_to(self, visitor: Visitor, session: str) -> str:
         """The session in which the conversation goes on."""
 
-        @work
-        def found(principal: Principal) -> Steps[str]:
+        @transaction
+        def found(principal: Principal) -> Statements[str]:
             left = yield from self._store.sessions.get_visible(session, principal)
             status = yield from self._store.steering.status(left.key, principal)
             return status.session.id if status.session else session
@@ -152,7 +151,7 @@ class _Transcript:
 
     async def file(self, request: Request, visitor: Visitor) -> Response:
         name = request.path_params["name"]
-        found = await self._desk.read(visitor, lambda principal: self._store.files.find(name, principal))
+        found = await self._desk.read(visitor, lambda principal: self._store.attachments.find(name, principal))
         return download(found, self._desk.shelf)
 
 

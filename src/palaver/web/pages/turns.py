@@ -4,12 +4,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.domain.lifecycle import TurnState
-from palaver.web.access.visitor import Visitor
-from palaver.web.desk import Desk
+from palaver.model.lifecycle import TurnState
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import show
-from palaver.web.routing import page
+from palaver.web.routes import page
+from palaver.web.services import Desk
+from palaver.web.visitor import Visitor
 
 __all__ = ["LINK", "routes"]
 

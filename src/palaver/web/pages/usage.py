@@ -7,15 +7,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.domain.caps import Spent
-from palaver.domain.text import one_line
-from palaver.ports.usage import By
-from palaver.web.access.visitor import Visitor
-from palaver.web.desk import Desk
+from palaver.model.quotas import Spent
+from palaver.model.text import one_line
+from palaver.store.people.usage import By
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, show
 from palaver.web.plots import Plot, columns, rows
-from palaver.web.routing import page
+from palaver.web.routes import page
+from palaver.web.services import Desk
+from palaver.web.visitor import Visitor
 
 __all__ = ["LINK", "routes"]
 
@@ -33,7 +33,9 @@ def routes(desk: Desk) -> list[Route]:
         metric = asked(request, "metric") if asked(request, "metric") in _METRICS else "tokens"
         zone, now = desk.engine.options.zones.default, desk.clock.now()
         first = now - timedelta(days=int(span) - 1)
-        found = await desk.read(visitor, lambda principal: desk.store.uses.table(by, principal, since=first, zone=zone))
+        found = await desk.read(
+            visitor, lambda principal: desk.store.usage.table(by, principal, since=first, zone=zone)
+        )
         table = {one_line(str(name), 60) or _NOBODY[by]: spent for name, spent in found.items()}
         days = [first.astimezone(zone).date() + timedelta(days=day) for day in range(int(span))]
         return show(

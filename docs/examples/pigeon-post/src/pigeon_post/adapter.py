@@ -3,10 +3,10 @@
 import logging
 from typing import Any
 
-from palaver.domain.platform import Platform
-from palaver.domain.source import Trust
-from palaver.domain.turn import Outbound
-from palaver.ports.adapter import (
+from palaver.model.platform import Platform
+from palaver.model.source import Trust
+from palaver.model.turn import Outbound
+from palaver.protocols.adapter import (
     Inlet,
     Limits,
     PlatformBusy,

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from palaver.ports.adapter import PlatformDown
+from palaver.protocols.adapter import PlatformDown
 
 __all__ = ["Line", "Lost", "dialled"]
 

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from palaver.ports.guide import Guide, Question
+from palaver.protocols.adapter import Guide, Question
 
 __all__ = ["GUIDE", "Options"]
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from palaver.domain.label import Label
-from palaver.domain.source import Labels, Source
-from palaver.domain.turn import Inbound
+from palaver.model.label import Label
+from palaver.model.source import Labels, Source
+from palaver.model.turn import Inbound
 
 __all__ = ["Unreadable", "parse"]
 

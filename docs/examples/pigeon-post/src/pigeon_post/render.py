@@ -1,6 +1,6 @@
 """From a message to a letter. Pigeons know no markup, so there is nothing to translate."""
 
-from palaver.domain.turn import Outbound
+from palaver.model.turn import Outbound
 
 __all__ = ["render"]
 

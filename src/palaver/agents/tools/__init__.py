@@ -1,1 +1,0 @@
-"""What the gateway lets its agent do besides talking."""

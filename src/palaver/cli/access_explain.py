@@ -1,0 +1,92 @@
+"""Why somebody is let in or not, and whether what they say in a place is for the agent."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palaver.cli.output import print_facts, print_heading, print_json
+from palaver.cli.shared_options import Json, StoreOption, ask
+from palaver.config.loader import load
+from palaver.engine.options import Options, following
+from palaver.model.access import Access, Verdict, decide_access
+from palaver.model.addressing import Heard, attend
+from palaver.model.grant_syntax import identity_parts, place_words, whom_words
+from palaver.model.session import identity_of
+from palaver.model.source import DM, Source, Trust
+from palaver.model.turn import Inbound
+from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import known_platforms
+from palaver.store.conversations import chat_migration
+from palaver.store.people import grants
+from palaver.store.people.grants import Table
+
+__all__ = [
+    "explain_access",
+]
+
+_VERDICTS = {Verdict.ALLOW: "let in", Verdict.REFUSE: "refused", Verdict.PAIR: "given a code"}
+_HEARD = {
+    Heard.ADDRESSED: "for the agent",
+    Heard.OVERHEARD: "said to others; the agent is shown it later",
+    Heard.IGNORED: "said to others; not kept",
+}
+
+
+def explain_access(
+    who: Annotated[str, typer.Argument(help="Who speaks: telegram:7.", show_default=False)],
+    *,
+    kind: Annotated[str, typer.Option(help="Where: dm, group, channel or thread.")] = DM,
+    chat: Annotated[str, typer.Option(help="Chat id.", show_default=False)] = "",
+    server: Annotated[str, typer.Option(help="Guild, workspace or server id.", show_default=False)] = "",
+    account: Annotated[str, typer.Option(help="To which bot of yours.", show_default=False)] = "",
+    text: Annotated[str, typer.Option(help="What they say there.", show_default=False)] = "",
+    mention: Annotated[bool, typer.Option("--mention", help="They mention the bot, or answer it.")] = False,
+    bot: Annotated[bool, typer.Option("--bot", help="The sender is a bot.")] = False,
+    platform_role: Annotated[bool, typer.Option("--platform-role", help="They have the role there.")] = False,
+    relay: Annotated[bool, typer.Option("--relay", help="It comes through a trusted relay.")] = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    platform, user = identity_parts(who, known_platforms())
+    source = Source(
+        platform=platform,
+        chat_kind=kind,
+        chat_id=chat or (user if kind == DM else None),
+        scope_id=server,
+        account=account,
+        user_id=user,
+    )
+    trust = Trust(is_bot=bot, has_role_grant=platform_role, via_trusted_relay=relay)
+    moved = ask(store, lambda opened: opened.read(chat_migration.moved()), {})
+    options = following(load(Path(), os.environ).options(), moved)
+    table = ask(store, lambda opened: opened.read(grants.table(Table())), Table())
+    access = _access(source, trust, options, table)
+    heard = _heard(source, text, options, mention=mention)
+    if json:
+        grant = access.grant.to_json() if access.grant else None
+        fields = {"verdict": access.verdict, "reason": access.reason, "grant": grant, "heard": heard}
+        print_json({**fields, "role": access.role.text if access.role else None})
+        return
+    print_heading(_VERDICTS[access.verdict])
+    decisive = [("grant", f"{whom_words(access.grant)}, {place_words(access.grant)}")] if access.grant else []
+    print_facts([("because", access.reason), *decisive, ("what they say", _HEARD[heard])])
+
+
+def _access(source: Source, trust: Trust, options: Options, table: Table) -> Access:
+    return decide_access(
+        source,
+        trust,
+        (*options.grants, *table.grants.values()),
+        person=table.people.get(identity_of(source) or ""),
+        pairing=options.pairing.find(source).value,
+    )
+
+
+def _heard(source: Source, text: str, options: Options, *, mention: bool) -> Heard:
+    inbound = Inbound(source=source, text=text or "…", at=datetime(1970, 1, 1, tzinfo=UTC), mentions_us=mention)
+    known = PLATFORMS.get(source.platform)
+    has_mentions = known is not None and known.has_mentions
+    return attend(inbound, options.attention.find(source).value, has_mentions=has_mentions, commands=False)

@@ -1,0 +1,320 @@
+"""`palaver sessions delete`, `prune` and `stats`: what there is, and less of it."""
+
+import sys
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+import typer
+
+from palaver.cli import shared_options
+from palaver.cli.output import (
+    Progress,
+    complain,
+    confirmed,
+    counted,
+    print_facts,
+    print_heading,
+    print_json,
+    print_line,
+    print_list,
+    print_note,
+    print_rows,
+)
+from palaver.cli.shared_options import (
+    EXAMPLES,
+    OPERATOR,
+    Json,
+    Names,
+    Platform,
+    Profile,
+    StoreOption,
+    Yes,
+    ago,
+    ask,
+    find_exactly,
+    iso,
+    moment,
+    span,
+)
+from palaver.cli.transcripts import name_of, session_fields
+from palaver.model.errors import BadArgument, SessionBusy
+from palaver.model.local_time import clock, first_instant, zone
+from palaver.model.session import Session
+from palaver.store.conversations import deletion
+from palaver.store.conversations.deletion import Pruned, PruneRule, Removed, Survey
+from palaver.store.status import session_list
+from palaver.store.status.session_list import Period, Stats, Totals
+from palaver.store.store import Store
+
+__all__ = [
+    "agreed",
+    "delete_sessions",
+    "prune_sessions",
+    "show_stats",
+]
+
+
+def agreed(question: str, example: str, *, yes: bool) -> bool:
+    """Nothing is deleted unasked: where nobody can answer, only --yes says yes."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise BadArgument(
+            "Nobody can be asked here, standard input is",
+            found="no terminal",
+            allowed="--yes to delete without asking",
+            example=f"{example.removesuffix(' --dry-run')} --yes",
+        )
+    return confirmed(question)
+
+
+def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None, json: Json = False) -> None:
+    async def look(opened: Store) -> list[Session]:
+        found = [await find_exactly(opened, name) for name in names]
+        return list({session.id: session for session in found}.values())
+
+    async def delete(opened: Store) -> list[Removed]:
+        """Those in use are left alone; the others go."""
+        removed: list[Removed] = []
+        for session in found:
+            try:
+                removed.append(await opened.transact(deletion.delete(session.id, OPERATOR, shared_options.now())))
+            except SessionBusy as error:
+                busy.append(error)
+        await _wipe(opened)
+        return removed
+
+    busy: list[SessionBusy] = []
+    found = ask(store, look)
+    if not json:
+        _announce(found)
+    if not agreed(f"Delete {counted(len(found), 'session')} for good?", EXAMPLES["delete"], yes=yes):
+        raise typer.Exit(1)
+    _report_delete(ask(store, delete), busy, as_json=json)
+
+
+async def _wipe(store: Store) -> None:
+    """Out of the index and the logs, too."""
+    for wipe in (store.search.catch_up, store.scrub):
+        try:
+            await wipe()
+        except Exception as error:  # noqa: BLE001 - whatever it is undeletes nothing
+            print_note(f"What is deleted can stand in the index or the log for a while: {error}")
+
+
+def _report_delete(removed: list[Removed], busy: list[SessionBusy], *, as_json: bool) -> None:
+    if as_json:
+        busy_ids = [error.session for error in busy]
+        print_json({"deleted": [_removed_fields(each) for each in removed], "busy": busy_ids})
+    else:
+        for each in removed:
+            print_line(f"{name_of(each.session)} is deleted, with {counted(each.entries, 'entry')}")
+        for error in busy:
+            complain(str(error), as_json=False)
+    if busy:
+        raise typer.Exit(1)
+
+
+def _announce(found: list[Session]) -> None:
+    for session in found:
+        entries, last = session.counters.entries, ago(session.last_active, shared_options.now())
+        print_line(f"{name_of(session)} ({session.id}): {counted(entries, 'entry')}, last active {last}")
+
+
+def _removed_fields(removed: Removed) -> dict[str, object]:
+    return {
+        "id": removed.session.id,
+        "title": removed.session.title,
+        "entries": removed.entries,
+        "turns": removed.turns,
+    }
+
+
+# Prune
+
+
+def prune_sessions(
+    *,
+    before: Annotated[
+        str, typer.Option("--before", help="Ended before then: a date or a time.", show_default=False)
+    ] = "",
+    older_than: Annotated[str, typer.Option("--older-than", help="Ended so long ago: 90d.", show_default=False)] = "",
+    keep: Annotated[
+        int | None, typer.Option("--keep", min=0, max=1_000_000_000, help="Keep so many of the newest.")
+    ] = None,
+    platform: Platform = "",
+    profile: Profile = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    yes: Yes = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    rule = PruneRule(
+        ended_before=_limit(before, older_than),
+        keep_newest=keep,
+        platform=platform or None,
+        profile=profile or None,
+    )
+    nothing = Survey(rule=rule, mark=None, sessions=0, entries=0)
+    found = ask(store, lambda opened: opened.read(deletion.survey(rule, OPERATOR)), nothing)
+    if not json:
+        _print_survey(found)
+    if dry_run or not found.sessions:
+        _report_prune(found, Pruned(), as_json=json)
+        return
+    if not agreed(f"Delete {counted(found.sessions, 'session')} for good?", EXAMPLES["prune"], yes=yes):
+        raise typer.Exit(1)
+    progress = Progress("sessions deleted")
+
+    async def carry_out(opened: Store) -> Pruned:
+        done = await deletion.prune(
+            opened.database, found, OPERATOR, shared_options.now(), progress=lambda done: progress.show(done.sessions)
+        )
+        await _wipe(opened)
+        return done
+
+    pruned = ask(store, carry_out)
+    progress.finish()
+    _report_prune(found, pruned, as_json=json)
+
+
+def _limit(before: str, older_than: str) -> datetime | None:
+    """The earlier of the two."""
+    limits = [moment("--before", before, EXAMPLES["prune"])]
+    if older_than:
+        limits.append(shared_options.now() - span("--older-than", older_than, EXAMPLES["prune"]))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _print_survey(found: Survey) -> None:
+    print_line(f"{counted(found.sessions, 'session')} with {counted(found.entries, 'entry')} can go")
+    if found.sample:
+        print_list(
+            {"session": "", "title": "bold", "ended": "", "entries": ""},
+            [(each.id, each.title or "", _ended(each), str(each.counters.entries)) for each in found.sample],
+        )
+    if found.sessions > len(found.sample):
+        print_line(f"and {found.sessions - len(found.sample)} more")
+
+
+def _ended(session: Session) -> str:
+    return ago(session.ended or session.last_active, shared_options.now())
+
+
+def _report_prune(found: Survey, pruned: Pruned, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "found": {"sessions": found.sessions, "entries": found.entries},
+                "oldest": iso(found.oldest),
+                "newest": iso(found.newest),
+                "sample": [session_fields(session) for session in found.sample],
+                "deleted": {"sessions": pruned.sessions, "entries": pruned.entries},
+                "busy": pruned.busy,
+            }
+        )
+        return
+    if pruned.sessions or pruned.busy:
+        busy = f"; {counted(pruned.busy, 'session')} still in use" if pruned.busy else ""
+        print_line(f"{counted(pruned.sessions, 'session')} deleted, with {counted(pruned.entries, 'entry')}{busy}")
+
+
+# Stats
+
+
+class _Span(StrEnum):
+    DAY = "day"
+    WEEK = "week"
+
+
+_USUAL = {_Span.DAY: "30d", _Span.WEEK: "12w"}
+
+
+def show_stats(
+    *,
+    by: Annotated[_Span, typer.Option("--by", help="Days or weeks in which sessions were started.")] = _Span.DAY,
+    since: Annotated[
+        str, typer.Option("--since", help="From the day or week of then on; else 30d or 12w.", show_default=False)
+    ] = "",
+    zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone of the days.")] = "UTC",
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    where = zone(zone_name)
+    since_then = moment("--since", since or _USUAL[by], EXAMPLES["stats"])
+    start = since_then and _whole(by, since_then, where)
+    empty = Stats(total=Totals(), platforms={}, days=(), weeks=(), database_bytes=0)
+    found = ask(store, lambda opened: opened.read(session_list.stats(OPERATOR, zone=where, since=start)), empty)
+    if json:
+        print_json(_stats_fields(found))
+        return
+    _print_totals(found)
+    periods = found.days if by is _Span.DAY else found.weeks
+    if found.platforms:
+        _print_table("platform", [(name, totals) for name, totals in found.platforms.items()])
+    if periods:
+        _print_table(f"{by.value} of start", [(str(period.first), period.totals) for period in periods])
+
+
+def _whole(by: _Span, start: datetime, where: ZoneInfo) -> datetime:
+    """When the day or the week of `start` begins there, so that the first in the table is a whole one."""
+    day = clock(start, where).replace(hour=0, minute=0, second=0, microsecond=0)
+    return first_instant(day - timedelta(days=day.weekday() if by is _Span.WEEK else 0), where)
+
+
+def _print_totals(found: Stats) -> None:
+    total = found.total
+    print_heading(f"{counted(total.sessions, 'session')}, {total.open} open")
+    facts = [
+        ("entries", str(total.entries)),
+        ("turns", str(total.turns)),
+        ("tokens", f"{total.input_tokens} in, {total.output_tokens} out"),
+        ("cost", _cost(total)),
+    ]
+    if found.database_bytes is not None:
+        facts.append(("database", f"{found.database_bytes / 1_000_000:.1f} MB"))
+    print_facts(facts)
+
+
+def _print_table(title: str, rows: list[tuple[str, Totals]]) -> None:
+    print_line("")
+    print_rows(
+        (title, "sessions", "open", "entries", "turns", "tokens in", "tokens out", "cost"),
+        [
+            (name, *map(str, (t.sessions, t.open, t.entries, t.turns, t.input_tokens, t.output_tokens)), _cost(t))
+            for name, t in rows
+        ],
+    )
+
+
+def _cost(totals: Totals) -> str:
+    return f"{totals.cost_micros / 1_000_000:.4f}"
+
+
+def _stats_fields(found: Stats) -> dict[str, object]:
+    return {
+        "total": _totals_fields(found.total),
+        "platforms": {name: _totals_fields(totals) for name, totals in found.platforms.items()},
+        "days": [_period_fields(period) for period in found.days],
+        "weeks": [_period_fields(period) for period in found.weeks],
+        "database_bytes": found.database_bytes,
+    }
+
+
+def _period_fields(period: Period) -> dict[str, object]:
+    return {"first": period.first.isoformat(), **_totals_fields(period.totals)}
+
+
+def _totals_fields(totals: Totals) -> dict[str, object]:
+    return {
+        "sessions": totals.sessions,
+        "open": totals.open,
+        "ended": totals.ended,
+        "entries": totals.entries,
+        "turns": totals.turns,
+        "input_tokens": totals.input_tokens,
+        "output_tokens": totals.output_tokens,
+        "cost_micros": totals.cost_micros,
+    }

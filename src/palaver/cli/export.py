@@ -1,0 +1,268 @@
+"""`palaver sessions export` and `import`: conversations to files and back."""
+
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+
+from palaver.cli.output import Progress, counted, print_json, print_line, print_note
+from palaver.cli.shared_options import (
+    EXAMPLES,
+    OPERATOR,
+    Json,
+    Person,
+    Platform,
+    Profile,
+    Since,
+    StoreOption,
+    Until,
+    ask,
+    find,
+    moment,
+)
+from palaver.model.errors import BadArgument
+from palaver.model.text import one_line
+from palaver.store.archive.collector import collect_all, collect_some
+from palaver.store.archive.exporter import Form, write_archive
+from palaver.store.archive.format import Record
+from palaver.store.archive.importer import Fate, Imported, import_sessions
+from palaver.store.archive.reader import check_header
+from palaver.store.status.session_list import EVERYTHING, ListFilter
+from palaver.store.store import Store
+
+__all__ = [
+    "export_sessions",
+    "import_archive",
+    "sink",
+    "unusable",
+]
+
+_SUFFIXES = {".jsonl": Form.JSONL, ".md": Form.MARKDOWN, ".html": Form.HTML, ".htm": Form.HTML}
+
+
+def export_sessions(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[SESSION]...", help="Ids or titles.")] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Every session.")] = False,
+    platform: Platform = "",
+    profile: Profile = "",
+    person: Person = "",
+    since: Since = "",
+    until: Until = "",
+    output: Annotated[str, typer.Option("--output", "-o", help="The file; else standard output.")] = "",
+    form: Annotated[Form | None, typer.Option("--format", help="Else told by the end of the file name.")] = None,
+    hidden: Annotated[
+        bool, typer.Option("--hidden", help="Hidden entries too, marked; JSONL has them always.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    wanted = ListFilter(
+        platform=platform or None,
+        profile=profile or None,
+        person=person or None,
+        since=moment("--since", since, EXAMPLES["export"]),
+        until=moment("--until", until, EXAMPLES["export"]),
+    )
+    _refuse_unclear(names or [], wanted, everything=everything)
+    chosen = form or _form_of(output)
+
+    async def export(opened: Store) -> int:
+        ids = [(await find(opened, name)).id for name in names or []]
+        records = (
+            collect_some(opened.database, dict.fromkeys(ids), OPERATOR)
+            if ids
+            else collect_all(opened.database, OPERATOR, wanted)
+        )
+        tally = _Counted(records)
+        with sink(output, force=force, example=EXAMPLES["export"]) as file:
+            async for piece in write_archive(tally.records(), chosen, hidden=hidden):
+                file.write(piece)
+        return tally.count
+
+    count = ask(store, export)
+    if output:
+        _report_export(count, output, as_json=json)
+
+
+def _form_of(output: str) -> Form:
+    suffix = Path(output).suffix.lower()
+    if output and suffix not in _SUFFIXES:
+        raise BadArgument(
+            "The end of a file name tells the format, and cannot be",
+            found=suffix,
+            allowed=f"{', '.join(_SUFFIXES)}, or any with --format",
+            example=EXAMPLES["export"],
+        )
+    return _SUFFIXES[suffix] if output else Form.JSONL
+
+
+def _refuse_unclear(names: Sequence[str], wanted: ListFilter, *, everything: bool) -> None:
+    ways = sum((bool(names), everything or wanted != EVERYTHING))
+    if ways != 1:
+        raise BadArgument(
+            "It is not clear what to export:",
+            found="names and a choice" if ways else "nothing",
+            allowed="the names of sessions, or else --all or a choice such as --platform",
+            example=EXAMPLES["export"],
+        )
+
+
+class _Counted:
+    """Records on their way into a file, counted."""
+
+    def __init__(self, records: AsyncIterator[Record]) -> None:
+        self._records = records
+        self.count = 0
+
+    async def records(self) -> AsyncIterator[Record]:
+        progress = Progress("sessions")
+        async for record in self._records:
+            self.count += 1
+            progress.show(self.count)
+            yield record
+        progress.finish()
+
+
+@contextmanager
+def sink(output: str, *, force: bool, example: str) -> Generator[IO[bytes]]:
+    """Where something is written. A file appears only when it is whole, and only its owner may read it."""
+    if not output:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    target = Path(output)
+    if target.exists() and not force:
+        raise BadArgument("This file exists:", found=output, allowed="a new name, or --force", example=example)
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".palaver-")
+    except OSError as error:
+        raise unusable(output, error, example) from error
+    part = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(handle)
+        part.replace(target)
+    except OSError as error:
+        raise unusable(output, error, example) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def unusable(file: str, error: OSError, example: str) -> BadArgument:
+    return BadArgument(
+        "This file cannot be used:",
+        found=file,
+        allowed=f"one that can ({one_line(error.strerror or str(error), 80)})",
+        example=example,
+    )
+
+
+def _report_export(count: int, output: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"sessions": count, "file": output})
+        return
+    print_line(f"{counted(count, 'session')} in {one_line(output, 200)}")
+
+
+# Import
+
+
+def import_archive(
+    file: Annotated[str, typer.Argument(help="A JSONL file of an export; - for standard input.", show_default=False)],
+    *,
+    as_copy: Annotated[bool, typer.Option("--as-copy", help="Beside a session of the same id, not refused.")] = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    report = _ImportReport(as_json=json)
+
+    async def bring(opened: Store) -> None:
+        with _lines(file) as lines:
+            async for imported in import_sessions(opened.database, lines, as_copy=as_copy):
+                report.add(imported)
+
+    _refuse_others(file)
+    ask(store, bring, make=True)
+    report.print()
+    if report.fates[Fate.REFUSED]:
+        raise typer.Exit(1)
+
+
+def _refuse_others(file: str) -> None:
+    """A file that is no archive, before a store is made for it."""
+    if file != "-":
+        with _lines(file) as lines:
+            check_header(lines.readline())
+
+
+@contextmanager
+def _lines(file: str) -> Generator[IO[bytes]]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        opened = Path(file).open("rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise unusable(file, error, EXAMPLES["import"]) from error
+    with opened:
+        yield opened
+
+
+_WORDS = {
+    Fate.IMPORTED: "imported",
+    Fate.UNCHANGED: "already there, unchanged",
+    Fate.COPIED: "imported as a copy",
+    Fate.REFUSED: "refused",
+}
+_MOST_NOTES = 1000
+
+
+class _ImportReport:
+    """Counts what became of every session; what deserves a word is told as it happens, or kept for the machine."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.fates: Counter[Fate] = Counter()
+        self._as_json = as_json
+        self._notes: list[dict[str, object]] = []
+        self._progress = Progress("sessions")
+
+    def add(self, imported: Imported) -> None:
+        self.fates[imported.fate] += 1
+        self._progress.show(self.fates.total())
+        if imported.notes and self._as_json:
+            self._keep(imported)
+        elif imported.notes:
+            self._progress.finish()
+            for note in imported.notes:
+                told = note if imported.fate is Fate.REFUSED else f"session {imported.id}: {note}"
+                print_note(one_line(told, 500))
+
+    def _keep(self, imported: Imported) -> None:
+        if len(self._notes) < _MOST_NOTES:
+            self._notes.append(
+                {
+                    "fate": imported.fate,
+                    "line": imported.line,
+                    "session": imported.session,
+                    "id": imported.id,
+                    "notes": imported.notes,
+                }
+            )
+
+    def print(self) -> None:
+        self._progress.finish()
+        if self._as_json:
+            print_json({**{fate.value: self.fates[fate] for fate in Fate}, "notes": self._notes})
+            return
+        summary = ", ".join(f"{self.fates[fate]} {_WORDS[fate]}" for fate in Fate if self.fates[fate])
+        print_line(summary or "The archive holds no sessions.")

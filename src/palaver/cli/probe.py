@@ -1,0 +1,131 @@
+"""Trying an agent: whether it answers at all, found out with one tiny question."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import NamedTuple
+
+from rich.console import Console
+
+from palaver.cli.loop import run
+from palaver.config.secrets import SET
+from palaver.engine.retry import trace
+from palaver.model.errors import PalaverError
+from palaver.model.redact import redact
+from palaver.model.text import one_line
+from palaver.model.transcript import Role
+from palaver.model.view import Message
+from palaver.platforms.plugins import make_adapter
+from palaver.protocols.adapter import Checking, Listening, PlatformError
+from palaver.protocols.agent import Agent, Closable, Event, Failure, Final, Request
+
+__all__ = [
+    "Answer",
+    "NotReached",
+    "ask_account",
+    "ask_accounts",
+    "try_out",
+]
+
+_PATIENCE = 90.0
+_LONGEST = 300
+_QUESTION = Request(
+    session="setup", turn=0, attempt=1, section="", messages=(Message(Role.USER, "Say yes, in one word."),)
+)
+
+
+class NotReached(PalaverError):
+    """It was asked something, and did not answer."""
+
+
+def try_out(agent: Agent, name: str, secret: str) -> None:
+    """Raises NotReached, saying why, without the secret in it."""
+    waits = Console(stderr=True).status(f"Asking {name}") if sys.stderr.isatty() else nullcontext()
+    with waits:
+        problem = run(_problem(agent))
+    if problem:
+        told = one_line(redact(problem.replace(secret, SET) if secret else problem), _LONGEST)
+        raise NotReached(f"{name} does not answer: {told}; nothing was changed, and --no-test does not ask")
+
+
+async def _problem(agent: Agent) -> str:
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return await _first_outcome(agent.answer(_QUESTION))
+    except TimeoutError:
+        return f"nothing came in {_PATIENCE:.0f} seconds"
+    finally:
+        if isinstance(agent, Closable):
+            await agent.close()
+
+
+async def _first_outcome(events: AsyncIterator[Event]) -> str:
+    async for event in events:
+        if isinstance(event, Final):
+            return ""
+        if isinstance(event, Failure):
+            return event.detail
+    return "it ended without an answer"
+
+
+_PATIENCE_CHECKUP = 20.0
+_LONGEST_CHECKUP = 300
+
+Account = tuple[str, str, Mapping[str, object]]
+"""Platform, name, options."""
+
+
+class Answer(NamedTuple):
+    ok: bool
+    words: str
+    """Who we are there, or what is wrong and what to do."""
+    is_called: bool = False
+    """It only hears while a window is open."""
+    was_asked: bool = True
+    """False for an adapter that cannot be asked without serving its account."""
+
+
+async def ask_accounts(accounts: Sequence[Account]) -> Sequence[Answer]:
+    return await asyncio.gather(*(ask_account(*account) for account in accounts))
+
+
+async def ask_account(platform: str, account: str, options: Mapping[str, object]) -> Answer:
+    with _unheard():
+        return await _answer(platform, account, options)
+
+
+@contextmanager
+def _unheard() -> Generator[None]:
+    """What is logged meanwhile, by libraries mostly, is not printed: the answer says what is wrong."""
+    root, nowhere = logging.getLogger(), logging.NullHandler()
+    root.addHandler(nowhere)
+    try:
+        yield
+    finally:
+        root.removeHandler(nowhere)
+
+
+async def _answer(platform: str, account: str, options: Mapping[str, object]) -> Answer:
+    try:
+        adapter = make_adapter(platform, account, options)
+    except PalaverError as error:
+        return Answer(ok=False, words=str(error))
+    is_called = isinstance(adapter, Listening) and adapter.listens
+    if not isinstance(adapter, Checking):
+        return Answer(ok=True, words="", is_called=is_called, was_asked=False)
+    ok, words = await _words(adapter)
+    return Answer(ok=ok, words=one_line(redact(words), _LONGEST_CHECKUP), is_called=is_called)
+
+
+async def _words(adapter: Checking) -> tuple[bool, str]:
+    try:
+        async with asyncio.timeout(_PATIENCE_CHECKUP):
+            return True, await adapter.check()
+    except TimeoutError:
+        return False, f"no answer in {_PATIENCE:.0f} seconds: is the network there?"
+    except PlatformError as error:
+        return False, str(error)
+    except Exception as error:  # noqa: BLE001 - whatever an adapter raises, the others are told of
+        return False, f"the adapter broke: {trace(error)}"

@@ -1,0 +1,212 @@
+"""What the commands about sessions share: their options, their examples, and a store for the time of one question."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, TypeVar
+from zoneinfo import ZoneInfo
+
+import typer
+
+from palaver.cli.output import print_note
+from palaver.commands.formatting import ago
+from palaver.db.transaction import Transaction
+from palaver.model.errors import BadArgument, MalformedTime, NotFound, StoreError
+from palaver.model.local_time import instant_text, parse_age, parse_past
+from palaver.model.session import Principal, Session
+from palaver.model.text import one_line
+from palaver.store.conversations import visibility
+from palaver.store.opening import open_store, sqlite_path
+from palaver.store.status.health import is_damaged, way_back
+from palaver.store.store import Store
+
+__all__ = [
+    "EXAMPLES",
+    "OPERATOR",
+    "Json",
+    "Limit",
+    "Name",
+    "Names",
+    "Person",
+    "Platform",
+    "Profile",
+    "Since",
+    "StoreOption",
+    "Until",
+    "Yes",
+    "ago",
+    "ask",
+    "find",
+    "find_exactly",
+    "help_of",
+    "identity",
+    "iso",
+    "moment",
+    "now",
+    "span",
+    "store_url",
+]
+
+EXAMPLES = {
+    "list": "palaver sessions list --platform telegram --since 7d",
+    "show": 'palaver sessions show "Holiday"',
+    "search": "palaver sessions search train tickets",
+    "rename": 'palaver sessions rename 01kjmma2g0 "Holiday"',
+    "export": "palaver sessions export --all -o archive.jsonl",
+    "import": "palaver sessions import archive.jsonl",
+    "delete": 'palaver sessions delete "Holiday"',
+    "prune": "palaver sessions prune --older-than 90d --dry-run",
+    "stats": "palaver sessions stats --by week",
+}
+
+
+def _lower(name: str) -> str:
+    return name.lower()
+
+
+def identity(name: str) -> str:
+    """A person is called by an account of theirs."""
+    platform, colon, id_ = name.strip().partition(":")
+    if name and not (platform and colon and id_):
+        raise BadArgument("--person cannot be", found=name, allowed="platform:id", example="--person telegram:7")
+    return f"{platform.lower()}{colon}{id_}"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Name = Annotated[str, typer.Argument(metavar="SESSION", help="Id, beginning of an id, or title.", show_default=False)]
+Names = Annotated[list[str], typer.Argument(metavar="SESSION...", help="Ids, beginnings of ids, or exact titles.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=500, help="How many at most.")]
+Platform = Annotated[
+    str, typer.Option("--platform", help="Only from this platform.", show_default=False, callback=_lower)
+]
+Profile = Annotated[str, typer.Option("--profile", help="Only of this profile.", show_default=False)]
+Person = Annotated[
+    str,
+    typer.Option("--person", help="Only with this person: telegram:7.", show_default=False, callback=identity),
+]
+Since = Annotated[str, typer.Option("--since", help="Only from then on: a date, a time, or 7d.", show_default=False)]
+Until = Annotated[str, typer.Option("--until", help="Only before then.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+OPERATOR = Principal.operator()
+_LONGEST_NAME = 200
+
+T = TypeVar("T")
+
+
+def help_of(name: str, line: str) -> str:
+    return f"{line}\n\n{EXAMPLES[name]}"
+
+
+def ask(
+    option: str | None,
+    do: Callable[[Store], Awaitable[T]],
+    absent: T | None = None,
+    *,
+    nothing: str = "",
+    make: bool = False,
+) -> T:
+    """Open the store and do something with it. A file that is not there is not made by looking for it.
+
+    `absent` is the answer of a store that is not there. Then, and where one that is there gives it too, `nothing` is
+    said: what it is that there is none of.
+    """
+    url = store_url(option)
+    file = sqlite_path(url)
+    if make or file is None or file.exists():
+        found = asyncio.run(_with_store(url, do))
+        if nothing and found == absent:
+            print_note(nothing)
+        return found
+    why = f"there is no store yet: {file} is made by the first conversation or by an import"
+    if absent is None:
+        raise StoreError(why)
+    print_note(f"{f'{nothing} ' if nothing else ''}{why[0].upper()}{why[1:]}.")
+    return absent
+
+
+async def _with_store(url: str, do: Callable[[Store], Awaitable[T]]) -> T:
+    try:
+        async with await open_store(url) as store:
+            return await do(store)
+    except StoreError as error:
+        file = sqlite_path(url)
+        if file and is_damaged(file, error):
+            error.add_note(way_back(file))
+        raise
+
+
+async def find(store: Store, name: str) -> Session:
+    return await _found(store, name, visibility.find)
+
+
+async def find_exactly(store: Store, name: str) -> Session:
+    """For what cannot be taken back: of several that share a title, only the one called exactly so is meant."""
+    return await _found(store, name, visibility.find_exactly)
+
+
+async def _found(store: Store, name: str, look: Callable[[str, Principal], Transaction[Session]]) -> Session:
+    """Titles are kept as one clean line, so what is asked for is made one too."""
+    try:
+        return await store.read(look(one_line(name, _LONGEST_NAME), OPERATOR))
+    except NotFound as error:
+        error.add_note("allowed: an id, the beginning of an id, or a title; for example: palaver sessions list")
+        raise
+
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="A path, sqlite:///path or postgresql://…; else PALAVER_STORE, else the store of the configuration.",
+        show_default=False,
+    ),
+]
+
+
+def store_url(option: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    if option is not None:
+        return option
+    if environment.get("PALAVER_STORE"):
+        return environment["PALAVER_STORE"]
+    from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
+
+    return load(Path(), environment).store
+
+
+_UTC = ZoneInfo("UTC")
+
+
+def now() -> datetime:
+    """The one place where commands about sessions read the clock."""
+    return datetime.now(UTC)
+
+
+def span(option: str, text: str, example: str) -> timedelta:
+    """`90d`, `12w`, `36h`; a number alone means days."""
+    age = parse_age(text)
+    if age is None:
+        raise BadArgument(f"{option} cannot be", found=text, allowed="30m, 36h, 90d, 12w or 2y", example=example)
+    return age
+
+
+def moment(option: str, text: str, example: str) -> datetime | None:
+    """A time with its offset, the beginning of a day in UTC, or so long ago; None for nothing."""
+    if not text:
+        return None
+    try:
+        return parse_past(text, now(), _UTC)
+    except MalformedTime as error:
+        raise BadArgument(
+            f"{option} cannot be",
+            found=text,
+            allowed="a date, a time (ISO 8601), or an age such as 7d",
+            example=example,
+        ) from error
+
+
+def iso(instant: datetime | None) -> str | None:
+    return None if instant is None else instant_text(instant)

@@ -1,0 +1,190 @@
+"""`palaver fate`: what became of a message, and settling what nobody but a person can know."""
+
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from palaver.cli import shared_options
+from palaver.cli.output import print_heading, print_json, print_line, print_note, print_text
+from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask, iso
+from palaver.commands.formatting import Tone, steps_of, title_of
+from palaver.model.errors import BadArgument, NotFound, StoreError
+from palaver.model.lifecycle import OutboxState
+from palaver.model.text import visible
+from palaver.model.transcript import Entry
+from palaver.store.archive.render import moment_text
+from palaver.store.queue import outbox
+from palaver.store.status.trace import NAMES, Arrival, Fate, Run, Sending, fates
+from palaver.store.store import Store
+
+__all__ = [
+    "EXAMPLES",
+    "app",
+    "fate",
+    "print_fate",
+]
+
+EXAMPLES = {"fate": "palaver fate in:42"}
+
+app = typer.Typer(rich_markup_mode=None)
+
+Message = Annotated[str, typer.Argument(metavar="MESSAGE", help=f"{NAMES}.", show_default=False)]
+Content = Annotated[bool, typer.Option("--content", help="Show what was said, too.")]
+Delivered = Annotated[bool, typer.Option("--delivered", help="Settle an unclear send: somebody saw that it arrived.")]
+Again = Annotated[bool, typer.Option("--again", help="Settle an unclear send: it did not arrive, send it once more.")]
+
+
+@app.command(help=f"What became of a message, in or out, from the beginning to the end.\n\n{EXAMPLES['fate']}")
+def fate(
+    message: Message,
+    *,
+    content: Content = False,
+    delivered: Delivered = False,
+    again: Again = False,
+    limit: Limit = 20,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    async def tell(opened: Store) -> list[Fate]:
+        if delivered or again:
+            await _settle(opened, message, delivered=delivered, again=again)
+        return await _fates(opened, message, limit)
+
+    told = ask(store, tell)
+    if json:
+        print_json({"asked": message, "fates": [_fate_fields(each, content=content) for each in told]})
+        return
+    for number, each in enumerate(told):
+        if number:
+            print_line("")
+        print_fate(each, shared_options.now(), content=content)
+    if not told:
+        print_note("No turn has run in this session.")
+
+
+async def _fates(store: Store, message: str, limit: int) -> list[Fate]:
+    try:
+        return await store.read(fates(message, OPERATOR, limit=limit))
+    except NotFound as error:
+        error.add_note(f"allowed: {NAMES}; for example: {EXAMPLES['fate']}")
+        raise
+
+
+async def _settle(store: Store, message: str, *, delivered: bool, again: bool) -> None:
+    kind, _, text = message.partition(":")
+    if delivered == again or kind != "out" or not text.removeprefix("-").isdecimal():
+        raise BadArgument(
+            "One send is settled in one way, not",
+            found=message if delivered != again else "--delivered --again",
+            allowed="out:N with --delivered or --again",
+            example="palaver fate out:7168 --delivered",
+        )
+    state = OutboxState.DELIVERED if delivered else OutboxState.DUE
+    if not await store.transact(outbox.resolve(int(text), state, shared_options.now())):
+        raise StoreError(f"{message} is not an unclear send, so there is nothing to settle: palaver fate {message}")
+
+
+# For machines
+
+
+def _fate_fields(fate: Fate, *, content: bool) -> dict[str, object]:
+    return {
+        "messages": [_arrival_fields(arrival, content=content) for arrival in fate.arrivals],
+        "turn": fate.run and _run_fields(fate.run, content=content),
+        "sends": [_sending_fields(sending, content=content) for sending in fate.sendings],
+    }
+
+
+def _arrival_fields(arrival: Arrival, *, content: bool) -> dict[str, object]:
+    inbound = arrival.inbound
+    fields: dict[str, object] = {
+        "number": arrival.number,
+        "key": arrival.key,
+        "place": arrival.place,
+        "state": arrival.state.value,
+        "received": iso(arrival.received),
+        "said": iso(inbound.at) if inbound else None,
+        "source": inbound.source.to_json() if inbound else None,
+        "role": arrival.role.name.lower() if arrival.role else None,
+        "reason": arrival.reason,
+        "behind_turn": arrival.behind_turn,
+        "behind": arrival.behind,
+    }
+    if inbound and inbound.revision:
+        fields["changes"] = "deletion" if inbound.revision.deleted else "edit"
+    return fields | ({"text": inbound.text, "earlier": inbound.earlier} if content and inbound else {})
+
+
+def _run_fields(run: Run, *, content: bool) -> dict[str, object]:
+    turn = run.turn
+    return {
+        "number": turn.number,
+        "session": turn.session,
+        "state": turn.state.value,
+        "attempt": turn.attempt,
+        "worker": turn.worker,
+        "lease_until": iso(turn.lease_until),
+        "started": iso(turn.started),
+        "halted": iso(turn.halted),
+        "ended": iso(run.ended),
+        "stop": run.stop,
+        "error": turn.error,
+        "model": run.usage.model,
+        "input_tokens": run.usage.input_tokens,
+        "output_tokens": run.usage.output_tokens,
+        "cost_micros": run.usage.cost_micros,
+        "entries": [_entry_fields(entry, content=content) for entry in run.entries],
+    }
+
+
+def _entry_fields(entry: Entry, *, content: bool) -> dict[str, object]:
+    fields: dict[str, object] = {"seq": entry.seq, "role": entry.role.value, "at": iso(entry.at)}
+    return fields | ({"text": entry.text} if content else {})
+
+
+def _sending_fields(sending: Sending, *, content: bool) -> dict[str, object]:
+    delivery, outbound = sending.delivery, sending.delivery.outbound
+    fields: dict[str, object] = {
+        "number": delivery.number,
+        "why": sending.why,
+        "state": delivery.state.value,
+        "platform": outbound.platform,
+        "account": outbound.account,
+        "chat": outbound.chat_id,
+        "thread": outbound.thread_id,
+        "attempts": delivery.attempts,
+        "created": iso(delivery.created),
+        "due": iso(delivery.due),
+        "worker": sending.worker,
+        "claim_until": iso(sending.claim_until),
+        "receipt": delivery.receipt,
+        "error": delivery.error,
+        "may_be_duplicate": delivery.may_be_duplicate,
+    }
+    return fields | ({"text": outbound.text} if content else {})
+
+
+_STYLES = {Tone.PLAIN: "", Tone.WELL: "green", Tone.OPEN: "yellow", Tone.BAD: "bold red"}
+_MINUTE = 60
+
+
+def print_fate(fate: Fate, present: datetime, *, content: bool) -> None:
+    steps = steps_of(fate, present)
+    began = steps[0].at
+    print_heading(visible(title_of(fate)))
+    print_text((f"{moment_text(began)} ({ago(began, present)})", "dim"))
+    width = max(len(step.what) for step in steps)
+    for step in steps:
+        offset = _offset(step.at - began) if step.exact else ""
+        print_text(
+            (f"{offset:>9}  ", "dim"), (f"{step.what:<{width}}  ", "cyan"), (visible(step.sentence), _STYLES[step.tone])
+        )
+        if content and step.text:
+            for line in step.text.splitlines():
+                print_text((" " * (width + 13), ""), (visible(line), "italic"))
+
+
+def _offset(span: timedelta) -> str:
+    seconds = span.total_seconds()
+    return f"+{seconds:.2f} s" if abs(seconds) < _MINUTE else f"+{timedelta(seconds=round(seconds))}"

@@ -1,0 +1,249 @@
+"""How commands write what others have written, and when."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from enum import StrEnum
+from typing import NamedTuple
+
+from palaver.model.lifecycle import InboxState, OutboxState, TurnState
+from palaver.model.redact import redact
+from palaver.model.session import Session, identity_of
+from palaver.model.text import one_line
+from palaver.model.turn import Inbound
+from palaver.store.status.trace import Arrival, Fate, Run, Sending
+
+__all__ = [
+    "Step",
+    "Tone",
+    "ago",
+    "called",
+    "counted",
+    "listed",
+    "name_of",
+    "quoted",
+    "steps_of",
+    "title_of",
+    "when",
+]
+
+_LONGEST_QUOTE = 80
+_LISTED = 20
+
+
+def quoted(text: str, limit: int = _LONGEST_QUOTE) -> str:
+    """On one line, nothing invisible in it, and not for ever."""
+    return f"“{one_line(text, limit)}”"
+
+
+def when(moment: datetime, zone: tzinfo) -> str:
+    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M %Z}"
+
+
+def name_of(session: Session) -> str:
+    return session.title or session.id
+
+
+def called(session: Session) -> str:
+    """Within a sentence."""
+    return quoted(session.title) if session.title else f"the untitled conversation {session.id}"
+
+
+def counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def listed(names: Iterable[str]) -> str:
+    """`a, b, c`; of many, so many, and how many more there are."""
+    every = list(names)
+    more = len(every) - _LISTED
+    return ", ".join(every) if more <= 0 else f"{', '.join(every[:_LISTED])} and {more} more"
+
+
+_STEPS = (
+    (timedelta(days=365), "year"),
+    (timedelta(days=30), "month"),
+    (timedelta(weeks=1), "week"),
+    (timedelta(days=1), "day"),
+    (timedelta(hours=1), "hour"),
+    (timedelta(minutes=1), "minute"),
+)
+
+
+def ago(instant: datetime, present: datetime) -> str:
+    """`3 hours ago`, `just now`, `in 2 days`."""
+    distance = abs(present - instant)
+    for unit, name in _STEPS:
+        count = distance // unit
+        if count:
+            words = f"{count} {name}{'s' if count > 1 else ''}"
+            return f"{words} ago" if instant < present else f"in {words}"
+    return "just now"
+
+
+class Tone(StrEnum):
+    """How well it went so far."""
+
+    PLAIN = "plain"
+    WELL = "well"
+    OPEN = "open"
+    BAD = "bad"
+
+
+_LONGEST = 300
+_TONES = {
+    TurnState.DONE: Tone.WELL,
+    TurnState.FAILED: Tone.BAD,
+    OutboxState.DELIVERED: Tone.WELL,
+    OutboxState.DEAD: Tone.BAD,
+    OutboxState.UNCLEAR: Tone.BAD,
+}
+_WHY = {
+    "reply": "a reply is owed",
+    "command": "the answer to the command is owed",
+    "pair": "a code to be let in with is owed",
+    "paired": "a word that they are let in is owed",
+    "busy": "a word that the turn is still at work is owed",
+    "parked": "a word that the turn waits for permission is owed",
+    "halt": "a question is owed",
+    "tool": "what the agent sends with a tool is owed",
+    "welcome": "a word about the fresh conversation is owed",
+    "revision": "a word about a deleted message is owed",
+    "gone": "a word about a chat that is gone is owed",
+    "handoff": "a conversation is announced, and comes along where this arrives;",
+    "handed-off": "a word that a conversation was handed off is owed",
+    "not-handed-off": "a word that a conversation could not be handed off is owed",
+    "recalled": "a word that a conversation was called back on its way is owed",
+    "taken-back": "a word that something was taken back elsewhere is owed",
+}
+
+
+class Step(NamedTuple):
+    at: datetime
+    """Where the exact time is not kept, that of the step before."""
+    what: str
+    sentence: str
+    tone: Tone = Tone.PLAIN
+    text: str = ""
+    exact: bool = True
+
+
+def title_of(fate: Fate) -> str:
+    if fate.run:
+        return f"turn {fate.run.turn.number} in {fate.run.turn.key.text}"
+    if fate.arrivals:
+        return f"message {fate.arrivals[0].number} in {fate.arrivals[0].key}"
+    return f"send {fate.sendings[0].delivery.number}"
+
+
+def steps_of(fate: Fate, present: datetime) -> list[Step]:
+    """In the order of time."""
+    return sorted(_steps(fate, present), key=lambda step: step.at)
+
+
+def _steps(fate: Fate, present: datetime) -> Iterator[Step]:
+    for arrival in fate.arrivals:
+        yield from _arrival_steps(arrival)
+        if arrival.state is InboxState.DONE and (arrival.reason or fate.run is None):
+            done = arrival.reason or "obeyed as a command"
+            yield Step(arrival.received, f"in:{arrival.number}", done, Tone.WELL, exact=False)
+        elif arrival.state is InboxState.FAILED and fate.run is None:
+            failed = f"a command that was not obeyed: {arrival.reason}"
+            yield Step(arrival.received, f"in:{arrival.number}", failed, Tone.BAD, exact=False)
+    if fate.run:
+        yield from _run_steps(fate.run, present)
+    for sending in fate.sendings:
+        yield from _sending_steps(sending, present)
+
+
+def _arrival_steps(arrival: Arrival) -> Iterator[Step]:
+    name, at, inbound = f"in:{arrival.number}", arrival.received, arrival.inbound
+    if inbound is None:
+        yield Step(at, name, "received; what it said was deleted with its session")
+        return
+    source = inbound.source
+    sender = identity_of(source) or "somebody without an id"
+    let_in = f", let in as {arrival.role.name.lower()}" if arrival.role else ""
+    message = f" {_as_what(inbound)} message {source.message_id}" if source.message_id else ""
+    chat = f" in chat {source.chat}" if source.chat else ""
+    observed = ", said to others" if inbound.observed else ""
+    yield Step(at, name, f"received from {sender}{message}{chat}{observed}{let_in}", text=inbound.text)
+    if arrival.place:
+        yield Step(at, name, f"went to {arrival.key}, which its place {arrival.place} is attached to", exact=False)
+    if arrival.state is InboxState.REFUSED:
+        yield Step(at, name, f"refused: {arrival.reason}", Tone.BAD)
+    elif arrival.state is InboxState.WAITING:
+        yield Step(at, name, f"waits for {_waits_for(arrival)}", Tone.OPEN, exact=False)
+
+
+def _as_what(inbound: Inbound) -> str:
+    if inbound.revision is None:
+        return "with newer words as" if inbound.earlier else "as"
+    return "as the deletion of" if inbound.revision.deleted else "as a change of"
+
+
+def _waits_for(arrival: Arrival) -> str:
+    first = f"turn:{arrival.behind_turn}" if arrival.behind_turn else "a gateway to take it up"
+    return f"{first}, behind {counted(arrival.behind, 'message')}" if arrival.behind else first
+
+
+def _run_steps(run: Run, present: datetime) -> Iterator[Step]:
+    turn, name = run.turn, f"turn:{run.turn.number}"
+    yield Step(turn.started, name, f"began in session {turn.session}")
+    for entry in run.entries:
+        calls = f", calls {', '.join(call.name for call in entry.calls)}" if entry.calls else ""
+        yield Step(max(entry.at, turn.started), name, f"entry {entry.seq}: {entry.role}{calls}", text=entry.text)
+    if turn.halted:
+        yield Step(turn.halted, name, "was cut off or halted", Tone.OPEN)
+    if run.stop:
+        yield Step(run.ended or turn.started, name, f"was asked to stop by {run.stop}", Tone.OPEN, exact=False)
+    attempt = f"at attempt {turn.attempt}{_by(turn.worker)}"
+    spent = f"; {run.usage.input_tokens} tokens in, {run.usage.output_tokens} out" if run.usage.model else ""
+    tone = _TONES.get(turn.state, Tone.OPEN)
+    outcome = f"{turn.state.value} {attempt}{_words(turn.error)}{spent}{_lease(run)}"
+    yield Step(run.ended or present, name, outcome, tone, exact=run.ended is not None)
+
+
+def _lease(run: Run) -> str:
+    return f"; held until {_moment(run.turn.lease_until)}" if run.turn.state is TurnState.RUNNING else ""
+
+
+def _sending_steps(sending: Sending, present: datetime) -> Iterator[Step]:
+    delivery, outbound = sending.delivery, sending.delivery.outbound
+    name, at = f"out:{delivery.number}", delivery.created
+    why = _WHY.get(sending.why, f"{sending.why} is owed")
+    thread = f", thread {outbound.thread_id}" if outbound.thread_id else ""
+    yield Step(at, name, f"{why} to {outbound.platform} chat {outbound.chat_id}{thread}", text=outbound.text)
+    marked = ", marked as a possible duplicate" if delivery.may_be_duplicate else ""
+    tries = f" ({counted(delivery.attempts, 'attempt')}{marked})" if delivery.attempts else ""
+    state = f"{_outcome(sending, present)}{tries}{_words(delivery.error)}"
+    yield Step(at, name, state, _TONES.get(delivery.state, Tone.OPEN), exact=False)
+    if delivery.state is OutboxState.UNCLEAR:
+        yield Step(at, name, f"look, then: palaver fate {name} --delivered, or --again", exact=False)
+
+
+def _outcome(sending: Sending, present: datetime) -> str:
+    delivery = sending.delivery
+    match delivery.state:
+        case OutboxState.DELIVERED:
+            return f"delivered as message {delivery.receipt}" if delivery.receipt else "delivered"
+        case OutboxState.DUE:
+            return f"due {ago(delivery.due, present)}"
+        case OutboxState.CLAIMED:
+            return f"on its way{_by(sending.worker)}"
+        case OutboxState.DEAD:
+            return "given up"
+        case OutboxState.UNCLEAR:
+            return "unclear whether it arrived"
+
+
+def _by(worker: str | None) -> str:
+    return f" by {worker}" if worker else ""
+
+
+def _words(error: str | None) -> str:
+    """An error as the platform or the agent put it, on one line and without secrets."""
+    return f": {one_line(redact(error), _LONGEST)}" if error else ""
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

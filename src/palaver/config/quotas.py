@@ -1,0 +1,128 @@
+"""How much may be used: the caps of the domain as they are written in a file."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from palaver.commands.builtin import STANDARD_NAMES
+from palaver.commands.plugins import GROUP
+from palaver.config.types import Form, MaybeName, Money, Part, Role, Tokens, refused
+from palaver.model.access import AccessRole, Basis, Effect, Grant
+from palaver.model.errors import BadArgument, InvalidInput
+from palaver.model.quotas import NO_CAP, Cap, CapRules, Measure
+from palaver.model.scope import ProfileRule
+
+__all__ = [
+    "API_OWNER",
+    "TERMINAL_OWNER",
+    "WEB_OWNER",
+    "CapChoice",
+    "CapsChoice",
+    "CommandRoles",
+    "GrantChoice",
+    "MeasureChoice",
+    "RouteChoice",
+]
+
+
+class CapChoice(Part):
+    tokens: Tokens = Field(default=None, description="So many tokens, in and out.")
+    cost: Money = Field(default=None, description="So much money, in the currency of the price table.")
+
+    def cap(self, outer: Cap) -> Cap:
+        """What is said; the rest is as outside."""
+        said = self.model_fields_set
+        return Cap(
+            tokens=self.tokens if "tokens" in said else outer.tokens,
+            cost_micros=self.cost if "cost" in said else outer.cost_micros,
+        )
+
+
+class MeasureChoice(Part):
+    person_day: CapChoice = Field(default=CapChoice(), description="What one person may use in a day.")
+    person_month: CapChoice = Field(default=CapChoice(), description="What one person may use in a month.")
+    session: CapChoice = Field(default=CapChoice(), description="What one conversation may use.")
+    day: CapChoice = Field(default=CapChoice(), description="What everybody together may use in a day.")
+
+    def caps(self, outer: Mapping[Measure, Cap]) -> dict[Measure, Cap]:
+        chosen: dict[str, CapChoice] = dict(self)
+        return {measure: chosen[measure.value].cap(outer.get(measure, Cap())) for measure in Measure}
+
+
+class CapsChoice(MeasureChoice):
+    owner: MeasureChoice = Field(default=MeasureChoice(), description="What is different for owners.")
+    admin: MeasureChoice = Field(default=MeasureChoice(), description="What is different for admins.")
+    member: MeasureChoice = Field(default=MeasureChoice(), description="What is different for members.")
+    guest: MeasureChoice = Field(default=MeasureChoice(), description="What is different for guests.")
+
+    def rules(self) -> CapRules:
+        usual = self.caps({})
+        said: dict[str, MeasureChoice] = dict(self)
+        roles = {role: said[role.name.lower()].caps(usual) for role in AccessRole}
+        return CapRules(
+            caps={measure: cap for measure, cap in usual.items() if cap != NO_CAP},
+            roles={role: caps for role, caps in roles.items() if caps != usual},
+        )
+
+
+TERMINAL_OWNER = Grant(platform="terminal", role=AccessRole.OWNER)
+"""Whoever sits at the terminal owns the gateway."""
+WEB_OWNER = Grant(platform="web", user_id="owner", role=AccessRole.OWNER)
+"""So does whoever was given a login link: only the window speaks in the name of this platform."""
+API_OWNER = Grant(platform="api", user_id="owner", role=AccessRole.OWNER)
+"""So does a program with a token of the owner's."""
+
+
+class RouteChoice(Part):
+    platform: MaybeName = Field(default=None, description="Only there.")
+    account: MaybeName = Field(default=None, description="Only to this bot of yours.")
+    scope_id: MaybeName = Field(default=None, description="Only on this server or workspace.")
+    chat_id: MaybeName = Field(default=None, description="Only in this chat and its threads.")
+    thread_id: MaybeName = Field(default=None, description="Only in this thread.")
+
+    def rule(self, profile: str) -> ProfileRule:
+        return ProfileRule(profile=profile, **dict(self))
+
+
+class GrantChoice(Part):
+    effect: Effect = Field(default=Effect.ALLOW, description="Whether it lets in or keeps out.")
+    role: Role = Field(default=AccessRole.MEMBER, description="As what.")
+    basis: Basis = Field(default=Basis.IDENTITY, description="What a sender must show.")
+    platform: MaybeName = Field(default=None, description="Only there.")
+    account: MaybeName = Field(default=None, description="Only to this bot of yours.")
+    scope_id: MaybeName = Field(default=None, description="Only on this server or workspace.")
+    chat_id: MaybeName = Field(default=None, description="Only in this chat and its threads.")
+    user_id: MaybeName = Field(default=None, description="Only this user.")
+    person: MaybeName = Field(default=None, description="Only this person, on every account linked to them.")
+
+    @model_validator(mode="after")
+    def _names_the_platform_of_an_id(self) -> Self:
+        try:
+            self.grant()
+        except InvalidInput as refusal:
+            raise refused(refusal) from refusal
+        return self
+
+    def grant(self) -> Grant:
+        return Grant(**dict(self))
+
+
+def _known(roles: Mapping[str, AccessRole]) -> Mapping[str, AccessRole]:
+    """Where plugins are installed, any name may be one of theirs."""
+    for name in () if entry_points(group=GROUP) else roles:
+        if name not in STANDARD_NAMES:
+            close = get_close_matches(name, STANDARD_NAMES, n=1)
+            known = ", ".join(sorted(STANDARD_NAMES)) + (f"; perhaps {close[0]}" if close else "")
+            example = f"{{{(close or ['model'])[0]}: admin}}"
+            raise refused(BadArgument("there is no command", found=name, allowed=known, example=example))
+    return roles
+
+
+CommandRoles = Annotated[
+    Mapping[str, Role],
+    AfterValidator(_known),
+    Form("a section of commands by their names, each with a role", "{model: admin}"),
+]

@@ -1,0 +1,226 @@
+"""Forms: how sections, times, zones, roles and names are written in a configuration file."""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, TypeVar
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic_core import PydanticCustomError
+
+from palaver.config.paths import expanded
+from palaver.model.access import AccessRole
+from palaver.model.errors import InvalidInput
+from palaver.model.local_time import zone
+from palaver.model.text import one_line
+from palaver.model.value import value
+
+__all__ = [
+    "Duration",
+    "Folder",
+    "Forever",
+    "Form",
+    "MaybeName",
+    "Money",
+    "Part",
+    "Port",
+    "Role",
+    "Tokens",
+    "Url",
+    "WakeWords",
+    "Zone",
+    "duration_text",
+    "refused",
+    "words_text",
+]
+
+T = TypeVar("T")
+
+
+class Part(BaseModel):
+    """A section of a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@value(kw_only=False)
+class Form:
+    """What may be written, in words, and something that can be written."""
+
+    allowed: str
+    example: str
+
+
+def refused(refusal: InvalidInput) -> PydanticCustomError:
+    """A refusal by a rule of the domain, in its own words."""
+    facts = {name: getattr(refusal, name) for name in ("problem", "found", "allowed", "example")}
+    return PydanticCustomError("refused", "refused", facts)
+
+
+def _text(parse: Callable[[str], T]) -> BeforeValidator:
+    """Only text is parsed. What raises a ValueError is refused in the words of its form."""
+
+    def parsed(value: object) -> object:
+        try:
+            return parse(value) if isinstance(value, str) else value
+        except InvalidInput as refusal:
+            raise refused(refusal) from refusal
+
+    return BeforeValidator(parsed)
+
+
+_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_DURATION = re.compile(r"\s*".join(rf"(?:(?P<{unit}>[0-9]{{1,9}})\s*{unit})?" for unit in _UNITS), re.ASCII)
+_A_TIME = Form("a time such as 30s or 1h30m", "30s")
+
+
+def _duration(text: str) -> timedelta:
+    found = _DURATION.fullmatch(text.strip())
+    if not found or not found.lastgroup:
+        raise ValueError(text)
+    return timedelta(milliseconds=sum(int(found[unit] or 0) * size for unit, size in _UNITS.items()))
+
+
+def duration_text(length: timedelta) -> str:
+    """As it is written in a file."""
+    rest, parts = length // timedelta(milliseconds=1), ""
+    for unit, size in _UNITS.items():
+        count, rest = divmod(rest, size)
+        parts += f"{count}{unit}" if count else ""
+    return parts or "0s"
+
+
+_FOREVER, _OFF = "forever", "off"
+
+
+def _duration_or_forever(text: str) -> timedelta | None:
+    return None if text == _FOREVER else _duration(text)
+
+
+def _forever_text(length: timedelta | None) -> str:
+    return _FOREVER if length is None else duration_text(length)
+
+
+def _or_off(text: str) -> str | None:
+    return None if text == _OFF else text
+
+
+def _off_text(number: int | None) -> int | str:
+    return _OFF if number is None else number
+
+
+_MONEY = re.compile(r"(?P<whole>[0-9]{1,9})(?:[.](?P<part>[0-9]{1,6}))?", re.ASCII)
+_MILLION = 1_000_000
+
+
+def _money(text: str) -> int | None:
+    """In millionths."""
+    if text == _OFF:
+        return None
+    found = _MONEY.fullmatch(text.strip())
+    if not found:
+        raise ValueError(text)
+    return int(found["whole"]) * _MILLION + int((found["part"] or "0").ljust(6, "0"))
+
+
+def _money_text(millionths: int | None) -> str:
+    if millionths is None:
+        return _OFF
+    whole, part = divmod(millionths, _MILLION)
+    return f"{whole}.{part:06}".rstrip("0").rstrip(".")
+
+
+def _words(text: str) -> frozenset[str]:
+    """Each on one line without what cannot be seen, or nobody could say it."""
+    if text == _OFF:
+        return frozenset()
+    words = frozenset(one_line(word, _LONGEST_WORD) for word in text.split(","))
+    if not all(any(map(str.isalnum, word)) for word in words):
+        raise ValueError(text)
+    return words
+
+
+_LONGEST_WORD = 100
+
+
+def words_text(words: frozenset[str]) -> str:
+    return ", ".join(sorted(words)) or _OFF
+
+
+_ROLES = ", ".join(role.name.lower() for role in AccessRole)
+
+
+def _role(text: str) -> AccessRole:
+    for role in AccessRole:
+        if role.name.lower() == text:
+            return role
+    raise ValueError(text)
+
+
+def _role_text(role: AccessRole) -> str:
+    return role.name.lower()
+
+
+def _zone_text(found: ZoneInfo) -> str:
+    return found.key
+
+
+_STORES = ("sqlite", "postgresql", "postgres")
+_A_STORE = Form("sqlite:///path, a path, or postgresql://user@host/database", "sqlite:///palaver.db")
+
+
+def _store(text: str) -> str:
+    scheme, separator, _ = text.partition("://")
+    if not text.strip() or (separator and scheme.lower() not in _STORES):
+        raise ValueError(scheme)
+    return text
+
+
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise ValueError(text)
+    return expanded(text)
+
+
+Duration = Annotated[timedelta, _text(_duration), PlainSerializer(duration_text), _A_TIME]
+Forever = Annotated[
+    Annotated[timedelta, Field(ge=timedelta(seconds=1))] | None,
+    _text(_duration_or_forever),
+    PlainSerializer(_forever_text),
+    Form(f"{_A_TIME.allowed}, from 1s on, or {_FOREVER}", _FOREVER),
+]
+Port = Annotated[
+    Annotated[int, Field(ge=1, le=65535)] | None,
+    _text(_or_off),
+    PlainSerializer(_off_text),
+    Form(f"a whole number, from 1 to 65535, or {_OFF}", "9464"),
+]
+Tokens = Annotated[
+    Annotated[int, Field(ge=0, le=10**15)] | None,
+    _text(_or_off),
+    PlainSerializer(_off_text),
+    Form(f"a whole number, from 0 on, or {_OFF}", "200000"),
+]
+Money = Annotated[
+    int | None, _text(_money), PlainSerializer(_money_text), Form(f"an amount of money, or {_OFF}", "2.50")
+]
+Zone = Annotated[
+    ZoneInfo,
+    _text(zone),
+    PlainSerializer(_zone_text),
+    Form("a name of the IANA time zone database", "Europe/Berlin"),
+]
+Role = Annotated[AccessRole, _text(_role), PlainSerializer(_role_text), Form(_ROLES, "member")]
+WakeWords = Annotated[
+    frozenset[str],
+    _text(_words),
+    PlainSerializer(words_text),
+    Form(f"names with letters or digits, separated by commas, or {_OFF}", "palaver, hey palaver"),
+]
+Url = Annotated[str, _text(_store), _A_STORE]
+Folder = Annotated[
+    Path, _text(_folder), Form("a folder; where it is not absolute, from the folder of this file on", "~/palaver")
+]
+MaybeName = Annotated[str | None, Field(min_length=1), Form("any text", '"42"')]

@@ -1,0 +1,1 @@
+"""Transactions on SQLite and PostgreSQL, schema and migrations."""

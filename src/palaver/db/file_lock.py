@@ -1,0 +1,152 @@
+"""Who owns a SQLite file: one gateway at a time, on a file system whose locks can be trusted."""
+
+import errno
+import fcntl
+import os
+import socket
+import sqlite3
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from shlex import quote
+from typing import IO
+
+from palaver.model.errors import StoreError, StoreInUse, StoreUnavailable
+
+__all__ = [
+    "FileOwnership",
+    "has_no_room",
+    "may_pass",
+    "may_write",
+    "nearest",
+    "refuse_network_disk",
+    "refuse_second_name",
+]
+
+_PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR})
+_PASSING_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE})
+
+
+def may_pass(error: sqlite3.Error | OSError) -> bool:
+    """It is not the fault of what was asked for: nothing was written, and later it may succeed."""
+    if isinstance(error, OSError):
+        return error.errno in _PASSING_ERRNOS
+    code: int | None = getattr(error, "sqlite_errorcode", None)  # it has none where Python refused
+    return code is not None and code & 0xFF in _PASSING
+
+
+def may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=True)
+
+
+def has_no_room(path: Path) -> bool:
+    """It may be written, but there is no room for a byte more or, where that is counted, for another file."""
+    folder = nearest(path.parent)
+    found = os.statvfs(folder)
+    return may_write(folder) and (not found.f_bavail or bool(found.f_files and not found.f_favail))
+
+
+def nearest(path: Path) -> Path:
+    """The path, or what there is of it."""
+    return next((each for each in (path, *path.parents) if each.exists()), Path("/"))
+
+
+# File systems on which several hosts may hold what looks like the same lock.
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ncpfs", "glusterfs", "lustre", "ceph"})
+_NETWORK_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone", "fuse.davfs")
+
+
+class FileOwnership:
+    """A lock beside the database, held while the gateway lives; the kernel lets go of it when the process dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(path.name + ".lock")
+        self._file: IO[str] | None = None
+
+    def take(self) -> None:
+        file = self._lock(fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(f"pid {os.getpid()} on {socket.gethostname()}, {Path(sys.argv[0]).name}\n")
+        file.flush()
+        self._file = file
+
+    @property
+    def is_taken(self) -> bool:
+        return self._file is not None
+
+    @contextmanager
+    def keep_free(self) -> Generator[None]:
+        """No gateway comes meanwhile; raises if there is one. Any number of commands may do so at once."""
+        with nullcontext() if self._file else self._lock(fcntl.LOCK_SH):
+            yield
+
+    def _lock(self, kind: int) -> IO[str]:
+        try:
+            file = self._path.open("a+")
+        except OSError as error:
+            folder = self._path.parent
+            closed = f"file {self._path}" if may_write(folder) else f"folder {folder}"
+            raise (StoreUnavailable if may_pass(error) else StoreError)(
+                f"the {closed} cannot be written ({error.strerror or error}), so nobody can say "
+                "who owns the database: allow it, or use another data directory"
+            ) from error
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "another process"
+            file.close()
+            raise StoreInUse(
+                f"the database {self._path.with_suffix('')} belongs to a running gateway ({owner}): stop it first, "
+                "or use another data directory"
+            ) from None
+        return file
+
+    def release(self) -> None:
+        if self._file:
+            self._file.close()
+            self._file = None
+
+
+def refuse_second_name(path: Path) -> None:
+    """The lock and SQLite's log are beside a name: under two names, two write who know nothing of each other."""
+    if not path.is_file() or not may_write(path):
+        return
+    names = path.stat().st_nlink
+    if names > 1:
+        raise StoreError(
+            f"the database {path} is one file under {names} names (hard links), and to write it under two of them "
+            f"damages it: keep one name and remove the others; to see them: find / -samefile {quote(str(path))}"
+        )
+
+
+def refuse_network_disk(folder: Path, mounts: str | None = None) -> None:
+    """Raise where SQLite's locks are known to break. `mounts` is the text of mountinfo, read if not given."""
+    table = Path("/proc/self/mountinfo")
+    if mounts is None:
+        if not table.exists():
+            return
+        mounts = table.read_text(errors="replace")
+    kind = _kind_of(folder.resolve(), mounts)
+    if kind in _NETWORK or kind.startswith(_NETWORK_FUSE):
+        raise StoreError(
+            f"{folder} is on a network file system ({kind}), where SQLite loses data: "
+            "choose a local directory, or a postgresql:// store"
+        )
+
+
+def _kind_of(folder: Path, mounts: str) -> str:
+    """The type of the file system that holds the folder: the longest mount point, the last of equals."""
+    best, kind = -1, ""
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split(" ")
+        if len(fields) > _MOUNT_POINT and right:
+            point = Path(fields[_MOUNT_POINT].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\"))
+            if (folder == point or point in folder.parents) and len(point.parts) >= best:
+                best, kind = len(point.parts), right.split(" ")[0]
+    return kind
+
+
+_MOUNT_POINT = 4

@@ -1,1 +1,0 @@
-"""Values and decisions. Pure: standard library (and cronsim) only, no I/O, no clock, no asyncio, no logging."""

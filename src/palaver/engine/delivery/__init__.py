@@ -1,0 +1,1 @@
+"""Delivery: the outbox worker and everything that sends."""

@@ -1,0 +1,133 @@
+"""Telling hooks what happened, without letting them hold anything up."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Any, TypeVar
+
+from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.engine.metrics import Meter, NoMeter
+from palaver.engine.retry import contained, log_broken
+from palaver.model.errors import BadArgument
+from palaver.model.turn import account_text
+from palaver.protocols.adapter import Adapter, Watching, able
+from palaver.protocols.hooks import Happening, Hook, Watch
+from palaver.store.store import Store
+
+__all__ = [
+    "Happenings",
+    "News",
+    "hook_named",
+]
+
+log = logging.getLogger(__name__)
+
+_LIMIT = 10.0
+
+
+class Happenings:
+    def __init__(self, hooks: Sequence[Hook] = (), meter: Meter | None = None, watch: Watch | None = None) -> None:
+        self._hooks = tuple(hooks)
+        self.watch = watch
+        self._meter = meter or NoMeter()
+        self._telling: set[asyncio.Task[bool]] = set()
+
+    @property
+    def are_wanted(self) -> bool:
+        return bool(self._hooks)
+
+    def tell(self, happening: Happening) -> None:
+        """In the background: a slow hook delays nothing."""
+        if self._hooks:
+            task = asyncio.create_task(self.told(happening))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def told(self, happening: Happening) -> bool:
+        """Whether every hook took it."""
+        return all([await self._call(hook, happening) for hook in self._hooks])
+
+    async def _call(self, hook: Hook, happening: Happening) -> bool:
+        try:
+            async with asyncio.timeout(_LIMIT):
+                with contained():
+                    await hook(happening)
+        except Exception as error:  # noqa: BLE001 - hooks are not ours
+            log_broken(log, "a hook failed", error, {"action": "hook.failed", "kind": happening.kind.value})
+            self._meter.count("hooks_failed")
+            return False
+        return True
+
+    async def drain(self) -> None:
+        await asyncio.gather(*self._telling)
+
+    def abandon(self) -> None:
+        for task in self._telling:
+            task.cancel()
+
+
+def hook_named(name: str) -> Hook:
+    """The hook that `package.module:function` names, imported."""
+    module, _, path = name.partition(":")
+    try:
+        found: Any = import_module(module)
+        for step in path.split("."):
+            found = getattr(found, step)
+    except Exception as error:
+        raise _no_hook(name, f"{type(error).__name__}: {error}") from error
+    if not inspect.iscoroutinefunction(found) and not inspect.iscoroutinefunction(getattr(found, "__call__", None)):  # noqa: B004
+        raise _no_hook(name, f"{type(found).__name__} {path}, which cannot be awaited")
+    return found
+
+
+def _no_hook(name: str, found: str) -> BadArgument:
+    return BadArgument(
+        f"There is no hook {name}:",
+        found=found,
+        allowed="async def function(happening), in a module that is installed, as package.module:function",
+        example="my_hooks:tell",
+    )
+
+
+T = TypeVar("T")
+
+
+class News:
+    """A step that is undone has told nothing; one that is done has told it, whatever becomes of this process."""
+
+    def __init__(self, store: Store, adapters: Iterable[Adapter] = ()) -> None:
+        self._store = store
+        self._watchers = [adapter for adapter in adapters if able(adapter, Watching)]
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self._watchers)
+
+    def along(self, step: Transaction[T], tells: Callable[[T], Sequence[Happening]]) -> Transaction[T]:
+        """The step, and with it what its result says has happened. `tells` has no clock: it may run anywhere."""
+        return self._along(step, tells) if self._watchers else step
+
+    @transaction
+    def _along(self, step: Transaction[T], tells: Callable[[T], Sequence[Happening]]) -> Statements[T]:
+        result = yield from step
+        for happening in tells(result):
+            yield from self.owe(happening)
+        return result
+
+    @transaction
+    def owe(self, happening: Happening, text: str = "") -> Statements[None]:
+        for watcher in self._watchers:
+            outbound = watcher.notice(happening, text)
+            if outbound is not None:
+                name = f"{_name(happening)}:{account_text(outbound.platform, outbound.account)}"
+                yield from self._store.outbox.owe(outbound, name, happening.at)
+
+
+def _name(happening: Happening) -> str:
+    """By the turn or the session that it is about: with these it is forgotten."""
+    kind, at = happening.kind.value, f"{happening.at.timestamp():.6f}"
+    if happening.delivery is not None:
+        return f"told:{happening.turn or ''}:{happening.delivery}"
+    return f"news:{happening.session or ''}:{happening.turn or ''}:{kind}:{at}"

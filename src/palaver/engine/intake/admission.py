@@ -1,0 +1,180 @@
+"""Admission: whose words are heard, who is let in and as what, and what strangers are told."""
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Protocol
+
+from palaver.db.transaction import Lock, Statements, Transaction, transaction
+from palaver.engine import texts
+from palaver.engine.context import Ground
+from palaver.engine.intake.effective_role import KeptGrants
+from palaver.model.access import Access, AccessRole, Grant, Verdict, decide_access
+from palaver.model.addressing import Heard, attend
+from palaver.model.codes import make_code
+from palaver.model.key import SessionKey
+from palaver.model.reset import Cause
+from palaver.model.session import identity_of
+from palaver.model.source import Source, Trust
+from palaver.model.turn import Inbound, Outbound
+from palaver.model.value import value
+from palaver.store.people.grants import Table
+
+__all__ = [
+    "Admission",
+    "Admitted",
+    "Revise",
+    "Taken",
+]
+
+log = logging.getLogger(__name__)
+
+_CHANCE = 16
+
+
+@value(kw_only=False)
+class Admitted:
+    """What was decided, and what was known when it was."""
+
+    access: Access
+    table: Table
+    role: AccessRole | None
+    """As what it is accepted; where the sender's place is depends on who they are alone."""
+
+
+class Revise(Protocol):
+    """What is done about a change of a message; where its message may still come, it is kept for that."""
+
+    def __call__(
+        self, message: Inbound, key: SessionKey, access: Access, now: datetime, *, expected: bool
+    ) -> Transaction[int | None]: ...
+
+
+@value(kw_only=False)
+class Taken:
+    """A message that is in the inbox."""
+
+    number: int | None
+    """None for one that was there already."""
+    refused: str | None = None
+    is_ignored: bool = False
+
+
+class Admission:
+    """Knows the grants of the store, and learns in the step that accepts a message whether they are still the same."""
+
+    def __init__(self, on: Ground, revise: Revise) -> None:
+        self._on = on
+        self._revise = revise
+        self._table = Table()
+        self._kept = KeptGrants()
+
+    def hear(self, message: Inbound, *, commands: bool) -> Inbound | None:
+        """The message, marked if it is only overheard; None for what is none of our business."""
+        heard = self._attends(message, commands=commands)
+        if heard is Heard.IGNORED:
+            self._on.meter.count("messages_ignored")
+            return None
+        return replace(message, observed=True) if heard is Heard.OVERHEARD else message
+
+    def _attends(self, message: Inbound, *, commands: bool = False) -> Heard:
+        source = message.source
+        adapter = self._on.replies.adapter_for(source.platform, source.account)
+        has_mentions = adapter is not None and adapter.platform.has_mentions
+        attention = self._on.options.attention.find(source).value
+        return attend(message, attention, has_mentions=has_mentions, commands=commands)
+
+    def decide(self, message: Inbound, trust: Trust, aliases: Mapping[str, str]) -> Admitted:
+        """`aliases` are those of the platform: a grant to any form of an id is one to all of them."""
+        source, person = message.source, self._person(message.source)
+        grants = self._grants(source, person, aliases)
+        access = decide_access(source, trust, grants, person=person, pairing=self._pairs(message))
+        role = min(access.role, AccessRole.MEMBER) if access.role and trust.only_talks else access.role
+        return Admitted(access, self._table, role)
+
+    def role_of(self, source: Source, aliases: Mapping[str, str]) -> AccessRole | None:
+        """As what somebody who shows nothing but their identity is let in."""
+        person = self._person(source)
+        grants = self._grants(source, person, aliases)
+        return decide_access(source, Trust(), grants, person=person, pairing=False).role
+
+    def _person(self, source: Source) -> str | None:
+        return self._table.people.get(identity_of(source) or "")
+
+    def _grants(self, source: Source, person: str | None, aliases: Mapping[str, str]) -> list[Grant]:
+        kept = self._kept.of(source.platform, self._on.options.grants, self._table, aliases)
+        return kept.near(source, person)
+
+    def _pairs(self, message: Inbound) -> bool:
+        speaks = message.cause is Cause.HUMAN and not message.observed
+        return speaks and self._on.options.pairing.find(message.source).value and self._reaches(message)
+
+    def _reaches(self, message: Inbound) -> bool:
+        return self._on.replies.reaches_people(message.source)
+
+    async def accept(
+        self,
+        message: Inbound,
+        key: SessionKey,
+        admitted: Admitted,
+        while_busy: Callable[[bool], Outbound | None] | None,
+    ) -> Taken | None:
+        """Put a message into the inbox as it was decided. None if the grants have changed: then decide again."""
+        taken = await self._on.store.transact(self._accept(message, key, admitted, while_busy, self._on.clock.now()))
+        if isinstance(taken, Table):
+            self._table = taken
+            return None
+        self._tell(taken, key)
+        return taken
+
+    @transaction
+    def _accept(
+        self,
+        message: Inbound,
+        key: SessionKey,
+        admitted: Admitted,
+        while_busy: Callable[[bool], Outbound | None] | None,
+        now: datetime,
+    ) -> Statements[Taken | Table]:
+        store, access, known = self._on.store, admitted.access, admitted.table
+        if not key.platform or access.verdict is not Verdict.PAIR:
+            # Whoever parts the people of a key or moves its chat holds it, and afterwards that is known.
+            yield Lock(key.text)
+        table = yield from store.grants.table(known)
+        if table is not known:
+            return table
+        if message.revision is not None:
+            expected = self._attends(replace(message, burst=None)) is not Heard.IGNORED
+            return Taken((yield from self._revise(message, key, access, now, expected=expected)))
+        if access.verdict is Verdict.PAIR:
+            code = make_code(secrets.token_bytes(_CHANCE))
+            asked = yield from store.pairing.ask(
+                message,
+                key,
+                now,
+                code=code,
+                answer=lambda: self._on.replies.to(message.source, texts.pairing_code(code)),
+            )
+            return Taken(*asked) if asked else Taken(None)
+        if access.verdict is Verdict.REFUSE and self._on.options.is_undecided(message):
+            return Taken(None, is_ignored=True)
+        if access.verdict is Verdict.REFUSE:
+            # Of somebody who is not let in nothing is kept but that they tried.
+            unheard = replace(message, text="")
+            return Taken((yield from store.inbox.accept(unheard, key, now, refused=access.reason)), access.reason)
+        number = yield from store.inbox.accept(message, key, now, role=admitted.role, while_busy=while_busy)
+        return Taken(number)
+
+    def _tell(self, taken: Taken, key: SessionKey) -> None:
+        if taken.is_ignored:
+            self._on.meter.count("messages_ignored")
+            return
+        if taken.number is None:
+            self._on.meter.count("messages_repeated")
+        elif taken.refused:
+            self._on.meter.count("messages_refused")
+        what = "known already" if taken.number is None else taken.refused or "accepted"
+        told = {"action": "accept", "key": key.text, "inbox": taken.number, "refused": bool(taken.refused)}
+        log.info("message %s", what, extra=told)

@@ -1,0 +1,317 @@
+"""Commands in a conversation: done and answered in one step, once."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from palaver.db.transaction import Lock, Statements, Transaction, transaction
+from palaver.engine import texts
+from palaver.engine.attachments import Desk
+from palaver.engine.commands import Commands, Spoken
+from palaver.engine.context import Ground
+from palaver.engine.intake.effective_role import Standing, standing
+from palaver.engine.intake.revisions import Revising
+from palaver.engine.retry import contained, log_broken
+from palaver.engine.turns.tools import Tooling
+from palaver.model.access import AccessRole
+from palaver.model.command import Invocation
+from palaver.model.errors import (
+    BadArgument,
+    InvalidInput,
+    LastOwner,
+    LockedOut,
+    NotAllowed,
+    NotFound,
+    NothingToCompact,
+    SessionBusy,
+    StoreUnavailable,
+    UnknownCommand,
+)
+from palaver.model.key import SessionKey
+from palaver.model.lifecycle import EndReason, InboxState
+from palaver.model.reset import Cause
+from palaver.model.session import Principal, Session
+from palaver.model.source import Source
+from palaver.model.turn import Inbound, Received
+from palaver.model.value import value
+from palaver.protocols.adapter import MenuLine
+from palaver.protocols.hooks import Happening, Kind
+from palaver.store.store import Store
+
+__all__ = [
+    "Obedience",
+    "leaving",
+]
+
+log = logging.getLogger(__name__)
+
+
+@transaction
+def leaving(on: Ground, command: Received, does: Transaction[str], now: datetime) -> Statements[str]:
+    """Do what a command says. Where it leads elsewhere, the answer says how many messages are left behind."""
+    answer, left = yield from on.store.history.leaving(command, does)
+    unanswered = [each for each in left if not each.inbound.observed]
+    if not unanswered:
+        return answer
+    here = command.inbound.source.address if command.number else None
+    yield from _tell_others(on, (each for each in unanswered if each.inbound.source.address != here), now)
+    return f"{answer} {texts.unanswered(len(unanswered))}"
+
+
+def _tell_others(on: Ground, left: Iterable[Received], now: datetime) -> Statements[None]:
+    """Each place in which nobody reads the answer to the command, as the answer to the last that was said there."""
+    places: dict[object, list[Received]] = {}
+    for each in left:
+        places.setdefault(each.inbound.source.address, []).append(each)
+    for said in places.values():
+        source, name = said[-1].inbound.source, f"command:{said[-1].number}"
+        for part, outbound in enumerate(on.replies.to(source, texts.unanswered(len(said)))):
+            yield from on.store.outbox.owe(outbound, f"{name}:{part}", now)
+
+
+_SPEAKS_TO_PEOPLE = (InvalidInput, LastOwner, LockedOut, NotAllowed, NotFound, NothingToCompact, SessionBusy)
+"""Errors whose words are meant for whoever commanded; what others say is nobody's business in a chat."""
+
+
+@transaction
+def _say(text: str) -> Statements[str]:
+    yield from ()
+    return text
+
+
+@dataclass(slots=True)
+class _Move:
+    """The session that was open before a command, and the one after it."""
+
+    left: Session | None = None
+    entered: Session | None = None
+
+
+@transaction
+def _watched(store: Store, key: SessionKey, does: Transaction[str], move: _Move) -> Statements[str]:
+    left = yield from store.sessions.open_by_key(key)
+    text = yield from does
+    move.entered = yield from store.sessions.open_by_key(key)
+    move.left = left and (yield from store.sessions.get_visible(left.id, Principal.operator()))
+    return text
+
+
+@transaction
+def _mentioning(
+    store: Store, received: Received, mentioned: Sequence[Session], does: Transaction[str]
+) -> Statements[str]:
+    """Conversations are mentioned by what is done, or by what was tried before; so it is written down at the end."""
+    text = yield from does
+    yield from store.inbox.mention(received.number, mentioned)
+    return text
+
+
+class _NotWhoTheyWere(Exception):
+    """Whoever commands was linked or unlinked since the command was looked at."""
+
+
+@transaction
+def _on_behalf(store: Store, source: Source, principal: Principal, does: Transaction[str]) -> Statements[str]:
+    """Transaction for somebody who is, in the step that does it, still whom it was made for."""
+    if (yield from store.people.speaking(source)) != principal:
+        raise _NotWhoTheyWere
+    return (yield from does)
+
+
+@transaction
+def _while_open(store: Store, session: Session, does: Transaction[str]) -> Statements[str]:
+    """What is done in a conversation is done in the session that was looked at, or not at all.
+
+    Raises SessionBusy where that would leave a session while a turn is answering in it.
+    """
+    yield Lock(session.key.text)
+    current = yield from store.sessions.open_by_key(session.key)
+    if current is None or current.id != session.id:
+        raise NotFound("open conversation", session.title or session.id)
+    answer = yield from does
+    after = yield from store.sessions.open_by_key(session.key)
+    if after is None or after.id != session.id:
+        yield from store.sessions.refuse_busy(session)
+    return answer
+
+
+@transaction
+def _while_standing(stands: Transaction[Standing], role: AccessRole, does: Transaction[str]) -> Statements[str]:
+    """Transaction for somebody who is, in the step that does it, still let in as what it was made for."""
+    if (yield from stands).role is not role:
+        raise _NotWhoTheyWere
+    return (yield from does)
+
+
+@value(kw_only=False)
+class Obedience:
+    on: Ground
+    commands: Commands
+
+    def invocation(self, inbound: Inbound) -> Invocation | None:
+        """What a message invokes: only people command, only where they speak to the agent, and never by a change."""
+        if inbound.busy or inbound.plain or inbound.cause is not Cause.HUMAN or inbound.observed or inbound.revision:
+            return None
+        return self.commands.parse(inbound.text)
+
+    @property
+    def revising(self) -> Revising:
+        return Revising(self.on, self.commands)
+
+    def meant(self, inbound: Inbound) -> Inbound:
+        """`/queue text` is the text, as a message that waits; everything else is as it was said."""
+        try:
+            invocation = self.invocation(inbound)
+        except InvalidInput:
+            return inbound
+        if invocation is None or invocation.command.says is None:
+            return inbound
+        return replace(inbound, text=invocation.words["text"], busy=invocation.command.says)
+
+    def is_command(self, received: Received) -> bool:
+        """Whether it is done in one step instead of answered by a turn."""
+        return received.inbound.revision is not None or self.invokes(received.inbound)
+
+    def menu(self) -> list[MenuLine]:
+        """The commands that everybody may use who is let in, as people are shown them."""
+        listed = self.commands.listed(AccessRole.MEMBER, self.on.options.command_roles)
+        return [MenuLine(name=command.name, help=command.help) for command in listed]
+
+    def invokes(self, inbound: Inbound) -> bool:
+        """Whether it is a command, right or wrong."""
+        try:
+            return self.invocation(inbound) is not None
+        except InvalidInput:
+            return True
+
+    def is_urgent(self, inbound: Inbound) -> bool:
+        try:
+            invocation = self.invocation(inbound)
+        except InvalidInput:
+            return False
+        return invocation is not None and invocation.command.urgent
+
+    async def obey(self, received: Received, *, urgent: bool = False) -> None:
+        """Do what was commanded and owe the answer, both or neither. What cannot be done is answered with why."""
+        if received.inbound.revision is not None:
+            await self.revising.go_back(received)
+            return
+        mentioned: list[Session] = []
+        try:
+            with contained():
+                await self._perform(received, mentioned, urgent=urgent)
+        except StoreUnavailable:
+            raise
+        except _SPEAKS_TO_PEOPLE as error:
+            refused = _mentioning(self.on.store, received, mentioned, _say(texts.refusal(error)))
+            await self._do(received, refused, urgent=urgent, failed="it could not be done")
+        except Exception as error:  # noqa: BLE001 - whatever a command raises, the conversation goes on after it
+            log_broken(log, "a command broke", error, {"action": "command.broke", "inbox": received.number})
+            sorry = _mentioning(self.on.store, received, mentioned, _say(texts.SORRY))
+            await self._do(received, sorry, urgent=urgent, failed="it broke")
+
+    async def order(self, text: str, session: str, principal: Principal) -> str:
+        """Do a command from beside the chat, in the session that is open there. The answer is for whoever commands.
+
+        Raises what keeps it from being done; nothing is changed then.
+        """
+        invocation = self.commands.parse(text)
+        if invocation is None:
+            raise UnknownCommand("This is no command:", found=text, allowed="/help lists them", example="/undo")
+        if not invocation.command.beside:
+            name = f"/{invocation.command.name}"
+            allowed = "here, what is about the conversation itself, such as /undo, /retry, /branch, /model and /stop"
+            raise BadArgument("Only in the chat itself can be said", found=name, allowed=allowed, example="/undo")
+        while True:
+            with suppress(_NotWhoTheyWere):
+                return await self._ordered(invocation, text, session, principal)
+
+    async def _ordered(self, invocation: Invocation, text: str, session: str, principal: Principal) -> str:
+        def stands() -> Transaction[Standing]:
+            return standing(self.on.store, self.on.options.grants, session, principal)
+
+        there = await self.on.store.read(stands())
+        found, source, role = there.session, there.source, there.role
+        now, move = self.on.clock.now(), _Move()
+        inbound = Inbound(source=source, text=text, at=now)
+        received = Received(number=0, key=found.key, inbound=inbound, state=InboxState.DONE, received=now, role=role)
+        spoken = Spoken(
+            received=received,
+            principal=principal,
+            now=now,
+            zone=self.on.options.zones.find(source).value,
+            agent=self.on.agents.of(found.key.profile),
+            roles=self.on.options.command_roles,
+        )
+        does = leaving(self.on, received, await self.commands.perform(invocation, spoken), now)
+        does = _while_open(self.on.store, found, does)
+        does = _while_standing(stands(), role, does)
+        watched = _watched(self.on.store, found.key, does, move)
+        answer = await self.on.store.transact(self.on.news.along(watched, lambda _: _moved(move, now)))
+        log.info("command", extra={"action": "command", "key": found.key.text})
+        self._tell(move, now)
+        return answer
+
+    async def _perform(self, received: Received, mentioned: list[Session], *, urgent: bool) -> None:
+        while True:
+            with suppress(_NotWhoTheyWere):
+                return await self._do(received, await self._work(received, mentioned), urgent=urgent)
+
+    async def _work(self, received: Received, mentioned: list[Session]) -> Transaction[str]:
+        invocation = self.invocation(received.inbound)
+        if invocation is None:
+            return _say("")
+        source = received.inbound.source
+        zone = self.on.options.zones.find(source).value
+        principal = await self.on.store.read(self.on.store.people.speaking(source))
+        agent, now = self.on.agents.of(received.key.profile), self.on.clock.now()
+        desk = Desk(self.on, received) if self.on.shelf and self.on.replies.takes_files(source) else None
+        spoken = Spoken(
+            received=received,
+            principal=principal,
+            now=now,
+            zone=zone,
+            agent=agent,
+            desk=desk,
+            tools=partial(Tooling(self.on).listed, received),
+            roles=self.on.options.command_roles,
+            mentioned=mentioned,
+        )
+        does = _on_behalf(self.on.store, source, principal, await self.commands.perform(invocation, spoken))
+        return _mentioning(self.on.store, received, mentioned, does)
+
+    async def _do(self, received: Received, does: Transaction[str], *, urgent: bool, failed: str | None = None) -> None:
+        source, now, move = received.inbound.source, self.on.clock.now(), _Move()
+        watched = _watched(self.on.store, received.key, leaving(self.on, received, does, now), move)
+        obey = self.on.store.inbox.obey(
+            received, watched, lambda text: self.on.replies.to(source, text), now, urgent=urgent, failed=failed
+        )
+        if await self.on.store.transact(self.on.news.along(obey, lambda done: _moved(move, now) if done else [])):
+            self.on.meter.count("commands")
+            log.info("command", extra={"action": "command", "inbox": received.number, "key": received.key.text})
+            self._tell(move, now)
+
+    def _tell(self, move: _Move, now: datetime) -> None:
+        for happening in _moved(move, now):
+            self.on.happenings.tell(happening)
+
+
+def _moved(move: _Move, now: datetime) -> list[Happening]:
+    """Which sessions a command has ended or begun."""
+    left, entered = move.left, move.entered
+    reason = left.end_reason if left else None
+    happened: list[Happening] = []
+    if left and reason:
+        happened.append(_happening(Kind.SESSION_ENDED, left, now, reason))
+    if entered and not entered.counters.turns and entered.id != (left and left.id):
+        if reason is EndReason.RESET:
+            happened.append(_happening(Kind.SESSION_RESET, entered, now, reason))
+        happened.append(_happening(Kind.SESSION_STARTED, entered, now))
+    return happened
+
+
+def _happening(kind: Kind, session: Session, now: datetime, reason: EndReason | None = None) -> Happening:
+    return Happening(kind=kind, at=now, key=session.key.text, session=session.id, reason=reason)

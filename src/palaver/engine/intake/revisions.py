@@ -1,0 +1,65 @@
+"""Messages that were changed or deleted: what is done about them, by the policy of the chat."""
+
+import logging
+from dataclasses import replace
+from datetime import datetime
+
+from palaver.db.transaction import Transaction
+from palaver.engine import texts
+from palaver.engine.commands import Commands
+from palaver.engine.context import Ground
+from palaver.model.access import Access, Verdict
+from palaver.model.errors import InvalidInput
+from palaver.model.key import SessionKey
+from palaver.model.revision import RevisionPolicy
+from palaver.model.turn import Inbound, Outbound, Received
+from palaver.model.value import value
+
+__all__ = [
+    "Revising",
+]
+
+log = logging.getLogger(__name__)
+
+
+@value(kw_only=False)
+class Revising:
+    on: Ground
+    commands: Commands
+
+    def accept(
+        self, message: Inbound, key: SessionKey, access: Access, now: datetime, *, expected: bool
+    ) -> Transaction[int | None]:
+        """Where a platform does not say who deleted a message, there is nobody to be let in or refused."""
+        is_nameless = message.source.participant is None
+        refused = None if is_nameless or access.verdict is Verdict.ALLOW else access.reason
+        return self.on.store.revisions.accept_revision(
+            replace(message, text="") if refused else message,
+            key,
+            now,
+            self._policy(message),
+            role=access.role,
+            refused=refused,
+            expected=expected,
+        )
+
+    def _policy(self, message: Inbound) -> RevisionPolicy:
+        policy = self.on.options.revisions.find(message.source).value
+        return RevisionPolicy.NOTE if policy is RevisionPolicy.RERUN and self._commands(message) else policy
+
+    def _commands(self, message: Inbound) -> bool:
+        """A change gives no command: what would be one is only told to the agent."""
+        try:
+            return self.commands.parse(message.text) is not None
+        except InvalidInput:
+            return True
+
+    async def go_back(self, received: Received) -> None:
+        """To before a message that was changed after it was answered."""
+
+        def notices(hidden: int) -> list[Outbound]:
+            return self.on.replies.to(received.inbound.source, texts.went_back(hidden))
+
+        step = self.on.store.revisions.go_back_to(received, self.on.clock.now(), notices)
+        if await self.on.store.transact(step):
+            log.info("went back to a changed message", extra={"action": "revision", "inbox": received.number})

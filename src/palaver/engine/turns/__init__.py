@@ -1,0 +1,1 @@
+"""Turns: claim, run the agent, settle."""

@@ -1,0 +1,214 @@
+"""Closing: how a turn ends. Concluded, failed, parked, cut short or given up, it is always in a named state."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+from palaver.db.transaction import Transaction
+from palaver.engine import texts
+from palaver.engine.attachments import Filing
+from palaver.engine.context import Ground
+from palaver.engine.retry import log_broken, through_outages
+from palaver.engine.turns.agent_events import Outcome
+from palaver.engine.turns.running import Running, Stop
+from palaver.model.attachment import Attachment, NewFile
+from palaver.model.errors import PalaverError, StaleFence, StoreUnavailable
+from palaver.model.lifecycle import EndReason, TurnState
+from palaver.model.source import Source
+from palaver.model.transcript import Entry, Role
+from palaver.model.turn import Choice, Outbound, Turn
+from palaver.model.value import value
+from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
+from palaver.protocols.hooks import Happening, Kind
+
+__all__ = [
+    "Closing",
+]
+
+log = logging.getLogger(__name__)
+
+_FAILURES = {
+    FailureKind.STUCK: (texts.TOO_LONG_NOTE, texts.TOO_LONG),
+    FailureKind.OVERFLOW: (texts.FAILED_NOTE, texts.OVERFLOW),
+}
+"""What the agent is told and what the chat is told, where it is not what is always said."""
+
+
+@value(kw_only=False)
+class Closing:
+    on: Ground
+
+    async def conclude(self, running: Running, outcome: Outcome) -> None:
+        match outcome:
+            case Final():
+                files = await Filing(self.on).keep_all(outcome.files) if outcome.files else ()
+                entry = Entry(
+                    seq=0,
+                    role=Role.ASSISTANT,
+                    at=self.on.clock.now(),
+                    text=outcome.text,
+                    reasoning=outcome.reasoning,
+                    blob=outcome.blob,
+                    tokens=running.answering.take_tokens() if running.answering else 0,
+                    files=files,
+                )
+                whole = await self._whole(running.source, outcome.text)
+                replies = [
+                    *self.reply(running, outcome.text, whole=whole),
+                    *self.on.replies.files(running.source, files),
+                ]
+                await self.settle(running, [entry], replies)
+                running.answer = outcome
+            case Failure():
+                await self._fail(running, outcome)
+            case ApprovalNeeded():
+                await self._park(running, outcome)
+
+    async def _fail(self, running: Running, failure: Failure) -> None:
+        """The chat gets a safe sentence, the log the kind; the detail, which may quote, stays in the store."""
+        note, sorry = _FAILURES.get(failure.kind, (texts.FAILED_NOTE, texts.SORRY))
+        log.error("turn failed: %s", failure.kind.value, extra={"action": "turn.failed", "turn": running.turn.number})
+        await self.settle(running, [self.note(note)], self.reply(running, sorry), failure=failure)
+
+    async def _park(self, running: Running, needed: ApprovalNeeded) -> None:
+        turns, turn, now = self.on.store.turns, running.turn, self.on.clock.now()
+        # Whoever offered a tool sees the call itself, and answers it.
+        is_theirs = needed.call.name in running.offered
+        question = [] if is_theirs else self._question(running, needed)
+        halt = turns.halt(
+            turn,
+            TurnState.PARKED,
+            now,
+            asked=needed.call.id,
+            asks_anew=running.answering is not None and running.answering.has_called,
+            notices=question,
+            usage=running.usage,
+        )
+        await self.end(turn, halt, TurnState.PARKED)
+        log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
+
+    def _question(self, running: Running, needed: ApprovalNeeded) -> list[Outbound]:
+        name = running.turn.question
+        text = texts.approval_question(needed.question, name if self.on.replies.go_elsewhere(running.source) else "")
+        return self.reply(running, text, choices=texts.approval_choices(name))
+
+    async def cut_short(self, running: Running, why: Stop) -> None:
+        log.info("turn stopped: %s", why, extra={"action": "turn.stopped", "turn": running.turn.number})
+        if why is Stop.DRAIN:
+            halt = self.on.store.turns.halt(
+                running.turn, TurnState.INTERRUPTED, self.on.clock.now(), error=why.value, usage=running.usage
+            )
+            await self.on.store.transact(halt)
+        elif why is Stop.LOST:
+            self.lost(running.turn)
+        else:
+            said = running.answering.said if running.answering else ""
+            entries = [self._entry(Role.ASSISTANT, said)] if said.strip() else []
+            shown = running.draft.text if running.draft and running.draft.receipt else ""
+            reply = self.reply(running, f"{said or shown} …") if shown else []
+            await self.settle(running, [*entries, self.note(texts.STOPPED_NOTE)], reply)
+
+    async def give_up(self, turn: Turn, source: Source) -> None:
+        """Whatever is the matter with the turn, it ends here: if it cannot be told to the people, then untold."""
+        told = (
+            self.happening(Kind.TURN_FAILED, turn, reason="given up"),
+            self.happening(Kind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED),
+        )
+        try:
+            await self._suspend(turn, self.on.replies.to(source, texts.GIVEN_UP), told)
+        except (StaleFence, StoreUnavailable):
+            raise
+        except PalaverError as error:
+            log_broken(log, "a notice was refused", error, {"action": "notice.refused", "turn": turn.number})
+            await self._suspend(turn, [], told)
+        log.warning("turn given up", extra={"action": "turn.given_up", "turn": turn.number})
+        self.on.meter.count("turns_failed")
+        self.tell(lambda: told)
+
+    async def _suspend(self, turn: Turn, notices: Sequence[Outbound], told: Sequence[Happening]) -> None:
+        now, error = self.on.clock.now(), "cut off, and not taken up again"
+        settle = self.on.store.turns.settle(turn, [], notices, now, error=error, ends=EndReason.SUSPENDED)
+        await self.end(turn, self.on.news.along(settle, lambda _: told), TurnState.FAILED)
+
+    async def settle(
+        self,
+        running: Running,
+        entries: Sequence[Entry],
+        replies: Sequence[Outbound],
+        *,
+        failure: Failure | None = None,
+    ) -> None:
+        turn, now, error = running.turn, self.on.clock.now(), failure.detail if failure else None
+
+        def told(_: object = None) -> list[Happening]:
+            kind = Kind.TURN_FAILED if failure else Kind.TURN_FINISHED
+            return [self.happening(kind, turn, reason=failure.kind.value if failure else None, at=now)]
+
+        settle = self.on.store.turns.settle(turn, entries, replies, now, usage=running.usage, error=error)
+        with self.on.meter.step("settle"):
+            step = self.on.news.along(settle, told)
+            await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)
+        log.info("turn settled", extra={"action": "turn.settled", "turn": turn.number, "failed": failure is not None})
+        if failure:
+            self.on.meter.count("turns_failed")
+        self.tell(told)
+
+    async def end(self, turn: Turn, step: Transaction[object], state: TurnState) -> None:
+        """The last that is written under a fence: if it is in that state then, it was done, though nobody heard so."""
+        store = self.on.store
+        try:
+            await self.on.surely(step)
+        except StaleFence:
+            if await through_outages(lambda: store.read(store.turns.state_of(turn))) is not state:
+                raise
+
+    def reply(
+        self, running: Running, text: str, *, choices: tuple[Choice, ...] = (), whole: Attachment | None = None
+    ) -> list[Outbound]:
+        draft = (running.draft and running.draft.receipt) or running.turn.draft
+        return self.on.replies.to(running.source, text, draft=draft, choices=choices, whole=whole)
+
+    async def _whole(self, source: Source, text: str) -> Attachment | None:
+        """An answer that is too long for a chat, as a file."""
+        if not self.on.replies.wants_file(source, text):
+            return None
+        file = await Filing(self.on).keep(NewFile("answer.md", text.encode("utf-8", "replace"), "text/markdown"))
+        return file if file.sha256 else None
+
+    def _entry(self, role: Role, text: str) -> Entry:
+        return Entry(seq=0, role=role, at=self.on.clock.now(), text=text)
+
+    def note(self, text: str) -> Entry:
+        return self._entry(Role.NOTE, text)
+
+    def happening(
+        self,
+        kind: Kind,
+        turn: Turn,
+        *,
+        reason: str | None = None,
+        session: str | None = None,
+        at: datetime | None = None,
+    ) -> Happening:
+        return Happening(
+            kind=kind,
+            at=at or self.on.clock.now(),
+            key=turn.key.text,
+            session=session or turn.session,
+            turn=turn.number,
+            reason=reason,
+        )
+
+    def tell(self, happened: Callable[[], Iterable[Happening]]) -> None:
+        """Worked out only where somebody listens."""
+        if self.on.happenings.are_wanted:
+            for happening in happened():
+                self.on.happenings.tell(happening)
+
+    def capped(self, turn: Turn) -> None:
+        log.info("turn over a cap", extra={"action": "turn.capped", "turn": turn.number, "key": turn.key.text})
+        self.on.meter.count("turns_failed")
+
+    def lost(self, turn: Turn) -> None:
+        log.warning("turn taken over by another worker", extra={"action": "turn.lost", "turn": turn.number})
+        self.on.meter.count("turns_lost")

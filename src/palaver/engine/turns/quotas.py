@@ -1,0 +1,87 @@
+"""Caps: what would go over one is not begun, and a sentence says so instead of an answer."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.engine import texts
+from palaver.engine.context import Ground
+from palaver.model.lifecycle import TurnState
+from palaver.model.quotas import Measure, Reached, Spent, beginning, decide_cap
+from palaver.model.session import Session, identity_of
+from palaver.model.source import Source
+from palaver.model.transcript import Entry, Role
+from palaver.model.turn import Received
+from palaver.model.value import value
+from palaver.store.results import Begun, Held
+from palaver.store.store import Store
+
+__all__ = [
+    "Capping",
+]
+
+_MANY = 64
+"""Turns that are not in the sums yet: to go through fewer than these at every look costs less than to write."""
+
+
+@value(kw_only=False)
+class Capping:
+    on: Ground
+
+    @transaction
+    def within(self, begin: Transaction[Begun | Held | None], now: datetime) -> Statements[Begun | Held | None]:
+        """What was said stands in the transcript either way; over a cap the turn that is given has failed already."""
+        begun = yield from begin
+        if not isinstance(begun, Begun) or all(message.inbound.observed for message in begun.messages):
+            return begun
+        last = begun.messages[-1]
+        if not self.on.options.caps.of(last.role):
+            return begun
+        yield from self.on.store.usage.fold(least=_MANY)
+        reached = yield from self.reached(last, begun.opened.session, now)
+        if reached is None:
+            return begun
+        note = Entry(seq=0, role=Role.NOTE, at=now, text=texts.CAPPED_NOTE)
+        source, error = last.inbound.source, texts.cap_error(reached)
+        replies = self.on.replies.to(source, texts.cap_notice(reached, self._zone(source)))
+        yield from self.on.store.turns.settle(begun.turn, [note], replies, now, error=error)
+        return replace(begun, turn=replace(begun.turn, state=TurnState.FAILED, error=error))
+
+    @transaction
+    def reached(self, last: Received, session: Session, now: datetime) -> Statements[Reached | None]:
+        """The cap that leaves whoever spoke last in a session no room for more."""
+        source, caps = last.inbound.source, self.on.options.caps.of(last.role)
+        zone = self._zone(source)
+        since = {measure: beginning(measure, now, zone) for measure in caps}
+        used = yield from _used(self.on.store, identity_of(source), session, since)
+        return decide_cap(caps, used, now, zone)
+
+    def _zone(self, source: Source) -> ZoneInfo:
+        return self.on.options.zones.find(source).value
+
+
+def _used(
+    store: Store, identity: str | None, session: Session, since: Mapping[Measure, datetime]
+) -> Statements[dict[Measure, Spent]]:
+    """Only what a cap asks for is looked up."""
+    used: dict[Measure, Spent] = {}
+    for measure, start in since.items():
+        match measure:
+            case Measure.SESSION:
+                counters = session.counters
+                used[measure] = Spent(
+                    turns=counters.turns,
+                    input_tokens=counters.input_tokens,
+                    output_tokens=counters.output_tokens,
+                    cost_micros=counters.cost_micros,
+                )
+            case Measure.DAY:
+                used[measure] = yield from store.usage.spent(start)
+            case _ if identity is not None:
+                person = yield from store.people.principal_of(identity)
+                used[measure] = yield from store.usage.spent(start, person.identities)
+            case _:
+                pass
+    return used

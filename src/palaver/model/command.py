@@ -1,0 +1,261 @@
+"""Commands as text: what `/name arguments` means, and a helpful answer where it means nothing."""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from enum import StrEnum
+
+from palaver.model.access import AccessRole
+from palaver.model.errors import BadArgument, UnknownCommand
+from palaver.model.turn import BusyMode
+from palaver.model.value import value
+
+__all__ = [
+    "YES",
+    "Arg",
+    "ArgKind",
+    "Command",
+    "Invocation",
+    "command_table",
+    "parse_command",
+    "with_roles",
+]
+
+
+class ArgKind(StrEnum):
+    WORD = "word"
+    NUMBER = "number"
+    REST = "rest"
+    FLAG = "flag"
+    """`--name`, before or after the other arguments."""
+    COUNT = "count"
+    """`--name N`, likewise."""
+    OPTION = "option"
+    """`--name word`, likewise."""
+
+
+@value
+class Arg:
+    name: str
+    kind: ArgKind = ArgKind.WORD
+    required: bool = False
+    choices: tuple[str, ...] = ()
+    hint: str = ""
+    """What is meant by it, where its name does not say so."""
+
+    @property
+    def usage(self) -> str:
+        shape = "|".join(self.choices) or self.hint or self.name
+        match self.kind:
+            case ArgKind.FLAG:
+                shape = f"--{self.name}"
+            case ArgKind.COUNT:
+                shape = f"--{self.name} <n>"
+            case ArgKind.OPTION:
+                shape = f"--{self.name} <{shape}>"
+            case _:
+                shape = f"<{shape}>"
+        return shape if self.required else f"[{shape}]"
+
+
+YES = Arg(name="yes", kind=ArgKind.FLAG)
+"""Confirms what a command would do."""
+
+
+@value
+class Command:
+    name: str
+    help: str
+    example: str
+    args: tuple[Arg, ...] = ()
+    aliases: tuple[str, ...] = ()
+    role: AccessRole = AccessRole.MEMBER
+    urgent: bool = False
+    group: str = "more"
+    """Under what it stands in lists."""
+    beside: bool = False
+    """It may be given from beside the chat: it is about the conversation, whoever gives it and wherever they are."""
+    says: BusyMode | None = None
+    """Nothing is done: its text is an ordinary message, of which it says what becomes of it while a turn runs."""
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.aliases):
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{name!r} cannot be said as a command: a name has small letters, digits, - and _")
+
+    @property
+    def confirms(self) -> bool:
+        """Without `--yes` it only says what it would do."""
+        return YES in self.args
+
+    @property
+    def usage(self) -> str:
+        return " ".join((f"/{self.name}", *(arg.usage for arg in self.args)))
+
+
+@value
+class Invocation:
+    command: Command
+    words: Mapping[str, str] = field(default_factory=dict[str, str])
+    numbers: Mapping[str, int] = field(default_factory=dict[str, int])
+    flags: frozenset[str] = frozenset()
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+# Letters are spelled out: with IGNORECASE the long s and the Kelvin sign would count as s and k.
+_SHAPE = re.compile(r"/(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?", re.DOTALL)
+# Phones turn two hyphens into a dash.
+_FLAG = re.compile(r"(?:--|[\u2013\u2014])(?P<name>[A-Za-z][A-Za-z-]*)")
+_LARGEST_NUMBER = 999_999_999
+_LONGEST_GUESS = 64
+
+
+def command_table(*commands: Command) -> Mapping[str, Command]:
+    """Every name and alias of the commands; a name used twice is a mistake in the code."""
+    table: dict[str, Command] = {}
+    for command in commands:
+        for name in (command.name, *command.aliases):
+            if table.setdefault(name, command) is not command:
+                raise ValueError(f"/{name} is declared twice: {table[name].usage} and {command.usage}")
+    return table
+
+
+def with_roles(table: Mapping[str, Command], roles: Mapping[str, AccessRole]) -> Mapping[str, Command]:
+    """The table in which some commands, by their names, need another role."""
+    if not roles:
+        return table
+    return {name: replace(each, role=roles.get(each.name, each.role)) for name, each in table.items()}
+
+
+def parse_command(text: str, table: Mapping[str, Command], bot: str | None = None) -> Invocation | None:
+    """The command that `text` invokes; None where it is ordinary text (`/usr/bin`) or addresses another bot."""
+    found = _SHAPE.fullmatch(text.strip())
+    if not found or (found["bot"] and bot and found["bot"].casefold() != bot.casefold()):
+        return None
+    name = found["name"].lower()
+    if name not in table:
+        raise _unknown(name, table)
+    return _invocation(table[name], found["rest"] or "")
+
+
+def _unknown(name: str, table: Mapping[str, Command]) -> UnknownCommand:
+    close = difflib.get_close_matches(name[:_LONGEST_GUESS], table, n=3)
+    examples = [table[known].example for known in ("help", *close) if known in table]
+    return UnknownCommand(
+        "Unknown command",
+        found=f"/{name}",
+        allowed=", ".join(f"/{known}" for known in close) or ("what /help lists" if table else "ordinary text"),
+        example=next(iter(examples), "hello"),
+    )
+
+
+def _invocation(command: Command, rest: str) -> Invocation:
+    options, rest = _take_options(command, rest)
+    words: dict[str, str] = {}
+    numbers: dict[str, int] = {}
+    for arg in command.args:
+        if arg.kind in _OPTIONS and (arg.kind is ArgKind.FLAG or arg.name not in options):
+            continue
+        value, rest = (options[arg.name], rest) if arg.kind in _OPTIONS else _take(arg, rest)
+        _check(command, arg, value)
+        if value and arg.kind in _NUMBERS:
+            numbers[arg.name] = _number(value)
+        elif value:
+            words[arg.name] = value
+    if rest:
+        raise _bad(command, "has no place for", rest)
+    flags = frozenset(arg.name for arg in command.args if arg.kind is ArgKind.FLAG and arg.name in options)
+    return Invocation(command=command, words=words, numbers=numbers, flags=flags)
+
+
+_OPTIONS = {ArgKind.FLAG: 1, ArgKind.COUNT: 2, ArgKind.OPTION: 2}
+"""Of how many words each consists."""
+_NUMBERS = {ArgKind.NUMBER, ArgKind.COUNT}
+
+
+def _take_options(command: Command, rest: str) -> tuple[dict[str, str], str]:
+    """Options stand before or after the other arguments, once there; in the middle it is text, and all behind `--`."""
+    if command.says:
+        return {}, rest
+    lengths = {arg.name: _OPTIONS[arg.kind] for arg in command.args if arg.kind in _OPTIONS}
+    pieces = re.split(r"(\s+)", rest)  # Words, and the white space between each two.
+    taken: dict[str, str] = {}
+    start, end = 0, len(pieces)
+    ahead, behind = dict(lengths), dict(lengths)
+    while start < end and (length := _length(pieces[start], ahead)):
+        taken[_flag(pieces[start])] = " ".join(pieces[start + 2 : start + 2 * length : 2])
+        del ahead[_flag(pieces[start])]
+        start += 2 * length
+    if pieces[start:end][:1] == ["--"]:
+        return taken, "".join(pieces[start + 2 :])
+    while (last := _last_option(pieces, start, end, behind)) is not None:
+        taken[_flag(pieces[last])] = " ".join(pieces[last + 2 : end : 2])
+        del behind[_flag(pieces[last])]
+        end = last - 1
+    _refuse_unknown(command, pieces[start : max(start, end) : 2], lengths)
+    return taken, "".join(pieces[start : max(start, end)])
+
+
+def _refuse_unknown(command: Command, words: Sequence[str], lengths: Mapping[str, int]) -> None:
+    """Where options stand, none is taken for text."""
+    edges = (*words[:1], *words[-max(lengths.values(), default=1) :])
+    for word in edges:
+        if word.startswith("--") and _flag(word) and _flag(word) not in lengths:
+            raise _no_option(command, word)
+
+
+def _no_option(command: Command, word: str) -> BadArgument:
+    problem = f"/{command.name} has no option"
+    if all(arg.kind is not ArgKind.REST for arg in command.args):
+        return BadArgument(problem, found=word, allowed=command.usage, example=command.example)
+    allowed, example = f"{command.usage}, and any text behind --", f"/{command.name} -- --text"
+    return BadArgument(problem, found=word, allowed=allowed, example=example)
+
+
+def _length(piece: str, lengths: Mapping[str, int]) -> int:
+    return lengths.get(_flag(piece), 0)
+
+
+def _last_option(pieces: Sequence[str], start: int, end: int, lengths: Mapping[str, int]) -> int | None:
+    """Where it begins. One whose value is missing stands alone."""
+    places = ((end + 1 - 2 * length, length) for length in (1, 2))
+    return next((at for at, length in places if at >= start and _length(pieces[at], lengths) >= length), None)
+
+
+def _flag(word: str) -> str:
+    """The name in `--name`; nothing where the word is no flag."""
+    found = _FLAG.fullmatch(word)
+    return found["name"].lower() if found else ""
+
+
+def _take(arg: Arg, rest: str) -> tuple[str, str]:
+    return (rest, "") if arg.kind is ArgKind.REST else _take_word(rest)
+
+
+def _take_word(rest: str) -> tuple[str, str]:
+    end = r'"|\Z' if rest.startswith('"') else r"\s|\Z"
+    word, tail = re.split(end, rest.removeprefix('"'), maxsplit=1)
+    return word, tail.strip()
+
+
+def _check(command: Command, arg: Arg, value: str) -> None:
+    if not value and arg.kind not in _OPTIONS:
+        if arg.required:
+            raise _bad(command, f"needs <{arg.name}>, not", "")
+    elif not value and arg.kind is ArgKind.OPTION:
+        raise _bad(command, f"takes a word behind --{arg.name}, not", "")
+    elif arg.kind in _NUMBERS and not (value.isascii() and value.isdigit()):
+        raise _bad(command, f"takes a whole number as {arg.name}, not", value)
+    elif arg.choices and value not in arg.choices:
+        raise _bad(command, f"does not know the {arg.name}", value)
+
+
+def _number(digits: str) -> int:
+    """More than there can be of anything is as good as the most."""
+    significant = digits.lstrip("0")
+    return _LARGEST_NUMBER if len(significant) > len(str(_LARGEST_NUMBER)) else int(significant or "0")
+
+
+def _bad(command: Command, problem: str, found: str) -> BadArgument:
+    return BadArgument(f"/{command.name} {problem}", found=found, allowed=command.usage, example=command.example)

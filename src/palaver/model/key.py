@@ -1,0 +1,237 @@
+"""Session keys: which conversation a message belongs to. `derive_key` is the only place that knows the rules.
+
+The text form is `agent:<profile>:<platform>:<kind>:<chat>` followed by named parts, each id percent-encoded:
+
+    agent:main:telegram:dm:123                          one direct chat
+    agent:main:telegram:group:-100:thread:42            a topic, shared by its participants
+    agent:main:telegram:group:-100:user:7               one participant of a group
+    agent:main:telegram:dm::user:7                      a direct message without a chat id
+    agent:main::dm::person:p1                           one person, on every platform
+    agent:main::dm                                      the owner, on every platform
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import Enum
+from functools import lru_cache
+from typing import NamedTuple
+
+from palaver.model.errors import MalformedKey
+from palaver.model.ids import decode_id, encode_id
+from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope
+from palaver.model.source import DM, THREAD, Source
+
+__all__ = [
+    "NOBODY",
+    "Explanation",
+    "Part",
+    "SessionKey",
+    "Sharing",
+    "Speaker",
+    "canonical",
+    "canonical_source",
+    "derive_key",
+    "explain_key",
+    "file_name",
+]
+
+
+class SessionKey(NamedTuple):
+    """Which conversation. Equal exactly when the conversation is the same; an empty part is no part."""
+
+    profile: str
+    platform: str = ""
+    kind: str = DM
+    chat: str = ""
+    scope: str = ""
+    thread: str = ""
+    user: str = ""
+    person: str = ""
+    account: str = ""
+
+    @property
+    def shared(self) -> bool:
+        """Whether several people may speak in it: nothing in it narrows the place down to one of them."""
+        if self.kind == DM:
+            return bool(self.platform) and not self.chat and not self.user
+        return not self.user
+
+    @property
+    def text(self) -> str:
+        return _text(self)
+
+    @staticmethod
+    def parse(text: str) -> "SessionKey":
+        """Read the text form. Only what `text` itself writes is accepted, so one key has one text."""
+        return _parse(text)
+
+
+_NAMED = ("scope", "thread", "user", "person", "account")
+
+
+# Every step of a message names its conversation again, so a busy one is written and read only once.
+@lru_cache(4096)
+def _text(key: SessionKey) -> str:
+    place = ":".join(map(encode_id, (key.profile, key.platform, key.kind, key.chat)))
+    named = "".join(f":{name}:{encode_id(value)}" for name in _NAMED if (value := getattr(key, name)))
+    return f"agent:{place}{named}" if key.chat or named else f"agent:{place}".removesuffix(":")
+
+
+@lru_cache(4096)
+def _parse(text: str) -> SessionKey:
+    head, *place = text.split(":")
+    tail = place[4:]
+    values = dict(zip(("profile", "platform", "kind", "chat"), map(decode_id, place), strict=False))
+    named = dict(zip(tail[::2], map(decode_id, tail[1::2]), strict=False))
+    if head == "agent" and values.get("profile") and values.get("kind") and named.keys() <= set(_NAMED):
+        key = SessionKey(**values, **named)
+        if key.text == text:
+            return key
+    raise MalformedKey(
+        "Not a session key:",
+        found=text,
+        allowed="agent:<profile>:<platform>:<kind>:<chat> and named parts, ids percent-encoded",
+        example="agent:main:telegram:group:-100:user:7",
+    )
+
+
+def file_name(key: SessionKey) -> str:
+    """A file name of lower-case letters, digits, `-`, `_` and `%`: one per key, also where case is ignored."""
+    name = re.sub(r"[^a-z0-9_-]", lambda found: f"%{ord(found[0]):02x}", key.text)
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:100]}-{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+_LONGEST_NAME = 160
+
+
+class Speaker(NamedTuple):
+    """What is known of the person behind a source's user id."""
+
+    person: str | None = None
+    is_owner: bool = False
+
+
+NOBODY = Speaker()
+
+
+class Sharing(Enum):
+    """Who a conversation is shared with; the value is the sentence that explains it."""
+
+    OWNER = "dm scope shared: the owner has one conversation on every platform"
+    PERSON = "dm scope per-person: linked identities share one conversation"
+    DIRECT = "one conversation per direct chat"
+    SENDER = "no chat id: the sender identifies the conversation"
+    EVERYBODY = "neither chat id nor sender: one conversation for the whole platform"
+    GROUP = "group scope shared: everybody in the chat shares it"
+    MEMBER = "group scope per-user: each participant has their own"
+    THREAD = "thread scope shared: everybody in the thread shares it"
+    THREAD_MEMBER = "thread scope per-user: each participant has their own"
+    UNNAMED = "no user id: the chat alone identifies the conversation"
+
+
+_PER_USER = frozenset({Sharing.SENDER, Sharing.MEMBER, Sharing.THREAD_MEMBER})
+
+
+def derive_key(source: Source, scope: Scope, speaker: Speaker = NOBODY) -> SessionKey:
+    return _key(source, speaker, _sharing(source, scope, speaker))
+
+
+def _sharing(source: Source, scope: Scope, speaker: Speaker) -> Sharing:
+    if source.chat_kind == DM:
+        return _direct_sharing(source, scope.dm, speaker)
+    if source.thread_id or source.chat_kind == THREAD:
+        if scope.thread is ThreadScope.SHARED:
+            return Sharing.THREAD
+        return Sharing.THREAD_MEMBER if source.participant else Sharing.UNNAMED
+    if scope.group is GroupScope.SHARED:
+        return Sharing.GROUP
+    return Sharing.MEMBER if source.participant else Sharing.UNNAMED
+
+
+def _direct_sharing(source: Source, scope: DmScope, speaker: Speaker) -> Sharing:
+    if scope is DmScope.SHARED and speaker.is_owner:
+        return Sharing.OWNER
+    if scope is DmScope.PER_PERSON and speaker.person:
+        return Sharing.PERSON
+    if source.chat_id:
+        return Sharing.DIRECT
+    return Sharing.SENDER if source.participant else Sharing.EVERYBODY
+
+
+def _key(source: Source, speaker: Speaker, sharing: Sharing) -> SessionKey:
+    if sharing is Sharing.OWNER:
+        return SessionKey(source.profile)
+    if sharing is Sharing.PERSON:
+        return SessionKey(source.profile, person=speaker.person or "")
+    return SessionKey(
+        source.profile,
+        source.platform,
+        source.chat_kind,
+        source.chat or "",
+        source.scope_id or "",
+        source.thread_id or "",
+        (source.participant or "") if sharing in _PER_USER else "",
+        "",
+        source.account or "",
+    )
+
+
+class Part(NamedTuple):
+    """One part of a key and the rule that put it there."""
+
+    name: str
+    value: str
+    rule: str
+
+
+class Explanation(NamedTuple):
+    key: SessionKey
+    sharing: Sharing
+    parts: tuple[Part, ...]
+
+
+_RULES = {
+    "profile": "each profile is a name space of its own",
+    "platform": "platforms never share a chat",
+    "kind": "the kind of chat, as the platform says",
+    "chat": "chats never share a conversation",
+    "scope": "a chat id is only unique inside its server or workspace",
+    "thread": "a thread is a conversation of its own",
+    "account": "each bot account talks for itself",
+}
+
+
+def explain_key(source: Source, scope: Scope, speaker: Speaker = NOBODY) -> Explanation:
+    sharing = _sharing(source, scope, speaker)
+    key = _key(source, speaker, sharing)
+    parts = (Part(name, value, _RULES.get(name, sharing.value)) for name, value in key._asdict().items() if value)
+    return Explanation(key, sharing, tuple(parts))
+
+
+def canonical(identity: str, aliases: Mapping[str, str]) -> str:
+    """Follow aliases to the one id that stands for all of them; in a ring it is the smallest."""
+    *_, last = _followed(identity, aliases)
+    return min(_followed(last, aliases))  # The last id met is in the ring, if only in one with itself.
+
+
+def _followed(identity: str, aliases: Mapping[str, str]) -> Iterable[str]:
+    """The ids met on the way, in order and each once; an alias to nothing is none."""
+    met: dict[str, None] = {}
+    while identity not in met:
+        met[identity] = None
+        identity = aliases.get(identity) or identity
+    return met
+
+
+def canonical_source(source: Source, aliases: Mapping[str, str]) -> Source:
+    """The source with people under their canonical ids. A direct chat is a person; group ids are not rewritten."""
+    if not aliases:
+        return source
+    people = {"user_id": source.user_id, "user_id_alt": source.user_id_alt}
+    if source.chat_kind == DM:
+        people["chat_id"] = source.chat_id
+    return replace(source, **{name: canonical(value, aliases) for name, value in people.items() if value})

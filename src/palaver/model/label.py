@@ -1,0 +1,50 @@
+"""Labels: names, topics and titles that strangers chose. They reach a prompt only through `Label.quoted`."""
+
+from typing import NoReturn, final
+
+from palaver.model.text import one_line
+
+__all__ = [
+    "LABEL_LIMIT",
+    "Label",
+]
+
+LABEL_LIMIT = 240
+
+
+@final
+class Label:
+    """Text from a stranger. It cannot be formatted or joined into other text by accident."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: str) -> None:
+        self._raw = raw
+
+    def quoted(self) -> str:
+        """The only form for prompts: one line, at most 240 characters, in quotes it cannot end."""
+        return '"' + self.plain().replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    def plain(self) -> str:
+        """For people's eyes: one line, nothing invisible."""
+        return one_line(self._raw, LABEL_LIMIT)
+
+    def stored(self) -> str:
+        """For the store and the wire: exactly what the platform sent."""
+        return self._raw
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Label) and self._raw == other._raw
+
+    def __hash__(self) -> int:
+        return hash((Label, self._raw))
+
+    def __repr__(self) -> str:
+        return f"Label(<{len(self._raw)} characters>)"
+
+    def __str__(self) -> NoReturn:
+        raise TypeError("a label is untrusted: use quoted() in a prompt, plain() for people, stored() for the store")
+
+    def __format__(self, spec: str) -> NoReturn:
+        str(self)
+        raise AssertionError

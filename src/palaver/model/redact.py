@@ -1,0 +1,332 @@
+"""Redaction: secrets in a text replaced by a marker that names their kind.
+
+A secret is told by a format of its own, or by the name it is given together with the shape of the value, so that prose
+about passwords, code that handles them and placeholders stay as they are. In the patterns every repetition is bounded,
+possessive or starts where nothing like it precedes: hostile text costs linear time.
+
+Every text that is written comes through here, and nearly none holds a secret: two cheap questions tell whether a format
+or a name can be in it at all.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+__all__ = [
+    "redact",
+]
+
+_TYPED_NAME = r"(?:pass(?:word|wd|phrase|code)|(?<=[_-])pass|pwd)"
+_ISSUED_NAME = (
+    r"(?:(?:api|access|secret|private|signing|encryption|account|shared|master|auth)[_. -]?key"
+    r"|secret|token|credentials?)"
+)
+_TYPED = ("pass", "pwd")  # how a typed name starts
+_ISSUED = (  # how an issued name starts
+    *("api", "access", "secret", "private", "signing", "encryption", "account", "shared", "master", "auth"),
+    *("token", "credential"),
+)
+_LOUD_NAME = r"(?:PASS(?:WORD|WD|PHRASE)?|SECRET|TOKEN|CREDENTIALS?|(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|AUTH)_?KEY)"
+_HEADER_NAME = r"(?<![\w-])(?:x-[\w-]{0,32}?(?:key|token|secret)|(?:api|access|auth|private|secret)-(?:key|token))"
+_FLAG = r"(?<![\w-])--[\w-]{0,32}?"
+_IS = r"""(?:\\?["'`]\]?)?[ \t]{0,4}(?::=|=>|[:=])[ \t]{0,4}(?!=)"""
+_KEY_OF_A_LINE = r"""^[ \t]*+(?:- )?["']?[\w.-]{0,40}?"""
+
+_QUOTED = r"""\\?["'`]((?:(?!\\?["'`])\S){4,}+)(?=\\?["'`]|\Z)"""
+_PHRASE = (
+    r"""\\?(?P<mark>["'`])((?:\w|[^\x00-\x7f])(?:(?!\\?(?P=mark))[^\r\n]){2,128}(?<!\s))\\?(?P=mark)(?=[\s,;)}\]]|\Z)"""
+)
+_BARE = r"""[^\s"'`,;&|<>(){}\[\]=\\]"""
+_LOOSE = r"""(?:(?!\[redacted: )[^\s"'`])"""
+_LITERAL = (  # not a path, a URL, a variable, an attribute
+    r"(?![/.~$%<({\[]|\w{1,16}://|(?:[A-Za-z_]\w{0,64}\.){1,8}[A-Za-z_]\w{0,64}(?![^\s,;)(\[]))"
+)
+_VALUE = rf"{_LITERAL}({_BARE}{{6,}}+={{0,2}})(?!\(|\[(?!redacted: ))"
+_DIGIT = rf"(?={_BARE}{{0,64}}?\d)"
+_LETTER = rf"(?={_BARE}{{0,64}}?[A-Za-z])"
+_DIGIT_OR_SYMBOL = rf"(?={_BARE}{{0,64}}?(?:\d|[@#$%^*+~!?]{_BARE}))"
+_NOT_A_WORD = r"(?=\S{0,64}?(?:\d|[a-z][A-Z]|=|[@#$%^*+]\S))"
+_NOT_A_CALL = r"(?![A-Za-z_][\w.]{0,64}\()"
+_LAST_IN_LINE = r"[ \t]{0,8}\r?$"
+_LAST_WORD = rf"{_LITERAL}({_BARE}{{4,}}+){_LAST_IN_LINE}"
+_ENDED = rf"""(?=\\?["']|{_LAST_IN_LINE}|\\[nr])"""
+_SET = rf"{_LITERAL}({_BARE}{{4,}}+)(?![,(){{}}\[\]<>=])"  # not an argument of a call
+_IN_A_TAG = r">([^<>\s]{4,256}+)</"
+_FLAG_VALUE = (
+    rf"(?:[ =]{_QUOTED}|={_LITERAL}({_BARE}{{3,}}+)| {_NOT_A_WORD}{_LITERAL}({_BARE}{{4,}}+)"
+    rf"| {_LITERAL}({_BARE}{{4,}}+)(?= -))"
+)
+_ARGUMENT = rf"""(?:["']((?!\$)[^\r\n"']{{1,128}}+)["']|{_LITERAL}((?:(?![|;&<>]){_LOOSE}){{1,128}}+))"""
+
+_SCHEME = r"(?:basic|bearer|bot|digest|token|apikey)"
+_AUTHORIZATION = r"""\bauthorization["']?\]?[ \t]?[:=][ \t]{0,4}["']?"""
+_CREDENTIAL = r"[\w.~+/=-]{8,}+"
+_KEY_LINE = r"(?:\s|\\[nr])*+[^\n]{0,12}?[A-Za-z0-9+/=]{16,}+"
+_KEY_HEADER = r"(?:\s|\\[nr])*+[^\n]{0,12}?(?:Proc-Type|Version|Comment):"
+_PEM_KEY = (  # up to its end, or for as long as it looks like one
+    rf"-----BEGIN (?:[A-Z0-9]{{1,16}} ){{0,3}}PRIVATE KEY(?: BLOCK)?-----(?={_KEY_LINE}|{_KEY_HEADER})"
+    rf"(?:(?:[^-]++|-(?!----))*+-----END [A-Z0-9 ]{{0,48}}-----|(?:{_KEY_LINE})++)"
+)
+_DISCORD_USER = "|".join(rf"(?<=(?<![\w.-])[MNO][\w-]{{{size}}}\.)" for size in range(23, 28))
+_SECTION = re.compile(r"^\[[\w .:/-]{1,64}\][ \t]{0,8}\r?$", re.MULTILINE)
+
+
+class _Kind(NamedTuple):
+    """How secrets of one kind are told. What the pattern captures last is the secret; else all that it matches is."""
+
+    marker: str
+    pattern: re.Pattern[str]
+    words: tuple[str, ...]
+    """Each match starts with one of these, in large or small letters: only there is the pattern tried."""
+    anywhere: bool
+    """One of the words is somewhere in each match instead."""
+    where: re.Pattern[str] | None
+    """What the text must hold somewhere."""
+    certain: bool
+    """What stands there is a secret even if it looks like a placeholder."""
+
+    def matches(self, text: str, folded: str, words: Iterable[str]) -> Iterator[re.Match[str]]:
+        """Every match from left to right; `folded` is the text in small letters, `words` are those that it has."""
+        if self.where and not self.where.search(text):
+            return
+        if self.anywhere:
+            yield from self.pattern.finditer(text)
+            return
+        end = 0
+        for start in sorted({place for word in words for place in _places(word, folded)}):
+            if start >= end and (found := self.pattern.match(text, start)):
+                yield found
+                end = found.end()
+
+
+def _kind(
+    name: str,
+    pattern: str,
+    *words: str,
+    anywhere: bool = False,
+    where: re.Pattern[str] | None = None,
+    certain: bool = False,
+) -> _Kind:
+    compiled = re.compile(pattern, re.ASCII | re.MULTILINE)
+    return _Kind(f"[redacted: {name}]", compiled, words, anywhere, where, certain)
+
+
+# Each of these holds a run of 20 or more letters, digits, `_`, `-`, `+` and `/`: see `_has_long_run`.
+_FORMATS = (
+    _kind("private key", _PEM_KEY, "-----begin "),
+    _kind("jwt", r"(?<![\w-])eyJ[\w-]{17,}+(?:\.[\w-]*+){2,4}", "eyj"),
+    _kind(
+        "aws key",
+        r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])",
+        *("akia", "asia", "abia", "acca"),
+    ),
+    _kind("aws secret", r"(?i:secret_?access_?key)\W{1,6}([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])", "secret"),
+    _kind("github token", r"gh[pousr]_\w{36,}+|github_pat_\w{22,}+", "gh", "github_pat_"),
+    _kind("gitlab token", r"gl(?:pat|dt|rt|rtr|cbt|ptt|ft|imt|agent|soat|oas|ffct|wt)-[\w-]{20,}+(?:\.\w++)*+", "gl"),
+    _kind("gitlab token", r"GR1348941[\w-]{20,}+", "gr1348941"),
+    _kind("slack token", r"(?:xoxe\.)?xox[abceoprs]-[\w-]{15,}+|xapp-\d-[\w-]{13,}+", "xox", "xapp-"),
+    _kind("slack webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w/+-]{16,}+)", "hooks.slack.com/"),
+    _kind(
+        "discord webhook",
+        r"discord(?:app)?\.com/api/webhooks/(\d{15,21}/[\w-]{20,}+)",
+        "discord.com/",
+        "discordapp.com/",
+    ),
+    _kind("discord token", rf"\.(?:{_DISCORD_USER})([\w-]{{6,7}}\.[\w-]{{27,45}})(?![\w-])", "."),
+    _kind("telegram token", r":(?<=\d{8}:)([\w-]{35})(?![\w-])", ":"),
+    _kind("matrix token", r"syt_[A-Za-z0-9+/=-]{1,200}_[A-Za-z]{20}_[A-Za-z0-9]{6}", "syt_"),
+    _kind("meta token", r"(?<![A-Za-z0-9+/])EAA[A-Za-z0-9]{100,}+", "eaa"),
+    _kind("anthropic key", r"sk-ant-[\w-]{20,}+", "sk-ant-"),
+    _kind("openrouter key", r"sk-or-[\w-]{20,}+", "sk-or-"),
+    _kind("openai key", r"(?<![\w-])sk-(?=[A-Za-z_-]{0,64}\d)[\w-]{20,}+", "sk-"),
+    _kind("groq key", r"gsk_[A-Za-z0-9]{40,}+", "gsk_"),
+    _kind("xai key", r"xai-[A-Za-z0-9]{60,}+", "xai-"),
+    _kind("perplexity key", r"pplx-[A-Za-z0-9]{40,}+", "pplx-"),
+    _kind("replicate token", r"r8_[A-Za-z0-9]{37,}+", "r8_"),
+    _kind("hugging face token", r"(?:hf|api_org)_[A-Za-z0-9]{30,}+", "hf_", "api_org_"),
+    _kind("google key", r"AIza[\w-]{35,}+|GOCSPX-[\w-]{20,}+", "aiza", "gocspx-"),
+    _kind("google token", r"ya29\.[\w-]{20,}+|(?<![\w/])1//0[\w-]{30,}+", "ya29.", "1//0"),
+    _kind("stripe key", r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+|whsec_[A-Za-z0-9+/=]{24,}+", "sk_", "rk_", "whsec_"),
+    _kind("square token", r"sq0[a-z]{3}-[\w-]{22,}+", "sq0"),
+    _kind("twilio key", r"(?<![A-Za-z0-9])SK[0-9a-f]{32}(?![A-Za-z0-9])", "sk"),
+    _kind("sendgrid key", r"SG\.[\w-]{16,32}\.[\w-]{32,64}", "sg."),
+    _kind("mailgun key", r"(?<![\w-])key-[0-9a-f]{32}(?![A-Za-z0-9])", "key-"),
+    _kind("mailchimp key", r"(?<![A-Za-z0-9])[0-9a-f]{32}-us\d{1,2}(?![A-Za-z0-9])", "-us", anywhere=True),
+    _kind("npm token", r"npm_[A-Za-z0-9]{36,}+", "npm_"),
+    _kind("pypi token", r"pypi-[\w-]{50,}+", "pypi-"),
+    _kind("docker token", r"dckr_[a-z]{3}_[\w-]{20,}+", "dckr_"),
+    _kind("digitalocean token", r"do[opr]_v1_[0-9a-f]{64}", "doo_v1_", "dop_v1_", "dor_v1_"),
+    _kind("databricks token", r"(?<![A-Za-z0-9])dapi[0-9a-f]{32}(?:-\d)?", "dapi"),
+    _kind("shopify token", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32,}+", "shp"),
+    _kind("atlassian token", r"ATATT3[\w=-]{60,}+", "atatt3"),
+    _kind("linear key", r"lin_(?:api|oauth)_[A-Za-z0-9]{32,}+", "lin_"),
+    _kind("notion token", r"ntn_[A-Za-z0-9]{40,}+", "ntn_"),
+    _kind("sentry token", r"sntry[su]_[\w+/=-]{40,}+", "sntry"),
+    _kind("tailscale key", r"tskey-[a-z]{2,12}-[\w-]{16,}+", "tskey-"),
+    _kind("vault token", r"(?<![\w.])hv[sbr]\.[\w-]{24,}+", "hv"),
+    _kind("age key", r"AGE-SECRET-KEY-1[A-Z0-9]{58}", "age-secret-key-1"),
+)
+
+# Each of these has a sign: see `_has_sign`.
+_NAMED = (
+    _kind("url password", r"""://[^\s/:@"'<>]{0,256}:([^\s/"'<>]{1,256})@""", "://"),
+    _kind(
+        "url parameter",
+        rf"""(?i:[?&][\w-]{{0,32}}(?:{_TYPED_NAME}|{_ISSUED_NAME}|sig|signature))=([^\s&#"'<>\[]{{8,}}+)""",
+        *("?", "&"),
+    ),
+    _kind("cookie", r"""(?i:\bcookie["']?:)[ \t]{0,4}["']?([^\s=;"'\[]{1,128}=[^\r\n"']++)""", "cookie", certain=True),
+    _kind(
+        "authorization",
+        rf"(?i:\b(?:bearer|{_AUTHORIZATION}{_SCHEME}))[ \t]{{1,4}}{_NOT_A_CALL}{_NOT_A_WORD}({_CREDENTIAL})",
+        *("bearer", "authorization"),
+    ),
+    _kind("authorization", rf"(?i:{_AUTHORIZATION}(?:{_SCHEME}[ \t]{{1,4}})?)({_CREDENTIAL}){_ENDED}", "authorization"),
+    _kind(
+        "secret",
+        rf"""(?i:{_HEADER_NAME})["']?:[ \t]{{0,4}}["']?{_LITERAL}({_CREDENTIAL}){_ENDED}""",
+        *("x-", "api-", "access-", "auth-", "private-", "secret-"),
+    ),
+    _kind(
+        "password",
+        rf"""(?<!\S)(?:-u|--user)[ =]["']?(?P<user>[^\s:"']{{1,128}}):(?!\d+\b|(?P=user)\b)({_LOOSE}{{1,256}})""",
+        *("-u", "--user"),
+    ),
+    _kind(
+        "password",
+        rf"(?:mysql|mariadb)(?:(?!\s-p\S)[^\n|;&]){{0,200}}\s-p{_ARGUMENT}",
+        "mysql",
+        "mariadb",
+        certain=True,
+    ),
+    _kind("password", rf"sshpass[ \t]{{1,4}}-p[ \t]{{0,4}}{_ARGUMENT}", "sshpass", certain=True),
+    _kind(
+        "password",
+        rf"(?:machine\s{{1,16}}\S{{1,128}}|default)(?:\s{{1,16}}(?:login|account)\s{{1,16}}\S{{1,128}}){{1,2}}"
+        rf"\s{{1,16}}password\s{{1,16}}{_LITERAL}({_LOOSE}{{1,256}}+)",
+        *("machine", "default"),
+        certain=True,
+    ),
+    _kind("password", rf"(?i:{_FLAG}{_TYPED_NAME}){_FLAG_VALUE}", "--"),
+    _kind("secret", rf"(?i:{_FLAG}{_ISSUED_NAME}){_FLAG_VALUE}", "--"),
+    _kind(
+        "password",
+        rf"(?i:{_TYPED_NAME})(?:{_IS}(?:{_QUOTED}|{_PHRASE}|{_DIGIT_OR_SYMBOL}{_VALUE})|={_SET}|{_IN_A_TAG})",
+        *_TYPED,
+    ),
+    _kind(
+        "secret",
+        rf"(?i:{_ISSUED_NAME})(?:{_IS}(?:{_QUOTED}|{_DIGIT}{_LETTER}{_VALUE})|=(?=\S{{8}}){_SET}|{_IN_A_TAG})",
+        *_ISSUED,
+    ),
+    _kind("secret", rf"(?<![a-z]){_LOUD_NAME}={_LITERAL}({_LOOSE}{{6,}}+)", "pass", *_ISSUED),
+    _kind(
+        "password",
+        rf"{_KEY_OF_A_LINE}(?i:{_TYPED_NAME})[\"']?:[ \t]{{1,8}}{_LAST_WORD}",
+        *_TYPED,
+        anywhere=True,
+    ),
+    _kind(
+        "secret",
+        rf"{_KEY_OF_A_LINE}(?i:{_TYPED_NAME}|{_ISSUED_NAME}(?=[ \t=]{{1,17}}\S{{8}}))"
+        rf"[ \t]{{0,8}}=[ \t]{{0,8}}{_LAST_WORD}",
+        *(*_TYPED, *_ISSUED),
+        anywhere=True,
+        where=_SECTION,
+    ),
+)
+
+_PLACEHOLDER = re.compile(
+    r"""
+      \[redacted:.* | \$\w+ | \$[{(].* | \{[^{}]*\} | <[^<>]*> | %\w*%? | @\w+@ | (?-i:[A-Z]+(?:_[A-Z]+)+)
+    | x+ | \*+ | \.+ | …+ | •+ | -+ | _+ | \?+ | .*xxxx+.* | .*\.\.\.
+    | (?:your|example|insert|replace|enter)[\W_].* | change[-_]?me | placeholder | redacted | hidden | masked
+    | (?:my|your|user|db|access|auth|new|old)?[-_]?(?:pass(?:word|wd|phrase)?|pwd|(?:api)?[-_]?key|token|secret)
+    | [a-z]+_(?:password|token|key) | (?-i:[a-z]+(?:[A-Z][a-z]+)*(?:Password|Passwd|Pwd|Key|Token|Secret|Hash))
+    | str(?:ing)? | secret_?str | bytes | text | char | varchar | int(?:eger)? | number | bool(?:ean)? | any | object
+    | none | null | nil | true | false | undefined | unset | required | optional | missing | needed | prompt | todo
+    | (?:invalid|incorrect|wrong|valid|expired|changed|updated|forgotten|denied|accepted|rejected|enabled|disabled)[.!]?
+    | bearer | basic | digest | authenticat\w+ | include | omit | same-origin
+    | (?=.*\s)[^=]*\b(?:pass\w*|token|your|please|enter|must|should|cannot|can't|is|are|too|forgot\w*|required)\b[^=]*
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def redact(text: str) -> str:
+    """`text` with every secret that is recognised replaced by a marker such as `[redacted: aws key]`."""
+    if _has_long_run(text):
+        text = _without(_FORMATS, text)
+    if _has_sign(text):
+        text = _without(_NAMED, text)
+    return text
+
+
+_LONG_RUN = b"a" * 20
+_RUNS = bytes(ord("a" if re.match(rb"[\w+/-]", bytes([byte])) else " ") for byte in range(256))
+
+
+def _has_long_run(text: str) -> bool:
+    return text.encode("utf-8", "surrogatepass").translate(_RUNS).find(_LONG_RUN) >= 0
+
+
+_NAME_ENDS = (
+    *("word", "sswd", "rase", "code", "pass", "pwd", "key", "oken", "cret", "tial", "ials", "okie", "zation"),
+    *("sig", "ture"),
+)
+_GAPS = ("", r"""["'`\s]""")
+_WIDE_GAPS = (r"""["'`\\\s]["'`\]\s]""", r"""["'`]\]\s""")
+_AFTER_A_NAME = "|".join(
+    f"(?<={before}.)" for before in (*(end + gap for gap in _GAPS for end in _NAME_ENDS), *_WIDE_GAPS)
+)
+_SIGNS = tuple(  # here, too, each pattern begins with what is found quickly
+    (sign, re.compile(pattern))
+    for sign, pattern in (
+        (":", rf":(?:(?i:{_AFTER_A_NAME})|//[^\s/]{{1,513}}@)"),
+        ("=", rf"=(?i:{_AFTER_A_NAME})"),
+        (">", rf">(?i:{_AFTER_A_NAME})"),
+        ("-", r"-(?<![\w-]-)(?:-[A-Za-z]|[pu])"),
+    )
+)
+
+
+def _has_sign(text: str) -> bool:
+    """Whether a name may be followed by a value."""
+    for sign, pattern in _SIGNS:
+        if sign in text and pattern.search(text):
+            return True
+    return "earer" in text or "login" in text
+
+
+def _without(kinds: Iterable[_Kind], text: str) -> str:
+    folded = _folded(text)
+    for kind in kinds:
+        words = [word for word in kind.words if word in folded]
+        if words and (found := tuple(kind.matches(text, folded, words))):
+            text = _hidden(text, found, kind)
+            folded = _folded(text)
+    return text
+
+
+def _folded(text: str) -> str:
+    """In small letters. The one capital letter whose small form is longer would shift all places behind it."""
+    return text.replace("\u0130", "i").lower()
+
+
+def _places(word: str, folded: str) -> Iterator[int]:
+    place = folded.find(word)
+    while place >= 0:
+        yield place
+        place = folded.find(word, place + 1)
+
+
+def _hidden(text: str, found: Iterable[re.Match[str]], kind: _Kind) -> str:
+    """`text` with the secrets of the matches hidden."""
+    pieces: list[str] = []
+    end = 0
+    for match in found:
+        secret = match.lastindex or 0
+        if kind.certain or not _PLACEHOLDER.fullmatch(match[secret]):
+            pieces += (text[end : match.start(secret)], kind.marker)
+            end = match.end(secret)
+    return "".join((*pieces, text[end:]))

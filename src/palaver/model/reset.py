@@ -1,0 +1,152 @@
+"""Resets: when a conversation starts fresh. A pure function of policy, last human activity, now and time zone."""
+
+from collections.abc import Sequence
+from datetime import datetime, time, timedelta
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+from palaver.model.errors import BadArgument
+from palaver.model.local_time import clock, first_instant, utc
+from palaver.model.value import value
+
+__all__ = [
+    "Activity",
+    "Cause",
+    "ResetDecision",
+    "ResetMode",
+    "ResetPolicy",
+    "ResetReason",
+    "decide_reset",
+    "extends_idle_time",
+    "next_daily_boundary",
+]
+
+
+class ResetMode(StrEnum):
+    NEVER = "never"
+    IDLE = "idle"
+    DAILY = "daily"
+    BOTH = "both"
+
+
+class ResetReason(StrEnum):
+    IDLE = "idle"
+    DAILY = "daily"
+
+
+class Cause(StrEnum):
+    """What made an inbound message come."""
+
+    HUMAN = "human"
+    SCHEDULE = "schedule"
+    PROCESS = "process"
+    NOTICE = "notice"
+    STATUS = "status"
+    CALL = "call"
+    """A program outside has said it: its words are as foreign as a person's."""
+
+
+def extends_idle_time(cause: Cause) -> bool:
+    """Only people keep a conversation awake."""
+    return cause is Cause.HUMAN
+
+
+@value
+class ResetPolicy:
+    mode: ResetMode = ResetMode.NEVER
+    idle_minutes: int = 1440
+    at_hour: int = 4
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.idle_minutes <= _LONGEST_IDLE:
+            raise BadArgument(
+                "Idle minutes cannot be",
+                found=str(self.idle_minutes),
+                allowed=f"1 to {_LONGEST_IDLE}",
+                example="1440",
+            )
+        if not 0 <= self.at_hour <= _LAST_HOUR:
+            raise BadArgument(
+                "The hour of a daily reset cannot be", found=str(self.at_hour), allowed="0 to 23", example="4"
+            )
+
+    def deadlines(self, last_active: datetime, zone: ZoneInfo) -> list[tuple[datetime, ResetReason]]:
+        """When a conversation last used at `last_active` ends, for each reason the policy has; earliest first."""
+        last_active = utc(last_active)
+        ends: list[tuple[datetime, ResetReason]] = []
+        if self.mode in {ResetMode.DAILY, ResetMode.BOTH}:
+            ends.append((next_daily_boundary(last_active, self.at_hour, zone), ResetReason.DAILY))
+        if self.mode in {ResetMode.IDLE, ResetMode.BOTH}:
+            ends.append((last_active + timedelta(minutes=self.idle_minutes), ResetReason.IDLE))
+        return sorted(ends)
+
+    def reach(self, now: datetime, zone: ZoneInfo) -> datetime | None:
+        """Only conversations last used at this time or earlier can have ended by `now`; None if none ever does."""
+        reaches: list[datetime] = []
+        if self.mode in {ResetMode.DAILY, ResetMode.BOTH}:
+            reaches.append(_last_daily_boundary(utc(now), self.at_hour, zone))
+        if self.mode in {ResetMode.IDLE, ResetMode.BOTH}:
+            reaches.append(utc(now) - timedelta(minutes=self.idle_minutes))
+        return max(reaches, default=None)
+
+
+_LONGEST_IDLE = 5_256_000  # ten years
+_LAST_HOUR = 23
+
+
+def next_daily_boundary(moment: datetime, hour: int, zone: ZoneInfo) -> datetime:
+    """The first instant after `moment` at which a local day reaches `hour`, whatever the clocks do that day."""
+    today = clock(moment, zone).date()
+    # The clock may have been put back over midnight, so that tomorrow has begun already.
+    days = (today + timedelta(days=offset) for offset in (0, 1, 2))
+    boundaries = (first_instant(datetime.combine(day, time(hour)), zone) for day in days)
+    return next(boundary for boundary in boundaries if boundary > utc(moment))
+
+
+def _last_daily_boundary(moment: datetime, hour: int, zone: ZoneInfo) -> datetime:
+    boundary = next_daily_boundary(moment - timedelta(days=3), hour, zone)
+    while (following := next_daily_boundary(boundary, hour, zone)) <= moment:
+        boundary = following
+    return boundary
+
+
+@value
+class Activity:
+    """What keeps a conversation alive."""
+
+    last_human: datetime
+    processes: Sequence[datetime] | None = ()
+    """When each live background process started; None when the registry cannot answer."""
+
+    def holds(self, now: datetime, limit: timedelta) -> bool:
+        """A young process, or not knowing, keeps the conversation from being reset."""
+        return self.processes is None or any(utc(now) - utc(started) < limit for started in self.processes)
+
+
+@value
+class ResetDecision:
+    reason: ResetReason | None = None
+    boundary: datetime | None = None
+    """The deadline that was crossed."""
+    next: datetime | None = None
+    """The next deadline if nobody speaks from now on."""
+    held: bool = False
+    """A deadline was crossed, but a background process holds the conversation."""
+
+
+def decide_reset(
+    policy: ResetPolicy,
+    activity: Activity,
+    now: datetime,
+    zone: ZoneInfo,
+    process_limit: timedelta = timedelta(hours=24),
+) -> ResetDecision:
+    now, deadlines = utc(now), policy.deadlines(activity.last_human, zone)
+    if not deadlines:
+        return ResetDecision()
+    boundary, reason = deadlines[0]
+    if now < boundary:
+        return ResetDecision(next=boundary)
+    if activity.holds(now, process_limit):
+        return ResetDecision(boundary=boundary, held=True)
+    return ResetDecision(reason=reason, boundary=boundary, next=policy.deadlines(now, zone)[0][0])

@@ -1,0 +1,305 @@
+"""Schedules: when a job fires, from one parser for every way to say it."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from palaver.model import local_time
+from palaver.model.errors import MalformedSchedule, MalformedTime
+from palaver.model.value import value
+
+__all__ = [
+    "MOST_COUNTED",
+    "Cron",
+    "Due",
+    "Every",
+    "Once",
+    "Schedule",
+    "due",
+    "parse_schedule",
+    "read_schedule",
+    "upcoming",
+]
+
+MOST_COUNTED = 100
+"""Missed occurrences are counted up to here; this number means so many or more."""
+
+_UNITS = {"days": "d", "hours": "h", "minutes": "m", "seconds": "s"}
+_COUNTS = r"\s*".join(rf"(?:(?P<{unit}>[0-9]++)\s*{letter})?" for unit, letter in _UNITS.items())
+_LENGTH = re.compile(f"(?=[0-9]){_COUNTS}", re.IGNORECASE)
+_EVERY = re.compile(r"every (?P<length>.+?)(?: from (?P<anchor>.+))?", re.IGNORECASE)
+_FIVE_FIELDS = re.compile(r"\S+(?: \S+){4}")
+_CRON = re.compile(rf"(?P<expression>{_FIVE_FIELDS.pattern})(?: in (?P<zone>\S+))?", re.IGNORECASE)
+_DATED = re.compile(r"[0-9]{4}-.*")
+_LONGEST_TEXT = 500
+_SECOND, _DAY, _TEN_YEARS = timedelta(seconds=1), timedelta(days=1), timedelta(days=3650)
+_HOURS_OF_A_DAY = 24
+_BOTH = " and on "  # how cronsim joins the day of the month and the day of the week
+_NEVER = "No such day ever comes:"
+_END_OF_TIME = "The calendar ends before"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
+
+
+@value
+class Once:
+    at: datetime
+
+    @property
+    def text(self) -> str:
+        return local_time.instant_text(self.at)
+
+    def describe(self) -> str:
+        return f"once at {self.text}"
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        return local_time.utc(self.at) if self.at > moment else None
+
+
+@value
+class Every:
+    """Elapsed time: the anchor and every interval after it, whatever the clocks on the wall do."""
+
+    interval: timedelta
+    anchor: datetime
+
+    def __post_init__(self) -> None:
+        _check_length(self.interval, found=str(self.interval))
+
+    @property
+    def text(self) -> str:
+        length = "".join(f"{count}{_UNITS[unit]}" for unit, count in _counts(self.interval))
+        return f"every {length} from {local_time.instant_text(self.anchor)}"
+
+    def describe(self) -> str:
+        counts = (f"{count} {unit.removesuffix('s' * (count == 1))}" for unit, count in _counts(self.interval))
+        return f"every {' '.join(counts)}"
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        passed = (moment - self.anchor) // self.interval
+        try:
+            return local_time.utc(self.anchor) + max(passed + 1, 0) * self.interval
+        except OverflowError:
+            return None
+
+
+@value
+class Cron:
+    """Five fields, read on the wall clock of a zone.
+
+    At chosen hours, each wall time fires once: when it comes twice, the first time; when it is skipped, at the jump.
+    In all hours of the day, real time counts: both passes of a repeated hour fire, and a missing one does not.
+    """
+
+    expression: str
+    zone: ZoneInfo
+
+    def __post_init__(self) -> None:
+        if not _FIVE_FIELDS.fullmatch(self.expression):
+            raise _malformed("Not five cron fields:", self.expression)
+        try:
+            first = next(self._times(_NAIVE_EPOCH), None)
+        except CronSimError as error:
+            problem = _NEVER if self._is_possible_in_any_month() else f"{error} field in"
+            raise _malformed(problem, self.expression) from error
+        if first is None:
+            raise _malformed(_NEVER, self.expression)
+
+    @property
+    def text(self) -> str:
+        return f"{self.expression} in {self.zone}"
+
+    def describe(self) -> str:
+        meaning = self._meaning()
+        return f"cron {self.text}: {meaning[0].lower()}{meaning[1:]}"
+
+    def _meaning(self) -> str:
+        times = self._times(_NAIVE_EPOCH)
+        meaning = times.explain()
+        if times.day_and:
+            return meaning
+        # Either day is enough, and "and" does not say so; where it is not said, one of them is any day.
+        minute, hour, _, month, _ = self.expression.split()
+        any_day = CronSim(f"{minute} {hour} * {month} *", _NAIVE_EPOCH).explain()
+        return meaning.replace(_BOTH, " or on ") if _BOTH in meaning else any_day
+
+    def _is_possible_in_any_month(self) -> bool:
+        minute, hour, day, month, weekday = self.expression.split()
+        try:
+            CronSim(f"{minute} {hour} 1 {month} {weekday}", _NAIVE_EPOCH)
+            CronSim(f"{minute} {hour} {day} * {weekday}", _NAIVE_EPOCH)
+        except CronSimError:
+            return False
+        return True
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        moment = local_time.utc(moment)
+        try:
+            return self._first_after(moment)
+        except (OverflowError, MalformedTime):  # The calendar ends.
+            return None
+
+    def _first_after(self, moment: datetime) -> datetime | None:
+        times = self._times(self._earliest_time_after(moment))
+        instants_of = local_time.readings if len(times.hours) == _HOURS_OF_A_DAY else _first_reading
+        found: list[datetime] = []
+        for time in times:
+            instants = instants_of(time, self.zone)
+            found += (instant for instant in instants if instant > moment)
+            # First readings come in the order of the times; a second reading found earlier may precede this one.
+            if instants and instants[0] > moment:
+                break
+        return min(found, default=None)
+
+    def _earliest_time_after(self, moment: datetime) -> datetime:
+        """The clock reads nothing earlier after `moment`, even if it is put back within a day."""
+        return min(local_time.clock(moment, self.zone), local_time.clock(moment + _DAY, self.zone) - _DAY)
+
+    def _times(self, after: datetime) -> CronSim:
+        # Given naive times, cronsim only matches the calendar: the clock changes are ours, see `wall`.
+        return CronSim(self.expression, after)
+
+
+def _first_reading(local: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:
+    """The one instant of a wall time, and none on a day that the calendar there left out."""
+    instant = local_time.first_instant(local, zone)
+    left_out = local_time.clock(instant - _SECOND, zone).date() < local.date() < local_time.clock(instant, zone).date()
+    return () if left_out else (instant,)
+
+
+Schedule = Once | Every | Cron
+
+
+def parse_schedule(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
+    """What a person asked for at `now`, where the clocks show the time of `zone`."""
+    schedule = _understood(text, zone, now)
+    if schedule.next_after(now) is None:
+        raise _malformed("Already past is" if isinstance(schedule, Once) else _END_OF_TIME, text)
+    return schedule
+
+
+def read_schedule(text: str) -> Schedule:
+    """The schedule whose `text` this is; it may lie in the past."""
+    schedule = _understood(text, local_time.zone("UTC"), _EPOCH)
+    if schedule.text != text:
+        raise _malformed("Not the text of a stored schedule:", text)
+    return schedule
+
+
+def _understood(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
+    if len(text) > _LONGEST_TEXT:
+        raise _malformed("Too long for a schedule:", text)
+    said, start = " ".join(text.split()), local_time.utc(now).replace(microsecond=0)
+    if every := _EVERY.fullmatch(said):
+        anchor = _instant(every["anchor"], zone) if every["anchor"] else start
+        return Every(interval=_length(every["length"]), anchor=anchor)
+    if _LENGTH.fullmatch(said):
+        return Once(at=_later(start, said))
+    if _DATED.fullmatch(said):
+        return Once(at=_instant(said, zone))
+    if cron := _CRON.fullmatch(said):
+        return Cron(expression=cron["expression"], zone=local_time.zone(cron["zone"]) if cron["zone"] else zone)
+    raise _malformed("Not a schedule:", said)
+
+
+def _length(text: str) -> timedelta:
+    shape = _LENGTH.fullmatch(text)
+    if shape is None:
+        raise _malformed("Not a length of time:", text)
+    try:
+        length = timedelta(**{unit: int(count) for unit, count in shape.groupdict(default="0").items()})
+    except OverflowError:
+        length = timedelta.max
+    _check_length(length, found=text)
+    return length
+
+
+def _later(start: datetime, length: str) -> datetime:
+    try:
+        return start + _length(length)
+    except OverflowError as error:
+        raise _malformed(_END_OF_TIME, length) from error
+
+
+def _check_length(length: timedelta, found: str) -> None:
+    if length > _TEN_YEARS:
+        raise _malformed("Too long, the longest is 3650d:", found)
+    if length < _SECOND or length % _SECOND:
+        raise _malformed("Not 1s or more, in whole seconds:", found)
+
+
+def _counts(length: timedelta) -> list[tuple[str, int]]:
+    """`length` in its units, largest first, without those it does not need."""
+    minutes, seconds = divmod(length // _SECOND, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return [(unit, count) for unit, count in zip(_UNITS, (days, hours, minutes, seconds), strict=True) if count]
+
+
+def _instant(text: str, zone: ZoneInfo) -> datetime:
+    try:
+        return local_time.parse_instant(text, zone)
+    except MalformedTime as error:
+        raise _malformed(error.problem, text) from error
+
+
+def _malformed(problem: str, found: str) -> MalformedSchedule:
+    allowed = "30m or 1d12h (once), every 2h, five cron fields, an ISO date and time"
+    return MalformedSchedule(problem, found=found[:_LONGEST_TEXT], allowed=allowed, example="0 9 * * MON-FRI")
+
+
+def upcoming(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
+    return list(islice(_occurrences(schedule, after), count))
+
+
+def _occurrences(schedule: Schedule, after: datetime) -> Iterator[datetime]:
+    moment = schedule.next_after(after)
+    while moment is not None:
+        yield moment
+        moment = schedule.next_after(moment)
+
+
+@value
+class Due:
+    """What became due since the last firing: at most one run, however long nobody looked."""
+
+    firing: datetime | None
+    """The occurrence to run now, named by its own time; None when even the latest is older than the grace."""
+    settled: datetime
+    """The latest occurrence, run or not: nothing up to here is asked about again."""
+    missed: int
+    """Occurrences that never run, counted up to MOST_COUNTED."""
+    next: datetime | None
+
+
+def due(schedule: Schedule, last_fired: datetime, now: datetime, grace: timedelta) -> Due | None:
+    """What occurred after `last_fired`, up to and including `now`; None when nothing did."""
+    first = schedule.next_after(last_fired)
+    if first is None or first > now:
+        return None
+    latest = _latest(schedule, first, now)
+    fires = now - latest <= grace
+    passed = takewhile(lambda occurrence: occurrence <= latest, _occurrences(schedule, last_fired))
+    return Due(
+        firing=latest if fires else None,
+        settled=latest,
+        missed=len(list(islice(passed, MOST_COUNTED + fires))) - fires,
+        next=schedule.next_after(latest),
+    )
+
+
+def _latest(schedule: Schedule, first: datetime, until: datetime) -> datetime:
+    """The last occurrence up to `until`, found by halving: a year of minutes takes some twenty steps."""
+    latest, empty = first, until
+    while (following := schedule.next_after(latest)) and following <= until:
+        middle = latest + (empty - latest) / 2
+        later = schedule.next_after(middle)
+        if later and later <= until:
+            latest = later
+        else:
+            latest, empty = following, middle
+    return latest

@@ -1,0 +1,123 @@
+"""Sessions: one conversation each, and the principals on whose behalf they are read."""
+
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from palaver.model.errors import BadArgument
+from palaver.model.ids import decode_id, encode_id
+from palaver.model.key import SessionKey
+from palaver.model.lifecycle import EndReason, SessionState
+from palaver.model.source import MAIN, Source
+from palaver.model.value import value
+
+__all__ = [
+    "Counters",
+    "ModelOverride",
+    "Principal",
+    "Session",
+    "identity_of",
+    "owner_of",
+    "source_behind",
+]
+
+
+def identity_of(source: Source) -> str | None:
+    """One account of a human on a platform, as text: `telegram:7`."""
+    if source.participant is None:
+        return None
+    return f"{source.platform}:{encode_id(source.participant)}"
+
+
+def source_behind(identity: str, profile: str = MAIN) -> Source:
+    """Where somebody speaks of whom nothing but the identity is known."""
+    platform, _, participant = identity.partition(":")
+    return Source(platform=platform, user_id=decode_id(participant), profile=profile)
+
+
+def owner_of(key: SessionKey, source: Source) -> str:
+    """Whose titles must differ: the one person of a private conversation, the place of a shared one."""
+    return key.text if key.shared else identity_of(source) or key.text
+
+
+@value
+class Principal:
+    """On whose behalf something is read. It sees the conversations that one of its identities took part in."""
+
+    identities: frozenset[str] = frozenset()
+    profile: str | None = None
+    """The only profile whose conversations it sees; None for those of every profile."""
+    speaks_as: str | None = None
+    """The identity that it speaks under, where a person speaks."""
+    within: SessionKey | None = None
+    """The only conversation whose sessions it sees; None for all in which it took part."""
+    among: str | None = None
+    """A session whose people all hear what is read: of the rest only what each of them took part in, too."""
+    sees_all: bool = False
+
+    @property
+    def name(self) -> str:
+        """Who it was, for the record of operations."""
+        return "operator" if self.sees_all else self.speaks_as or min(self.identities, default="nobody")
+
+    @classmethod
+    def operator(cls) -> "Principal":
+        """Whoever holds the database itself."""
+        return cls(sees_all=True)
+
+    @classmethod
+    def speaking(cls, source: Source) -> "Principal":
+        """Whoever speaks there, as if linked with nobody: the store knows with whom they are."""
+        identity = identity_of(source)
+        return cls(identities=frozenset({identity} if identity else ()), profile=source.profile, speaks_as=identity)
+
+
+@value
+class ModelOverride:
+    """The model a conversation asked for. It has no room for a credential."""
+
+    model: str
+    provider: str | None = None
+    base_url: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.base_url or "")
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise BadArgument(
+                "A base URL cannot carry credentials or a query:",
+                found=f"{parts.scheme}://…{parts.hostname or ''}{parts.path}",
+                allowed="scheme, host, port and path",
+                example="https://models.example.org/v1",
+            )
+
+
+@value
+class Counters:
+    entries: int = 0
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_micros: int = 0
+    """Millionths of the price table's currency."""
+
+
+@value
+class Session:
+    number: int
+    """The store's own short name for it."""
+    id: str
+    key: SessionKey
+    owner: str
+    origin: Source
+    started: datetime
+    last_active: datetime
+    last_human: datetime
+    title: str | None = None
+    parent: str | None = None
+    ended: datetime | None = None
+    end_reason: EndReason | None = None
+    counters: Counters = Counters()
+    override: ModelOverride | None = None
+
+    @property
+    def state(self) -> SessionState:
+        return SessionState.OPEN if self.ended is None else SessionState.ENDED

@@ -1,0 +1,161 @@
+"""Sources: who and where a message came from, and the untrusted labels that go with it."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from operator import attrgetter
+
+from palaver.model.errors import MalformedSource, UnknownPlatform
+from palaver.model.label import Label
+from palaver.model.platform import Platform
+from palaver.model.value import value
+
+__all__ = [
+    "CHANNEL",
+    "DM",
+    "GROUP",
+    "MAIN",
+    "NO_LABELS",
+    "THREAD",
+    "USUAL_KINDS",
+    "Labels",
+    "Source",
+    "Trust",
+    "describe",
+]
+
+DM = "dm"
+GROUP = "group"
+CHANNEL = "channel"
+THREAD = "thread"
+USUAL_KINDS = (DM, GROUP, CHANNEL, THREAD)
+MAIN = "main"
+
+_LONGEST_NUMBER = 128  # bits
+
+
+@value
+class Source:
+    """Identity only. An empty id is no id; ids are text whatever the platform sends."""
+
+    platform: str
+    chat_kind: str = DM
+    account: str | None = None
+    chat_id: str | None = None
+    chat_id_alt: str | None = None
+    thread_id: str | None = None
+    parent_chat_id: str | None = None
+    scope_id: str | None = None
+    user_id: str | None = None
+    user_id_alt: str | None = None
+    profile: str = MAIN
+    message_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if "" in _VALUES(self):
+            self._forget_empty()
+
+    def _forget_empty(self) -> None:
+        for name in _OPTIONAL:
+            if getattr(self, name) == "":
+                object.__setattr__(self, name, None)
+        for name in _REQUIRED:
+            if not getattr(self, name):
+                raise MalformedSource(f"A source needs a {name}, not", found="", allowed="any text", example="main")
+
+    @property
+    def participant(self) -> str | None:
+        """Who spoke: the stable second id where there is one, else the user id."""
+        return self.user_id_alt or self.user_id
+
+    @property
+    def chat(self) -> str | None:
+        """Which chat: its id, else the second id that a group may have. A direct chat without an id has none."""
+        return self.chat_id or (self.chat_id_alt if self.chat_kind != DM else None)
+
+    @property
+    def address(self) -> tuple[str | None, ...]:
+        """Where an answer goes: a direct chat without an id of its own is reached through its person."""
+        return self.platform, self.account, self.chat or self.participant, self.thread_id
+
+    def to_json(self) -> dict[str, str]:
+        return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object], known: Collection[str]) -> "Source":
+        """Read what `to_json` wrote, by us or by a peer. Fields we do not have, trust marks among them, are ignored."""
+        found = {name: _id_text(data, name) for name in _FIELDS}
+        found["scope_id"] = found["scope_id"] or _id_text(data, "guild_id")  # its old name
+        ids = {name: text for name, text in found.items() if text is not None}
+        platform = ids.get("platform", "")
+        if platform not in known:
+            raise UnknownPlatform(
+                "Unknown platform", found=platform, allowed=", ".join(sorted(known)), example="telegram"
+            )
+        return cls(**ids)
+
+
+_FIELDS = tuple(field.name for field in fields(Source))
+_VALUES = attrgetter(*_FIELDS)
+_REQUIRED = ("platform", "chat_kind", "profile")
+_OPTIONAL = tuple(name for name in _FIELDS if name not in _REQUIRED)
+
+
+def _id_text(data: Mapping[str, object], name: str) -> str | None:
+    value = data.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _LONGEST_NUMBER:
+        return str(value)
+    raise MalformedSource(
+        f"The field {name} of a source cannot be",
+        found=type(value).__name__,  # A value from outside may be too large to be written.
+        allowed=f"text, a whole number or null; numbers have at most {_LONGEST_NUMBER} bits",
+        example=f'"{name}": "42"',
+    )
+
+
+@value
+class Trust:
+    """What the adapter itself saw about a sender. It has no written form, so no peer can forge it."""
+
+    is_bot: bool = False
+    has_role_grant: bool = False
+    via_trusted_relay: bool = False
+    only_talks: bool = False
+    """What it came with is good for talking: whoever the sender is, by it they are no more than a member."""
+
+
+@value
+class Labels:
+    """Display names, apart from identity: they change, lie and repeat."""
+
+    chat: Label | None = None
+    user: Label | None = None
+    topic: Label | None = None
+
+    def to_json(self) -> dict[str, str]:
+        named = {"chat": self.chat, "user": self.user, "topic": self.topic}
+        return {name: label.stored() for name, label in named.items() if label is not None}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> "Labels":
+        texts = {name: data.get(name) for name in ("chat", "user", "topic")}
+        return cls(**{name: Label(text) for name, text in texts.items() if isinstance(text, str)})
+
+
+NO_LABELS = Labels()
+
+
+def describe(source: Source, labels: Labels, platform: Platform) -> str:
+    """One line for people: `CLI terminal`, `DM with alice`, `group: Dev, thread: 42`."""
+    if platform.place:
+        return platform.place
+    if source.chat_kind == DM:
+        place = f"DM with {_name(labels.user or labels.chat, source.participant or source.chat_id)}"
+    else:
+        place = f"{Label(source.chat_kind).plain()}: {_name(labels.chat, source.chat)}"
+    return f"{place}, thread: {Label(source.thread_id).plain()}" if source.thread_id else place
+
+
+def _name(label: Label | None, identity: str | None) -> str:
+    return (label and label.plain()) or (identity and Label(identity).plain()) or "somebody unknown"

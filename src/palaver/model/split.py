@@ -1,0 +1,306 @@
+"""Splitting: a long text cut into pieces that each fit one message, with code fences and tables kept readable."""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from enum import Enum
+from itertools import pairwise
+
+from palaver.model.errors import BadArgument
+from palaver.model.text import can_cut, last_cut
+from palaver.model.value import value
+
+__all__ = [
+    "Piece",
+    "Unit",
+    "split",
+]
+
+_PARAGRAPH = re.compile(r"\n\s*\n")
+_LINE = re.compile(r"\n")
+_SENTENCE = re.compile(r"""[.!?…]["'”’)\]*_]*\s+|[。！？；][」』”’）]*""")  # noqa: RUF001
+_SPACE = re.compile(r"\s+")
+_WORD = re.compile(r"\S+")
+_CODE_OR_LINK = re.compile(r"(?<!`)(`+)(?!`)[^`\n]+\1|!?\[[^\[\]\n]*\]\([^()\s]*\)")
+
+_FENCE_LIKE = re.compile(r" {0,3}(?:`{3}|~{3})")
+_FENCE_LINE = re.compile(r"^ {0,3}(?P<fence>`{3,}+|~{3,}+)(?P<info>[^\n]*)\n?", re.MULTILINE)
+_OPENING = re.compile(
+    r"""
+    ^(?:
+      (?P<indent>[ ]{0,3}+)(?P<fence>`{3,}+(?=[^`\n]*+$)|~{3,}+)(?P<info>[^\n]*+)\n?
+    |
+      (?P<head>
+        [^|\n]*+\|[^\n]*+\n                                                        # | a | b |
+        (?=[^|\n]*+\|)[ \t]*+\|?[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?[ \t\r]*+(?:\n|\Z)
+      )
+      (?P<rows>(?:(?![ ]{0,3}(?:`{3}|~{3}))[^|\n]*+\|[^\n]*+(?:\n|\Z))*+)
+    )
+    """,
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+class Unit(Enum):
+    """What a platform counts when it limits the length of a message."""
+
+    CODE_POINTS = "code points"
+    UTF16 = "UTF-16 units"
+    UTF8 = "UTF-8 bytes"
+
+    def measure(self, text: str) -> int:
+        if self is Unit.CODE_POINTS or text.isascii():
+            return len(text)
+        if self is Unit.UTF16:
+            return len(text.encode("utf-16-le", "surrogatepass")) // 2
+        return len(text.encode("utf-8", "surrogatepass"))
+
+    @property
+    def widest(self) -> int:
+        """The most that one code point can measure."""
+        return self.measure("\U0010ffff")
+
+
+@value
+class Piece:
+    """A part of the text, between what reopens and what closes the block that it was cut out of."""
+
+    prefix: str
+    body: str
+    suffix: str
+
+    @property
+    def text(self) -> str:
+        return self.prefix + self.body + self.suffix
+
+
+def split(text: str, limit: int, unit: Unit = Unit.CODE_POINTS) -> tuple[Piece, ...]:
+    """Pieces whose bodies join to `text` and whose texts measure at most `limit`; none for an empty text.
+
+    White space shares a piece with words beside it, as platforms refuse a blank message. A piece is blank only where it
+    has to be: in white space about as long as a piece, or next to a fence or table that just fits into one.
+    """
+    if limit < unit.widest:
+        allowed = f"{unit.widest} or more, so that any one character fits"
+        raise BadArgument("too small a limit", found=f"{limit} {unit.value}", allowed=allowed, example="4096")
+    if unit.measure(text) <= limit and not _FRAME.search(text):
+        return (Piece(prefix="", body=text, suffix=""),) if text else ()
+    blocks = tuple(_blocks(text, lambda frame: unit.measure(frame) <= limit // 2))
+    return tuple(_Splitter(text, limit, unit, blocks).pieces())
+
+
+_FRAME = re.compile(r"```|~~~|\|")  # Without one of these there is no fence or table.
+
+
+@value
+class _Block:
+    """A code fence or a table: any cut inside needs its frame, a good one lies strictly between `body` and `last`."""
+
+    start: int
+    body: int
+    last: int
+    end: int
+    prefix: str
+    closer: str
+
+    def closing(self, body: str) -> str:
+        return self.closer.removeprefix("\n") if body.endswith("\n") else self.closer
+
+
+def _blocks(text: str, fits: Callable[[str], bool]) -> Iterator[_Block]:
+    at = 0
+    while opening := _OPENING.search(text, at):
+        block = _fence(opening, fits) if opening["fence"] else _table(opening, fits)
+        yield block
+        at = block.end
+
+
+def _fence(opening: re.Match[str], fits: Callable[[str], bool]) -> _Block:
+    text, bare = opening.string, opening["indent"] + opening["fence"]
+    lines = _FENCE_LINE.finditer(text, opening.end())
+    closing = next((line for line in lines if _closes(line, opening["fence"])), None)
+    # An unclosed fence reaches past the end of the text, so that the last piece is closed too.
+    last, end = closing.span() if closing else (len(text) + 1, len(text) + 1)
+    openers = (f"{bare}{opening['info'].rstrip()}\n", f"{bare}\n")
+    prefix = next((opener for opener in openers if fits(f"{opener}\n{bare}")), "")
+    closer = f"\n{bare}" if prefix else ""
+    return _Block(start=opening.start(), body=opening.end(), last=last, end=end, prefix=prefix, closer=closer)
+
+
+def _closes(line: re.Match[str], fence: str) -> bool:
+    return line["fence"].startswith(fence) and not line["info"].strip()
+
+
+def _table(opening: re.Match[str], fits: Callable[[str], bool]) -> _Block:
+    head, end = opening["head"], opening.end()
+    prefix = head if fits(head) else ""
+    return _Block(start=opening.start(), body=opening.end("head"), last=end, end=end, prefix=prefix, closer="")
+
+
+class _Splitter:
+    def __init__(self, text: str, limit: int, unit: Unit, blocks: tuple[_Block, ...]) -> None:
+        self._text = text
+        self._limit = limit
+        self._measure = unit.measure
+        self._blocks = blocks
+        self._starts = [block.start for block in blocks]
+
+    def pieces(self) -> Iterator[Piece]:
+        cuts = self._without_blanks([0, *self._cuts()])
+        return map(self._piece, cuts, cuts[1:])
+
+    def _piece(self, start: int, end: int) -> Piece:
+        opened, cut = self._block_around(start), self._block_around(end)
+        body = self._text[start:end]
+        return Piece(prefix=opened.prefix if opened else "", body=body, suffix=cut.closing(body) if cut else "")
+
+    def _cuts(self) -> Iterator[int]:
+        end = 0
+        while end < len(self._text):
+            block = self._block_around(end)
+            end = self._end(end, self._limit - self._measure(block.prefix if block else ""))
+            yield end
+
+    def _without_blanks(self, cuts: list[int]) -> list[int]:
+        """The cuts; those around a blank piece are left out or moved where that helps."""
+        for at in reversed(range(len(cuts) - 1)):
+            if self._blanks(cuts[at : at + 2]):
+                near = slice(max(at - 1, 0), at + 3)
+                others = self._other_cuts(cuts[near.start : at], cuts[at], cuts[at + 1], cuts[at + 2 : near.stop])
+                better = (other for other in others if self._blanks(other) < self._blanks(cuts[near]))
+                cuts[near] = next(filter(self._fits, better), cuts[near])
+        return cuts
+
+    def _other_cuts(self, before: list[int], start: int, end: int, after: list[int]) -> Iterator[list[int]]:
+        """What a blank piece from `start` to `end` can become: a part of a neighbour, or a piece with words of one."""
+        if before:
+            yield [*before, end, *after]
+        if after:
+            yield [*before, start, *after]
+        if before:
+            first, last = max(before[0], end - self._limit), before[0] + len(self._text[before[0] : start].rstrip()) - 1
+            yield from ([*before, cut, end, *after] for cut in self._cuts_between(first, last))
+        if after:
+            last = self._reach(start, self._limit)
+            yield from ([*before, start, cut, *after] for cut in self._cuts_between(end, last))
+
+    def _cuts_between(self, start: int, stop: int) -> Iterator[int]:
+        """The cuts between words or, in a block, between lines, the last first; then the last one inside a word."""
+        ends = [match.end() for match in _SPACE.finditer(self._text, start, stop)]
+        yield from filter(self._may_cut, reversed(ends))
+        yield from filter(self._may_cut, {self._cut_in_word(start, stop)})
+
+    def _may_cut(self, index: int) -> bool:
+        block = self._block_around(index)
+        between_lines = block and block.body < index < block.last and self._text[index - 1] == "\n"
+        return self._is_clean(index) and bool(between_lines or not block)
+
+    def _fits(self, cuts: list[int]) -> bool:
+        pieces = map(self._piece, cuts, cuts[1:])
+        return all(piece.body and self._measure(piece.text) <= self._limit for piece in pieces)
+
+    def _blanks(self, cuts: list[int]) -> int:
+        return sum(self._piece(start, end).text.isspace() for start, end in pairwise(cuts))
+
+    def _end(self, start: int, room: int) -> int:
+        stop = self._reach(start, room)
+        if stop == len(self._text) and self._fits([start, stop]):
+            return stop
+        block = self._block_around(stop)
+        if block and block.start > start and self._holds(block):
+            return block.start
+        if block:
+            stop = self._reach(start, room - self._measure(block.closer))
+        if stop == len(self._text):
+            return stop
+        clear = self._before_fence_line(start, stop)
+        return self._cut_in_block(block, start, clear) if block else self._cut_in_prose(start, clear)
+
+    def _reach(self, start: int, room: int) -> int:
+        """How far a piece of this size gets from `start`."""
+        end = min(len(self._text), start + room)
+        if self._measure(self._text[start:end]) <= room:
+            return end
+        size = range(end - start)
+        return start + bisect_right(size, room, key=lambda n: self._measure(self._text[start : start + n])) - 1
+
+    def _block_before(self, index: int) -> _Block | None:
+        position = bisect_left(self._starts, index)
+        return self._blocks[position - 1] if position else None
+
+    def _block_around(self, index: int) -> _Block | None:
+        block = self._block_before(index)
+        return block if block and index < block.end else None
+
+    def _holds(self, block: _Block) -> bool:
+        """Whether one piece can hold all of the block."""
+        if block.end - block.start > self._limit + 1:
+            return False
+        closer = block.closer if block.end > len(self._text) else ""
+        return self._measure(self._text[block.start : block.end] + closer) <= self._limit
+
+    def _before_fence_line(self, start: int, stop: int) -> int:
+        """A line that looks like a fence is not cut, lest a half of it become one."""
+        line = self._text.rfind("\n", start, stop) + 1
+        return line if line > start and _FENCE_LIKE.match(self._text, line) else stop
+
+    def _cut_in_block(self, block: _Block, start: int, stop: int) -> int:
+        floor, top = max(start, block.body) + 1, min(stop, block.last - 1)
+        half = (start + stop) // 2
+        cut = self._last(_PARAGRAPH, max(floor, half), top) or self._last(_LINE, floor, top)
+        if cut or block.start > start:
+            return cut or block.start
+        return self._cut_at_word(start + 1, top if top > start else stop, start)
+
+    def _cut_in_prose(self, start: int, stop: int) -> int:
+        block = self._block_before(stop)
+        floor = max(start + 1, block.end if block else 0)
+        late = max(floor, (start + stop) // 2)
+        return (
+            self._last(_PARAGRAPH, late, stop)
+            or self._last(_LINE, late, stop)
+            or self._last(_SENTENCE, late, stop)
+            or self._last_outside_code(late, stop)
+            or self._cut_at_word(floor, stop, start)
+        )
+
+    def _cut_at_word(self, floor: int, stop: int, start: int) -> int:
+        if self._text[stop].isspace() and self._is_clean(stop):
+            return stop
+        cut = self._last(_SPACE, floor, stop)
+        if cut and (cut == stop or self._holds_word(cut)):
+            return cut
+        return self._cut_in_word(start, stop)
+
+    def _holds_word(self, start: int) -> bool:
+        """Whether a piece that starts here can hold the word that starts here."""
+        word = _WORD.match(self._text, start, start + self._limit + 1)
+        block = self._block_around(start)
+        frame = block.prefix + block.closer if block else ""
+        return word is None or self._measure(frame + word[0]) <= self._limit
+
+    def _cut_in_word(self, start: int, stop: int) -> int:
+        cut = last_cut(self._text, start, stop)
+        if self._starts_fence(cut):
+            run = len(self._text[start:cut].rstrip(" `~"))
+            cut = last_cut(self._text, start, start + run - 1)
+        return cut if cut > start else stop
+
+    def _last(self, boundary: re.Pattern[str], floor: int, stop: int) -> int | None:
+        ends = [match.end() for match in boundary.finditer(self._text, floor - 1, stop)]
+        return next(filter(self._is_clean, reversed(ends)), None)
+
+    def _last_outside_code(self, floor: int, stop: int) -> int | None:
+        """The last space in `floor..stop`, on one line, that is in neither inline code nor a link."""
+        near = max(0, floor - self._limit)
+        line = max(near, self._text.rfind("\n", near, floor) + 1)
+        masked = _CODE_OR_LINK.sub(lambda span: "x" * len(span[0]), self._text[line : stop + self._limit])
+        ends = [line + match.end() for match in _SPACE.finditer(masked, floor - 1 - line, stop - line)]
+        return next(filter(self._is_clean, reversed(ends)), None)
+
+    def _is_clean(self, index: int) -> bool:
+        return can_cut(self._text, index) and not self._starts_fence(index)
+
+    def _starts_fence(self, index: int) -> bool:
+        """Whether the rest of a line, cut here, would be taken for a fence."""
+        return self._text[index - 1] != "\n" and _FENCE_LIKE.match(self._text, index) is not None

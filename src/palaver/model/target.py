@@ -1,0 +1,125 @@
+"""Targets: where output can go. Parsed once, when it is set; the text form parses back to the same targets."""
+
+import re
+from collections.abc import Collection, Mapping
+
+from palaver.model.errors import MalformedTarget
+from palaver.model.ids import LONGEST_IDS, decode_id, encode_id
+from palaver.model.platform import Platform
+from palaver.model.value import value
+
+__all__ = [
+    "All",
+    "Home",
+    "Local",
+    "Origin",
+    "Place",
+    "Target",
+    "parse_targets",
+    "target_text",
+]
+
+
+@value(kw_only=False)
+class Origin:
+    """Back to where the request came from."""
+
+    text = "origin"
+
+
+@value(kw_only=False)
+class Local:
+    """A file in the data directory."""
+
+    text = "local"
+
+
+@value(kw_only=False)
+class All:
+    """The home channel of every connected platform."""
+
+    text = "all"
+
+
+@value(kw_only=False)
+class Home:
+    """The home channel of one platform."""
+
+    platform: str
+
+    @property
+    def text(self) -> str:
+        return self.platform
+
+
+@value
+class Place:
+    platform: str
+    chat: str
+    thread: str | None = None
+
+    @property
+    def text(self) -> str:
+        chat = encode_id(self.chat)
+        if not self.thread:
+            return f"{self.platform}:{chat}"
+        if _HEAD.fullmatch(chat):
+            chat = f"%{ord(chat[0]):X}{chat[1:]}"
+        return f"{self.platform}:{chat}:{encode_id(self.thread)}"
+
+
+# What a chat id that is written as it is, colons included, may look like before its first colon.
+_HEAD = re.compile(r"[!#@][^%]*|[a-z]|[0-9]{1,2}")
+
+Target = Origin | Local | All | Home | Place
+
+_WORDS: Mapping[str, Target] = {word.text: word for word in (Origin(), Local(), All())}
+_FORMS = "origin, local, all, <platform>, <platform>:<chat>[:<thread>], or several with commas"
+_EXAMPLE = "telegram:-100:42,local"
+
+
+def target_text(targets: Collection[Target]) -> str:
+    return ",".join(target.text for target in targets)
+
+
+def parse_targets(text: str, platforms: Mapping[str, Platform]) -> tuple[Target, ...]:
+    """Every target named in `text`, in order, each once."""
+    words = [word.strip() for word in text.split(",")]
+    return tuple(dict.fromkeys(_parse(word, platforms) for word in words))
+
+
+def _parse(word: str, platforms: Mapping[str, Platform]) -> Target:
+    name, colon, place = word.partition(":")
+    name = name.strip().lower()
+    if not colon and name in _WORDS:
+        return _WORDS[name]
+    if name not in platforms:
+        allowed = f"{_FORMS}; platforms are {', '.join(sorted(platforms))}"
+        raise MalformedTarget("Unknown target", found=word, allowed=allowed, example=_EXAMPLE)
+    return _place(word, platforms[name], place) if colon else Home(name)
+
+
+def _place(word: str, platform: Platform, text: str) -> Place:
+    name = platform.name
+    if platform.place:
+        raise MalformedTarget(f"{platform.title} is a single place, not", found=word, allowed=name, example=name)
+    parts = ":".join(part.strip() for part in text.split(":"))
+    found = re.fullmatch(rf"(?P<chat>{platform.chat_id_pattern})(?::(?P<thread>[^:]+))?", parts)
+    if not found or (found["thread"] and not platform.has_threads):
+        form = f"{name}:<chat>[:<thread>]" if platform.has_threads else f"{name}:<chat>, for it has no threads,"
+        raise MalformedTarget(
+            "This target names no single chat:",
+            found=word,
+            allowed=f"{form} with colons and commas inside ids written %3A and %2C",
+            example=f"{name}:{platform.example_chat}",
+        )
+    chat, thread = found["chat"], found["thread"]
+    place = Place(platform=name, chat=decode_id(chat), thread=decode_id(thread) if thread else None)
+    if len(place.text) > LONGEST_IDS:
+        raise MalformedTarget(
+            "The ids of this target are too long:",
+            found=word,
+            allowed=f"{LONGEST_IDS} bytes together, percent-encoded",
+            example=f"{name}:{platform.example_chat}",
+        )
+    return place

@@ -1,0 +1,126 @@
+"""Text from outside made fit for one line: without what cannot be seen, or with it written as numbers."""
+
+import re
+import unicodedata
+from functools import lru_cache
+
+__all__ = [
+    "can_cut",
+    "last_cut",
+    "one_line",
+    "shown",
+    "visible",
+]
+
+_BREAKS = re.compile(r"[\n\r\t\v\f\x1c-\x1f\x85\u2028\u2029]+")
+# Cc control, Cf format (zero-width, bidi, tags), Cs half surrogates, Co private use, Cn unassigned.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+# What shows as nothing in other categories: the rest of Unicode's Default_Ignorable_Code_Point (the grapheme joiner,
+# Hangul fillers, the Khmer inherent vowels, variation selectors) and the braille blank.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0") | {
+    chr(c) for c in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
+}
+_ELLIPSIS = "…"
+
+
+def one_line(text: str, limit: int) -> str:
+    """Fold `text` into one visible line of at most `limit` characters."""
+    if not _is_plain(text):
+        text = _BREAKS.sub(" ", text)
+        text = "".join(c for c in text if not _is_unseen(c))
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + _ELLIPSIS
+
+
+def visible(text: str) -> str:
+    """`text` on one line, whatever cannot be seen in it written as its number: what differs looks different."""
+    if _is_plain(text):
+        return text
+    return "".join(c.encode("unicode_escape").decode() if _is_unseen(c) or _is_odd_space(c) else c for c in text)
+
+
+def shown(text: str, limit: int = 80) -> str:
+    """`text` in single quotes, safe to print into a terminal or a log line."""
+    line = visible(text[: limit + 1])
+    return f"'{line}'" if len(line) <= limit else f"'{line[: limit - 1]}{_ELLIPSIS}'"
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _is_unseen(character: str) -> bool:
+    return unicodedata.category(character) in _UNSEEN or character in _BLANK
+
+
+def _is_odd_space(character: str) -> bool:
+    return character != " " and character.isspace()
+
+
+_REGIONAL = "".join(map(chr, range(0x1F1E6, 0x1F200)))
+_JOINER = "\u200d"
+_VIRAMA = 9
+_SYMBOLS = frozenset({"So", "Sm", "Sk", "Cn"})
+_MARKS = frozenset({"Mn", "Me", "Mc"})
+_CONTROLS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+_PREPENDED = re.compile(
+    "[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e\U000110bd\U000110cd\U000111c2\U000111c3"
+    "\U0001193f\U00011941\U00011a3a\U00011a84-\U00011a89\U00011d46\U00011f02]"
+)
+# What extends a character without being a mark: (non-)joiners, Thai and Lao am, halfwidth voicing, skin tones, tags.
+_EXTENDING = re.compile("[\u200c\u200d\u0e33\u0eb3\uff9e\uff9f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]")
+_PAIRED = re.compile(
+    "\r\n"
+    "|[\ud800-\udbff][\udc00-\udfff]"
+    "|[\u1100-\u115f\ua960-\ua97c][\u1100-\u11a7\ua960-\ua97c\uac00-\ud7c6]"  # leading jamo and what follows it
+    "|[\u1160-\u11a7\uac00-\ud7c6][\u1160-\u11ff\ud7b0-\ud7fb]"  # vowel or syllable and vowel or trailing jamo
+    "|[\u11a8-\u11ff\ud7cb-\ud7fb][\u11a8-\u11ff\ud7cb-\ud7fb]"
+)
+
+
+def can_cut(text: str, index: int, start: int = 0) -> bool:
+    """Whether `index` lies between two characters; `start` is an earlier cut from which flags are paired."""
+    if not start < index < len(text):
+        return True
+    before, after = text[index - 1], text[index]
+    if before.isascii() and after.isascii():
+        return before + after != "\r\n"
+    if before in _REGIONAL and after in _REGIONAL:
+        return _trailing_regionals(text[start:index]) % 2 == 0
+    return not _joins(before, after)
+
+
+def last_cut(text: str, start: int, stop: int) -> int:
+    """The last place in `start..stop` where `text` may be cut, `start` if there is no other; linear in the distance."""
+    # Within a run of regional indicators every second place is a cut, so the run is counted at most twice.
+    while stop > start and not can_cut(text, stop, start):
+        stop -= 1
+    return stop
+
+
+def _trailing_regionals(text: str) -> int:
+    return len(text) - len(text.rstrip(_REGIONAL))
+
+
+@lru_cache(maxsize=4096)
+def _joins(before: str, after: str) -> bool:
+    if _PAIRED.match(before + after):
+        return True
+    if _is_control(before) or _is_control(after):
+        return False
+    return _extends(after) or _PREPENDED.match(before) is not None or _is_conjunct(before, after)
+
+
+def _is_control(char: str) -> bool:
+    return unicodedata.category(char) in _CONTROLS and not (_EXTENDING.match(char) or _PREPENDED.match(char))
+
+
+def _extends(char: str) -> bool:
+    return unicodedata.category(char) in _MARKS or _EXTENDING.match(char) is not None
+
+
+def _is_conjunct(before: str, after: str) -> bool:
+    """An emoji or an Indic consonant tied to the one before by a joiner or a virama."""
+    tied = before == _JOINER or unicodedata.combining(before) == _VIRAMA
+    return tied and (unicodedata.category(after) in _SYMBOLS or unicodedata.category(after) == "Lo")

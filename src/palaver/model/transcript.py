@@ -1,0 +1,88 @@
+"""Transcripts: entries that are written once and never changed, except for what hides them."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from palaver.model.attachment import Attachment
+from palaver.model.label import Label
+
+__all__ = [
+    "Entry",
+    "Role",
+    "Sender",
+    "ToolCall",
+    "spoken_to_agent",
+    "start_of_last_turns",
+]
+
+
+class Role(StrEnum):
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    NOTE = "note"
+    SUMMARY = "summary"
+
+
+class ToolCall(NamedTuple):
+    id: str
+    name: str
+    arguments: str = "{}"
+    """JSON text, exactly as the provider sent it."""
+
+
+class Sender(NamedTuple):
+    id: str | None = None
+    name: Label | None = None
+
+
+class Entry(NamedTuple):
+    """One line of a transcript. A named tuple, since a conversation is loaded by the hundred for every turn."""
+
+    seq: int
+    role: Role
+    at: datetime
+    text: str = ""
+    turn: str | None = None
+    sender: Sender | None = None
+    message_id: str | None = None
+    """The platform's id of the message, where there was one."""
+    calls: tuple[ToolCall, ...] = ()
+    answers: str | None = None
+    """The id of the tool call whose result this is."""
+    reasoning: str = ""
+    blob: bytes = b""
+    """What the provider wants back byte for byte."""
+    tokens: int = 0
+    observed: bool = False
+    """Said in the chat, but not to the agent."""
+    covers: tuple[int, int] | None = None
+    """First and last seq that a summary stands for."""
+    files: tuple[Attachment, ...] = ()
+    """What came with the message, or went out with the answer."""
+    hidden_by: str | None = None
+    """The operation that took it out of the view."""
+
+    @property
+    def position(self) -> int:
+        """Where it stands in the view: a summary in the place of what it covers."""
+        return self.covers[1] if self.covers else self.seq
+
+
+def spoken_to_agent(entry: Entry) -> bool:
+    """A person said it, and not only to others."""
+    return entry.role is Role.USER and not entry.observed
+
+
+def start_of_last_turns(entries: Iterable[Entry], count: int) -> int | None:
+    """Where the last turns in which a person spoke begin; more than there are means all.
+
+    Entries that came with no turn count one by one.
+    """
+    firsts: dict[str, int] = {}
+    for entry in filter(spoken_to_agent, entries):
+        firsts.setdefault(entry.turn or f"seq {entry.seq}", entry.seq)
+    starts = list(firsts.values())[-max(count, 1) :]
+    return starts[0] if starts else None

@@ -1,0 +1,1 @@
+"""What third parties implement: adapters, agents, tools and hooks."""

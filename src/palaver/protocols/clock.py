@@ -1,0 +1,18 @@
+"""The clock: the only reader of the time of day, so that tests can own it. Waiting is the event loop's."""
+
+from datetime import UTC, datetime
+from typing import Protocol
+
+__all__ = [
+    "Clock",
+    "SystemClock",
+]
+
+
+class Clock(Protocol):
+    def now(self) -> datetime: ...
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)

@@ -1,0 +1,1 @@
+"""Durable state by subject, with the SQL beside each function."""

@@ -1,0 +1,1 @@
+"""Export sessions to files and import them."""

@@ -1,0 +1,201 @@
+"""Collecting: a session out of the store, whole, with every number of the database replaced by one of its own."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import UTC
+from typing import Any
+
+from palaver.db.database import Database
+from palaver.db.transaction import Row, Statements, transaction
+from palaver.model.errors import NotFound
+from palaver.model.lifecycle import TurnState
+from palaver.model.session import Principal
+from palaver.model.transcript import Entry
+from palaver.store.archive.format import ArchivedOperation, ArchivedRoute, ArchivedSession, ArchivedTurn, Record
+from palaver.store.conversations.transcript import SEQS
+from palaver.store.conversations.visibility import visible_to
+from palaver.store.records import entries_of, from_json, instant
+from palaver.store.status.session_list import EVERYTHING, ListFilter, session_ids
+
+__all__ = [
+    "collect",
+    "collect_all",
+    "collect_some",
+]
+
+_COLUMNS = (
+    "id, key, profile, platform, owner, origin, title, parent, parent_seq, started, ended, end_reason, last_human,"
+    " last_active, next_seq, turns, input_tokens, output_tokens, cost_micros, override"
+)
+_CUT_OFF = "the session was archived before this turn was over"
+_OVER = frozenset({TurnState.DONE.value, TurnState.FAILED.value})
+
+
+@transaction
+def collect(session: str, principal: Principal) -> Statements[Record]:
+    """Everything of one session, hidden entries too."""
+    seen = visible_to(principal)
+    rows = yield f"SELECT s.no, {_COLUMNS} FROM sessions s WHERE s.id = ? AND {seen.sql}", (session, *seen.values)
+    if not rows:
+        raise NotFound("session", session)
+    number, *columns = rows[0]
+    operations = yield "SELECT no, key, kind, at, by_whom, details, undone_at FROM operations" + _OF, (number,)
+    stored = yield (
+        "SELECT body, turn_no, hidden_by FROM entries WHERE id >= ? AND id < ? ORDER BY id",
+        (number * SEQS, (number + 1) * SEQS),
+    )
+    entries = entries_of(row[0] for row in stored)
+    turns = _ordinals(row[1] for row in stored)
+    hiding = {row[0]: ordinal for ordinal, row in enumerate(operations, 1)}
+    archived = _session(columns)
+    archived.turns = yield from _turns(number, turns, entries, stored)
+    archived.operations = yield from _operations(operations, principal)
+    archived.participants = yield from _participants(number)
+    archived.routes = yield from _routes(number)
+    placed = (_placed(entry, row, turns, hiding) for entry, row in zip(entries, stored, strict=True))
+    return Record(session=archived, entries=list(placed))
+
+
+# Where it was attached from, or handed off to, is not part of what was said.
+_OF = " WHERE session_no = ? AND kind NOT IN ('attach', 'handoff') ORDER BY no"
+
+
+def _session(columns: Sequence[Any]) -> ArchivedSession:
+    (id_, key, profile, platform, owner, origin, title, parent, parent_seq, started, ended, reason, *rest) = columns
+    last_human, last_active, next_seq, turns, input_tokens, output_tokens, cost_micros, override = rest
+    return ArchivedSession(
+        id=id_,
+        key=key,
+        profile=profile,
+        platform=platform,
+        owner=owner,
+        origin=from_json(origin),
+        title=title,
+        parent=parent,
+        parent_seq=parent_seq,
+        started=instant(started),
+        ended=None if ended is None else instant(ended),
+        end_reason=reason,
+        last_human=instant(last_human),
+        last_active=instant(last_active),
+        next_seq=next_seq,
+        turn_count=turns,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cost_micros=cost_micros,
+        override=from_json(override) if override else None,
+    )
+
+
+def _ordinals(numbers: Iterable[int | None]) -> dict[int, int]:
+    """1 for the first that appears, 2 for the second."""
+    found: dict[int, int] = {}
+    for number in numbers:
+        if number is not None:
+            found.setdefault(number, len(found) + 1)
+    return found
+
+
+def _placed(entry: Entry, row: Row, turns: Mapping[int, int], hiding: Mapping[int, int]) -> Entry:
+    _, turn, hidden_by = row
+    return entry._replace(
+        turn=None if turn is None else str(turns[turn]),
+        hidden_by=None if hidden_by is None else str(hiding.get(hidden_by, 0)),
+    )
+
+
+def _turns(
+    number: int, ordinals: Mapping[int, int], entries: Sequence[Entry], stored: Sequence[Row]
+) -> Statements[list[ArchivedTurn]]:
+    """A branch shows its parent's turns as its own; one whose row is gone is told from its entries."""
+    rows = yield (
+        "SELECT no, state, started, ended, attempt, error FROM turns"
+        " WHERE no IN (SELECT turn_no FROM entries WHERE id >= ? AND id < ?)",
+        (number * SEQS, (number + 1) * SEQS),
+    )
+    known = {row[0]: row for row in rows}
+    first: dict[int, Entry] = {}
+    for entry, row in zip(entries, stored, strict=True):
+        first.setdefault(row[1], entry)
+    return [_turn(known[turn]) if turn in known else _lost(first[turn]) for turn in ordinals]
+
+
+def _lost(entry: Entry) -> ArchivedTurn:
+    moment = entry.at.astimezone(UTC)
+    return ArchivedTurn(state=TurnState.DONE.value, started=moment, ended=moment)
+
+
+def _turn(row: Row) -> ArchivedTurn:
+    """An open turn is archived as failed: whoever imports it must not run it again."""
+    _, state, started, ended, attempt, error = row
+    if state not in _OVER:
+        state, error = TurnState.FAILED.value, _CUT_OFF
+    return ArchivedTurn(
+        state=state,
+        started=instant(started),
+        ended=instant(started if ended is None else ended),
+        attempt=attempt,
+        error=error,
+    )
+
+
+def _operations(rows: Sequence[Row], principal: Principal) -> Statements[list[ArchivedOperation]]:
+    found: list[ArchivedOperation] = []
+    for _, key, kind, at, by, details, undone_at in rows:
+        operation = ArchivedOperation(
+            key=key,
+            kind=kind,
+            at=instant(at),
+            by=by,
+            details=(yield from _details(from_json(details), principal)),
+            undone_at=None if undone_at is None else instant(undone_at),
+        )
+        found.append(operation)
+    return found
+
+
+def _details(details: dict[str, Any], principal: Principal) -> Statements[dict[str, Any]]:
+    """The session before is told unless it is here and somebody else's."""
+    seen = visible_to(principal)
+    hidden = yield (
+        f"SELECT 1 FROM sessions s WHERE s.id = ? AND NOT ({seen.sql})",
+        (details.get("before"), *seen.values),
+    )
+    kept = {name: value for name, value in details.items() if name not in {"handoff", "tell"}}
+    return kept | {"before": None} if hidden else kept
+
+
+def _participants(number: int) -> Statements[list[str]]:
+    rows = yield "SELECT identity FROM participants WHERE session_no = ? AND left_at IS NULL", (number,)
+    return sorted(row[0] for row in rows)
+
+
+def _routes(number: int) -> Statements[list[ArchivedRoute]]:
+    rows = yield "SELECT key, address, settings FROM routes WHERE session_no = ?", (number,)
+    return [
+        ArchivedRoute(key=key, address=from_json(address), settings=from_json(settings))
+        for key, address, settings in sorted(tuple(row) for row in rows)
+    ]
+
+
+# Many
+
+
+async def collect_some(database: Database, sessions: Iterable[str], principal: Principal) -> AsyncIterator[Record]:
+    """These sessions, one after the other, each as it is when its turn comes."""
+    for session in sessions:
+        yield await database.read(collect(session, principal))
+
+
+async def collect_all(
+    database: Database, principal: Principal, wanted: ListFilter = EVERYTHING
+) -> AsyncIterator[Record]:
+    """All sessions that fit, in the order of their ids. One that is deleted meanwhile is left out."""
+    after = ""
+    while ids := await database.read(session_ids(principal, wanted=wanted, after=after)):
+        after = ids[-1]
+        for session in ids:
+            try:
+                record = await database.read(collect(session, principal))
+            except NotFound:
+                continue
+            yield record

@@ -1,0 +1,227 @@
+"""The form of an archive: one line that says what it is, then sessions, each a line for itself and one per entry.
+
+    {"format":"palaver-sessions","version":1}
+    {"session":{"id":"01…","key":"agent:main:telegram:dm:1", … ,"turns":[…],"operations":[…]}}
+    {"entry":{"seq":1,"role":"user","at":"2026-03-29T08:00:00Z","text":"hello","turn":1}}
+    {"end":{"session":"01…","entries":1}}
+
+Nothing in it depends on the database it came from: turns and operations are counted from 1 within their session.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from palaver.model.attachment import UNKNOWN_TYPE, Attachment
+from palaver.model.label import Label
+from palaver.model.transcript import Entry, Role, Sender, ToolCall
+from palaver.model.value import value
+from palaver.store.conversations.transcript import SEQS
+from palaver.store.records import json_text
+
+__all__ = [
+    "FORMAT",
+    "HEADER",
+    "VERSION",
+    "ArchivedOperation",
+    "ArchivedRoute",
+    "ArchivedSession",
+    "ArchivedTurn",
+    "End",
+    "Record",
+    "decode_line",
+    "lines",
+]
+
+FORMAT = "palaver-sessions"
+VERSION = 1
+HEADER = json_text({"format": FORMAT, "version": VERSION}).encode() + b"\n"
+
+_Moment = Annotated[datetime, Meta(tz=True)]
+_Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+_Ordinal = Annotated[int, Meta(ge=0, lt=1 << 31)]
+_Seq = Annotated[int, Meta(ge=1, lt=SEQS)]
+_Id = Annotated[str, Meta(pattern=r"\A[0-9a-z_-]{1,64}\Z")]
+
+
+class _Line(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Part of a line: what is not said has its usual value, what is not known is refused."""
+
+
+class ArchivedTurn(_Line):
+    """A turn that is over."""
+
+    state: str
+    started: _Moment
+    ended: _Moment
+    attempt: Annotated[int, Meta(ge=1, lt=1 << 31)] = 1
+    error: str | None = None
+
+
+class ArchivedOperation(_Line):
+    key: str
+    kind: str
+    at: _Moment
+    by: str
+    details: dict[str, Any] = {}
+    undone_at: _Moment | None = None
+
+
+class ArchivedRoute(_Line):
+    key: str
+    address: dict[str, str]
+    settings: dict[str, Any] = {}
+
+
+class ArchivedSession(_Line):
+    id: _Id
+    key: str
+    profile: str
+    platform: str
+    owner: str
+    origin: dict[str, str]
+    started: _Moment
+    last_human: _Moment
+    last_active: _Moment
+    next_seq: Annotated[int, Meta(ge=1, le=SEQS)]
+    title: str | None = None
+    parent: _Id | None = None
+    parent_seq: Annotated[int, Meta(ge=0, lt=SEQS)] | None = None
+    ended: _Moment | None = None
+    end_reason: str | None = None
+    turn_count: _Count = 0
+    input_tokens: _Count = 0
+    output_tokens: _Count = 0
+    cost_micros: _Count = 0
+    override: dict[str, str] | None = None
+    participants: list[str] = []
+    routes: list[ArchivedRoute] = []
+    turns: list[ArchivedTurn] = []
+    operations: list[ArchivedOperation] = []
+
+
+class _ArchivedSender(_Line):
+    id: str | None = None
+    name: str | None = None
+
+
+class _ArchivedCall(_Line):
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
+class _ArchivedFile(_Line, kw_only=False):
+    """What is known of a file; its content is not in the archive."""
+
+    name: str
+    media_type: str = UNKNOWN_TYPE
+    size: _Count | None = None
+    sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")] | None = None
+    handle: str | None = None
+    problem: str = ""
+
+
+class _ArchivedEntry(_Line):
+    """An entry with its turn and what hides it as numbers within the session; 0 hides it for a reason that is lost."""
+
+    seq: _Seq
+    role: Role
+    at: _Moment
+    text: str = ""
+    turn: _Ordinal | None = None
+    sender: _ArchivedSender | None = None
+    message_id: str | None = None
+    calls: tuple[_ArchivedCall, ...] = ()
+    answers: str | None = None
+    reasoning: str = ""
+    blob: bytes = b""
+    tokens: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)] = 0
+    observed: bool = False
+    covers: tuple[_Seq, _Seq] | None = None
+    files: tuple[_ArchivedFile, ...] = ()
+    hidden_by: _Ordinal | None = None
+
+
+class End(_Line):
+    """The last line of a session: it is all there."""
+
+    session: str
+    entries: _Count
+
+
+class _AnyLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    entry: _ArchivedEntry | None = None
+    session: ArchivedSession | None = None
+    end: End | None = None
+
+
+@value
+class Record:
+    """A session as it is archived. In its entries `turn` and `hidden_by` are numbers within it, as text."""
+
+    session: ArchivedSession
+    entries: list[Entry]
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_AnyLine)
+
+
+# What could play tricks on a terminal that shows the file is written as its number.
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
+
+
+def _printable(line: bytes) -> bytes:
+    if line.isascii() and b"\x7f" not in line:
+        return line
+    return _UNPRINTABLE.sub(lambda found: json_text(found[0])[1:-1], line.decode()).encode()
+
+
+def lines(record: Record) -> Iterator[bytes]:
+    """The lines of one session. The first is plain ASCII, since ids may hold what UTF-8 has no form for."""
+    yield _printable(json_text({"session": msgspec.to_builtins(record.session)}).encode()) + b"\n"
+    for entry in record.entries:
+        yield _printable(_encoder.encode(_AnyLine(entry=_archived(entry)))) + b"\n"
+    yield _encoder.encode(_AnyLine(end=End(session=record.session.id, entries=len(record.entries)))) + b"\n"
+
+
+def _archived(entry: Entry) -> _ArchivedEntry:
+    values: dict[str, Any] = entry._asdict()
+    values["calls"] = tuple(_ArchivedCall(**call._asdict()) for call in entry.calls)
+    values["files"] = tuple(_ArchivedFile(file.name.stored(), *file[1:]) for file in entry.files)
+    if entry.sender is not None:
+        name = entry.sender.name
+        values["sender"] = _ArchivedSender(id=entry.sender.id, name=name and name.stored())
+    return _ArchivedEntry(**values | _places(values, int))
+
+
+def _places(values: dict[str, Any], kind: type[int | str]) -> dict[str, Any]:
+    return {name: kind(values[name]) for name in ("turn", "hidden_by") if values[name] is not None}
+
+
+def decode_line(line: bytes) -> ArchivedSession | Entry | End:
+    """What one line says. Raises `msgspec.DecodeError` or `ValueError` with the reason if it says nothing known."""
+    found = _decoder.decode(line) if line.startswith(b'{"entry"') else msgspec.convert(json.loads(line), _AnyLine)
+    said = [part for part in (found.entry, found.session, found.end) if part is not None]
+    if len(said) != 1:
+        raise ValueError("neither a session nor an entry nor the end of a session")
+    return _entry(said[0]) if isinstance(said[0], _ArchivedEntry) else said[0]
+
+
+def _entry(archived: _ArchivedEntry) -> Entry:
+    values: dict[str, Any] = {name: getattr(archived, name) for name in Entry._fields}
+    values["calls"] = tuple(ToolCall(call.id, call.name, call.arguments) for call in archived.calls)
+    values["files"] = tuple(
+        Attachment(Label(file.name), file.media_type, file.size, file.sha256, file.handle, file.problem)
+        for file in archived.files
+    )
+    if archived.sender is not None:
+        name = archived.sender.name
+        values["sender"] = Sender(archived.sender.id, None if name is None else Label(name))
+    return Entry(**values | _places(values, str))

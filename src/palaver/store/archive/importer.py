@@ -1,0 +1,286 @@
+"""Bringing sessions back: each in a transaction of its own, exactly as it was archived or not at all."""
+
+import hashlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+from palaver.db.database import Database
+from palaver.db.transaction import Lock, Statements, Value, transaction
+from palaver.model.errors import PalaverError
+from palaver.model.lifecycle import EndReason
+from palaver.model.session import Principal
+from palaver.model.transcript import Entry
+from palaver.model.value import value
+from palaver.store.archive.collector import collect
+from palaver.store.archive.format import ArchivedOperation, ArchivedSession, ArchivedTurn, Record, lines
+from palaver.store.archive.reader import Problem, read_archive
+from palaver.store.conversations.attachment_refs import note_files
+from palaver.store.conversations.sessions import rename
+from palaver.store.conversations.transcript import SEQS, journal, read_on_from
+from palaver.store.people.people import person_of
+from palaver.store.records import entries_of, json_text, kept_of, micros, prepare
+
+__all__ = [
+    "Fate",
+    "Imported",
+    "import_sessions",
+]
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_WORKER = "import"
+
+
+class Fate(StrEnum):
+    IMPORTED = "imported"
+    UNCHANGED = "unchanged"
+    COPIED = "copied"
+    REFUSED = "refused"
+
+
+@value
+class Imported:
+    """What became of one session of an archive."""
+
+    fate: Fate
+    line: int
+    session: str | None = None
+    """Its id in the archive."""
+    id: str | None = None
+    """Its id here."""
+    entries: int = 0
+    notes: tuple[str, ...] = ()
+    """What is not as it was in the archive, or why it was refused."""
+
+
+async def import_sessions(
+    database: Database, archive: Iterable[bytes], *, as_copy: bool = False
+) -> AsyncIterator[Imported]:
+    """For whoever holds the database itself. An id that is taken by other words is refused, or gets a new one."""
+    renamed: dict[str, str] = {}
+    for found in read_archive(archive):
+        if isinstance(found, Problem):
+            yield Imported(fate=Fate.REFUSED, line=found.line, session=found.session, notes=(found.sentence,))
+            continue
+        arrival = _Arrival(found.record, renamed)
+        try:
+            imported = await database.transact(_bring(arrival, found.line, as_copy=as_copy))
+        except PalaverError as error:
+            imported = _refused(found.record.session.id, found.line, str(error))
+        if imported.fate is Fate.COPIED and imported.session and imported.id:
+            renamed[imported.session] = imported.id
+        yield imported
+
+
+def _refused(session: str, line: int, reason: str) -> Imported:
+    sentence = f"line {line}: session {session} was not imported: {reason}"
+    return Imported(fate=Fate.REFUSED, line=line, session=session, notes=(sentence,))
+
+
+class _Arrival:
+    """A session on its way in, with everything made ready that needs no database."""
+
+    def __init__(self, record: Record, renamed: Mapping[str, str]) -> None:
+        self.session = record.session
+        self.record = record
+        self.renamed = renamed
+
+    def transcript(self) -> list[Entry]:
+        """What the entries will be once they are written."""
+        entries = self.record.entries
+        written = entries_of(prepare(entry).placed(entry.seq) for entry in entries)
+        return [new._replace(hidden_by=old.hidden_by) for new, old in zip(written, entries, strict=True)]
+
+    def copy_id(self) -> str:
+        """Told from the content, so that the same copy is not made twice; it sorts beside the original."""
+        digest = hashlib.sha256()
+        for line in lines(self.record):
+            digest.update(line)
+        number = int.from_bytes(digest.digest()[:10])
+        tail = "".join(_ALPHABET[(number >> shift) & 31] for shift in range(75, -1, -5))
+        return f"{self.session.id[:10]}{tail}"
+
+
+@transaction
+def _bring(arrival: _Arrival, line: int, *, as_copy: bool) -> Statements[Imported]:
+    archived = arrival.session.id
+    id_, fate = archived, Fate.IMPORTED
+    same = yield from _is_there(id_, arrival)
+    if same is False and as_copy:
+        id_, fate = arrival.copy_id(), Fate.COPIED
+        same = yield from _is_there(id_, arrival)
+    if same is False:
+        return _refused(archived, line, "a session of that id is here with other content; --as-copy imports it beside")
+    if same:
+        return Imported(fate=Fate.UNCHANGED, line=line, session=archived, id=id_)
+    notes = yield from _write(id_, arrival)
+    count = len(arrival.record.entries)
+    return Imported(fate=fate, line=line, session=archived, id=id_, entries=count, notes=tuple(notes))
+
+
+def _is_there(id_: str, arrival: _Arrival) -> Statements[bool | None]:
+    """Whether what is here under this id is what arrives; None if nothing is."""
+    yield Lock(f"session {id_}")
+    if not (yield "SELECT 1 FROM sessions WHERE id = ?", (id_,)):
+        return None
+    here = yield from collect(id_, Principal.operator())
+    mine = arrival.session
+    return (here.session.owner, here.session.started) == (mine.owner, mine.started) and [
+        _hidden_or_not(entry) for entry in here.entries
+    ] == [_hidden_or_not(entry) for entry in arrival.transcript()]
+
+
+def _hidden_or_not(entry: Entry) -> Entry:
+    return entry if entry.hidden_by is None else entry._replace(hidden_by="hidden")
+
+
+def _write(id_: str, arrival: _Arrival) -> Statements[list[str]]:
+    session = arrival.session
+    yield Lock(session.key)
+    notes: list[str] = []
+    ended, reason = session.ended, session.end_reason
+    if ended is None and (yield from _is_taken(session.key)):
+        ended, reason = session.last_active, EndReason.SWITCHED.value
+        notes.append("it came as ended, since its conversation goes on in another session here")
+    number = yield from _insert(id_, session, ended, reason, arrival.renamed)
+    notes += yield from _name(id_, session.title)
+    yield from _connect(number, session, is_open=ended is None)
+    turns = yield from _insert_turns(number, session)
+    operations = yield from _insert_operations(number, arrival)
+    yield from _insert_entries(number, arrival, turns, operations)
+    return notes
+
+
+def _insert(
+    id_: str, session: ArchivedSession, ended: datetime | None, reason: str | None, renamed: Mapping[str, str]
+) -> Statements[int]:
+    columns: dict[str, Value] = {
+        "id": id_,
+        "key": session.key,
+        "profile": session.profile,
+        "platform": session.platform,
+        "owner": session.owner,
+        "origin": json_text(session.origin),
+        "parent": session.parent and renamed.get(session.parent, session.parent),
+        "parent_seq": session.parent_seq,
+        "started": micros(session.started),
+        "ended": _micros(ended),
+        "end_reason": reason,
+        "last_human": micros(session.last_human),
+        "last_active": micros(session.last_active),
+        "next_seq": session.next_seq,
+        "turns": session.turn_count,
+        "input_tokens": session.input_tokens,
+        "output_tokens": session.output_tokens,
+        "cost_micros": session.cost_micros,
+        "override": json_text(session.override) if session.override else None,
+    }
+    rows = yield (
+        f"INSERT INTO sessions ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) RETURNING no",
+        tuple(columns.values()),
+    )
+    return rows[0][0]
+
+
+def _micros(moment: datetime | None) -> int | None:
+    return None if moment is None else micros(moment)
+
+
+def _name(id_: str, title: str | None) -> Statements[list[str]]:
+    if title is None:
+        return []
+    named = yield from rename(id_, title, Principal.operator())
+    return [] if named.title == title else [f"its title is taken, so it is called {named.title}"]
+
+
+def _is_taken(key: str) -> Statements[bool]:
+    rows = yield (
+        "SELECT 1 FROM sessions WHERE key = ? AND ended IS NULL UNION ALL SELECT 1 FROM routes WHERE key = ?",
+        (key, key),
+    )
+    return bool(rows)
+
+
+def _connect(number: int, session: ArchivedSession, *, is_open: bool) -> Statements[None]:
+    """Who may read it, and which conversations lead to it, unless they lead elsewhere by now."""
+    people: list[tuple[Value, ...]] = [(identity, number) for identity in sorted(set(session.participants))]
+    if people:
+        yield "INSERT INTO participants (identity, session_no) VALUES (?, ?)", people
+    for identity, _ in people:
+        yield from person_of(str(identity), session.started)
+    routes: dict[str, tuple[Value, ...]] = {
+        route.key: (route.key, number, json_text(route.address), json_text(route.settings)) for route in session.routes
+    }
+    if is_open:
+        routes.setdefault(session.key, (session.key, number, json_text(session.origin), "{}"))
+    if routes:
+        yield (
+            "INSERT INTO routes (key, session_no, address, settings) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
+            [routes[key] for key in sorted(routes)],
+        )
+
+
+def _insert_turns(number: int, session: ArchivedSession) -> Statements[list[int]]:
+    def values(turn: ArchivedTurn) -> tuple[Value, ...]:
+        started = micros(turn.started)
+        state = (turn.state, turn.attempt, _WORKER, started, started, micros(turn.ended), turn.error)
+        return (session.key, number, *state)
+
+    return (
+        yield from _insert_numbered(
+            "turns",
+            "key, session_no, state, attempt, worker, lease_until, started, ended, error",
+            number,
+            [values(turn) for turn in session.turns],
+        )
+    )
+
+
+def _insert_operations(number: int, arrival: _Arrival) -> Statements[list[int]]:
+    def values(operation: ArchivedOperation) -> tuple[Value, ...]:
+        before = operation.details.get("before")
+        details = operation.details | ({"before": arrival.renamed.get(before, before)} if before else {})
+        at, undone = micros(operation.at), _micros(operation.undone_at)
+        return (operation.key, number, operation.kind, at, operation.by, json_text(details), undone)
+
+    columns = "key, session_no, kind, at, by_whom, details, undone_at"
+    return (
+        yield from _insert_numbered(
+            "operations", columns, number, [values(each) for each in arrival.session.operations]
+        )
+    )
+
+
+def _insert_numbered(table: str, columns: str, session: int, rows: list[tuple[Value, ...]]) -> Statements[list[int]]:
+    """Numbers are given in order, so the new ones of this session are those of the rows, one by one."""
+    if not rows:
+        return []
+    highest = yield f"SELECT coalesce(max(no), 0) FROM {table}", ()
+    yield f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(rows[0]))})", rows
+    numbers = yield (
+        f"SELECT no FROM {table} WHERE no > ? AND session_no = ? ORDER BY no",
+        (highest[0][0], session),
+    )
+    return [row[0] for row in numbers]
+
+
+def _insert_entries(
+    number: int, arrival: _Arrival, turns: Sequence[int], operations: Sequence[int]
+) -> Statements[None]:
+    def values(entry: Entry) -> tuple[Value, ...]:
+        turn = None if entry.turn is None else turns[int(entry.turn) - 1]
+        hiding = None if entry.hidden_by is None else (0, *operations)[int(entry.hidden_by)]
+        ready = prepare(entry, turn)
+        return (number * SEQS + entry.seq, ready.role, turn, hiding, ready.observed, ready.placed(entry.seq))
+
+    rows = [values(entry) for entry in arrival.record.entries]
+    if not rows:
+        return
+    yield "INSERT INTO entries (id, role, turn_no, hidden_by, observed, body) VALUES (?, ?, ?, ?, ?, ?)", rows
+    yield from read_on_from(number, arrival.session.next_seq)
+    filed = (entry for entry in arrival.record.entries if entry.files)
+    yield from note_files("entry", {number * SEQS + entry.seq: kept_of(entry.files) for entry in filed})
+    # What a branch copied from its parent is found there.
+    first, last = (arrival.session.parent_seq or 0) + 1, arrival.session.next_seq - 1
+    if first <= last:
+        yield from journal("append", number, first, last)

@@ -1,0 +1,1 @@
+"""Sessions, transcripts, the undo log and attachments."""

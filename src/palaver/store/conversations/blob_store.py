@@ -1,0 +1,124 @@
+"""The shelf: the content of files in a folder, each under its hash, written whole or not at all."""
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import IO
+
+from palaver.model.attachment import StoredBlob, TooLarge
+
+__all__ = [
+    "BlobStore",
+]
+
+_HEAD = 64
+_NAME = re.compile(r"[0-9a-f]{64}")
+_UNFINISHED = ".part"
+
+
+class BlobStore:
+    """`ab/ab12…`: two letters, then the whole hash. Nothing that came from outside is part of a path."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def place(self, sha256: str) -> Path | None:
+        if not _NAME.fullmatch(sha256):
+            return None
+        path = self._path(sha256)
+        return path if path.is_file() else None
+
+    async def keep(self, chunks: AsyncIterator[bytes], limit: int) -> StoredBlob:
+        part = await asyncio.to_thread(self._begin)
+        try:
+            digest, size, head = hashlib.sha256(), 0, b""
+            with part.open("wb") as file:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if size > limit:
+                        raise TooLarge(f"more than {limit} bytes")
+                    head += chunk[: _HEAD - len(head)]
+                    digest.update(chunk)
+                    await asyncio.to_thread(file.write, chunk)
+                await asyncio.to_thread(_flush, file)
+            await asyncio.to_thread(self._settle, part, digest.hexdigest())
+            return StoredBlob(digest.hexdigest(), size, head)
+        finally:
+            part.unlink(missing_ok=True)
+
+    async def tidy(self, held: Collection[str], older_than: timedelta) -> int:
+        return await asyncio.to_thread(lambda: self._remove(self._unheld(held), older_than))
+
+    async def find(self, is_wanted: Callable[[str], bool]) -> list[str]:
+        return await asyncio.to_thread(lambda: [path.name for path in self._kept() if is_wanted(path.name)])
+
+    async def remove(self, names: Collection[str], older_than: timedelta) -> int:
+        return await asyncio.to_thread(self._remove, [self._path(name) for name in names], older_than)
+
+    def _path(self, sha256: str) -> Path:
+        return self._folder / sha256[:2] / sha256
+
+    def _begin(self) -> Path:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = self._folder / f"{secrets.token_hex(16)}{_UNFINISHED}"
+        part.touch(mode=0o600)
+        return part
+
+    def _settle(self, part: Path, sha256: str) -> None:
+        path = self._path(sha256)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        with self._alone():
+            if path.is_file():
+                os.utime(path)  # From now on it counts as new: whoever tidies up leaves it.
+                return
+            part.rename(path)
+            for folder in (path.parent, self._folder):
+                _flush_folder(folder)
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Among all processes that work in the folder: nobody removes what somebody else finds there just now."""
+        handle = os.open(self._folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def _remove(self, paths: Iterable[Path], older_than: timedelta) -> int:
+        before = time.time() - older_than.total_seconds()
+        removed = 0
+        for path in paths:
+            with self._alone():
+                if path.is_file() and path.stat().st_mtime < before:
+                    path.unlink()
+                    removed += 1
+        return removed
+
+    def _unheld(self, held: Collection[str]) -> Iterator[Path]:
+        yield from self._folder.glob(f"*{_UNFINISHED}")
+        yield from (path for path in self._kept() if path.name not in held)
+
+    def _kept(self) -> Iterator[Path]:
+        return self._folder.glob("??/*")
+
+
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

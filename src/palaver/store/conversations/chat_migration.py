@@ -1,0 +1,179 @@
+"""Chats in the store that have another id by now: their conversations go on there, and whatever is owed goes there."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from palaver.db.database import INBOX, OUTBOX, key_topic
+from palaver.db.transaction import Lock, Notify, Row, Statements, Value, transaction
+from palaver.model.ids import decode_id, encode_id
+from palaver.model.key import SessionKey
+from palaver.model.source import Source
+from palaver.model.turn import account_text
+from palaver.store.people.grants import ChangeKind, record
+from palaver.store.queue.inbox import OPEN_TURN, carry
+from palaver.store.records import json_text, micros, source_of, source_text
+
+__all__ = [
+    "move",
+    "moved",
+    "rekey",
+]
+
+_LOOK = Notify(INBOX)
+
+
+def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:
+    """A turn that is at work goes along. Where the new key has a conversation already, only what waits goes there."""
+    for name in sorted({old.text, new.text}):
+        yield Lock(name)
+    taken = yield (
+        "SELECT 1 FROM sessions WHERE key = ? UNION ALL SELECT 1 FROM routes WHERE key = ?"
+        " UNION ALL SELECT 1 FROM attached WHERE place = ? OR key = ?",
+        (new.text,) * 4,
+    )
+    if not taken:
+        yield from _take_along(old, new)
+    yield from carry(old, old, new)
+    yield (
+        "UPDATE inbox SET place = (SELECT place FROM attached WHERE place = ?) WHERE place = ? AND state = 'waiting'",
+        (new.text, old.text),
+    )
+    yield _LOOK
+
+
+def _take_along(old: SessionKey, new: SessionKey) -> Statements[None]:
+    for table in ("sessions", "routes", "operations", "attached"):
+        yield f"UPDATE {table} SET key = ? WHERE key = ?", (new.text, old.text)
+    yield "UPDATE attached SET place = ? WHERE place = ?", (new.text, old.text)
+    moved = yield (
+        f"UPDATE turns SET key = ? WHERE key = ? AND state IN {OPEN_TURN} RETURNING no",
+        (new.text, old.text),
+    )
+    for (turn,) in moved:
+        yield "UPDATE inbox SET key = ? WHERE turn_no = ?", (new.text, turn)
+        yield Notify(key_topic(old))
+    for (place,) in (yield "SELECT place FROM attached WHERE key = ?", (new.text,)):
+        yield from carry(SessionKey.parse(place), old, new)
+
+
+@transaction
+def moved() -> Statements[Mapping[str, Mapping[str, str]]]:
+    """Of every account, the ids that chats had before, each with the one it has now."""
+    found: dict[str, dict[str, str]] = {}
+    for account, chat, now_at in (yield "SELECT account, chat, now_at FROM moved_chats", ()):
+        found.setdefault(account, {})[decode_id(chat)] = decode_id(now_at)
+    return found
+
+
+@transaction
+def move(platform: str, account: str | None, old: str, new: str, now: datetime) -> Statements[bool]:
+    """A chat has another id. False where this is known already.
+
+    A message is known again by the id of the chat it was said in: numbers may begin anew in the other.
+    """
+    name, was = account_text(platform, account), encode_id(old)
+    yield Lock(f"chats of {name}")
+    new = yield from _last(name, old, new)
+    is_now = encode_id(new)
+    known = yield "SELECT 1 FROM moved_chats WHERE account = ? AND chat = ? AND now_at = ?", (name, was, is_now)
+    if old == new or known:
+        return False
+    yield "DELETE FROM moved_chats WHERE account = ? AND chat = ?", (name, is_now)
+    yield "UPDATE moved_chats SET now_at = ? WHERE account = ? AND now_at = ?", (is_now, name, was)
+    yield (
+        "INSERT INTO moved_chats (account, chat, now_at, since) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (account, chat) DO UPDATE SET now_at = excluded.now_at, since = excluded.since",
+        (name, was, is_now, micros(now)),
+    )
+    for key in (yield from _keys(platform, account or "", old)):
+        yield from _go_on(key, key._replace(chat=new), account)
+    yield from _readdress(platform, account, old, new)
+    yield from _send_there(name, was, is_now)
+    yield (
+        "UPDATE grants SET chat_id = ? WHERE platform = ? AND chat_id = ? AND coalesce(account, ?) = ?",
+        (is_now, platform, was, encode_id(account or ""), encode_id(account or "")),
+    )
+    # Whoever was deciding about a message of that chat decides again.
+    yield from record(ChangeKind.MOVED, now, name, None)
+    return True
+
+
+def _last(account: str, old: str, new: str) -> Statements[str]:
+    """Where the chat is that has moved on already; one that comes back to an id it had is there."""
+    rows = yield "SELECT now_at FROM moved_chats WHERE account = ? AND chat = ?", (account, encode_id(new))
+    ahead = decode_id(rows[0][0]) if rows else old
+    return new if ahead == old else ahead
+
+
+def _keys(platform: str, account: str, chat: str) -> Statements[list[SessionKey]]:
+    """Everything that is told from others by that chat; the pattern finds more than that, and never less."""
+    pattern = f"agent:%:{encode_id(platform)}:%:{encode_id(chat)}%"
+    rows = yield (
+        "SELECT key FROM sessions WHERE key LIKE ? UNION SELECT key FROM routes WHERE key LIKE ?"
+        " UNION SELECT key FROM lines WHERE key LIKE ? UNION SELECT key FROM operations WHERE key LIKE ?"
+        " UNION SELECT place FROM attached WHERE place LIKE ?",
+        (pattern,) * 5,
+    )
+    keys = (SessionKey.parse(row[0]) for row in rows)
+    mine = (key for key in keys if (key.platform, key.account, key.chat) == (platform, account, chat))
+    return sorted(mine)
+
+
+def _go_on(old: SessionKey, new: SessionKey, account: str | None) -> Statements[None]:
+    yield from rekey(old, new)
+    begun: list[Row] = yield "SELECT no, origin FROM sessions WHERE key IN (?, ?)", (old.text, new.text)
+    led = _led(begun, (old.platform, account, old.chat), new.chat)
+    yield "UPDATE sessions SET origin = ? WHERE no = ?", [(source, name[0]) for name, source in led]
+    # The way back from what was done elsewhere leads to where the conversation is now.
+    yield (
+        "UPDATE operations SET details = replace(details, ?, ?) WHERE details LIKE ? ESCAPE '!'",
+        (f'"{old.text}"', f'"{new.text}"', _with(f'"{old.text}"')),
+    )
+
+
+def _readdress(platform: str, account: str | None, old: str, new: str) -> Statements[None]:
+    """Where answers and output go."""
+    place, pattern = (platform, account, old), _with(json_text(old))
+    routes: list[Row] = yield "SELECT key, address FROM routes WHERE address LIKE ? ESCAPE '!'", (pattern,)
+    homes: list[Row] = yield "SELECT profile, platform, address FROM homes", ()
+    yield (
+        "UPDATE routes SET address = ? WHERE key = ?",
+        [(source, *name) for name, source in _led(routes, place, new)],
+    )
+    yield (
+        "UPDATE homes SET address = ? WHERE profile = ? AND platform = ?",
+        [(source, *name) for name, source in _led(homes, place, new)],
+    )
+
+
+def _led(rows: list[Row], place: tuple[str, str | None, str], new: str) -> list[tuple[tuple[Value, ...], str]]:
+    """Of rows that end with a source, those in that place: what they are called, and the source as it is now."""
+    found = [(row[:-1], source_of(row[-1])) for row in rows]
+    return [
+        (name, source_text(_at(source, new)))
+        for name, source in found
+        if (source.platform, source.account, source.chat) == place
+    ]
+
+
+def _with(text: str) -> str:
+    """A pattern for whatever holds the text."""
+    literal = re.sub(r"[!%_]", r"!\g<0>", text)
+    return f"%{literal}%"
+
+
+def _at(address: Source, chat: str) -> Source:
+    """No message of the old chat can be answered in the new one."""
+    return replace(address, chat_id=chat, message_id=None)
+
+
+def _send_there(account: str, old: str, new: str) -> Statements[None]:
+    """Also what is on its way: if it does not arrive under the old id, it is due under the new one."""
+    yield (
+        "UPDATE outbox SET chat = ? WHERE account = ? AND chat = ? AND state IN ('due', 'claimed')",
+        (new, account, old),
+    )
+    yield "DELETE FROM gone_chats WHERE account = ? AND chat = ?", (account, old)
+    yield Notify(OUTBOX)

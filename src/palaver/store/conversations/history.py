@@ -1,0 +1,391 @@
+"""Moves between conversations: the way back from any operation, and branches."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from palaver.db.database import INBOX
+from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, Value, transaction
+from palaver.model.access import AccessRole
+from palaver.model.errors import NotFound
+from palaver.model.ids import encode_id
+from palaver.model.key import SessionKey
+from palaver.model.lifecycle import EndReason
+from palaver.model.session import Principal, Session, identity_of
+from palaver.model.source import Source
+from palaver.model.transcript import Entry, Sender, spoken_to_agent, start_of_last_turns
+from palaver.model.turn import Inbound, Received, account_text, outbound_to
+from palaver.store.conversations import undo_log
+from palaver.store.conversations.attach import detach, operation_of, part
+from palaver.store.conversations.attachment_refs import copy_files
+from palaver.store.conversations.sessions import ENDED_BY_ITSELF, create, end, open_by_key, refuse_busy, reopen, routed
+from palaver.store.conversations.transcript import SEQS, journal, load_visible, show
+from palaver.store.conversations.undo_log import Operation
+from palaver.store.conversations.visibility import get, get_visible, hold, visible_to
+from palaver.store.queue.inbox import accept, dedup_name, fail, line, mention
+from palaver.store.queue.revisions import unrevise
+from palaver.store.records import REPLIES, SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
+from palaver.store.results import OperationKind, Undone
+
+__all__ = [
+    "LEFT_BEHIND",
+    "back",
+    "branch",
+    "leaving",
+    "redo",
+    "retry",
+    "said_at",
+]
+
+LEFT_BEHIND = "the conversation was left for another before this was answered"
+
+
+@transaction
+def leaving(command: Received, does: Transaction[str]) -> Statements[tuple[str, list[Received]]]:
+    """Do what a command says, in its conversation, which is held. Gives the answer, and what is left behind.
+
+    What was said before the command and still waits is for the session that is open before it. Where the command leads
+    elsewhere, it is ended. All that waits was said before a command that has no number.
+    """
+    waiting = yield from line(command.key)
+    session = yield from open_by_key(command.key)
+    answer = yield from does
+    left: list[Received] = []
+    for each in waiting:
+        is_earlier = each.number < command.number or not command.number
+        if session and is_earlier and (yield from _leave_behind(each, session)):
+            left.append(each)
+    return answer, left
+
+
+def _leave_behind(received: Received, session: Session) -> Statements[bool]:
+    """Unless it still waits for the session that it was said in."""
+    stays = yield (
+        "SELECT 1 FROM inbox i JOIN sessions s ON s.key = i.key AND s.ended IS NULL WHERE i.no = ? AND s.no = ?",
+        (received.number, session.number),
+    )
+    if stays or not (yield from fail(received.number, LEFT_BEHIND)):
+        return False
+    yield from mention(received.number, [session])
+    yield Notify(INBOX)
+    return True
+
+
+_OF_CONVERSATIONS = tuple(kind for kind in OperationKind if kind is not OperationKind.ATTACH)
+
+
+@transaction
+def back(
+    key: SessionKey, now: datetime, *, principal: Principal, place: SessionKey | None = None
+) -> Statements[Undone | None]:
+    """Take back the last operation of this conversation that still stands, whatever it was.
+
+    In a place that is attached to it, nothing older than the attaching.
+    """
+    yield Lock(key.text)
+    here = yield from routed(key)
+    if place is not None and (yield from _is_as_attached(place, key, here)):
+        yield from detach(place, now)
+        return Undone(kind=OperationKind.ATTACH, session=here.id if here else "")
+    if here and here.end_reason in ENDED_BY_ITSELF:
+        yield from _refuse_strangers(key, principal, here.id)
+        return (yield from _go_on(OperationKind.RESET, here, key, now, principal))
+    return (yield from _take_back(key, here, now, principal, *_OF_CONVERSATIONS))
+
+
+def _is_as_attached(place: SessionKey, key: SessionKey, here: Session | None) -> Statements[bool]:
+    """Nothing that still stands was done in the conversation since the place is attached to it."""
+    attached = yield from operation_of(place)
+    last = yield from undo_log.newest(key, here and here.number, *_OF_CONVERSATIONS)
+    ended_since = here is not None and here.end_reason in ENDED_BY_ITSELF
+    return attached is not None and not ended_since and (last is None or last.number < attached)
+
+
+@transaction
+def redo(
+    key: SessionKey, now: datetime, *, principal: Principal, place: SessionKey | None = None
+) -> Statements[Undone | None]:
+    """Bring back what the last undo took, in the session that this conversation leads to.
+
+    What was taken back before the session was opened to others, by attaching a place or handing it off, stays away.
+    """
+    yield Lock(key.text)
+    here = yield from routed(key)
+    undone = yield from undo_log.newest(key, here and here.number, OperationKind.UNDO)
+    if undone is None or undone.number < (yield from _let_in(key, place, here)):
+        return None
+    return (yield from _take_back(key, here, now, principal, OperationKind.UNDO))
+
+
+def _let_in(key: SessionKey, place: SessionKey | None, here: Session | None) -> Statements[int]:
+    """The operation by which the place was attached, or by which the session was handed to here; 0 for neither."""
+    if place is not None:
+        return (yield from operation_of(place)) or 0
+    rows = yield (
+        "SELECT no, details FROM operations WHERE key = ? AND session_no = ? AND kind = 'switch' AND undone_at IS NULL"
+        " ORDER BY no",
+        (key.text, here and here.number),
+    )
+    return max((no for no, details in rows if from_json(details).get("handoff")), default=0)
+
+
+def _take_back(
+    key: SessionKey, here: Session | None, now: datetime, principal: Principal, *kinds: OperationKind
+) -> Statements[Undone | None]:
+    operation = yield from undo_log.newest(key, here and here.number, *kinds)
+    if operation is None:
+        return None
+    session = yield from get(operation.session_number)
+    yield from _refuse_strangers(key, principal, session.id, operation.details.get("before"))
+    yield from undo_log.mark_undone(operation.number, now)
+    yield from undo_log.tell(operation.number, now)
+    undone = yield from _undone(operation, session, key, now, principal)
+    return replace(undone, deed=_deed(operation))
+
+
+def _deed(operation: Operation) -> str | None:
+    """People know a branch that answers again as a retry, and what has arrived from elsewhere as a handoff."""
+    if operation.details.get("handoff"):
+        return OperationKind.HANDOFF.value
+    return operation.details.get("deed")
+
+
+def _undone(
+    operation: Operation, session: Session, key: SessionKey, now: datetime, principal: Principal
+) -> Statements[Undone]:
+    if operation.kind in undo_log.HIDING:
+        return (yield from _show(operation, session))
+    if operation.kind is OperationKind.HANDOFF:
+        return (yield from _recall(operation, session, key, now, principal))
+    if handoff := operation.details.get("handoff"):
+        yield from undo_log.mark_undone(handoff, now)
+    return (yield from _return(operation, session, key, now, principal))
+
+
+def _recall(
+    operation: Operation, session: Session, key: SessionKey, now: datetime, principal: Principal
+) -> Statements[Undone]:
+    """Bring a session that was handed off back. The place it went to, if it is still there, is as it was before."""
+    session = yield from hold(session, key, principal)
+    yield from refuse_busy(session)
+    current = yield from open_by_key(key)
+    if current is not None:
+        yield from end(current.number, EndReason.SWITCHED, now)
+    switch = yield from undo_log.get(operation.details.get("switch", 0))
+    if switch is None or session.ended is not None or session.key.text != operation.details.get("to"):
+        return (yield from _go_on(operation.kind, session, key, now, principal))
+    yield from undo_log.mark_undone(switch.number, now)
+    yield from _return(switch, session, session.key, now, principal)
+    return Undone(kind=operation.kind, session=session.id)
+
+
+def _refuse_strangers(key: SessionKey, principal: Principal, *sessions: str | None) -> Statements[None]:
+    """Whoever took part in the session that is left, or in the one that was, may go back."""
+    seen = visible_to(principal)
+    marks = ", ".join("?" * len(sessions))
+    rows = yield f"SELECT 1 FROM sessions s WHERE s.id IN ({marks}) AND {seen.sql}", (*sessions, *seen.values)
+    if not rows:
+        raise NotFound("conversation", key.text)
+
+
+def _show(operation: Operation, session: Session) -> Statements[Undone]:
+    """Show what the operation hid; the summary that stood for it goes out of sight instead."""
+    first = session.number * SEQS
+    entries = tuple((yield from show(operation.number, session.number)))
+    if entries:
+        yield from journal("show", session.number, entries[0].seq, entries[-1].seq)
+    if operation.kind is OperationKind.COMPACTION:
+        seq = operation.details["summary"]
+        yield "UPDATE entries SET hidden_by = ? WHERE id = ?", (operation.number, first + seq)
+        yield from journal("hide", session.number, seq, seq)
+    if operation.kind is OperationKind.REVISION:
+        yield from unrevise(operation.number, operation.details, session, entries)
+    return Undone(kind=operation.kind, session=session.id, entries=entries)
+
+
+def _return(
+    operation: Operation, session: Session, key: SessionKey, now: datetime, principal: Principal
+) -> Statements[Undone]:
+    """Go back to the session that was left; the one that was brought here goes where it came from."""
+    left = yield from _left(operation.details.get("before"))
+    current = yield from open_by_key(key)
+    if current is not None:
+        # Where nothing was before, what was taken back does not come again with the next message.
+        yield from end(current.number, EndReason.SWITCHED if left else EndReason.RESET, now)
+    if operation.kind is OperationKind.SWITCH and session.key == key:
+        yield from _send_home(session, operation.details, now)
+    if left is None:
+        return Undone(kind=operation.kind, session=session.id)
+    return (yield from _go_on(operation.kind, left, key, now, principal))
+
+
+def _left(before: str | None) -> Statements[Session | None]:
+    """The session that was left; None where there was none, or where an archive came without it."""
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ?", (before,)
+    return session_of(rows[0]) if rows else None
+
+
+def _go_on(
+    kind: OperationKind, left: Session, key: SessionKey, now: datetime, principal: Principal
+) -> Statements[Undone]:
+    """Here again. Out of another place it is taken only for somebody who may see it, and never out of a turn."""
+    if left.key != key:
+        left = yield from hold(left, key, principal)
+        yield from refuse_busy(left)
+    yield from part(key, now, entering=left)
+    yield from reopen(left.number, key, now)
+    yield from _lead(key, left)
+    return Undone(kind=kind, session=left.id)
+
+
+def _send_home(session: Session, details: dict[str, Any], now: datetime) -> Statements[None]:
+    """As it was, where it was; if something else is open there by now, it has ended."""
+    home, ended, reason = SessionKey.parse(details["key"]), details.get("ended"), details.get("reason")
+    if home != session.key:
+        yield Lock(home.text)
+        yield from refuse_busy(session)
+    yield (
+        "UPDATE sessions SET key = ?, profile = ?, ended = ?, end_reason = ? WHERE no = ?",
+        (home.text, home.profile, ended or micros(now), reason or EndReason.SWITCHED.value, session.number),
+    )
+    if reason is None and (yield from open_by_key(home)) is None:
+        yield from part(home, now)
+        yield from reopen(session.number, home, now)
+        yield from _lead(home, session)
+
+
+def _lead(key: SessionKey, session: Session) -> Statements[None]:
+    """The route of the key leads to the session; where answers go stays as it was."""
+    yield (
+        "INSERT INTO routes (key, session_no, address) VALUES (?, ?, ?)"
+        " ON CONFLICT (key) DO UPDATE SET session_no = excluded.session_no",
+        (key.text, session.number, source_text(session.origin)),
+    )
+
+
+@transaction
+def branch(
+    key: SessionKey,
+    source: Source,
+    principal: Principal,
+    now: datetime,
+    *,
+    by: str,
+    title: str | None = None,
+    from_session: str | None = None,
+    at_seq: int | None = None,
+    deed: str | None = None,
+) -> Statements[Session]:
+    """Go on from here, or from an earlier entry, in a new session that holds a copy of what came before."""
+    yield Lock(key.text)
+    current = yield from routed(key)
+    parent = (yield from get_visible(from_session, principal)) if from_session else current
+    if parent is None:
+        return (yield from create(key, source, now, title=title))
+    if current is not None:
+        yield from end(current.number, EndReason.SWITCHED, now)
+    if current is None or parent.number != current.number:
+        yield from part(key, now, entering=parent)
+    child = yield from create(key, source, now, title=title or parent.title, parent=parent.id)
+    yield from _copy(parent.number, child.number, at_seq)
+    yield from _bring(parent.number, child.number, principal, now)
+    details = {"before": current and current.id, "deed": deed}
+    yield from undo_log.record(OperationKind.BRANCH, key, child.number, now, by, details)
+    return (yield from get(child.number))
+
+
+def _bring(parent: int, child: int, principal: Principal, now: datetime) -> Statements[None]:
+    """Whose words are copied is known: those of the person take part, all others count as having left."""
+    names = ("", *sorted(principal.identities))
+    yield (
+        "INSERT INTO participants (identity, session_no, left_at) SELECT identity, ?, CASE WHEN left_at IS NULL"
+        f" AND identity IN ({', '.join('?' * len(names))}) THEN NULL ELSE CAST(? AS BIGINT) END"
+        " FROM participants WHERE session_no = ?"
+        " ON CONFLICT (identity, session_no) DO NOTHING",
+        (child, *names, micros(now), parent),
+    )
+
+
+def _copy(parent: int, child: int, at_seq: int | None) -> Statements[None]:
+    """What is copied is not journalled, so that a search finds it once, where it was said."""
+    rows: list[Row] = yield (
+        f"SELECT e.id, e.role, e.turn_no, e.observed, e.body, o.details FROM entries e {_SHOWN_OR_SUMMARISED}"
+        " AND e.id >= ? AND e.id < ? ORDER BY e.id",
+        (parent * SEQS, (parent + 1) * SEQS),
+    )
+    entries = entries_of(row[4] for row in rows)
+    reached = {entry.seq for entry in entries if at_seq is None or entry.position <= at_seq}
+    # What a summary stands for is there only where the summary is not.
+    kept = [row for row in rows if row[0] % SEQS in reached and _summary(row) not in reached]
+    copies: list[tuple[Value, ...]] = [(row[0] + (child - parent) * SEQS, *row[1:5]) for row in kept]
+    last = max((row[0] % SEQS for row in kept), default=0)
+    yield "INSERT INTO entries (id, role, turn_no, observed, body) VALUES (?, ?, ?, ?, ?)", copies
+    yield from copy_files(parent * SEQS, child * SEQS, SEQS)
+    yield (
+        "UPDATE sessions SET next_seq = ?, parent_seq = ?, override = (SELECT override FROM sessions WHERE no = ?)"
+        " WHERE no = ?",
+        (last + 1, last, parent, child),
+    )
+
+
+def _summary(row: Row) -> int | None:
+    """The seq of the summary that hides an entry."""
+    return from_json(row[5])["summary"] if row[5] else None
+
+
+@transaction
+def said_at(session: Session, source: Source, message: str) -> Statements[int | None]:
+    """Where in the session a message of this chat, by a person or by us, and the answer to it end."""
+    first, name = session.number * SEQS, dedup_name(replace(source, message_id=message))
+    to = outbound_to(source, "")
+    rows = yield (
+        f"SELECT max(e.id) FROM entries e {_SHOWN_OR_SUMMARISED} AND e.id >= ? AND e.id < ?"
+        " AND (e.turn_no IN (SELECT turn_no FROM inbox WHERE dedup = ? OR revises = ?)"
+        f" OR EXISTS (SELECT 1 FROM outbox x WHERE x.id >= e.turn_no * {REPLIES} AND x.id < (e.turn_no + 1) * {REPLIES}"
+        " AND x.account = ? AND x.chat = ? AND x.receipt = ?))",
+        (first, first + SEQS, name, name, account_text(to.platform, to.account), encode_id(to.chat_id), message),
+    )
+    return rows[0][0] and rows[0][0] - first
+
+
+_SHOWN_OR_SUMMARISED = (
+    "LEFT JOIN operations o ON o.no = e.hidden_by AND o.kind = 'compaction'"
+    " WHERE (e.hidden_by IS NULL OR o.no IS NOT NULL)"
+)
+
+
+@transaction
+def retry(command: Received, principal: Principal, now: datetime) -> Statements[list[str]]:
+    """Branch off before the last message, which waits once more. Gives its words; nothing where nothing was said."""
+    yield Lock(command.key.text)
+    session = yield from open_by_key(command.key)
+    entries = (yield from load_visible(session.id, principal)) if session else []
+    start = start_of_last_turns(entries, 1)
+    if start is None:
+        return []
+    source, by = command.inbound.source, principal.name
+    fresh = yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1, deed="retry")
+    said = [entry for entry in entries if entry.seq >= start and spoken_to_agent(entry)]
+    for place, entry in enumerate(said):
+        message = yield from _said_again(entry, command)
+        # What somebody else had said is not done with the rights of whoever asks for it.
+        theirs = message.source.participant == source.participant and identity_of(source) in principal.identities
+        role = command.role if theirs else AccessRole.GUEST
+        here = command.place or command.key
+        again = message.source.message_id == entry.message_id
+        yield from accept(message, here, now, role=role, dedup=f"retry:{fresh.id}:{place}", again=again)
+    return [entry.text for entry in said]
+
+
+def _said_again(entry: Entry, command: Received) -> Statements[Inbound]:
+    """The message of an entry, from whom it came if it came in here; else it is the word of whoever commands."""
+    source, labels = command.inbound.source, command.inbound.labels
+    sender = entry.sender or Sender()
+    here = replace(source, message_id=entry.message_id)
+    # Chats number their messages alike: the id alone does not say that it was said in this one.
+    mine = yield "SELECT turn_no FROM inbox WHERE dedup = ?", (dedup_name(here) if entry.message_id else None,)
+    if any(str(turn) == entry.turn for (turn,) in mine):
+        source, labels = here, replace(labels, user=sender.name)
+        if sender.id != source.participant:
+            source = replace(source, user_id=sender.id, user_id_alt=None)
+    return Inbound(source=source, text=entry.text, at=entry.at, labels=labels, files=entry.files)

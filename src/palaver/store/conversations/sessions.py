@@ -1,0 +1,394 @@
+"""Sessions in the store: at most one open per key, found for a principal, moved without losing the way back."""
+
+import secrets
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from palaver.db.transaction import Lock, Row, Statements, transaction
+from palaver.model.errors import SessionBusy
+from palaver.model.key import SessionKey
+from palaver.model.lifecycle import EndReason
+from palaver.model.reset import Activity, decide_reset
+from palaver.model.session import ModelOverride, Principal, Session, identity_of, owner_of
+from palaver.model.source import Source
+from palaver.model.text import one_line
+from palaver.model.title import TITLE_LIMIT, clean_title, lineage, next_in_lineage
+from palaver.store.conversations import undo_log
+from palaver.store.conversations.attach import part
+from palaver.store.conversations.visibility import find, get, get_visible, hold
+from palaver.store.records import SESSION_COLUMNS, instant, json_text, micros, session_of, source_text
+from palaver.store.results import Opened, Opening, OperationKind, ResetRule
+
+__all__ = [
+    "ENDED_BY_ITSELF",
+    "create",
+    "due",
+    "end",
+    "enter",
+    "find",
+    "get",
+    "get_visible",
+    "join",
+    "new_id",
+    "open_by_key",
+    "open_session",
+    "refuse_busy",
+    "rename",
+    "reopen",
+    "reset",
+    "route",
+    "routed",
+    "set_override",
+    "suggest_title",
+    "switch",
+    "touch",
+]
+
+ENDED_BY_ITSELF = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED})
+"""Nobody asked for it: the next message starts fresh and is told so, and the way back leads here."""
+_GIVEN_UP = frozenset({EndReason.RESET, EndReason.HANDED_OFF})
+"""Somebody asked for it: the next message starts fresh."""
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def new_id(now: datetime) -> str:
+    """Sorts by time: ten characters of milliseconds, then sixteen of chance."""
+    number = (micros(now) // 1000 << 80) | secrets.randbits(80)
+    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+@transaction
+def open_by_key(key: SessionKey) -> Statements[Session | None]:
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key = ? AND s.ended IS NULL", (key.text,)
+    return session_of(rows[0]) if rows else None
+
+
+@transaction
+def routed(key: SessionKey) -> Statements[Session | None]:
+    """The session this key leads to, open or ended; none if it is somewhere else now, or was given up.
+
+    A key whose route was dropped leads to the session used last, if that ended by itself.
+    """
+    return (yield from _led(key, None)).session
+
+
+class _Led(NamedTuple):
+    session: Session | None = None
+    takes_part: bool = False
+    is_alone: bool = False
+    """Nobody else takes part, and no other place leads there."""
+
+
+_PARTAKES = "EXISTS (SELECT 1 FROM participants p WHERE p.identity = ? AND p.session_no = s.no AND p.left_at IS NULL)"
+_ALONE = (
+    "NOT EXISTS (SELECT 1 FROM participants o WHERE o.session_no = s.no AND o.left_at IS NULL AND o.identity <> ?)"
+    " AND NOT EXISTS (SELECT 1 FROM attached a WHERE a.key = s.key)"
+)
+_ROUTED = (
+    f"SELECT {_PARTAKES}, {_ALONE}, {SESSION_COLUMNS} FROM routes r"
+    " LEFT JOIN sessions s ON s.no = r.session_no AND s.key = r.key WHERE r.key = ?"
+)
+_LATEST = (
+    f"SELECT {_PARTAKES}, {_ALONE}, {SESSION_COLUMNS} FROM sessions s WHERE s.key = ?"
+    " ORDER BY s.last_active DESC, s.no DESC LIMIT 1"
+)
+
+
+def _led(key: SessionKey, identity: str | None) -> Statements[_Led]:
+    """Where a key leads to, and whether somebody takes part there."""
+    rows = yield _ROUTED, (identity, identity, key.text)
+    is_routed = bool(rows)
+    if not is_routed:
+        rows = yield _LATEST, (identity, identity, key.text)
+    found = session_of(rows[0][2:]) if rows and rows[0][2] is not None else None
+    if found is None or (found.end_reason in _GIVEN_UP if is_routed else found.end_reason not in ENDED_BY_ITSELF):
+        return _Led()
+    takes_part, no_others = rows[0][:2]
+    return _Led(found, bool(takes_part), bool(takes_part and no_others))
+
+
+@transaction
+def open_session(
+    key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, human: bool = True
+) -> Statements[Opened]:
+    """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create."""
+    yield Lock(key.text)
+    opened = yield from enter(key, source, now, rule, said=now, human=human)
+    if opened.opening is Opening.REUSED:
+        yield from touch(opened.session.number, now, human=human)
+    return opened
+
+
+def enter(
+    key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, said: datetime, human: bool
+) -> Statements[Opened]:
+    """The same for one who holds the conversation and is about to speak, which touches the session as well.
+
+    What was `said` in time is in time.
+    """
+    current, takes_part, is_alone = yield from _led(key, identity_of(source))
+    if current is None:
+        is_first = yield from _is_first_contact(source)
+        created = yield from create(key, source, now)
+        return Opened(session=created, opening=Opening.CREATED, is_first_contact=is_first)
+    reason = (yield from due(current, min(said, now), rule)) if current.ended is None else current.end_reason
+    if reason and reason in ENDED_BY_ITSELF:
+        is_first = yield from _is_first_contact(source)
+        fresh = yield from _start_fresh(key, source, now, current, reason, by="reset policy")
+        return Opened(
+            session=fresh,
+            opening=Opening.RESET,
+            reason=reason,
+            before=current.id,
+            ended=current.id if current.ended is None else None,
+            before_had_words=current.counters.entries > 0,
+            is_first_contact=is_first,
+        )
+    is_first = False if takes_part else (yield from join(current.number, source))
+    if current.ended is None:
+        return Opened(session=current, opening=Opening.REUSED, is_first_contact=is_first, is_alone=is_alone)
+    yield from reopen(current.number, key, now, human=human)
+    reopened = yield from get(current.number)
+    return Opened(session=reopened, opening=Opening.REOPENED, is_first_contact=is_first)
+
+
+def due(current: Session, at: datetime, rule: ResetRule) -> Statements[EndReason | None]:
+    """Why an open session is to be reset at that time. One in a turn is not, nor one with a young process."""
+    idle = decide_reset(rule.policy, Activity(last_human=current.last_human), at, rule.zone)
+    if idle.reason is None or (yield from _is_busy(current)):
+        return None
+    rows = yield "SELECT started FROM processes WHERE session_no = ? AND ended IS NULL", (current.number,)
+    activity = Activity(last_human=current.last_human, processes=[instant(row[0]) for row in rows])
+    decision = decide_reset(rule.policy, activity, at, rule.zone, rule.process_limit)
+    return None if decision.reason is None else EndReason(decision.reason.value)
+
+
+def _is_first_contact(source: Source, besides: int = 0) -> Statements[bool]:
+    """Whoever speaks has never taken part in another session of the profile."""
+    identity = identity_of(source)
+    if identity is None:
+        return False
+    rows = yield (
+        "SELECT 1 FROM participants p JOIN sessions s ON s.no = p.session_no"
+        " WHERE p.identity = ? AND p.session_no <> ? AND s.profile = ? LIMIT 1",
+        (identity, besides, source.profile),
+    )
+    return not rows
+
+
+@transaction
+def create(
+    key: SessionKey, source: Source, now: datetime, *, title: str | None = None, parent: str | None = None
+) -> Statements[Session]:
+    owner = owner_of(key, source)
+    moment = micros(now)
+    rows = yield (
+        "INSERT INTO sessions"
+        " (id, key, profile, platform, owner, origin, title, parent, started, last_human, last_active)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no",
+        (
+            new_id(now),
+            key.text,
+            key.profile,
+            source.platform,
+            owner,
+            source_text(source),
+            title and (yield from _free_title(owner, title)),
+            parent,
+            moment,
+            moment,
+            moment,
+        ),
+    )
+    number = rows[0][0]
+    yield from _bring(key, number, source)
+    yield from route(key, number, source)
+    yield from join(number, source)
+    return (yield from get(number))
+
+
+@transaction
+def join(number: int, source: Source) -> Statements[bool]:
+    """Whoever speaks in a session may read it. True for somebody who never took part in one of the profile before."""
+    identity = identity_of(source)
+    if identity is None:
+        return False
+    joined = yield (
+        "INSERT INTO participants (identity, session_no) VALUES (?, ?) ON CONFLICT (identity, session_no)"
+        " DO UPDATE SET left_at = NULL WHERE participants.left_at IS NOT NULL RETURNING identity",
+        (identity, number),
+    )
+    return bool(joined) and (yield from _is_first_contact(source, besides=number))
+
+
+def _bring(key: SessionKey, number: int, source: Source) -> Statements[None]:
+    """Under whichever identity a person goes elsewhere, their others that were here go along."""
+    yield (
+        "INSERT INTO participants (identity, session_no) SELECT p.identity, ? FROM routes r"
+        " JOIN participants p ON p.session_no = r.session_no AND p.left_at IS NULL"
+        " JOIN identities i ON i.identity = p.identity JOIN identities me ON me.person = i.person"
+        " WHERE r.key = ? AND me.identity = ? AND p.identity <> me.identity"
+        " ON CONFLICT (identity, session_no) DO UPDATE SET left_at = NULL",
+        (number, key.text, identity_of(source)),
+    )
+
+
+def route(key: SessionKey, number: int, source: Source) -> Statements[None]:
+    """A place stays where it is, whoever speaks to it from elsewhere; a person is where they last were."""
+    address = "routes.address" if key.platform else "excluded.address"
+    yield (
+        "INSERT INTO routes (key, session_no, address) VALUES (?, ?, ?)"
+        f" ON CONFLICT (key) DO UPDATE SET session_no = excluded.session_no, address = {address}",
+        (key.text, number, source_text(source)),
+    )
+
+
+@transaction
+def end(number: int, reason: EndReason, now: datetime) -> Statements[None]:
+    yield (
+        "UPDATE sessions SET ended = ?, end_reason = ? WHERE no = ? AND ended IS NULL",
+        (micros(now), reason.value, number),
+    )
+
+
+@transaction
+def reopen(number: int, key: SessionKey, now: datetime, *, human: bool = True) -> Statements[None]:
+    """Somebody returns to a session: that is human activity, or the next message would find it idle."""
+    yield (
+        "UPDATE sessions SET ended = NULL, end_reason = NULL, finalised = NULL, finalise_tries = 0, key = ?,"
+        " profile = ? WHERE no = ?",
+        (key.text, key.profile, number),
+    )
+    yield from touch(number, now, human=human)
+
+
+@transaction
+def touch(number: int, now: datetime, *, human: bool, entries: int = 0) -> Statements[int]:
+    """Something was said in a session; only people keep it awake. Gives the seq of the first of so many entries."""
+    moment = micros(now)
+    rows = yield (
+        "UPDATE sessions SET last_active = ?, last_human = coalesce(?, last_human), next_seq = next_seq + ?"
+        " WHERE no = ? RETURNING next_seq",
+        (moment, moment if human else None, entries, number),
+    )
+    return rows[0][0] - entries
+
+
+def _start_fresh(
+    key: SessionKey,
+    source: Source,
+    now: datetime,
+    current: Session,
+    reason: EndReason,
+    *,
+    by: str,
+    title: str | None = None,
+) -> Statements[Session]:
+    yield from end(current.number, reason, now)
+    fresh = yield from create(key, source, now, title=title)
+    yield from undo_log.record(OperationKind.RESET, key, fresh.number, now, by, {"before": current.id})
+    return fresh
+
+
+@transaction
+def reset(key: SessionKey, source: Source, now: datetime, *, by: str, title: str | None = None) -> Statements[Session]:
+    """Start fresh because somebody asked for it."""
+    yield Lock(key.text)
+    current = yield from routed(key)
+    if current is None:
+        return (yield from create(key, source, now, title=title))
+    return (yield from _start_fresh(key, source, now, current, EndReason.RESET, by=by, title=title))
+
+
+@transaction
+def switch(
+    key: SessionKey, source: Source, target: str, principal: Principal, now: datetime, *, by: str
+) -> Statements[Session]:
+    """Leave the current session and go on in another, wherever it was: the route goes along."""
+    wanted = yield from hold((yield from find(target, principal)), key, principal)
+    current = yield from routed(key)
+    if wanted.key == key and wanted.ended is None:
+        return wanted
+    if wanted.key != key:
+        yield from refuse_busy(wanted)
+    if current is not None:
+        yield from end(current.number, EndReason.SWITCHED, now)
+    yield from part(key, now, entering=wanted)
+    yield from reopen(wanted.number, key, now)
+    yield from _bring(key, wanted.number, source)
+    yield from route(key, wanted.number, source)
+    details = {
+        "before": current.id if current and current.number != wanted.number else None,
+        "key": wanted.key.text,
+        "ended": wanted.ended and micros(wanted.ended),
+        "reason": wanted.end_reason,
+    }
+    yield from undo_log.record(OperationKind.SWITCH, key, wanted.number, now, by, details)
+    yield from join(wanted.number, source)
+    return (yield from get(wanted.number))
+
+
+@transaction
+def refuse_busy(session: Session) -> Statements[None]:
+    """A session does not change hands in the middle of a turn: two turns would write to it."""
+    if (yield from _is_busy(session)):
+        raise SessionBusy(session.id)
+
+
+def _is_busy(session: Session) -> Statements[bool]:
+    rows = yield (
+        "SELECT 1 FROM turns WHERE key = ? AND session_no = ? AND state IN ('running', 'parked', 'interrupted')",
+        (session.key.text, session.number),
+    )
+    return bool(rows)
+
+
+# Changing
+
+
+def _free_title(owner: str, title: str) -> Statements[str]:
+    yield Lock(f"titles of {owner}")
+    title = clean_title(title)
+    base, _ = lineage(title)
+    rows = yield (
+        "SELECT title FROM sessions WHERE owner = ? AND title IS NOT NULL"
+        " AND (title = ? OR title = ? OR substr(title, 1, ?) = ?)",
+        (owner, title, base, len(base) + 2, f"{base} #"),
+    )
+    return next_in_lineage(title, _texts(rows))
+
+
+def _texts(rows: Iterable[Row]) -> list[str]:
+    return [row[0] for row in rows]
+
+
+@transaction
+def rename(session: str, title: str, principal: Principal) -> Statements[Session]:
+    """Set the title; one that the owner already uses gets the next number of its lineage."""
+    found = yield from get_visible(session, principal)
+    if found.title == clean_title(title):
+        return found
+    free = yield from _free_title(found.owner, title)
+    yield "UPDATE sessions SET title = ? WHERE no = ?", (free, found.number)
+    return (yield from get(found.number))
+
+
+@transaction
+def suggest_title(session: str, title: str) -> Statements[str | None]:
+    """A title for a session that has none. Gives the title it has then."""
+    rows = yield "SELECT owner FROM sessions WHERE id = ?", (session,)
+    free = (yield from _free_title(rows[0][0], title)) if rows and one_line(title, TITLE_LIMIT) else None
+    rows = yield "UPDATE sessions SET title = coalesce(title, ?) WHERE id = ? RETURNING title", (free, session)
+    return rows[0][0] if rows else None
+
+
+@transaction
+def set_override(session: str, override: ModelOverride | None, principal: Principal) -> Statements[Session]:
+    found = yield from get_visible(session, principal)
+    text = None
+    if override:
+        fields = {"model": override.model, "provider": override.provider, "base_url": override.base_url}
+        text = json_text({name: value for name, value in fields.items() if value is not None})
+    yield "UPDATE sessions SET override = ? WHERE no = ?", (text, found.number)
+    return (yield from get(found.number))

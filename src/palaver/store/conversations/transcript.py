@@ -1,0 +1,246 @@
+"""Transcripts in the store: appended under a fence, hidden and shown again, read for a principal."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from palaver.db.database import JOURNAL
+from palaver.db.transaction import Lock, Notify, Row, Statements, Value, transaction
+from palaver.model.compaction import CompactionPlan, check_gain
+from palaver.model.errors import NothingToCompact
+from palaver.model.key import SessionKey
+from palaver.model.redact import redact
+from palaver.model.session import Principal, Session
+from palaver.model.transcript import Entry, Role, start_of_last_turns
+from palaver.model.turn import Turn
+from palaver.store.conversations import undo_log
+from palaver.store.conversations.attachment_refs import note_files
+from palaver.store.conversations.sessions import open_by_key, refuse_busy
+from palaver.store.conversations.visibility import get_visible
+from palaver.store.records import Prepared, entries_of, prepare
+from palaver.store.results import OperationKind, Undone
+
+__all__ = [
+    "JOURNAL",
+    "SEQS",
+    "add",
+    "append",
+    "compact",
+    "hide",
+    "journal",
+    "load",
+    "load_all",
+    "load_visible",
+    "passage",
+    "read_on_from",
+    "show",
+    "shown",
+    "undo",
+]
+
+SEQS = 1 << 24
+"""Entry ids are session number * SEQS + seq."""
+_READ_ON = Notify(JOURNAL)
+
+
+@transaction
+def load(turn: Turn) -> Statements[list[Entry]]:
+    """What the view of a turn is made of: everything not hidden in the session that the turn holds."""
+    return (yield from shown(turn.session_number))
+
+
+_SHOWN_FROM = f"(SELECT no * {SEQS} + shown_from FROM sessions WHERE no = ?)"
+
+
+def shown(session_number: int, *, turn: int | None = None) -> Statements[list[Entry]]:
+    """Everything not hidden in a session, or what is of one of its turns; what was hidden before it is not read."""
+    of_turn: tuple[Value, ...] = () if turn is None else (turn,)
+    rows = yield (
+        f"SELECT body FROM entries WHERE id >= {_SHOWN_FROM} AND id < ? AND hidden_by IS NULL"
+        f"{' AND turn_no = ?' * len(of_turn)} ORDER BY id",
+        (session_number, (session_number + 1) * SEQS, *of_turn),
+    )
+    return entries_of(row[0] for row in rows)
+
+
+@transaction
+def load_visible(session: str, principal: Principal) -> Statements[list[Entry]]:
+    found = yield from get_visible(session, principal)
+    return (yield from shown(found.number))
+
+
+@transaction
+def load_all(session: str, principal: Principal) -> Statements[list[Entry]]:
+    """The audit: hidden entries too, each with the operation that hides it."""
+    found = yield from get_visible(session, principal)
+    rows = yield (
+        "SELECT body, hidden_by FROM entries WHERE id >= ? AND id < ? ORDER BY id",
+        (found.number * SEQS, (found.number + 1) * SEQS),
+    )
+    return _marked(rows)
+
+
+def _marked(rows: Sequence[Row]) -> list[Entry]:
+    """Entries, each with the operation that hides it."""
+    entries = entries_of(row[0] for row in rows)
+    return [
+        entry if row[1] is None else entry._replace(hidden_by=str(row[1]))
+        for entry, row in zip(entries, rows, strict=True)
+    ]
+
+
+@transaction
+def passage(
+    session: str,
+    principal: Principal,
+    *,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int = 100,
+    hidden: bool = False,
+) -> Statements[list[Entry]]:
+    """The last entries before a seq, else the first ones after one, else the newest; the oldest in front."""
+    found = yield from get_visible(session, principal)
+    start, end = found.number * SEQS, (found.number + 1) * SEQS
+    first, last = start + min(max(after or 0, 0), SEQS), start + min(max(before or 0, 0), SEQS) if before else end
+    if not hidden:
+        shown_from = yield f"SELECT {_SHOWN_FROM}", (found.number,)
+        first = max(first, shown_from[0][0] - 1)
+    only_shown, order = (
+        "" if hidden else " AND hidden_by IS NULL",
+        "ASC" if after is not None and not before else "DESC",
+    )
+    rows = yield (
+        f"SELECT body, hidden_by FROM entries WHERE id > ? AND id < ?{only_shown} ORDER BY id {order} LIMIT ?",
+        (first, last, limit),
+    )
+    return _marked(rows if order == "ASC" else rows[::-1])
+
+
+@transaction
+def add(key: SessionKey, entry: Entry) -> Statements[bool]:
+    """Write down what was said in a conversation outside of its turns. False if none is open there."""
+    rows = yield (
+        "UPDATE sessions SET next_seq = next_seq + 1 WHERE key = ? AND ended IS NULL RETURNING no, next_seq",
+        (key.text,),
+    )
+    for number, next_seq in rows:
+        yield from append(number, next_seq - 1, [prepare(entry)])
+    return bool(rows)
+
+
+def append(
+    session_number: int,
+    first_seq: int,
+    entries: Sequence[Prepared],
+    turn: int | None = None,
+    *,
+    settles: bool = False,
+) -> Statements[None]:
+    """Write entries behind the last one. The caller holds the session and moves its next seq on."""
+    start = session_number * SEQS
+    rows: list[tuple[Value, ...]] = [
+        (start + seq, entry.role, turn, entry.observed, entry.placed(seq))
+        for seq, entry in enumerate(entries, first_seq)
+    ]
+    if rows:
+        yield "INSERT INTO entries (id, role, turn_no, observed, body) VALUES (?, ?, ?, ?, ?)", rows
+        if filed := {start + seq: each.files for seq, each in enumerate(entries, first_seq) if each.files}:
+            yield from note_files("entry", filed)
+    if rows or settles:
+        kind, last_seq = "append" if rows else "settle", first_seq + len(rows) - 1
+        yield from journal(kind, session_number, first_seq, last_seq, turn if settles else None)
+
+
+def journal(
+    kind: str, session_number: int, first_seq: int, last_seq: int, settled: int | None = None
+) -> Statements[None]:
+    """A turn that ends is named once, or it is not in the sums of what was used."""
+    yield (
+        "INSERT INTO journal (session_no, kind, first_seq, last_seq, turn_no) VALUES (?, ?, ?, ?, ?)",
+        (session_number, kind, first_seq, last_seq, settled),
+    )
+    yield _READ_ON
+
+
+@transaction
+def undo(key: SessionKey, count: int, now: datetime, *, principal: Principal) -> Statements[Undone | None]:
+    """Hide the last `count` turns in which a person spoke, and everything since; more than there are means all."""
+    yield Lock(key.text)
+    session = yield from open_by_key(key)
+    if session is None:
+        return None
+    yield from refuse_busy(session)
+    entries = yield from load_visible(session.id, principal)
+    first = start_of_last_turns(entries, count)
+    if first is None:
+        return None
+    hidden = tuple(entry for entry in entries if entry.position >= first)
+    yield from hide(OperationKind.UNDO, key, session, hidden, now, by=principal.name)
+    return Undone(kind=OperationKind.UNDO, session=session.id, entries=hidden)
+
+
+def hide(
+    kind: OperationKind,
+    key: SessionKey,
+    session: Session,
+    hidden: Sequence[Entry],
+    now: datetime,
+    *,
+    by: str,
+    **details: int,
+) -> Statements[int]:
+    """Take entries that are shown out of sight, by an operation that can be taken back; gives its number."""
+    operation = yield from undo_log.record(kind, key, session.number, now, by, details)
+    ids: list[tuple[Value, ...]] = [(operation, session.number * SEQS + entry.seq) for entry in hidden]
+    yield "UPDATE entries SET hidden_by = ? WHERE id = ? AND hidden_by IS NULL", ids
+    seqs = [entry.seq for entry in hidden]
+    yield from read_on_from(session.number, max(seqs) + 1)
+    yield from journal("hide", session.number, min(seqs), max(seqs))
+    return operation
+
+
+def read_on_from(session_number: int, seq: int) -> Statements[None]:
+    """A session is read from its first entry that is shown; where none is, from this seq on."""
+    # What others are just writing stands behind everything that is seen here.
+    yield (
+        f"UPDATE sessions SET shown_from = coalesce((SELECT e.id FROM entries e WHERE e.id >= no * {SEQS} + shown_from"
+        f" AND e.id < (no + 1) * {SEQS} AND e.hidden_by IS NULL ORDER BY e.id LIMIT 1) - no * {SEQS}, ?) WHERE no = ?",
+        (seq, session_number),
+    )
+
+
+def show(operation: int, session_number: int) -> Statements[list[Entry]]:
+    """Show again what an operation hid."""
+    first = session_number * SEQS
+    rows = yield (
+        "UPDATE entries SET hidden_by = NULL WHERE hidden_by = ? AND id >= ? AND id < ? RETURNING id, body",
+        (operation, first, first + SEQS),
+    )
+    entries = entries_of(row[1] for row in sorted(rows))
+    if entries:
+        seq = entries[0].seq
+        yield "UPDATE sessions SET shown_from = ? WHERE no = ? AND shown_from > ?", (seq, session_number, seq)
+    return entries
+
+
+@transaction
+def compact(key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, *, by: str) -> Statements[Entry]:
+    """Put a summary in the place of the planned entries, if they are all still there and something is gained.
+
+    Tried again by one who did not hear whether it was done, it stands once.
+    """
+    yield Lock(key.text)
+    session = yield from open_by_key(key)
+    stands = (yield from shown(session.number)) if session else []
+    said = redact(summary)
+    for entry in stands:
+        if entry.covers == plan.covers and entry.text == said and entry not in plan.covered:
+            return entry
+    if session is None or not set(plan.covered) <= set(stands):
+        raise NothingToCompact("the conversation has changed since the summary was asked for")
+    rows = yield "UPDATE sessions SET next_seq = next_seq + 1 WHERE no = ? RETURNING next_seq", (session.number,)
+    entry = Entry(seq=rows[0][0] - 1, role=Role.SUMMARY, at=now, text=summary, covers=plan.covers)
+    check_gain(plan, entry)
+    yield from append(session.number, entry.seq, [prepare(entry)])
+    yield from hide(OperationKind.COMPACTION, key, session, plan.covered, now, by=by, summary=entry.seq)
+    return entry

@@ -1,0 +1,181 @@
+"""Who may read which session, and finding one among those."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from palaver.db.transaction import Lock, Row, Statements, Value, transaction
+from palaver.model.errors import BadArgument, NotFound
+from palaver.model.key import SessionKey
+from palaver.model.session import Principal, Session
+from palaver.model.text import shown
+from palaver.model.title import lineage, newest_of_lineage
+from palaver.store.records import SESSION_COLUMNS, session_of
+
+__all__ = [
+    "Filter",
+    "find",
+    "find_exactly",
+    "get",
+    "get_visible",
+    "hold",
+    "visible_to",
+]
+
+
+@transaction
+def get(number: int) -> Statements[Session]:
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.no = ?", (number,)
+    if not rows:
+        raise NotFound("session", str(number))
+    return session_of(rows[0])
+
+
+class Filter(NamedTuple):
+    """A piece of SQL for a WHERE clause, and its values."""
+
+    sql: str
+    values: tuple[Value, ...]
+
+
+def visible_to(principal: Principal) -> Filter:
+    """The one rule of who may read a session `s`."""
+    if principal.sees_all:
+        return Filter("1 = 1", ())
+    names = tuple(sorted(principal.identities))
+    if not names:
+        return Filter("1 = 0", ())
+    marks = ", ".join("?" * len(names))
+    took_part = (
+        "EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no AND p.left_at IS NULL"
+        f" AND p.identity IN ({marks}))"
+    )
+    confines = {"s.profile": principal.profile, "s.key": principal.within and principal.within.text}
+    given = {column: value for column, value in confines.items() if value is not None}
+    rules, values = [*(f"{column} = ?" for column in given), took_part], (*given.values(), *names)
+    if principal.among is None:
+        return Filter(" AND ".join(rules), values)
+    return Filter(" AND ".join([*rules, _EVERYBODY]), (*values, principal.among))
+
+
+# Nobody who takes part in the one session takes no part in the other, under whichever of their names.
+_EVERYBODY = (
+    "NOT EXISTS (SELECT 1 FROM sessions a JOIN participants h ON h.session_no = a.no AND h.left_at IS NULL"
+    " LEFT JOIN identities hi ON hi.identity = h.identity WHERE a.id = ? AND NOT EXISTS ("
+    "SELECT 1 FROM participants o LEFT JOIN identities oi ON oi.identity = o.identity"
+    " WHERE o.session_no = s.no AND o.left_at IS NULL AND (o.identity = h.identity OR oi.person = hi.person)))"
+)
+
+
+@transaction
+def get_visible(session: str, principal: Principal) -> Statements[Session]:
+    seen = visible_to(principal)
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ? AND {seen.sql}", (session, *seen.values)
+    if not rows:
+        raise NotFound("session", session)
+    return session_of(rows[0])
+
+
+@transaction
+def hold(wanted: Session, key: SessionKey, principal: Principal) -> Statements[Session]:
+    """The session as it is once nobody else can move it: while we waited it may have been carried on, or be gone."""
+    names = {key.text, wanted.key.text}
+    for name in sorted(names):
+        yield Lock(name)
+    while (wanted := (yield from get_visible(wanted.id, principal))).key.text not in names:
+        yield Lock(wanted.key.text)
+        names.add(wanted.key.text)
+    return wanted
+
+
+_SHORTEST_PREFIX = 4
+_NAMED = 5
+
+
+@transaction
+def find(text: str, principal: Principal) -> Statements[Session]:
+    """By id, by a prefix of the id that fits one session, or by title: the newest of exactly that lineage."""
+    text = text.strip()
+    rows = yield from _by_id_prefix(text, principal)
+    if len(rows) > 1:
+        ids = ", ".join(row[1] for row in rows[:_NAMED])
+        raise BadArgument("Several sessions begin with", found=text, allowed="a longer prefix", example=ids)
+    row = rows[0] if rows else (yield from _by_title(text, principal))
+    if row is None:
+        yield from _refuse_short_prefix(text, principal)
+        raise NotFound("session", text)
+    return session_of(row)
+
+
+@transaction
+def find_exactly(text: str, principal: Principal) -> Statements[Session]:
+    """For what cannot be taken back: the only session of this id, of a prefix of it, or of exactly this title."""
+    text = text.strip()
+    related = yield from _of_lineage(text, principal)
+    named = [*(yield from _by_id_prefix(text, principal)), *(row for row in related if row[5] == text)]
+    candidates = [session_of(row) for row in {row[1]: row for row in named or related}.values()]
+    meant = [session for session in candidates if session.id == text.lower()] or candidates
+    if named and len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise _unclear("Several sessions can be meant by" if named else "No session is called exactly", text, meant)
+    yield from _refuse_short_prefix(text, principal)
+    raise NotFound("session", text)
+
+
+def _unclear(problem: str, text: str, candidates: Sequence[Session]) -> BadArgument:
+    told = [f"{each.id} {shown(each.title)}" if each.title else each.id for each in candidates[-_NAMED:]]
+    others = ", and others" if len(candidates) > len(told) else ""
+    allowed = f"an id, or the whole title of one: {', '.join(told)}{others}"
+    return BadArgument(problem, found=text, allowed=allowed, example=candidates[-1].id)
+
+
+def _refuse_short_prefix(text: str, principal: Principal) -> Statements[None]:
+    if not 0 < len(text) < _SHORTEST_PREFIX:
+        return
+    where = _begins(text, principal)
+    rows = yield f"SELECT count(*) FROM sessions s WHERE {where.sql}", where.values
+    if count := rows[0][0]:
+        raise BadArgument(
+            f"{count} session{' begins' if count == 1 else 's begin'} with",
+            found=text,
+            allowed=f"a title, or at least {_SHORTEST_PREFIX} characters of an id",
+            example="01kjmma2g0",
+        )
+
+
+def _begins(text: str, principal: Principal) -> Filter:
+    seen, name = visible_to(principal), text.lower()
+    return Filter(f"s.id >= ? AND s.id < ? AND {seen.sql}", (name, name + "\x7f", *seen.values))
+
+
+def _by_id_prefix(text: str, principal: Principal) -> Statements[list[Row]]:
+    if len(text) < _SHORTEST_PREFIX:
+        return []
+    where = _begins(text, principal)
+    return (
+        yield (
+            f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where.sql} ORDER BY s.id LIMIT {_NAMED + 1}",
+            where.values,
+        )
+    )
+
+
+def _by_title(text: str, principal: Principal) -> Statements[Row | None]:
+    rows = yield from _of_lineage(text, principal)
+    newest = newest_of_lineage(text, (row[5] for row in rows))
+    return next((row for row in reversed(rows) if row[5] == newest), None)
+
+
+def _of_lineage(text: str, principal: Principal) -> Statements[list[Row]]:
+    """Those of exactly this title, and of the same one with a number; the newest at the end."""
+    seen = visible_to(principal)
+    base, _ = lineage(text)
+    # Theirs are few: without this SQLite goes through everybody's.
+    names = () if principal.sees_all else tuple(sorted(principal.identities))
+    theirs = f"s.no IN (SELECT session_no FROM participants WHERE identity IN ({', '.join('?' * len(names))})) AND "
+    rows = yield (
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {theirs if names else ''}"
+        f"(s.title = ? OR s.title = ? OR substr(s.title, 1, ?) = ?) AND {seen.sql} ORDER BY s.no",
+        (*names, text, base, len(base) + 2, f"{base} #", *seen.values),
+    )
+    return [row for row in rows if row[5] == text or lineage(row[5])[0] == base]

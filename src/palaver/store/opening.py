@@ -1,0 +1,232 @@
+"""Opening a store: from a URL to a database with an up-to-date schema, and the index beside it."""
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from urllib.parse import unquote
+
+from palaver.db.database import Database
+from palaver.db.file_lock import (
+    FileOwnership,
+    has_no_room,
+    may_pass,
+    may_write,
+    refuse_network_disk,
+    refuse_second_name,
+)
+from palaver.db.schema import POSTGRES, SQLITE, Migration, known_migrations, migrate_step, nobody_serves, pending
+from palaver.db.sqlite import SqliteDatabase, connect
+from palaver.db.transaction import Transaction
+from palaver.model.errors import NewerSchema, StoreError, StoreInUse, StoreUnavailable, UnknownStore
+from palaver.store.search.finding import IndexSearch
+from palaver.store.search.search import Search
+from palaver.store.search.sqlite_index import SqliteIndex
+from palaver.store.store import Store
+
+__all__ = [
+    "back_up",
+    "check_url",
+    "open_search",
+    "open_store",
+    "sqlite_path",
+]
+
+
+async def open_search(database: Database) -> Search:
+    """The index that belongs to this database: a file beside SQLite's, tables of their own in PostgreSQL."""
+    if isinstance(database, SqliteDatabase):
+        return IndexSearch(database, SqliteIndex(database))
+    from palaver.store.search.postgres_index import PostgresIndex  # noqa: PLC0415 - an extra
+
+    index = PostgresIndex(database)
+    await index.open()
+    return IndexSearch(database, index)
+
+
+_SQLITE_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
+_POSTGRES_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta'"
+
+
+async def open_store(url: str, *, exclusive: bool = False) -> Store:
+    """`sqlite:///path`, a bare path, or `postgresql://…`; made if it does not exist, migrated if it is older.
+
+    A gateway opens it exclusively: a SQLite file belongs to one gateway, and of PostgreSQL nobody changes the schema
+    under it. Commands read and write beside it.
+    """
+    check_url(url)
+    path = sqlite_path(url)
+    if path is None:
+        return await _open_postgres(url, serves=exclusive)
+    return await _open_sqlite(path.resolve(), exclusive=exclusive)
+
+
+def check_url(url: str) -> None:
+    """Raises UnknownStore where no store can be meant."""
+    scheme = url.partition("://")[0].lower()
+    if sqlite_path(url) is None and scheme not in {"postgresql", "postgres"}:
+        raise UnknownStore(
+            "Unknown store",
+            found=f"{scheme}://…" if "://" in url else url,
+            allowed="sqlite:///path, a path, or postgresql://user@host/database",
+            example="sqlite:///palaver.db",
+        )
+
+
+def sqlite_path(url: str) -> Path | None:
+    """After `sqlite:///` comes the path; a fourth slash begins an absolute one. None where there is no path."""
+    text = unquote(url[len("sqlite:///") :]) if url.lower().startswith("sqlite:///") else url
+    try:
+        return Path(text).expanduser() if text.strip() and "://" not in text else None
+    except RuntimeError:
+        return None  # nobody knows whose home directory is meant
+
+
+async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
+    ownership = FileOwnership(path)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_network_disk(path.parent)
+        if exclusive:
+            _refuse_read_only(path)
+        refuse_second_name(path)
+        _refuse_foreign_file(path)
+        if exclusive:
+            ownership.take()
+        database = SqliteDatabase(path, ownership)
+    except (OSError, sqlite3.Error) as error:
+        ownership.release()
+        raise _not_opened(path, error) from error
+    return await _ready(database, _SQLITE_TABLE, SQLITE, ownership)
+
+
+def _not_opened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
+    if has_no_room(path):
+        return StoreUnavailable(f"the database {path} cannot be opened: its disk is full ({error})")
+    problem = f"the database {path} cannot be opened: {error}"
+    if may_pass(error):
+        return StoreUnavailable(problem)
+    return StoreError(
+        f"{problem}; allowed: a file of Palaver's, or a new one where you may write; for example: sqlite:///palaver.db"
+    )
+
+
+def _refuse_foreign_file(path: Path) -> None:
+    """Look before anything is written: a file of somebody else's stays as it is."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    db = connect(path, read_only=True)
+    try:
+        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    finally:
+        db.close()
+    if tables and "meta" not in tables:
+        raise StoreError(f"{path} is a database of another program: choose another file")
+
+
+def _refuse_read_only(path: Path) -> None:
+    """A gateway that may only read would get nowhere, and go on trying."""
+    files = (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")))
+    for each in (path.parent, *filter(Path.exists, files)):
+        if not may_write(each):
+            kind = "folder" if each.is_dir() else "file"
+            raise StoreError(
+                f"the {kind} {each} may only be read, but a gateway writes its database there: allow it, "
+                "or use another data directory"
+            )
+
+
+async def _open_postgres(url: str, *, serves: bool) -> Store:
+    try:
+        from palaver.db.postgres import PostgresDatabase  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise UnknownStore(
+            "A PostgreSQL store needs asyncpg:",
+            found="not installed",
+            allowed="pip install 'palaver[postgres]'",
+            example="sqlite:///palaver.db",
+        ) from error
+    database = PostgresDatabase(url)
+    await database.open()
+    store = await _ready(database, _POSTGRES_TABLE, POSTGRES)
+    if serves:
+        try:
+            await database.serve(known_migrations()[-1].number)
+        except BaseException:
+            await store.close()
+            raise
+    return store
+
+
+async def _ready(
+    database: Database, version_table: str, words: Mapping[str, str], ownership: FileOwnership | None = None
+) -> Store:
+    try:
+        await _migrate(database, version_table, words, ownership)
+        return Store(database, await open_search(database))
+    except BaseException:
+        await database.close()
+        raise
+
+
+async def _migrate(
+    database: Database, version_table: str, words: Mapping[str, str], ownership: FileOwnership | None
+) -> None:
+    """Bring the schema up to date, but never under the feet of a gateway that works with an older one."""
+    waiting = pending(known_migrations(), version_table)
+    end = time.monotonic() + _PATIENCE
+    while missing := await database.transact(waiting):
+        try:
+            with ownership.keep_free() if ownership else nullcontext():
+                await _run(missing, database, words, waiting, None if ownership else nobody_serves())
+        except StoreInUse as used:
+            # A gateway that is just starting brings it up to date itself.
+            if time.monotonic() > end:
+                raise StoreInUse(f"the schema of the database is older than this Palaver's, and {used}") from used
+            await asyncio.sleep(_PATIENCE / 20)
+
+
+_PATIENCE = 5.0
+
+
+async def _run(
+    missing: Sequence[Migration],
+    database: Database,
+    words: Mapping[str, str],
+    waiting: Transaction[list[Migration]],
+    alone: Transaction[None] | None,
+) -> None:
+    """What another process has done meanwhile is not done twice, and a new store is whole or not there."""
+    is_new = missing[0].number == 1
+    if not is_new and isinstance(database, SqliteDatabase):
+        back_up(database.path, missing[0].number - 1)
+    for step in [missing] if is_new else [[migration] for migration in missing]:
+        try:
+            await database.transact(migrate_step(step, words, waiting, alone))
+        except (NewerSchema, StoreInUse, StoreUnavailable):
+            raise
+        except StoreError as error:
+            raise StoreError(f"migration {step[0].name} failed, nothing was changed: {error}") from error
+
+
+def back_up(path: Path, version: int) -> None:
+    """A copy of the whole database as it is, beside it: `palaver.db.schema-3`."""
+    copy = path.with_name(f"{path.name}.schema-{version}")
+    unfinished = path.with_name(f"{copy.name}.{os.getpid()}.{threading.get_ident()}")
+    unfinished.touch(mode=0o600)
+    source, target = connect(path, read_only=True), sqlite3.connect(unfinished)
+    try:
+        source.backup(target)
+        # Somebody else may have migrated meanwhile: then theirs is the backup, and this is none.
+        found = target.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
+    finally:
+        source.close()
+        target.close()
+    if found == (str(version),):
+        unfinished.replace(copy)
+    else:
+        unfinished.unlink()

@@ -1,0 +1,1 @@
+"""People, identities, links, grants, pairing and usage."""

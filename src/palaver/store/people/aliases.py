@@ -1,0 +1,112 @@
+"""Aliases in the store: several forms of one id, and what was known under one form going on under another."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from palaver.db.database import PEOPLE
+from palaver.db.transaction import Lock, Notify, Statements, transaction
+from palaver.model.ids import decode_id, encode_id
+from palaver.model.key import SessionKey, canonical
+from palaver.model.source import DM
+from palaver.store.conversations.chat_migration import rekey
+from palaver.store.people.grants import ChangeKind, record
+from palaver.store.people.identity_merge import merge
+
+__all__ = [
+    "everywhere",
+    "learn",
+    "of",
+]
+
+_CHANGED = Notify(PEOPLE)
+
+
+@transaction
+def of(platform: str) -> Statements[Mapping[str, str]]:
+    rows = yield "SELECT alias, canonical FROM aliases WHERE platform = ?", (platform,)
+    return {decode_id(row[0]): decode_id(row[1]) for row in rows}
+
+
+@transaction
+def everywhere() -> Statements[Mapping[str, Mapping[str, str]]]:
+    """Of every platform."""
+    rows = yield "SELECT platform, alias, canonical FROM aliases", ()
+    found: dict[str, dict[str, str]] = {}
+    for platform, alias, known_as in rows:
+        found.setdefault(platform, {})[decode_id(alias)] = decode_id(known_as)
+    return found
+
+
+@transaction
+def learn(platform: str, alias: str, known_as: str, now: datetime) -> Statements[bool]:
+    yield Lock(f"aliases of {platform}")
+    before = yield from _chain(platform, alias, known_as)
+    if before.get(alias) == known_as:
+        return False
+    yield (
+        "INSERT INTO aliases (platform, alias, canonical) VALUES (?, ?, ?)"
+        " ON CONFLICT (platform, alias) DO UPDATE SET canonical = excluded.canonical",
+        (platform, encode_id(alias), encode_id(known_as)),
+    )
+    new = canonical(alias, {**before, alias: known_as})
+    for old in sorted({canonical(alias, before), canonical(known_as, before)} - {new}):
+        yield from _go_on(platform, old, new, now)
+    yield _CHANGED
+    return True
+
+
+def _chain(platform: str, *ids: str) -> Statements[dict[str, str]]:
+    """The aliases that lead on from these ids: what is needed to know what they stand for."""
+    known: dict[str, str] = {}
+    ahead = list(ids)
+    while ahead:
+        alias = ahead.pop()
+        rows = yield "SELECT canonical FROM aliases WHERE platform = ? AND alias = ?", (platform, encode_id(alias))
+        if rows and alias not in known:
+            known[alias] = decode_id(rows[0][0])
+            ahead.append(known[alias])
+    return known
+
+
+def _go_on(platform: str, old: str, new: str, now: datetime) -> Statements[None]:
+    """Conversations and people that were known under one id are known under another."""
+    was, is_now = f"{platform}:{encode_id(old)}", f"{platform}:{encode_id(new)}"
+    rows = yield (
+        "SELECT s.key FROM participants p JOIN sessions s ON s.no = p.session_no WHERE p.identity IN (?, ?)"
+        " UNION SELECT key FROM lines ORDER BY key",
+        (was, is_now),
+    )
+    for key in map(SessionKey.parse, (row[0] for row in rows)):
+        renamed = _renamed(key, platform, old, new)
+        if renamed != key:
+            yield from rekey(key, renamed)
+        if renamed.chat != key.chat:
+            yield from _know_again(key, renamed)
+    yield (
+        "INSERT INTO participants (identity, session_no, left_at) SELECT ?, session_no, left_at FROM participants"
+        " WHERE identity = ? ON CONFLICT (identity, session_no) DO NOTHING",
+        (is_now, was),
+    )
+    took_part = yield "DELETE FROM participants WHERE identity = ? RETURNING session_no", (was,)
+    if took_part:
+        yield "UPDATE turns SET identity = ? WHERE identity = ?", (is_now, was)
+    if (yield from merge(was, is_now)):
+        yield from record(ChangeKind.LINKED, now, platform, is_now, {"with": was})
+
+
+def _renamed(key: SessionKey, platform: str, old: str, new: str) -> SessionKey:
+    """A direct chat is a person; group ids are not rewritten."""
+    if key.platform != platform:
+        return key
+    chat = new if key.kind == DM and key.chat == old else key.chat
+    return key._replace(chat=chat, user=new if key.user == old else key.user)
+
+
+def _know_again(old: SessionKey, new: SessionKey) -> Statements[None]:
+    """What was delivered under one id and comes again under another is still the same message."""
+    was, is_now = (f"{':'.join(map(encode_id, (key.platform, key.account, key.chat)))}:" for key in (old, new))
+    yield (
+        "UPDATE inbox SET dedup = ? || substr(dedup, ?) WHERE substr(dedup, 1, ?) = ?"
+        " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.dedup = ? || substr(inbox.dedup, ?))",
+        (is_now, len(was) + 1, len(was), was, is_now, len(was) + 1),
+    )

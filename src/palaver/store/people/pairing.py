@@ -1,0 +1,238 @@
+"""Pairing in the store: strangers who were given a code, and what they said until they are let in."""
+
+import hmac
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from palaver.db.transaction import Lock, Row, Statements, transaction
+from palaver.model.access import AccessRole, Effect, Grant
+from palaver.model.codes import code_hash
+from palaver.model.errors import LockedOut
+from palaver.model.key import SessionKey
+from palaver.model.pairing import MOST_FAILURES, PAUSE, VALID_FOR, Asked, Reception, locked_until, receive_stranger
+from palaver.model.session import identity_of
+from palaver.model.source import Source
+from palaver.model.turn import Inbound, Outbound, Received
+from palaver.store.people import grants
+from palaver.store.people.grants import ChangeKind, Stranger
+from palaver.store.queue import inbox, outbox
+from palaver.store.records import (
+    DELIVERY_COLUMNS,
+    INBOX_COLUMNS,
+    delivery_of,
+    inbound_body,
+    instant,
+    micros,
+    outbound_body,
+    received_of,
+)
+
+__all__ = [
+    "approve",
+    "ask",
+    "deny",
+    "hush",
+    "pending",
+    "say_once",
+]
+
+_ONE_AT_A_TIME = Lock("pairing")
+_PARTS = 8
+"""More than a sentence with a code is ever cut into."""
+_SAID = "(a code, said once)"
+_KEPT = tuple(reception.value for reception in Reception if reception.keeps)
+
+
+@transaction
+def ask(
+    inbound: Inbound,
+    key: SessionKey,
+    now: datetime,
+    *,
+    code: str,
+    answer: Callable[[], Sequence[Outbound]],
+) -> Statements[tuple[int, str] | None]:
+    identity = identity_of(inbound.source) or ""
+    yield _ONE_AT_A_TIME
+    reception = receive_stranger(identity, (yield from _requests(inbound.source.platform)), now)
+    # What nobody will read is not kept.
+    message = inbound if reception.keeps else replace(inbound, text="")
+    number = yield from inbox.accept(message, key, now, refused=reception.value)
+    if number is None:
+        return None
+    if reception is Reception.CODE:
+        yield from _give(identity, inbound.source.platform, number, code, now)
+        yield from outbox.owe_all(answer(), f"pair:{number}", now)
+        yield from say_once(f"pair:{number}")
+    elif reception.keeps:
+        yield "UPDATE pairings SET kept = kept + 1 WHERE identity = ?", (identity,)
+    return number, reception.value
+
+
+@transaction
+def say_once(name: str) -> Statements[None]:
+    """What is owed under this name, in however many parts, holds a code: its words do not outlive the sending."""
+    yield (
+        "INSERT INTO said_once (dedup) VALUES (?) ON CONFLICT DO NOTHING",
+        [(f"{name}:{part}",) for part in range(_PARTS)],
+    )
+
+
+@transaction
+def hush() -> Statements[int]:
+    """Codes that were sent, or never will be, are not kept; gives how many sends that were."""
+    rows = yield (
+        f"SELECT dedup, {DELIVERY_COLUMNS} FROM outbox WHERE dedup IN (SELECT dedup FROM said_once)"
+        " AND state IN ('delivered', 'dead')",
+        (),
+    )
+    for name, *columns in rows:
+        delivery = delivery_of(tuple(columns))
+        body = outbound_body(replace(delivery.outbound, text=_SAID))
+        yield "UPDATE outbox SET body = ? WHERE id = ?", (body, delivery.number)
+        yield "DELETE FROM said_once WHERE dedup = ?", (name,)
+    # Parts that there were none of: they would have been owed in the same step.
+    yield "DELETE FROM said_once WHERE NOT EXISTS (SELECT 1 FROM outbox o WHERE o.dedup = said_once.dedup)", ()
+    return len(rows)
+
+
+def _requests(platform: str) -> Statements[list[Asked]]:
+    rows = yield "SELECT identity, asked, expires, kept FROM pairings WHERE platform = ?", (platform,)
+    return [
+        Asked(identity=identity, at=instant(asked), expires=instant(expires), kept=kept)
+        for identity, asked, expires, kept in rows
+    ]
+
+
+def _give(identity: str, platform: str, number: int, code: str, now: datetime) -> Statements[None]:
+    """A code takes the place of an earlier one, and of requests that nobody needs to know of any more."""
+    moment = micros(now)
+    yield "DELETE FROM pairings WHERE expires <= ? AND asked <= ?", (moment, micros(now - PAUSE))
+    yield (
+        "INSERT INTO pairings (identity, platform, code_hash, asked, expires, inbox_no, kept)"
+        " VALUES (?, ?, ?, ?, ?, ?, 1) ON CONFLICT (identity) DO UPDATE SET code_hash = excluded.code_hash,"
+        " asked = excluded.asked, expires = excluded.expires, kept = pairings.kept + 1",
+        (identity, platform, code_hash(code, identity), moment, micros(now + VALID_FOR), number),
+    )
+    yield from grants.record(ChangeKind.ASKED, now, identity, identity)
+
+
+@transaction
+def pending(now: datetime) -> Statements[list[Stranger]]:
+    rows = yield from _waiting(now)
+    return [_stranger(row) for row in rows]
+
+
+_MARK = ("identity", "code_hash", "asked", "expires", "kept")
+
+
+def _waiting(now: datetime) -> Statements[list[Row]]:
+    """Requests that can still be approved, each with the message that asked; of one that was erased there is none."""
+    return (
+        yield (
+            f"SELECT {', '.join(f'p.{name}' for name in _MARK)}, {INBOX_COLUMNS} FROM pairings p"
+            " JOIN inbox i ON i.no = p.inbox_no LEFT JOIN turns t ON t.no = i.turn_no"
+            " WHERE p.expires > ? AND length(i.body) > 0 ORDER BY p.asked, p.identity",
+            (micros(now),),
+        )
+    )
+
+
+def _stranger(row: Row) -> Stranger:
+    identity, _, asked, expires, kept = row[: len(_MARK)]
+    inbound = received_of(row[len(_MARK) :]).inbound
+    return Stranger(
+        identity=identity,
+        source=inbound.source,
+        name=inbound.labels.user,
+        asked=instant(asked),
+        expires=instant(expires),
+        kept=kept,
+    )
+
+
+@transaction
+def approve(
+    code: str, role: AccessRole, now: datetime, *, by: str, answer: Callable[[Source], Sequence[Outbound]]
+) -> Statements[Stranger | None]:
+    yield _ONE_AT_A_TIME
+    yield from _refuse_locked_out(by, now)
+    row = _with_code(code, (yield from _waiting(now)))
+    if row is None:
+        yield from grants.record(ChangeKind.WRONG_CODE, now, by, None)
+        return None
+    stranger, first = _stranger(row), received_of(row[len(_MARK) :])
+    source = stranger.source
+    yield from grants.add(_grant(source, role=role), now, by=by)
+    yield from grants.record(ChangeKind.APPROVED, now, by, stranger.identity, {"role": role.text})
+    yield "DELETE FROM pairings WHERE identity = ?", (stranger.identity,)
+    yield from outbox.owe_all(answer(source), f"paired:{first.number}", now)
+    yield from _take_up(first, role, now)
+    return stranger
+
+
+def _grant(source: Source, effect: Effect = Effect.ALLOW, role: AccessRole = AccessRole.MEMBER) -> Grant:
+    return Grant(
+        effect=effect, role=role, platform=source.platform, scope_id=source.scope_id, user_id=source.participant
+    )
+
+
+def _take_up(first: Received, role: AccessRole, now: datetime) -> Statements[None]:
+    """What they said since they asked, and what was kept for this moment, waits for its turn now."""
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no >= ? AND i.key = ?"
+        f" AND i.state = 'refused' AND i.reason IN ({', '.join('?' * len(_KEPT))}) AND length(i.body) > 0",
+        (first.number, first.key.text, *_KEPT),
+    )
+    for received in map(received_of, rows):
+        if (yield from _was_deleted(received.inbound)):
+            continue
+        yield (
+            "UPDATE inbox SET state = 'waiting', reason = NULL, body = ? WHERE no = ?",
+            (inbound_body(received.inbound, role), received.number),
+        )
+        yield from inbox.enqueue(first.key, now)
+
+
+def _was_deleted(inbound: Inbound) -> Statements[bool]:
+    """Whether its author has taken it back since, which nobody heeded while they were not let in."""
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+        " WHERE i.revises = ? AND length(i.body) > 0",
+        (inbox.dedup_name(inbound.source),),
+    )
+    authors = {None, identity_of(inbound.source)}
+    changes = (received_of(row).inbound for row in rows)
+    return any(each.revision and each.revision.deleted and identity_of(each.source) in authors for each in changes)
+
+
+def _with_code(code: str, rows: Sequence[Row]) -> Row | None:
+    return next((row for row in rows if hmac.compare_digest(code_hash(code, row[0]), row[1])), None)
+
+
+def _refuse_locked_out(by: str, now: datetime) -> Statements[None]:
+    rows = yield (
+        "SELECT at FROM access_log WHERE kind = ? AND by_whom = ? AND no > coalesce((SELECT max(no) FROM access_log"
+        " WHERE kind = ? AND by_whom = ?), 0) ORDER BY no DESC LIMIT ?",
+        (ChangeKind.WRONG_CODE.value, by, ChangeKind.APPROVED.value, by, MOST_FAILURES),
+    )
+    until = locked_until([instant(row[0]) for row in rows])
+    if until is not None and now < until:
+        raise LockedOut(until)
+
+
+@transaction
+def deny(name: str, now: datetime, *, by: str, blocks: bool = False) -> Statements[Stranger | None]:
+    yield _ONE_AT_A_TIME
+    rows = yield from _waiting(now)
+    row = next((row for row in rows if row[0] == name), None) or _with_code(name, rows)
+    if row is None:
+        return None
+    stranger = _stranger(row)
+    # The row stays for a while: who was turned away does not ask again at once.
+    yield "UPDATE pairings SET expires = ? WHERE identity = ?", (micros(now), stranger.identity)
+    yield from grants.record(ChangeKind.DENIED, now, by, stranger.identity)
+    if blocks:
+        yield from grants.add(_grant(stranger.source, Effect.BLOCK), now, by=by)
+    return stranger

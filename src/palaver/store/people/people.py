@@ -1,0 +1,177 @@
+"""People in the store: who is who, made at first contact, and on whose behalf somebody speaks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from palaver.db.transaction import Lock, Row, Statements, transaction
+from palaver.model.errors import NotFound
+from palaver.model.label import Label
+from palaver.model.session import Principal, identity_of
+from palaver.model.source import Source
+from palaver.model.turn import Received
+from palaver.model.value import value
+from palaver.store.conversations.sessions import new_id
+from palaver.store.records import instant, micros
+
+__all__ = [
+    "Identity",
+    "Offer",
+    "Party",
+    "Person",
+    "everybody",
+    "find_person",
+    "identities_of",
+    "linked",
+    "meet",
+    "person_of",
+    "principal_of",
+    "speaking",
+]
+
+
+@value
+class Identity:
+    """One account of a human on a platform."""
+
+    identity: str
+    name: Label | None
+    since: datetime
+
+
+@value
+class Person:
+    id: str
+    name: Label | None
+    since: datetime
+    identities: tuple[Identity, ...] = ()
+
+
+@value
+class Party:
+    """One side of an offer to link: who, where they were told of it, and every identity that comes with them."""
+
+    identity: str
+    address: Source
+    identities: tuple[Identity, ...]
+
+
+@value
+class Offer:
+    """Two who would be one person, as whoever asks sees it."""
+
+    mine: Party
+    theirs: Party
+    linked: bool = False
+    """Both have agreed, and it is done."""
+    changed: bool = False
+    """One of them is not any more whom the other agreed to: both are asked again."""
+
+
+def meet(received: Received) -> Statements[None]:
+    """At first contact somebody becomes a person, under the name they go by."""
+    identity, name = identity_of(received.inbound.source), received.inbound.labels.user
+    if identity:
+        yield from person_of(identity, received.received, name=name and name.stored())
+
+
+@transaction
+def person_of(identity: str, now: datetime, *, name: str | None = None) -> Statements[str]:
+    """The person behind an identity; a new one at first contact."""
+    rows = yield "SELECT person FROM identities WHERE identity = ?", (identity,)
+    if not rows:
+        yield Lock(f"identity {identity}")
+        rows = yield "SELECT person FROM identities WHERE identity = ?", (identity,)
+    return rows[0][0] if rows else (yield from _new_person(identity, now, name))
+
+
+def _new_person(identity: str, now: datetime, name: str | None) -> Statements[str]:
+    person, moment = new_id(now), micros(now)
+    called = name and Label(name).plain()
+    yield "INSERT INTO people (id, name, created) VALUES (?, ?, ?)", (person, called, moment)
+    yield (
+        "INSERT INTO identities (identity, person, born, name, created) VALUES (?, ?, ?, ?, ?)",
+        (identity, person, person, called, moment),
+    )
+    return person
+
+
+@transaction
+def identities_of(person: str) -> Statements[frozenset[str]]:
+    rows = yield "SELECT identity FROM identities WHERE person = ?", (person,)
+    return frozenset(row[0] for row in rows)
+
+
+@transaction
+def principal_of(identity: str) -> Statements[Principal]:
+    """A person may read what any of their identities took part in."""
+    rows = yield (
+        "SELECT other.identity FROM identities mine JOIN identities other ON other.person = mine.person"
+        " WHERE mine.identity = ?",
+        (identity,),
+    )
+    return Principal(identities=frozenset({identity, *(row[0] for row in rows)}), speaks_as=identity)
+
+
+@transaction
+def speaking(source: Source) -> Statements[Principal]:
+    """On whose behalf somebody speaks there: read it in the step that it is used in."""
+    alone = Principal.speaking(source)
+    if alone.speaks_as is None:
+        return alone
+    return replace((yield from principal_of(alone.speaks_as)), profile=alone.profile)
+
+
+@transaction
+def linked() -> Statements[Mapping[str, str]]:
+    """The person behind every identity that is linked with another."""
+    rows = yield (
+        "SELECT identity, person FROM identities WHERE identity IN (SELECT one FROM links WHERE until IS NULL"
+        " UNION SELECT other FROM links WHERE until IS NULL)",
+        (),
+    )
+    return dict(rows)
+
+
+# For people to see
+
+_COLUMNS = "p.id, p.name, p.created, i.identity, i.name, i.created"
+
+
+@transaction
+def everybody(principal: Principal, *, after: str = "", limit: int = 100) -> Statements[list[Person]]:
+    """Those with an id behind `after`, in the order of their first contact; of whoever sees all."""
+    rows = yield (
+        f"SELECT {_COLUMNS} FROM people p JOIN identities i ON i.person = p.id WHERE p.id IN (SELECT p.id FROM people p"
+        " WHERE p.id > ? AND ? = 1 AND EXISTS (SELECT 1 FROM identities i WHERE i.person = p.id) ORDER BY p.id LIMIT ?)"
+        " ORDER BY p.id, i.created, i.identity",
+        (after, int(principal.sees_all), limit),
+    )
+    return _people(rows)
+
+
+@transaction
+def find_person(name: str, principal: Principal) -> Statements[Person]:
+    """By the id of the person, or by an identity; for themselves, and for whoever sees all."""
+    rows = yield (
+        f"SELECT {_COLUMNS} FROM people p JOIN identities i ON i.person = p.id WHERE p.id = ?"
+        " OR p.id = (SELECT person FROM identities WHERE identity = ?) ORDER BY p.id, i.created, i.identity",
+        (name, name),
+    )
+    for person in _people(rows):
+        if principal.sees_all or any(each.identity in principal.identities for each in person.identities):
+            return person
+    raise NotFound("person", name)
+
+
+def _people(rows: Sequence[Row]) -> list[Person]:
+    found: dict[str, Person] = {}
+    for id_, name, created, identity, called, since in rows:
+        person = found.get(id_) or Person(id=id_, name=_label(name), since=instant(created))
+        known = Identity(identity=identity, name=_label(called), since=instant(since))
+        found[id_] = replace(person, identities=(*person.identities, known))
+    return list(found.values())
+
+
+def _label(name: str | None) -> Label | None:
+    return Label(name) if name else None

@@ -1,0 +1,1 @@
+"""Export and erase everything stored about a person."""

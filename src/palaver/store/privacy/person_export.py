@@ -1,0 +1,190 @@
+"""Everything of a person as a file: one JSON object per line, the same bytes as long as nothing changes.
+
+{"format":"palaver-person","version":1,"identities":["telegram:7"]}
+{"session":{…}}, {"entry":{…}}, {"end":{…}}         conversations of theirs alone
+{"said":{"session":"01…","seq":4,"at":…,"text":…}}  what they said where others took part
+{"message":{…}}, {"send":{…}}, {"row":{"table":…}}
+{"whole":{"lines":42,"sha256":"…"}}                 how many lines come before, and their digest
+"""
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+from palaver.db.database import Database
+from palaver.db.transaction import Row, Statements, transaction
+from palaver.model.errors import BadArgument
+from palaver.model.session import Principal
+from palaver.model.transcript import Entry
+from palaver.model.turn import Delivery, Received
+from palaver.store.archive.collector import collect
+from palaver.store.archive.format import lines
+from palaver.store.conversations.visibility import get
+from palaver.store.people.usage import used_by
+from palaver.store.privacy.eraser import Belongings, belongings, messages_of, owed_to_them
+from palaver.store.privacy.footprint import Trace, marks, share_of, trace_of
+from palaver.store.privacy.names import naming
+from palaver.store.records import json_text
+
+__all__ = [
+    "FORMAT",
+    "check_export",
+    "export_person",
+    "is_kept",
+    "nothing_kept",
+]
+
+FORMAT = "palaver-person"
+_OPERATOR = Principal.operator()
+_ELSEWHERE = frozenset(
+    {"sessions", "entries", "inbox", "outbox", "turns", "used", "search_documents", "meta", "erasures"}
+)
+"""Tables whose rows are written as something better than rows, or hold nothing of their own."""
+
+
+async def export_person(database: Database, name: str) -> AsyncIterator[bytes]:
+    """The lines, one after the other; only one conversation is held at a time. Raises NotFound, BadArgument."""
+    trace = await database.read(trace_of(name))
+    if not await is_kept(database, trace):
+        raise nothing_kept(name)
+    digest, count = hashlib.sha256(), 0
+    async for line in _lines(database, trace):
+        digest.update(line)
+        count += 1
+        yield line
+    yield _line("whole", {"lines": count, "sha256": digest.hexdigest()})
+
+
+async def is_kept(database: Database, trace: Trace) -> bool:
+    """Whether there is anything of theirs: what is exported, besides who it is about."""
+    count = 0
+    async for _ in _lines(database, trace):
+        count += 1
+        if count > 1:
+            return True
+    return False
+
+
+def nothing_kept(name: str) -> BadArgument:
+    return BadArgument(
+        "Nothing is kept of", found=name, allowed="somebody who is known here", example="palaver people list"
+    )
+
+
+async def _lines(database: Database, trace: Trace) -> AsyncIterator[bytes]:
+    header = {"format": FORMAT, "version": 1, "identities": sorted(trace.identities), "people": sorted(trace.people)}
+    yield json_text(header).encode() + b"\n"
+    theirs = await belongings(database, trace)
+    for session in reversed(theirs.sessions):
+        for line in lines(await database.read(collect(session, _OPERATOR))):
+            yield line
+    async for line in _said(database, theirs):
+        yield line
+    async for message in messages_of(database, trace):
+        yield _line("message", _message(message))
+    async for send in owed_to_them(database, theirs):
+        yield _line("send", _send(send))
+    for line in await database.read(_rows(trace)):
+        yield line
+
+
+async def _said(database: Database, theirs: Belongings) -> AsyncIterator[bytes]:
+    for number in theirs.shared:
+        share = await database.read(share_of(number, theirs.trace))
+        theirs.turns |= share.turns
+        session = (await database.read(get(number))).id
+        for entry in share.said:
+            yield _line("said", _entry(session, entry))
+
+
+def _line(kind: str, fields: Mapping[str, Any]) -> bytes:
+    return json_text({kind: {name: value for name, value in fields.items() if value is not None}}).encode() + b"\n"
+
+
+def _entry(session: str, entry: Entry) -> dict[str, Any]:
+    return {"session": session, "seq": entry.seq, "at": entry.at.isoformat(), "text": entry.text}
+
+
+def _message(message: Received) -> dict[str, Any]:
+    inbound = message.inbound
+    return {
+        "number": message.number,
+        "at": inbound.at.isoformat(),
+        "key": message.key.text,
+        "source": inbound.source.to_json(),
+        "labels": inbound.labels.to_json(),
+        "text": inbound.text,
+        "state": message.state.value,
+        "reason": message.reason,
+    }
+
+
+def _send(send: Delivery) -> dict[str, Any]:
+    outbound = send.outbound
+    return {
+        "number": send.number,
+        "at": send.created.isoformat(),
+        "platform": outbound.platform,
+        "chat": outbound.chat_id,
+        "text": outbound.text,
+        "state": send.state.value,
+    }
+
+
+@transaction
+def _rows(trace: Trace) -> Statements[list[bytes]]:
+    """Whatever else names them: grants, links, operations, settings, use; of every table, whoever made it."""
+    names = trace.names
+    found: dict[str, None] = {}
+    by_table: dict[str, list[str]] = {}
+    for table, column in (yield from naming(trace)):
+        if table not in _ELSEWHERE:
+            by_table.setdefault(table, []).append(column)
+    for table, columns in sorted(by_table.items()):
+        where = " OR ".join(f"{column} IN ({marks(names)})" for column in columns)
+        rows = yield f"SELECT * FROM {table} WHERE {where}", names * len(columns)
+        found.update(dict.fromkeys(sorted(_row(table, row) for row in rows)))
+    found.update(dict.fromkeys(_row("used", row) for row in (yield from used_by(names))))
+    grants: list[Row] = yield "SELECT * FROM grants WHERE user_id IS NOT NULL ORDER BY no", ()
+    aliases: list[Row] = yield "SELECT * FROM aliases ORDER BY 1, 2", ()
+    found.update(dict.fromkeys(_row("grants", row) for row in grants if _platform_and_id(row) & trace.identities))
+    found.update(dict.fromkeys(_row("aliases", row) for row in aliases if _platform_and_id(row) & trace.identities))
+    return [line.encode() for line in found]
+
+
+def _platform_and_id(row: Row) -> set[str]:
+    """`telegram:7` for every pair of texts in a row: one of them is the identity that it is about."""
+    texts = [value for value in row if isinstance(value, str)]
+    return {f"{platform}:{id_}" for platform in texts for id_ in texts}
+
+
+def _row(table: str, row: Iterable[object]) -> str:
+    return json_text({"row": {"table": table, "values": [_plain(value) for value in row]}}) + "\n"
+
+
+def _plain(value: object) -> object:
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def check_export(written: Iterable[bytes]) -> int:
+    """How many lines there are, if it is whole and unchanged. Raises BadArgument."""
+    digest, count, last = hashlib.sha256(), 0, b""
+    for line in written:
+        if last:
+            digest.update(last)
+            count += 1
+        last = line
+    try:
+        whole = json.loads(last)["whole"]
+        is_whole = (whole["lines"], whole["sha256"]) == (count, digest.hexdigest())
+    except (ValueError, TypeError, KeyError, RecursionError):
+        is_whole = False
+    if not is_whole:
+        raise BadArgument(
+            "This export is",
+            found="cut off or changed",
+            allowed="a file as palaver people export wrote it",
+            example="palaver people export telegram:7 -o ann.jsonl",
+        )
+    return count

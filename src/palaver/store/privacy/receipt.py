@@ -1,0 +1,188 @@
+"""Receipts: what was erased, when and by whom, as counts and digests; and whether it is still gone."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from palaver.db.database import Database
+from palaver.db.transaction import Row, Statements, transaction
+from palaver.model.errors import BadArgument
+from palaver.model.value import value
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.privacy.digests import Digests, Table, digests_of_store, loose_files, pages_of, text_columns
+from palaver.store.records import instant
+from palaver.store.search.search import Search
+
+__all__ = [
+    "FORMAT",
+    "Receipt",
+    "Verdict",
+    "hand_over",
+    "read_receipt",
+    "receipt_of",
+    "verify",
+]
+
+FORMAT = "palaver-erasure"
+_VERSION = 1
+_EXAMPLE = "palaver people verify receipt.json"
+
+
+@value
+class Receipt:
+    number: int
+    asked: datetime
+    ended: datetime
+    by: str
+    keeps_access: bool
+    digests: Mapping[str, tuple[str, ...]]
+    """By kind, in order."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {kind: len(digests) for kind, digests in self.digests.items()}
+
+    def text(self, digests: Digests) -> str:
+        """As a file, sealed with the key of the store."""
+        body = self._body()
+        return json.dumps({**body, "seal": digests.seal(_canonical(body))}, indent=1) + "\n"
+
+    def _body(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": _VERSION,
+            "erasure": self.number,
+            "asked": self.asked.isoformat(),
+            "ended": self.ended.isoformat(),
+            "by": self.by,
+            "keeps_access": self.keeps_access,
+            "counts": self.counts,
+            "digests": {kind: list(found) for kind, found in self.digests.items()},
+        }
+
+
+def _canonical(body: Mapping[str, Any]) -> str:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"))
+
+
+@transaction
+def receipt_of(number: int) -> Statements[tuple[Receipt, str] | None]:
+    """Of an erasure that is done: the receipt and its file; None where there is none, or none any more."""
+    rows = yield "SELECT asked, ended, by_whom, keeps_access FROM erasures WHERE no = ?", (number,)
+    found: list[Row] = yield "SELECT kind, digest FROM erased WHERE erasure = ? ORDER BY kind, digest", (number,)
+    if not rows or rows[0][1] is None or not found:
+        return None
+    asked, ended, by, keeps = rows[0]
+    digests: dict[str, list[str]] = {}
+    for kind, digest in found:
+        digests.setdefault(kind, []).append(digest)
+    receipt = Receipt(
+        number=number,
+        asked=instant(asked),
+        ended=instant(ended),
+        by=by,
+        keeps_access=bool(keeps),
+        digests={kind: tuple(each) for kind, each in digests.items()},
+    )
+    return receipt, receipt.text((yield from digests_of_store()))
+
+
+@transaction
+def hand_over(number: int) -> Statements[None]:
+    """The receipt is safe elsewhere: what it says need not stand here, beside the key."""
+    yield "DELETE FROM erased WHERE erasure = ?", (number,)
+
+
+def read_receipt(text: str, digests: Digests) -> Receipt:
+    """Raises BadArgument for what is no receipt of this store, or was changed since."""
+    try:
+        body: dict[str, Any] = json.loads(text)
+        seal = body.pop("seal")
+        is_ours = body["format"] == FORMAT and body["version"] == _VERSION and seal == digests.seal(_canonical(body))
+        receipt = Receipt(
+            number=body["erasure"],
+            asked=datetime.fromisoformat(body["asked"]),
+            ended=datetime.fromisoformat(body["ended"]),
+            by=body["by"],
+            keeps_access=body["keeps_access"],
+            digests={kind: tuple(each) for kind, each in body["digests"].items()},
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise _no_receipt("no receipt") from None
+    if not is_ours:
+        raise _no_receipt("changed, or from another store")
+    return receipt
+
+
+def _no_receipt(found: str) -> BadArgument:
+    return BadArgument(
+        "This file cannot be verified, it is", found=found, allowed="a receipt of this store", example=_EXAMPLE
+    )
+
+
+# Is it still gone?
+
+
+@value
+class Verdict:
+    """Where something erased was found again."""
+
+    back: tuple[str, ...] = ()
+    """Rows with words that were erased, and files that nobody else has."""
+    named: tuple[str, ...] = ()
+    """Columns that name the person, which is so, too, when they have come back."""
+    strays: int = 0
+    """Documents of the search index that no entry stands behind."""
+
+    @property
+    def holds(self) -> bool:
+        return not self.back and not self.strays
+
+
+async def verify(
+    database: Database,
+    search: Search,
+    receipt: Receipt,
+    *,
+    shelf: BlobStore | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Verdict:
+    """Look at every row there is, and at every file on the shelf of this machine."""
+    digests = await database.transact(digests_of_store())
+    back: list[str] = []
+    for table in Table:
+        back += [place async for place in _found_again(database, table, receipt, digests, progress)]
+    if shelf is not None:
+        files = await loose_files(database, shelf, digests, frozenset(receipt.digests.get("file", ())))
+        back += [f"file {name[:16]}" for name in files]
+    names = frozenset(receipt.digests.get("name", ()))
+    named = await database.read(_named(names, digests)) if names else []
+    await search.catch_up()
+    return Verdict(back=tuple(back), named=tuple(named), strays=await search.strays())
+
+
+async def _found_again(
+    database: Database, table: Table, receipt: Receipt, digests: Digests, progress: Callable[[int], None]
+) -> AsyncIterator[str]:
+    erased = frozenset(receipt.digests.get(table.kind, ()))
+    seen = 0
+    if not erased:
+        return
+    async for page in pages_of(database, table):
+        for number, found in page:
+            if table.digest(digests, found) in erased:
+                yield f"{table.value} {number}"
+        seen += len(page)
+        progress(seen)
+
+
+@transaction
+def _named(names: Iterable[str], digests: Digests) -> Statements[list[str]]:
+    wanted, found = frozenset(names), list[str]()
+    for table, column in (yield from text_columns()):
+        rows = yield f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL", ()
+        count = sum(digests.name(row[0]) in wanted for row in rows)
+        if count:
+            found.append(f"{table}.{column}")
+    return found

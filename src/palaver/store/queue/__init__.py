@@ -1,0 +1,1 @@
+"""Inbox, ready queue, turns and outbox."""

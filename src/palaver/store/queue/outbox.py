@@ -1,0 +1,320 @@
+"""The outbox in the store: everything owed, sent one after the other within a chat, settled with a receipt."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from palaver.db.database import OUTBOX
+from palaver.db.transaction import Lock, Notify, Row, Statements, Value, transaction
+from palaver.model.errors import BadArgument, StaleFence
+from palaver.model.ids import encode_id
+from palaver.model.lifecycle import OutboxState, advance
+from palaver.model.turn import Delivery, Outbound, account_text, after_unclear
+from palaver.store.conversations.attachment_refs import note_files
+from palaver.store.records import DELIVERY_COLUMNS, REPLIES, delivery_of, kept_of, micros, outbound_body
+
+__all__ = [
+    "OUTBOX",
+    "REPLIES",
+    "claim",
+    "depth",
+    "detach",
+    "drop",
+    "get_delivery",
+    "hasten",
+    "is_owed",
+    "owe",
+    "owe_all",
+    "owe_replies",
+    "prolong",
+    "reclaim_sends",
+    "resolve",
+    "settle_send",
+    "unclear",
+]
+
+_SEND = Notify(OUTBOX)
+# The column chat says where it goes, whatever id the chat had when the words were put down.
+_NOW_AT = "coalesce((SELECT m.now_at FROM moved_chats m WHERE m.account = ? AND m.chat = ?), ?)"
+# Behind whatever is owed to the chat already, also where the clock of another worker runs ahead.
+_CREATED = (
+    "(SELECT CASE WHEN max(e.created) >= ? THEN max(e.created) + 1 ELSE ? END FROM outbox e"
+    f" WHERE e.account = ? AND e.chat = {_NOW_AT} AND e.state IN ('due', 'claimed'))"
+)
+
+
+def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
+    moment, account, chat = micros(now), *_place(outbound)
+    now_at = account, chat, chat
+    return account, *now_at, moment, moment, moment, account, *now_at, outbound_body(outbound)
+
+
+def _place(outbound: Outbound) -> tuple[str, str]:
+    return account_text(outbound.platform, outbound.account), encode_id(outbound.chat_id)
+
+
+def _files(outbound: Outbound) -> tuple[str, ...]:
+    return kept_of([outbound.file] if outbound.file else [])
+
+
+def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Statements[None]:
+    """The replies of a turn, each owed once: the same turn and ordinal cannot be written twice."""
+    if len(replies) > REPLIES:  # The rest would have the numbers of the next turn.
+        allowed = f"at most {REPLIES}"
+        raise BadArgument("too many replies", found=str(len(replies)), allowed=allowed, example="the first of them")
+    rows: list[tuple[Value, ...]] = [
+        (turn * REPLIES + ordinal, *_row(reply, now)) for ordinal, reply in enumerate(replies)
+    ]
+    if rows:
+        yield (
+            "INSERT INTO outbox (id, account, chat, state, due, created, body)"
+            f" VALUES (?, ?, {_NOW_AT}, 'due', ?, {_CREATED}, ?)",
+            rows,
+        )
+        if filed := {turn * REPLIES + each: _files(reply) for each, reply in enumerate(replies) if reply.file}:
+            yield from note_files("out", filed)
+        yield _SEND
+
+
+@transaction
+def owe(outbound: Outbound, dedup: str, now: datetime) -> Statements[int | None]:
+    """Something no turn owes: a notice, a scheduled output. None if it is owed already under that name."""
+    yield Lock("numbers below zero in the outbox")
+    rows = yield (
+        "INSERT INTO outbox (id, dedup, account, chat, state, due, created, body)"
+        f" SELECT coalesce(min(id), 0) - 1, ?, ?, {_NOW_AT}, 'due', ?, {_CREATED}, ? FROM outbox WHERE id < 0"
+        " ON CONFLICT (dedup) WHERE dedup IS NOT NULL DO NOTHING RETURNING id",
+        (dedup, *_row(outbound, now)),
+    )
+    for (number,) in rows:
+        yield from note_files("out", {number: _files(outbound)})
+    yield _SEND
+    return rows[0][0] if rows else None
+
+
+def owe_all(parts: Sequence[Outbound], name: str, now: datetime) -> Statements[None]:
+    """Something in several parts, sent in their order."""
+    for part, outbound in enumerate(parts):
+        yield from owe(outbound, f"{name}:{part}", now)
+
+
+def drop(numbers: Sequence[int]) -> Statements[None]:
+    """Sends go, sent or not. The last number given stays, with nothing behind it: no other message ever gets it."""
+    if not numbers:
+        return
+    last = yield "SELECT min(id) FROM outbox WHERE id < 0", ()
+    yield "DELETE FROM outbox WHERE id = ?", [(number,) for number in numbers if number != last[0][0]]
+    if last[0][0] in numbers:
+        yield f"{_EMPTY} WHERE id = ?", (_NOBODY, _NOBODY, outbound_body(_TO_NOBODY), last[0][0])
+
+
+_EMPTY = (
+    "UPDATE outbox SET dedup = NULL, account = ?, chat = ?, state = 'delivered', worker = NULL, claim_until = NULL,"
+    " receipt = NULL, error = NULL, body = ?"
+)
+_NOBODY = "forgotten"
+_TO_NOBODY = Outbound(platform=_NOBODY, chat_id=_NOBODY, text="")
+
+
+@transaction
+def claim(
+    worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str] | None = None, limit: int = 32
+) -> Statements[list[Delivery]]:
+    """Take due sends for this worker; nobody else gets them. In each chat only the one that is owed longest."""
+    if accounts is not None and not accounts:
+        return []
+    groups = _groups(accounts)
+    heads = " UNION ALL ".join(f"SELECT id, due FROM ({_heads(group)}) AS h" for group in groups)
+    rows = yield (
+        "UPDATE outbox SET state = 'claimed', attempts = attempts + 1, worker = ?, claim_until = ? WHERE id IN ("
+        f" SELECT id FROM ({heads}) AS owed ORDER BY due, id LIMIT ?) RETURNING {DELIVERY_COLUMNS}",
+        (worker, micros(now + lease), *(each for group in groups for each in (micros(now), *group, limit)), limit),
+    )
+    gone = yield from _gone([row[0] for row in rows])
+    claimed = [delivery_of(row, is_gone=row[0] in gone) for row in rows]
+    return sorted(claimed, key=lambda delivery: (delivery.due, delivery.number))
+
+
+_MOST_ALONE = 100
+
+
+def _groups(accounts: Collection[str] | None) -> list[tuple[str, ...]]:
+    """Each account by itself; together where a statement has no room for so many. All of them are the empty group."""
+    names = tuple(sorted(set(accounts or ())))
+    return [(name,) for name in names] if 0 < len(names) <= _MOST_ALONE else [names]
+
+
+def _heads(accounts: Sequence[str]) -> str:
+    """What is owed longest in each chat of these accounts, or of all. Of one, no more is looked at than is taken."""
+    served = f" AND o.account IN ({', '.join('?' * len(accounts))})" if accounts else ""
+    return (
+        f"SELECT o.id, o.due FROM outbox o WHERE o.state = 'due' AND o.due <= ?{served} AND NOT EXISTS ("
+        " SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat AND e.state IN ('due', 'claimed')"
+        " AND (e.created, e.id) < (o.created, o.id)) ORDER BY o.due, o.id LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/"
+    )
+
+
+def _gone(numbers: Sequence[int]) -> Statements[set[int]]:
+    """Which of these go to chats that are gone."""
+    if not numbers:
+        return set()
+    rows = yield (
+        "SELECT o.id FROM outbox o JOIN gone_chats g ON g.account = o.account AND g.chat = o.chat"
+        f" WHERE o.id IN ({', '.join('?' * len(numbers))})",
+        tuple(numbers),
+    )
+    return {row[0] for row in rows}
+
+
+@transaction
+def hasten(platform: str, account: str | None, chat: str, now: datetime) -> Statements[None]:
+    """What waits for a chat is due now."""
+    yield (
+        "UPDATE outbox SET due = ? WHERE account = ? AND chat = ?"
+        " AND state IN ('due', 'claimed') AND state = 'due' AND +due > ?",
+        (micros(now), account_text(platform, account), encode_id(chat), micros(now)),
+    )
+    yield _SEND
+
+
+@transaction
+def is_owed(outbound: Outbound) -> Statements[bool]:
+    """Whether anything at all is still to be sent to where this goes."""
+    rows = yield (
+        "SELECT 1 FROM outbox WHERE account = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
+        _place(outbound),
+    )
+    return bool(rows)
+
+
+@transaction
+def settle_send(
+    delivery: Delivery,
+    worker: str,
+    state: OutboxState,
+    *,
+    receipt: str | None = None,
+    error: str | None = None,
+    due: datetime | None = None,
+) -> Statements[OutboxState]:
+    """Record what became of a claimed send: delivered, due again, or dead. Gives which.
+
+    It is not dead where the chat has another id by now: then it is due there.
+    """
+    if state is OutboxState.DEAD and (yield from _is_moved(delivery)):
+        state = OutboxState.DUE
+    yield from _settle(delivery, worker, state, receipt, error, due, marked=delivery.may_be_duplicate)
+    return state
+
+
+def _is_moved(delivery: Delivery) -> Statements[bool]:
+    place = _place(delivery.outbound)
+    rows = yield (
+        "UPDATE outbox SET chat = m.now_at FROM moved_chats m"
+        " WHERE id = ? AND m.account = ? AND m.chat = ? RETURNING id",
+        (delivery.number, *place),
+    )
+    return bool(rows)
+
+
+@transaction
+def prolong(delivery: Delivery, worker: str, until: datetime) -> Statements[None]:
+    """A claim holds until then: what is on its way takes longer than usual."""
+    rows = yield (
+        "UPDATE outbox SET claim_until = ?"
+        " WHERE id = ? AND worker = ? AND attempts = ? AND state = 'claimed' RETURNING id",
+        (micros(until), delivery.number, worker, delivery.attempts),
+    )
+    if not rows:
+        raise StaleFence("delivery", delivery.number, delivery.attempts)
+
+
+@transaction
+def detach(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Statements[None]:
+    """The draft it was to replace cannot be changed, or no thread begun: it is due again, as a plain message."""
+    body = outbound_body(replace(delivery.outbound, edits=None, opens=None))
+    yield "UPDATE outbox SET body = ? WHERE id = ?", (body, delivery.number)
+    yield from settle_send(delivery, worker, OutboxState.DUE, error=error, due=now)
+
+
+@transaction
+def unclear(delivery: Delivery, worker: str, due: datetime, *, safe: bool, error: str) -> Statements[OutboxState]:
+    """Nobody knows whether it arrived: `after_unclear` says what is done about it, not before it is due."""
+    state, marked = after_unclear(delivery, safe=safe)
+    yield from _settle(delivery, worker, state, None, error, due, marked=marked)
+    return state
+
+
+def _settle(
+    delivery: Delivery,
+    worker: str,
+    state: OutboxState,
+    receipt: str | None,
+    error: str | None,
+    due: datetime | None,
+    *,
+    marked: bool,
+) -> Statements[None]:
+    advance(OutboxState.CLAIMED, state)
+    rows = yield (
+        "UPDATE outbox SET state = ?, receipt = ?, error = ?, due = coalesce(?, due), may_be_duplicate = ?,"
+        " claim_until = NULL, worker = NULL"
+        " WHERE id = ? AND worker = ? AND attempts = ? AND state = 'claimed' RETURNING id",
+        (
+            state.value,
+            receipt,
+            error,
+            due and micros(due),
+            int(marked),
+            delivery.number,
+            worker,
+            delivery.attempts,
+        ),
+    )
+    if not rows:
+        raise StaleFence("delivery", delivery.number, delivery.attempts)
+
+
+@transaction
+def reclaim_sends(
+    worker: str, now: datetime, *, safe: Callable[[Outbound], bool], alone: bool = False
+) -> Statements[list[Delivery]]:
+    """Claims whose owner is gone: nobody knows whether they were sent. Gives them as they were claimed."""
+    rows: list[Row] = yield (
+        f"SELECT {DELIVERY_COLUMNS}, worker FROM outbox WHERE state IN ('due', 'claimed') AND state = 'claimed'"
+        " AND (claim_until < ? OR (? = 1 AND worker <> ?)) ORDER BY +id /*pg FOR UPDATE SKIP LOCKED*/",
+        (micros(now), int(alone), worker),
+    )
+    lost = [(delivery_of(row[:-1]), row[-1]) for row in rows]
+    for delivery, owner in lost:
+        yield from unclear(delivery, owner, now, safe=safe(delivery.outbound), error="its sender disappeared")
+    if lost:
+        yield _SEND
+    return [delivery for delivery, _ in lost]
+
+
+@transaction
+def depth() -> Statements[int]:
+    """How much is owed and not on its way."""
+    rows = yield "SELECT count(*) FROM outbox WHERE state = 'due'", ()
+    return rows[0][0]
+
+
+@transaction
+def get_delivery(number: int) -> Statements[Delivery | None]:
+    rows = yield f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id = ?", (number,)
+    return delivery_of(rows[0]) if rows else None
+
+
+@transaction
+def resolve(number: int, state: OutboxState, now: datetime, *, receipt: str | None = None) -> Statements[bool]:
+    """Settle a send that stayed unclear: somebody looked, and it was delivered, or is to be sent once more."""
+    advance(OutboxState.UNCLEAR, state)
+    rows = yield (
+        "UPDATE outbox SET state = ?, receipt = ?, due = ?, chat = coalesce((SELECT m.now_at FROM moved_chats m"
+        " WHERE m.account = outbox.account AND m.chat = outbox.chat), chat)"
+        " WHERE id = ? AND state = 'unclear' RETURNING id",
+        (state.value, receipt, micros(now), number),
+    )
+    yield _SEND
+    return bool(rows)

@@ -1,0 +1,271 @@
+"""Revisions in the store: messages that were changed or deleted after they were sent. Nothing is overwritten."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from palaver.db.database import INBOX
+from palaver.db.transaction import Lock, Notify, Statements, Value, transaction
+from palaver.model.access import AccessRole
+from palaver.model.ids import encode_id
+from palaver.model.key import SessionKey
+from palaver.model.lifecycle import InboxState
+from palaver.model.revision import Course, RevisionPolicy, Ruling, judge_revision, revision_note
+from palaver.model.session import Session, identity_of
+from palaver.model.transcript import Entry, Role
+from palaver.model.turn import Inbound, Outbound, Received
+from palaver.store.conversations.sessions import open_by_key
+from palaver.store.conversations.transcript import SEQS, append, hide, journal, shown
+from palaver.store.conversations.visibility import get
+from palaver.store.queue import outbox
+from palaver.store.queue.inbox import OPEN_TURN, dedup_name, enqueue, replace_text, withdraw
+from palaver.store.records import INBOX_COLUMNS, entries_of, from_json, inbound_body, micros, prepare, received_of
+from palaver.store.results import OperationKind
+
+__all__ = [
+    "accept_revision",
+    "go_back_to",
+    "unrevise",
+]
+
+
+_INBOX = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+_SUPERSEDED = "a newer change of the message came before it was its turn"
+_NOT_SHOWN = "the message is not in this conversation any more; the agent is told of the change"
+
+
+@transaction
+def accept_revision(
+    inbound: Inbound,
+    key: SessionKey,
+    now: datetime,
+    policy: RevisionPolicy,
+    *,
+    role: AccessRole | None = None,
+    refused: str | None = None,
+    expected: bool = True,
+) -> Statements[int | None]:
+    """Put a change of a message into the inbox and do what is to be done about it; None if it is there already.
+
+    It belongs to the conversation of the message, wherever its own source would lead. Of a change whose message has not
+    come and is not expected nothing is kept.
+    """
+    place = (yield from _key_of(inbound)) or key
+    yield Lock(place.text)
+    original = yield from _original(inbound)
+    if original is None and not expected:
+        return None
+    latest = None if refused else (yield from _latest(inbound))
+    ruling = Ruling(Course.REFUSE, refused) if refused else judge_revision(inbound, original, latest, policy)
+    number = yield from _insert(inbound, place, now, role, ruling)
+    if number is not None:
+        yield from _do(ruling.course, number, inbound, original, place, now)
+    return number
+
+
+_STATES = {Course.REFUSE: InboxState.REFUSED, Course.RERUN: InboxState.WAITING}
+
+
+def _insert(
+    inbound: Inbound, key: SessionKey, now: datetime, role: AccessRole | None, ruling: Ruling
+) -> Statements[int | None]:
+    base = dedup_name(inbound.source)
+    version = encode_id(inbound.revision.version) if inbound.revision else ""
+    state = _STATES.get(ruling.course, InboxState.DONE)
+    reason = None if state is InboxState.WAITING else ruling.reason
+    rows = yield (
+        "INSERT INTO inbox (dedup, revises, key, state, received, reason, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (dedup) DO NOTHING RETURNING no",
+        (
+            base and f"{base}:{version}",
+            base,
+            key.text,
+            state.value,
+            micros(now),
+            reason,
+            inbound_body(inbound, role),
+        ),
+    )
+    return rows[0][0] if rows else None
+
+
+def _key_of(inbound: Inbound) -> Statements[SessionKey | None]:
+    rows = yield "SELECT key FROM inbox WHERE dedup = ?", (dedup_name(inbound.source),)
+    return SessionKey.parse(rows[0][0]) if rows else None
+
+
+def _original(inbound: Inbound) -> Statements[Received | None]:
+    """The message as it was sent, or as it waits to be answered anew.
+
+    One whose words were erased is as if it had never come.
+    """
+    base = dedup_name(inbound.source)
+    rows = yield (
+        f"{_INBOX} WHERE (i.dedup = ? OR (i.revises = ? AND i.state = 'waiting')) AND length(i.body) > 0"
+        " ORDER BY i.no DESC",
+        (base, base),
+    )
+    return next((each for each in map(received_of, rows) if each.inbound.revision is None), None)
+
+
+def _latest(inbound: Inbound) -> Statements[Inbound | None]:
+    """The last change of the message that was not refused."""
+    rows = yield (
+        f"{_INBOX} WHERE i.revises = ? AND i.state <> 'refused' AND length(i.body) > 0 ORDER BY i.no DESC LIMIT 1",
+        (dedup_name(inbound.source),),
+    )
+    return received_of(rows[0]).inbound if rows else None
+
+
+def _do(
+    course: Course, number: int, inbound: Inbound, original: Received | None, key: SessionKey, now: datetime
+) -> Statements[None]:
+    if course in {Course.NOTE, Course.RERUN}:
+        yield from _supersede(inbound, number)
+    match course:
+        case Course.REPLACE if original:
+            yield from replace_text(original.number, original.inbound, inbound.text, original.role)
+        case Course.WITHDRAW if original:
+            yield from withdraw(original.number, "it was deleted before it was answered")
+        case Course.NOTE:
+            yield from _tell_agent(inbound, key, now)
+        case Course.RERUN:
+            yield from enqueue(key, now)
+        case _:
+            pass
+
+
+def _supersede(inbound: Inbound, number: int) -> Statements[None]:
+    """Of the changes of a message that still wait for their turn only the last one counts."""
+    rows = yield (
+        "SELECT no FROM inbox WHERE revises = ? AND state = 'waiting' AND no <> ?",
+        (dedup_name(inbound.source), number),
+    )
+    for (earlier,) in rows:
+        yield from withdraw(earlier, _SUPERSEDED)
+
+
+# What stands in transcripts
+
+
+class _Place(NamedTuple):
+    """Where a message stands, and whether it is shown there or a summary is in its place."""
+
+    session: int
+    entry: Entry
+    is_shown: bool
+
+
+def _places(inbound: Inbound, key: SessionKey) -> Statements[list[_Place]]:
+    """In the sessions of its turns, and in the one that is open now, which may have begun as a copy."""
+    base = dedup_name(inbound.source)
+    rows = yield _STANDS, (base, base, key.text)
+    entries = entries_of(row[1] for row in rows)
+    found = [_Place(row[0] // SEQS, entry, bool(row[2])) for row, entry in zip(rows, entries, strict=True)]
+    return [place for place in found if place.entry.message_id == inbound.source.message_id]
+
+
+_STANDS = (
+    "WITH said AS (SELECT turn_no AS no FROM inbox WHERE dedup = ? OR revises = ?), places AS ("
+    " SELECT t.session_no AS no FROM turns t JOIN said ON said.no = t.no"
+    " UNION SELECT no FROM sessions WHERE key = ? AND ended IS NULL)"
+    " SELECT e.id, e.body, 1 FROM places JOIN sessions s ON s.no = places.no"
+    f" JOIN entries e ON e.id >= s.no * {SEQS} + s.shown_from AND e.id < (s.no + 1) * {SEQS}"
+    " WHERE e.hidden_by IS NULL AND e.role = 'user' AND e.turn_no IN (SELECT no FROM said)"
+    " UNION ALL SELECT e.id, e.body, 0 FROM entries e JOIN operations o ON o.no = e.hidden_by"
+    " WHERE e.hidden_by IS NOT NULL AND e.role = 'user' AND e.turn_no IN (SELECT no FROM said)"
+    f" AND e.id / {SEQS} IN (SELECT no FROM places) AND o.kind = 'compaction' AND o.undone_at IS NULL ORDER BY 1"
+)
+
+
+def _tell_agent(inbound: Inbound, key: SessionKey, now: datetime) -> Statements[None]:
+    """A note for the next turn wherever the message stands; one that was deleted is not shown any more."""
+    places = yield from _places(inbound, key)
+    is_deletion = inbound.revision is not None and inbound.revision.deleted
+    for number in dict.fromkeys(place.session for place in places):
+        entries = [place.entry for place in places if place.session == number]
+        if is_deletion:
+            session = yield from get(number)
+            kind, by = OperationKind.REVISION, _author(inbound)
+            operation = yield from hide(kind, session.key, session, entries, now, by=by)
+            # What a summary stands for can still be searched for, unless it was deleted.
+            covered: list[tuple[Value, ...]] = [(operation, number * SEQS + entry.seq) for entry in entries]
+            yield "UPDATE entries SET hidden_by = ? WHERE id = ?", covered
+        note = revision_note(entries[-1].text, None if is_deletion else inbound.text)
+        rows = yield "UPDATE sessions SET next_seq = next_seq + 1 WHERE no = ? RETURNING next_seq", (number,)
+        yield from append(number, rows[0][0] - 1, [prepare(Entry(seq=0, role=Role.NOTE, at=now, text=note))])
+
+
+def _author(inbound: Inbound) -> str:
+    return identity_of(inbound.source) or inbound.source.platform
+
+
+@transaction
+def go_back_to(received: Received, now: datetime, notices: Callable[[int], Sequence[Outbound]]) -> Statements[bool]:
+    """The conversation goes back to before a message that was changed; False while a turn is open there.
+
+    What was changed waits from then on as a message like any other; after a deletion the notices are owed.
+    """
+    key, inbound = received.key, received.inbound
+    yield Lock(key.text)
+    if (yield f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN}", (key.text,)):
+        return False
+    waits = yield "SELECT 1 FROM inbox WHERE no = ? AND state = 'waiting'", (received.number,)
+    if not waits:
+        return True
+    session = yield from open_by_key(key)
+    shown = [place for place in (yield from _places(inbound, key)) if session and place.session == session.number]
+    yield Notify(INBOX)
+    if session is None or not any(place.is_shown for place in shown):
+        yield from _tell_agent(inbound, key, now)
+        yield from withdraw(received.number, _NOT_SHOWN)
+        return True
+    first = next(place.entry for place in shown if place.is_shown)
+    hidden = yield from _hide_from(first, session, inbound, now)
+    if inbound.revision and inbound.revision.deleted:
+        yield from withdraw(received.number, "the message and what followed it are not shown any more")
+        yield from outbox.owe_all(notices(hidden), f"revision:{received.number}", now)
+    else:
+        yield from replace_text(received.number, replace(inbound, text=first.text), inbound.text, received.role)
+    return True
+
+
+def _hide_from(first: Entry, session: Session, inbound: Inbound, now: datetime) -> Statements[int]:
+    entries = [entry for entry in (yield from shown(session.number)) if entry.position >= first.seq]
+    answers = {} if inbound.revision and inbound.revision.deleted else {"answered_from": session.counters.entries + 1}
+    yield from hide(OperationKind.REVISION, session.key, session, entries, now, by=_author(inbound), **answers)
+    return len(entries)
+
+
+# The way back
+
+
+def unrevise(operation: int, details: Mapping[str, Any], session: Session, shown: Sequence[Entry]) -> Statements[None]:
+    """The message is as it was again: the answer to the changed one goes out of sight."""
+    start, first, end = details.get("answered_from"), session.number * SEQS, (session.number + 1) * SEQS
+    if start is None:
+        yield from _cover_again(session, shown)
+        return
+    rows = yield (
+        "UPDATE entries SET hidden_by = ? WHERE id >= ? AND id < ? AND hidden_by IS NULL AND turn_no ="
+        " (SELECT turn_no FROM entries WHERE id >= ? AND id < ? AND turn_no IS NOT NULL ORDER BY id LIMIT 1)"
+        " RETURNING id",
+        (operation, first + start, end, first + start, end),
+    )
+    if rows:
+        yield from journal("hide", session.number, min(rows)[0] - first, max(rows)[0] - first)
+
+
+def _cover_again(session: Session, shown: Sequence[Entry]) -> Statements[None]:
+    """What a summary stands for is not shown beside it."""
+    first = session.number * SEQS
+    compactions = yield (
+        "SELECT no, details FROM operations WHERE session_no = ? AND kind = 'compaction' AND undone_at IS NULL",
+        (session.number,),
+    )
+    for number, details in compactions:
+        rows = yield "SELECT body FROM entries WHERE id = ?", (first + from_json(details)["summary"],)
+        low, high = entries_of(row[0] for row in rows)[0].covers or (1, 0)
+        covered: list[tuple[Value, ...]] = [(number, first + entry.seq) for entry in shown if low <= entry.seq <= high]
+        yield "UPDATE entries SET hidden_by = ? WHERE id = ? AND hidden_by IS NULL", covered

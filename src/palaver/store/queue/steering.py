@@ -1,0 +1,203 @@
+"""What is said to a turn while it runs or waits: that it stop, that it may go on, and more messages."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from palaver.db.database import TURNS, key_topic
+from palaver.db.transaction import Lock, Notify, Statements, transaction
+from palaver.model.errors import NotAllowed, StoreError
+from palaver.model.ids import encode_id
+from palaver.model.key import SessionKey
+from palaver.model.lifecycle import TurnState
+from palaver.model.session import Principal
+from palaver.model.source import Source
+from palaver.model.transcript import Entry, Role
+from palaver.model.turn import Received, Turn, account_text, question_name
+from palaver.store.conversations.sessions import join, touch
+from palaver.store.conversations.visibility import visible_to
+from palaver.store.people.people import meet
+from palaver.store.queue.inbox import OPEN_TURN, RUNNING, put_into_turn, waiting
+from palaver.store.queue.turns import halt, messages, resume, settle, write_messages
+from palaver.store.records import SESSION_COLUMNS, from_json, instant, json_text, micros, session_of
+from palaver.store.results import Decision, Offer, Signals, Status
+
+__all__ = [
+    "approvals",
+    "decide",
+    "drop_parked",
+    "is_parked",
+    "keep_draft",
+    "request_stop",
+    "signals",
+    "status",
+    "steer",
+]
+
+_MOST_PARTS = 64
+_QUESTION = re.compile(r"(\d{1,15})-(\d{1,9})", re.ASCII)
+_PARKED = f"state IN {OPEN_TURN} AND state = 'parked'"
+
+
+@transaction
+def request_stop(key: SessionKey, now: datetime, *, by: str) -> Statements[bool]:
+    """Ask the turn of this conversation to stop, whoever works on it or takes it up. False if there is none."""
+    rows = yield (
+        "UPDATE turns SET stop = ? WHERE key = ? AND state IN ('running', 'interrupted') RETURNING no",
+        (f"{by} at {now.isoformat()}", key.text),
+    )
+    yield Notify(key_topic(key))
+    return bool(rows)
+
+
+@transaction
+def is_parked(key: SessionKey) -> Statements[bool]:
+    return bool((yield f"SELECT 1 FROM turns WHERE key = ? AND {_PARKED}", (key.text,)))
+
+
+@transaction
+def decide(
+    key: SessionKey,
+    now: datetime,
+    principal: Principal,
+    *,
+    allowed: bool,
+    question: str | None = None,
+    said: datetime | None = None,
+    place: Source | None = None,
+) -> Statements[Decision]:
+    """Answer what a parked turn asks: whoever takes it up next goes on with that.
+
+    Only whoever the turn answers may allow it, or who sees everything; in its conversation anybody may deny. An answer
+    is to the question that it names, also one of another conversation that was shown in this `place`, or else to none
+    that was asked only after it was `said`.
+    """
+    asks = (yield from _shown_at(place, question)) or key.text
+    yield Lock(asks)
+    rows = yield f"SELECT no, asked, approvals, identity, fence, halted FROM turns WHERE key = ? AND {_PARKED}", (asks,)
+    if not rows:
+        return Decision.NOTHING
+    number, asked, known, identity, fence, halted = rows[0]
+    is_late = question is None and said is not None and halted is not None and micros(said) < halted
+    if is_late or question not in {None, question_name(number, fence)}:
+        return Decision.OTHER
+    is_here = asks == key.text
+    is_theirs = principal.sees_all or identity in principal.identities or (identity is None and is_here)
+    if not is_theirs and (allowed or not is_here):
+        raise NotAllowed(f"To {'allow' if allowed else 'deny'} what somebody else was asked", "admin")
+    turn = yield from _taken(number, now)
+    yield from touch(turn.session_number, now, human=True)
+    yield from halt(turn, TurnState.INTERRUPTED, now)
+    # What a person had to think about is no attempt that failed, and the answer does not take the question's place.
+    yield (
+        "UPDATE turns SET approvals = ?, asked = NULL, attempt = 0, draft = NULL WHERE no = ?",
+        (json_text({**from_json(known or "{}"), **({asked: allowed} if asked else {})}), number),
+    )
+    yield Notify(TURNS)
+    return Decision.DONE
+
+
+def _shown_at(place: Source | None, question: str | None) -> Statements[str | None]:
+    """The key of the conversation whose turn asks this, if the place was shown it."""
+    named = _QUESTION.fullmatch(question or "")
+    if place is None or named is None:
+        return None
+    turn, fence = map(int, named.groups())
+    parts = tuple(f"halt:{turn}:{fence}:{part}" for part in range(_MOST_PARTS))
+    rows = yield (
+        f"SELECT t.key FROM turns t JOIN outbox o ON o.dedup IN ({', '.join('?' * _MOST_PARTS)})"
+        " WHERE t.no = ? AND t.fence = ? AND o.account = ? AND o.chat = ? LIMIT 1",
+        (
+            *parts,
+            *(turn, fence),
+            *(account_text(place.platform, place.account), encode_id(place.chat or place.participant or "")),
+        ),
+    )
+    return rows[0][0] if rows else None
+
+
+def _taken(number: int, now: datetime) -> Statements[Turn]:
+    turn = yield from resume(number, "nobody", now, timedelta())
+    if turn is None:
+        raise StoreError("a parked turn was taken up while its conversation was held")
+    return turn
+
+
+def _note(text: str, now: datetime) -> Entry:
+    return Entry(seq=0, role=Role.NOTE, at=now, text=text)
+
+
+@transaction
+def drop_parked(key: SessionKey, now: datetime, *, note: str, error: str) -> Statements[bool]:
+    """End a turn that waits for permission; False where none does."""
+    yield Lock(key.text)
+    rows = yield f"SELECT no FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
+    if rows:
+        turn = yield from _taken(rows[0][0], now)
+        yield from settle(turn, [_note(note, now)], [], now, error=error)
+    return bool(rows)
+
+
+@transaction
+def approvals(turn: Turn) -> Statements[Mapping[str, bool]]:
+    """What was said to the calls of a turn that needed permission."""
+    rows = yield "SELECT approvals FROM turns WHERE no = ?", (turn.number,)
+    return from_json(rows[0][0] or "{}")
+
+
+@transaction
+def signals(turn: Turn) -> Statements[Signals]:
+    rows = yield "SELECT stop, key FROM turns WHERE no = ?", (turn.number,)
+    key = SessionKey.parse(rows[0][1])
+    line = yield from waiting(key, held=False)
+    return Signals(key=key, stop=rows[0][0] is not None, waiting=tuple(line))
+
+
+@transaction
+def steer(turn: Turn, offers: Offer, now: datetime) -> Statements[list[Received]]:
+    """Take what waits into the turn that already runs; gives everything that the turn answers then.
+
+    So one who did not hear whether it was done may do it again, and knows what was taken before.
+    """
+    line = yield from waiting((yield from _held(turn)))
+    taken = list(offers(line)) if line else []
+    if taken:
+        if (yield from join(turn.session_number, taken[-1].inbound.source)):
+            yield from meet(taken[-1])
+        yield from touch(turn.session_number, now, human=any(each.inbound.keeps_awake for each in taken))
+        yield from write_messages(turn, taken)
+        yield from put_into_turn(turn.number, taken)
+    return (yield from messages(turn))
+
+
+def _held(turn: Turn) -> Statements[SessionKey]:
+    """The conversation of a turn, held; it may get another key while we wait for it."""
+    held, key = "", turn.key.text
+    while key != held:
+        held = key
+        yield Lock(held)
+        ((key,),) = yield "SELECT key FROM turns WHERE no = ?", (turn.number,)
+    return SessionKey.parse(held)
+
+
+@transaction
+def keep_draft(turn: Turn, receipt: str) -> Statements[None]:
+    """Which message the answer grows in: after a crash it is gone on with."""
+    yield "UPDATE turns SET draft = ? WHERE no = ? AND fence = ?", (receipt, turn.number, turn.fence)
+
+
+@transaction
+def status(key: SessionKey, principal: Principal) -> Statements[Status]:
+    """What is going on in a conversation. Looking changes nothing."""
+    seen = visible_to(principal)
+    found = yield (
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key = ? AND s.ended IS NULL AND {seen.sql}",
+        (key.text, *seen.values),
+    )
+    session = session_of(found[0]) if found else None
+    running = yield f"SELECT started FROM turns WHERE key = ? AND {RUNNING}", (key.text,)
+    parked = yield f"SELECT no, fence FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
+    waits = yield "SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting'", (key.text,)
+    since = instant(running[0][0]) if running else None
+    question = question_name(*parked[0]) if parked else None
+    return Status(session=session, running_since=since, question=question, waiting=waits[0][0])

@@ -1,0 +1,424 @@
+"""Turns in the store: claimed by one, written under a fence, settled whole."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from palaver.db.database import INBOX, TURNS
+from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, transaction
+from palaver.model.busy import Choice
+from palaver.model.errors import StaleFence
+from palaver.model.key import SessionKey
+from palaver.model.lifecycle import EndReason, TurnState, advance
+from palaver.model.reset import Cause
+from palaver.model.session import Session, identity_of
+from palaver.model.transcript import Entry, Role, Sender
+from palaver.model.turn import Outbound, Received, Turn, Usage
+from palaver.store.accounts import home
+from palaver.store.conversations.sessions import end, enter, join, open_by_key, touch
+from palaver.store.conversations.transcript import SEQS, append
+from palaver.store.conversations.visibility import get
+from palaver.store.people.people import meet
+from palaver.store.people.usage import add as add_usage
+from palaver.store.queue import outbox
+from palaver.store.queue.inbox import MOST_WAITING, OPEN_TURN, put_into_turn, waiting_alone
+from palaver.store.queue.ready_queue import leave
+from palaver.store.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
+from palaver.store.results import Begun, Choose, Greet, Held, Opened, ResetRules, Welcome
+
+__all__ = [
+    "append_to_turn",
+    "begin",
+    "extend",
+    "halt",
+    "messages",
+    "occupy",
+    "reclaim",
+    "resume",
+    "session_of",
+    "settle",
+    "spend",
+    "state_of",
+    "write_messages",
+]
+
+_LOOK = Notify(INBOX)
+_FEW = 2
+"""Mostly a turn takes the first message that waits; only where that is not so, more of them are looked at."""
+_NOTHING = Usage()
+
+
+def _first(waiting: Sequence[Received]) -> Choice:
+    return Choice(take=min(1, len(waiting)))
+
+
+def _silently(_opened: Opened, _last: Received) -> Welcome:
+    return Welcome()
+
+
+@transaction
+def begin(
+    key: SessionKey,
+    worker: str,
+    now: datetime,
+    lease: timedelta,
+    rules: ResetRules,
+    *,
+    choose: Choose = _first,
+    welcome: Greet = _silently,
+) -> Statements[Begun | Held | None]:
+    """Claim waiting messages of one key into a turn; None if nothing waits or a turn is open."""
+    yield Lock(key.text)
+    most = _FEW
+    line = yield from waiting_alone(key, most)
+    if not line:
+        yield from leave(key)
+        return None
+    choice = choose(line)
+    if len(line) == most and not 0 < choice.take < most:
+        most = MOST_WAITING
+        line = yield from waiting_alone(key, most)
+        choice = choose(line)
+    if not choice.take:
+        return Held(head=line[0], until=choice.until)
+    are_all = choice.take == len(line) < most
+    return (yield from _begin(key, line[: choice.take], worker, now, lease, rules, welcome, are_all=are_all))
+
+
+def _begin(
+    key: SessionKey,
+    messages: Sequence[Received],
+    worker: str,
+    now: datetime,
+    lease: timedelta,
+    rules: ResetRules,
+    welcome: Greet,
+    *,
+    are_all: bool,
+) -> Statements[Begun]:
+    source = messages[-1].inbound.source
+    human = any(each.inbound.keeps_awake for each in messages)
+    opened = yield from enter(key, source, now, rules(source), said=messages[0].received, human=human)
+    if opened.is_first_contact:
+        yield from meet(messages[-1])
+        opened = replace(opened, lacks_home=(yield from home(key.profile, source.platform)) is None)
+    rows = yield (
+        "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"
+        " VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING no",
+        (key.text, opened.session.number, worker, micros(now + lease), micros(now), identity_of(source)),
+    )
+    turn = Turn(
+        number=rows[0][0],
+        key=key,
+        session=opened.session.id,
+        session_number=opened.session.number,
+        state=TurnState.RUNNING,
+        attempt=1,
+        fence=1,
+        worker=worker,
+        lease_until=now + lease,
+        started=now,
+    )
+    yield from put_into_turn(turn.number, messages, are_all=are_all)
+    said = welcome(opened, messages[-1])
+    notes = [Entry(seq=0, role=Role.NOTE, at=now, text=note) for note in said.notes]
+    yield from _hear(messages, turn.session_number)
+    entries = [*notes, *map(_entry, messages)]
+    first_seq = yield from touch(opened.session.number, now, human=human, entries=len(entries))
+    prepared = [prepare(entry, turn.number) for entry in entries]
+    yield from append(turn.session_number, first_seq, prepared, turn.number)
+    yield from outbox.owe_all(said.notices, f"welcome:{opened.session.id}", now)
+    return Begun(turn=turn, opened=opened, messages=tuple(messages))
+
+
+@transaction
+def occupy(key: SessionKey, now: datetime, received: Received | None = None) -> Statements[int | None]:
+    """A turn that answers nobody, or a command: for whoever takes it up. Meanwhile nothing else begins there.
+
+    None where no session is open, or a turn is; one that answers nobody is not made where somebody waits.
+    """
+    yield Lock(key.text)
+    session = yield from open_by_key(key)
+    busy = yield (
+        f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN}"
+        " UNION ALL SELECT 1 FROM lines WHERE key = ? AND ? = 1",
+        (key.text, key.text, int(received is None)),
+    )
+    if session is None or busy:
+        return None
+    rows = yield (
+        "INSERT INTO turns (key, session_no, state, attempt, fence, worker, lease_until, started, halted, identity)"
+        " VALUES (?, ?, 'interrupted', 0, 0, 'nobody', ?, ?, ?, ?) RETURNING no",
+        (key.text, session.number, *(micros(now),) * 3, received and identity_of(received.inbound.source)),
+    )
+    if received:
+        yield from put_into_turn(rows[0][0], [received])
+    yield Notify(TURNS)
+    return rows[0][0]
+
+
+def write_messages(turn: Turn, messages: Sequence[Received]) -> Statements[int]:
+    """What people said, as entries of the turn."""
+    yield from _hear(messages, turn.session_number)
+    return (yield from _write(turn, [prepare(entry, turn.number) for entry in map(_entry, messages)]))
+
+
+def _hear(messages: Sequence[Received], session_number: int) -> Statements[None]:
+    """Whoever speaks in a session may read it; of the last to speak that is known already."""
+    if len(messages) > 1:
+        for each in {identity_of(each.inbound.source): each for each in messages[:-1]}.values():
+            if (yield from join(session_number, each.inbound.source)):
+                yield from meet(each)
+
+
+def _entry(received: Received) -> Entry:
+    inbound = received.inbound
+    return Entry(
+        seq=0,
+        role=Role.USER if inbound.cause in {Cause.HUMAN, Cause.CALL} else Role.NOTE,
+        at=inbound.at,
+        text=inbound.text,
+        sender=Sender(id=inbound.source.participant, name=inbound.labels.user),
+        message_id=inbound.source.message_id,
+        observed=inbound.observed,
+        files=inbound.files,
+    )
+
+
+def _write(turn: Turn, entries: Sequence[Prepared], spent: Usage = _NOTHING, *, turns: int = 0) -> Statements[int]:
+    """Entries and counters in one go; gives the seq of the first entry.
+
+    The fence is looked at where the entries get their place: whoever holds an older one writes nothing.
+    """
+    rows = yield (
+        "UPDATE sessions SET next_seq = next_seq + ?, turns = turns + ?,"
+        " input_tokens = input_tokens + ?, output_tokens = output_tokens + ?, cost_micros = cost_micros + ?"
+        " WHERE no = (SELECT session_no FROM turns WHERE no = ? AND fence = ? AND state = 'running' /*pg FOR UPDATE*/)"
+        " RETURNING next_seq",
+        (len(entries), turns, *_tokens(spent), turn.number, turn.fence),
+    )
+    _refuse_stale(turn, rows)
+    first_seq: int = rows[0][0] - len(entries)
+    yield from append(turn.session_number, first_seq, entries, turn.number, settles=bool(turns))
+    return first_seq
+
+
+def append_to_turn(turn: Turn, entries: Sequence[Entry]) -> Transaction[int]:
+    """Write entries as they happen; gives the seq of the first.
+
+    Tried again by one who did not hear whether it was done, they still stand once.
+    """
+    return _append(turn, [prepare(entry, turn.number) for entry in entries])
+
+
+@transaction
+def _append(turn: Turn, entries: Sequence[Prepared]) -> Statements[int]:
+    last = yield (
+        "SELECT id, body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? ORDER BY id DESC LIMIT 1",
+        (turn.session_number * SEQS, (turn.session_number + 1) * SEQS, turn.number),
+    )
+    # Nobody else writes for the turn while it runs, and no two entries have the same moment and the same words.
+    if entries and last and bytes(last[0][1]) == entries[-1].placed(last[0][0] % SEQS):
+        return last[0][0] % SEQS - len(entries) + 1
+    return (yield from _write(turn, entries))
+
+
+def _refuse_stale(turn: Turn, written: Sequence[Row]) -> None:
+    if not written:
+        raise StaleFence("turn", turn.number, turn.fence)
+
+
+@transaction
+def extend(held: Sequence[Turn], now: datetime, lease: timedelta) -> Statements[frozenset[int]]:
+    """The heartbeat of a living worker: which of its turns it still holds."""
+    mine = " OR ".join(["(no = ? AND fence = ?)"] * len(held))
+    rows = yield (
+        f"UPDATE turns SET lease_until = ? WHERE state = 'running' AND ({mine}) RETURNING no",
+        (micros(now + lease), *(value for turn in held for value in (turn.number, turn.fence))),
+    )
+    return frozenset(row[0] for row in rows)
+
+
+def settle(
+    turn: Turn,
+    entries: Sequence[Entry],
+    replies: Sequence[Outbound],
+    now: datetime,
+    *,
+    usage: Usage | None = None,
+    error: str | None = None,
+    ends: EndReason | None = None,
+) -> Transaction[int]:
+    """End a turn: last entries, usage, its messages done, its replies owed. All or nothing.
+
+    With `ends` its session ends too, and the next message starts fresh.
+    """
+    prepared = [prepare(entry, turn.number) for entry in entries]
+    return _settle(turn, prepared, replies, now, usage or _NOTHING, error, ends)
+
+
+@transaction
+def _settle(
+    turn: Turn,
+    entries: Sequence[Prepared],
+    replies: Sequence[Outbound],
+    now: datetime,
+    spent: Usage,
+    error: str | None,
+    ends: EndReason | None,
+) -> Statements[int]:
+    state = advance(turn.state, TurnState.FAILED if error else TurnState.DONE)
+    first_seq = yield from _write(turn, entries, spent, turns=1)
+    yield (
+        f"UPDATE turns SET state = ?, ended = ?, error = ?, {_COUNT} WHERE no = ?",
+        (state.value, micros(now), error, spent.model, *_tokens(spent), turn.number),
+    )
+    if ends is not None:
+        yield from end(turn.session_number, ends, now)
+    yield from outbox.owe_replies(turn.number, replies, now)
+    yield _LOOK
+    return first_seq
+
+
+_COUNT = (
+    "model = coalesce(?, model), input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,"
+    " cost_micros = cost_micros + ?"
+)
+
+
+@transaction
+def spend(turn: Turn, spent: Usage, now: datetime) -> Statements[None]:
+    """What was used on behalf of a turn that has ended: what its answer took stays what it was."""
+    if spent == _NOTHING:
+        return
+    rows = yield "SELECT identity FROM turns WHERE no = ?", (turn.number,)
+    yield from add_usage(rows[0][0] if rows else None, spent, now)
+    yield (
+        "UPDATE sessions SET input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,"
+        " cost_micros = cost_micros + ? WHERE no = ?",
+        (*_tokens(spent), turn.session_number),
+    )
+
+
+def _tokens(usage: Usage) -> tuple[int, int, int]:
+    return usage.input_tokens, usage.output_tokens, usage.cost_micros
+
+
+@transaction
+def halt(
+    turn: Turn,
+    state: TurnState,
+    now: datetime,
+    *,
+    error: str | None = None,
+    asked: str | None = None,
+    asks_anew: bool = False,
+    notices: Sequence[Outbound] = (),
+    usage: Usage | None = None,
+) -> Statements[None]:
+    """Park a turn or mark it interrupted; its messages stay with it until it is taken up again.
+
+    A parked turn names the call it asks permission for; where that is one of a new step, what was said to the calls of
+    earlier ones does not count any more, whatever their ids. What it has used so far counts.
+    """
+    spent = usage or _NOTHING
+    yield from _write(turn, [], spent)
+    rows = yield (
+        f"UPDATE turns SET state = ?, halted = ?, error = ?, asked = ?, {_COUNT}"
+        " WHERE no = ? AND fence = ? AND state = 'running' RETURNING no",
+        (
+            *(advance(turn.state, state).value, micros(now), error, asked),
+            *(spent.model, *_tokens(spent)),
+            *(turn.number, turn.fence),
+        ),
+    )
+    _refuse_stale(turn, rows)
+    if asks_anew:
+        yield "UPDATE turns SET approvals = NULL WHERE no = ?", (turn.number,)
+    yield from outbox.owe_all(notices, f"halt:{turn.number}:{turn.fence}", now)
+    yield Notify(TURNS)
+
+
+@transaction
+def messages(turn: Turn) -> Statements[list[Received]]:
+    """What a turn answers, for the turn that holds the conversation."""
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM inbox i JOIN turns t ON t.no = i.turn_no WHERE t.no = ? AND t.fence = ?"
+        " ORDER BY i.no",
+        (turn.number, turn.fence),
+    )
+    return [received_of(row) for row in rows]
+
+
+@transaction
+def state_of(turn: Turn) -> Statements[TurnState | None]:
+    """What has become of a turn under this fence; None if somebody else has taken it over since."""
+    rows = yield "SELECT state FROM turns WHERE no = ? AND fence = ?", (turn.number, turn.fence)
+    return TurnState(rows[0][0]) if rows else None
+
+
+@transaction
+def session_of(turn: Turn) -> Statements[Session]:
+    return (yield from get(turn.session_number))
+
+
+_TAKE = "UPDATE turns SET state = 'running', attempt = attempt + 1, fence = fence + 1, worker = ?, lease_until = ?"
+
+
+@transaction
+def resume(number: int, worker: str, now: datetime, lease: timedelta) -> Statements[Turn | None]:
+    """Take a parked or interrupted turn up again, under a new fence."""
+    rows = yield (
+        f"{_TAKE} WHERE no = ? AND state IN ('parked', 'interrupted') RETURNING no",
+        (worker, micros(now + lease), number),
+    )
+    return (yield from _get(number)) if rows else None
+
+
+@transaction
+def reclaim(
+    worker: str,
+    now: datetime,
+    lease: timedelta,
+    *,
+    alone: bool = False,
+    limit: int = 100,
+    besides: Collection[SessionKey] = (),
+) -> Statements[list[Turn]]:
+    """Take over turns that were interrupted, and running ones whose owner is gone, besides those at work here.
+
+    That is when the lease ran out or, for the only gateway, when anybody else owns it. Such a turn was cut off when its
+    owner last showed a sign of life, which is not later than the end of the lease.
+    """
+    rows: list[Row] = yield (
+        f"{_TAKE}, halted = CASE WHEN state = 'running' THEN CASE WHEN lease_until < ? THEN lease_until ELSE ? END"
+        " ELSE halted END WHERE no IN ("
+        f" SELECT no FROM turns WHERE state IN {OPEN_TURN} AND (state = 'interrupted' OR (state = 'running'"
+        f"  AND (lease_until < ? OR (? = 1 AND worker <> ?)) AND key NOT IN ({', '.join('?' * (1 + len(besides)))})))"
+        "  ORDER BY +no LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING no",
+        (
+            *(worker, micros(now + lease)),
+            *(micros(now),) * 3,
+            *(int(alone), worker),
+            *("", *(key.text for key in besides)),
+            limit,
+        ),
+    )
+    numbers = sorted(row[0] for row in rows)
+    return (yield from _gather(numbers))
+
+
+def _gather(numbers: Sequence[int]) -> Statements[list[Turn]]:
+    if not numbers:
+        return []
+    turns = yield (
+        f"SELECT {TURN_COLUMNS} FROM turns t JOIN sessions s ON s.no = t.session_no"
+        f" WHERE t.no IN ({', '.join('?' * len(numbers))}) ORDER BY t.no",
+        tuple(numbers),
+    )
+    return [turn_of(row) for row in turns]
+
+
+def _get(number: int) -> Statements[Turn]:
+    rows = yield f"SELECT {TURN_COLUMNS} FROM turns t JOIN sessions s ON s.no = t.session_no WHERE t.no = ?", (number,)
+    return turn_of(rows[0])

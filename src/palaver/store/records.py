@@ -1,0 +1,387 @@
+"""Records: values of the domain as columns, and back."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from palaver.db.transaction import Row
+from palaver.model.access import AccessRole
+from palaver.model.attachment import Attachment
+from palaver.model.ids import decode_id, encode_id
+from palaver.model.key import SessionKey
+from palaver.model.label import Label
+from palaver.model.lifecycle import EndReason, InboxState, OutboxState, TurnState
+from palaver.model.redact import redact
+from palaver.model.reset import Cause
+from palaver.model.session import Counters, ModelOverride, Session
+from palaver.model.source import Labels, Source
+from palaver.model.transcript import Entry, Role
+from palaver.model.turn import BusyMode, Delivery, Inbound, Offered, Outbound, Received, Revision, Turn
+
+__all__ = [
+    "DELIVERY_COLUMNS",
+    "INBOX_COLUMNS",
+    "REPLIES",
+    "SESSION_COLUMNS",
+    "TURN_COLUMNS",
+    "Prepared",
+    "delivery_of",
+    "entries_of",
+    "from_json",
+    "inbound_body",
+    "instant",
+    "json_text",
+    "kept_of",
+    "micros",
+    "outbound_body",
+    "prepare",
+    "received_of",
+    "session_of",
+    "source_of",
+    "source_text",
+    "turn_of",
+]
+
+REPLIES = 1024
+"""Reply ids are turn number * REPLIES + ordinal, so no turn has more."""
+
+T = TypeVar("T")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def instant(microseconds: int) -> datetime:
+    return _EPOCH + microseconds * _MICROSECOND
+
+
+def json_text(value: object) -> str:
+    """ASCII only, so that neither NUL nor half a surrogate can stop a database from taking it."""
+    return _compact.encode(value)
+
+
+_compact = json.JSONEncoder(separators=(",", ":"))
+
+
+def _json_bytes(value: object) -> bytes:
+    """For a blob, as it is; only half a surrogate has to be escaped."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return json_text(value).encode()
+
+
+def from_json(text: str | bytes) -> Any:  # noqa: ANN401 - whoever wrote it knows its shape
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return json.loads(text)  # half a surrogate, which only the standard library reads
+
+
+def _label_out(value: object) -> object:
+    if isinstance(value, Label):
+        return _encodable(value.stored())
+    raise NotImplementedError(type(value))
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_label_out)
+
+
+def _label_in(wanted: type, value: object) -> object:
+    if wanted is Label:
+        return Label(str(value))
+    raise NotImplementedError(wanted)
+
+
+def _read(body: bytes, form: msgspec.json.Decoder[T]) -> T:
+    try:
+        return form.decode(body)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return msgspec.convert(json.loads(body), form.type, dec_hook=_label_in)  # half a surrogate, as above
+
+
+# Sources. Every platform that was written may be read: which ones are known is not the store's business.
+
+
+def source_text(source: Source) -> str:
+    return json_text(source.to_json())
+
+
+@lru_cache(1024)
+def source_of(text: str) -> Source:
+    data: Mapping[str, object] = from_json(text)
+    return Source.from_json(data, known=(str(data["platform"]),))
+
+
+# Entries
+
+
+def _encodable(value: object) -> object:
+    """Half surrogates cannot be written anywhere; they become the replacement character."""
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case tuple():
+            return tuple(map(_encodable, cast("tuple[object, ...]", value)))
+        case _:
+            return value
+
+
+_entries_decoder = msgspec.json.Decoder(list[Entry], dec_hook=_label_in)
+# Bound once: looking an enum member up costs more than comparing it, and this runs for every entry.
+_USER, _ASSISTANT = Role.USER, Role.ASSISTANT
+_DEFAULTS = tuple(Entry._field_defaults.values())
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """An entry ready to be written, all but its seq, which is known only inside the transaction."""
+
+    role: str
+    observed: int
+    body: bytes
+    files: tuple[str, ...] = ()
+    """What it has of the files that are kept."""
+
+    def placed(self, seq: int) -> bytes:
+        return b"[%d," % seq + self.body
+
+
+def prepare(entry: Entry, turn: int | None = None) -> Prepared:
+    """The one door through which entries are written: secrets in tool output stay outside."""
+    role, text = entry.role, entry.text
+    if role is not _USER and role is not _ASSISTANT:
+        text = redact(text)
+    place = entry.turn if turn is None else str(turn)
+    values = _without_defaults((role, entry.at, text, place, *entry[_AFTER_TURN:_HIDDEN_BY]))
+    try:
+        body = _encoder.encode(values)
+    except UnicodeEncodeError:
+        body = _encoder.encode(_encodable(values))
+    return Prepared(str(role), 1 if entry.observed else 0, body[1:], kept_of(entry.files))
+
+
+def kept_of(files: Sequence[Attachment]) -> tuple[str, ...]:
+    """Under what the files are kept that are here."""
+    return tuple(dict.fromkeys(file.sha256 for file in files if file.sha256 is not None)) if files else ()
+
+
+_AFTER_TURN = Entry._fields.index("turn") + 1
+_HIDDEN_BY = Entry._fields.index("hidden_by")
+"""A column, and never in a body."""
+
+
+def _without_defaults(values: tuple[object, ...]) -> tuple[object, ...]:
+    """A body ends with the last value that says something."""
+    length = len(values)
+    while length > _SHORTEST_BODY and values[length - 1] == _DEFAULTS[length - _SHORTEST_BODY]:
+        length -= 1
+    return values[:length]
+
+
+_SHORTEST_BODY = 3  # role, time and text
+
+
+def entries_of(bodies: Iterable[bytes]) -> list[Entry]:
+    return _entries_decoder.decode(b"[" + b",".join(bodies) + b"]")
+
+
+# Sessions
+
+SESSION_COLUMNS = (
+    "s.no, s.id, s.key, s.owner, s.origin, s.title, s.parent, s.started, s.ended, s.end_reason, s.last_human,"
+    " s.last_active, s.next_seq, s.turns, s.input_tokens, s.output_tokens, s.cost_micros, s.override"
+)
+
+
+def session_of(row: Row) -> Session:
+    (no, id_, key, owner, origin, title, parent, started, ended, reason, human, active, seq, turns, *rest) = row
+    input_tokens, output_tokens, cost, override = rest
+    return Session(
+        number=no,
+        id=id_,
+        key=SessionKey.parse(key),
+        owner=owner,
+        origin=source_of(origin),
+        title=title,
+        parent=parent,
+        started=instant(started),
+        ended=None if ended is None else instant(ended),
+        end_reason=reason and EndReason(reason),
+        last_human=instant(human),
+        last_active=instant(active),
+        counters=Counters(
+            entries=seq - 1,
+            turns=turns,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cost_micros=cost,
+        ),
+        override=ModelOverride(**from_json(override)) if override else None,
+    )
+
+
+# Inbox, turns, outbox
+
+INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, i.place, t.state, t.error"
+"""From `inbox i LEFT JOIN turns t ON t.no = i.turn_no`."""
+
+
+def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
+    answered = {"reply_to": inbound.reply_to} if inbound.reply_to else {}
+    changed = {"revision": asdict(inbound.revision)} if inbound.revision else {}
+    earlier = {"earlier": inbound.earlier} if inbound.earlier else {}
+    files = {"files": [(file.name.stored(), *file[1:]) for file in inbound.files]} if inbound.files else {}
+    offers = {"offers": inbound.offers} if inbound.offers else {}
+    plain = {"plain": True} if inbound.plain else {}
+    return _json_bytes(
+        {
+            "source": inbound.source.to_json(),
+            "labels": inbound.labels.to_json(),
+            "text": inbound.text,
+            "at": micros(inbound.at),
+            "cause": inbound.cause,
+            "observed": inbound.observed,
+            "burst": inbound.burst,
+            "busy": inbound.busy,
+            "role": role,
+            **answered,
+            **changed,
+            **earlier,
+            **files,
+            **offers,
+            **plain,
+        }
+    )
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """What `inbound_body` has written."""
+
+    source: Source
+    labels: Labels
+    text: str
+    at: int
+    cause: Cause
+    observed: bool
+    burst: str | None
+    role: AccessRole | None
+    busy: BusyMode | None = None
+    reply_to: str | None = None
+    revision: Revision | None = None
+    earlier: tuple[str, ...] = ()
+    files: tuple[Attachment, ...] = ()
+    offers: tuple[Offered, ...] = ()
+    plain: bool = False
+
+    @property
+    def inbound(self) -> Inbound:
+        return Inbound(
+            source=self.source,
+            labels=self.labels,
+            text=self.text,
+            at=instant(self.at),
+            cause=self.cause,
+            observed=self.observed,
+            reply_to=self.reply_to,
+            burst=self.burst,
+            busy=self.busy,
+            revision=self.revision,
+            earlier=self.earlier,
+            files=self.files,
+            offers=self.offers,
+            plain=self.plain,
+        )
+
+
+_inbound_form = msgspec.json.Decoder(_Written, dec_hook=_label_in)
+
+
+def received_of(row: Row) -> Received:
+    no, key, state, received, turn, reason, body, place, turn_state, turn_error = row
+    written = _read(body, _inbound_form)
+    return Received(
+        number=no,
+        key=SessionKey.parse(key),
+        inbound=written.inbound,
+        state=_FATES.get(turn_state) or _STATES[state],
+        received=instant(received),
+        turn=turn,
+        reason=reason or turn_error,
+        role=written.role,
+        place=place and SessionKey.parse(place),
+    )
+
+
+_STATES = {state.value: state for state in InboxState}
+_FATES = {TurnState.DONE.value: InboxState.DONE, TurnState.FAILED.value: InboxState.FAILED}
+
+TURN_COLUMNS = (
+    "t.no, t.key, s.id, t.state, t.attempt, t.fence, t.worker, t.lease_until, t.started, t.error, t.session_no,"
+    " t.halted, t.draft"
+)
+
+
+def turn_of(row: Row) -> Turn:
+    no, key, session, state, attempt, fence, worker, lease, started, error, session_no, halted, draft = row
+    return Turn(
+        number=no,
+        key=SessionKey.parse(key),
+        session=session,
+        session_number=session_no,
+        state=TurnState(state),
+        attempt=attempt,
+        fence=fence,
+        worker=worker,
+        lease_until=instant(lease),
+        started=instant(started),
+        error=error,
+        halted=instant(halted) if halted is not None else None,
+        draft=draft,
+    )
+
+
+DELIVERY_COLUMNS = "id, body, state, attempts, due, created, receipt, error, may_be_duplicate, chat"
+
+
+def outbound_body(outbound: Outbound) -> bytes:
+    try:
+        return _encoder.encode(outbound)
+    except UnicodeEncodeError:
+        return json_text(msgspec.to_builtins(outbound, enc_hook=_label_out)).encode()
+
+
+_outbound_form = msgspec.json.Decoder(Outbound, dec_hook=_label_in)
+
+
+def delivery_of(row: Row, *, is_gone: bool = False) -> Delivery:
+    number, body, state, attempts, due, created, receipt, error, duplicate, chat = row
+    return Delivery(
+        number=number,
+        outbound=_sent_to(_read(body, _outbound_form), chat),
+        state=OutboxState(state),
+        attempts=attempts,
+        due=instant(due),
+        created=instant(created),
+        turn=number // REPLIES if number > 0 else None,
+        ordinal=number % REPLIES if number > 0 else 0,
+        receipt=receipt,
+        error=error,
+        may_be_duplicate=bool(duplicate),
+        is_gone=is_gone,
+    )
+
+
+def _sent_to(outbound: Outbound, chat: str) -> Outbound:
+    """Where the chat is now; no message of the old one can be answered or changed in it."""
+    if encode_id(outbound.chat_id) == chat:
+        return outbound
+    return replace(outbound, chat_id=decode_id(chat), reply_to=None, edits=None)

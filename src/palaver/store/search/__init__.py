@@ -1,0 +1,1 @@
+"""The full-text index, apart from the truth."""

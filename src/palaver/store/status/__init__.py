@@ -1,0 +1,1 @@
+"""Read models: traces, lists, progress, invariants."""

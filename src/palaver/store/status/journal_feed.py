@@ -1,0 +1,140 @@
+"""The journal as live views read it: what happened to transcripts, in an order to which nothing is added behind.
+
+SQLite gives positions in the order of commits. PostgreSQL does not: there the order is that of transactions, as far as
+all before them have ended.
+"""
+
+import re
+from datetime import datetime
+from enum import StrEnum
+
+from palaver.db.transaction import Row, Statements, transaction
+from palaver.model.errors import BadArgument
+from palaver.model.session import Principal
+from palaver.model.value import value
+from palaver.store.conversations.visibility import visible_to
+
+__all__ = [
+    "EVERY_RIGHT",
+    "START",
+    "WINDOW",
+    "Change",
+    "Key",
+    "KeyKind",
+    "News",
+    "Right",
+    "after",
+    "newest",
+]
+
+WINDOW = "window"
+"""Something happened at another gateway that people may be looking at."""
+
+
+class Right(StrEnum):
+    """What a key is good for: to look, to talk, to change what others see."""
+
+    READ = "read"
+    CHAT = "chat"
+    MANAGE = "manage"
+
+
+EVERY_RIGHT = frozenset(Right)
+
+
+class KeyKind(StrEnum):
+    LINK = "link"
+    """The code of a login link: good once."""
+    LOGIN = "login"
+    """A browser that has logged in."""
+    TOKEN = "token"  # noqa: S105 - a kind, no secret
+    """A program."""
+
+
+@value
+class Key:
+    number: int
+    kind: KeyKind
+    name: str
+    rights: frozenset[Right]
+    created: datetime
+    last_used: datetime
+    identity: str | None = None
+    """On whose behalf it opens; None for the owner of the gateway."""
+    expires: datetime | None = None
+
+
+START = "0.0"
+"""Before everything that ever happened."""
+
+
+@value
+class Change:
+    """Something happened to entries of a transcript: `append`, `hide`, `show`, `delete`, or a turn did `settle`."""
+
+    position: str
+    """Where it stands among all that happened: the same on every worker, also after a restart."""
+    session: str | None
+    """None where the session is gone."""
+    kind: str
+    first: int
+    last: int
+
+
+@value
+class News:
+    changes: tuple[Change, ...]
+    position: str
+    """How far was read; what nobody may see is passed over."""
+    is_all: bool
+    """Nothing more was committed when it was read."""
+
+
+_POSITION = re.compile(r"([0-9]{1,19})\.([0-9]{1,18})", re.ASCII)
+_NOW = "pg_snapshot_xmin(pg_current_snapshot())"
+_ORDER = "ORDER BY /*pg j.xid, */ j.pos"
+
+
+@transaction
+def after(position: str, principal: Principal, limit: int) -> Statements[News]:
+    seen, (xid, pos) = visible_to(principal), _parsed(position)
+    rows = yield (
+        "SELECT j.pos, /*pg j.xid::text --*/ '0'\n, j.kind, j.first_seq, j.last_seq, s.id,"
+        f" CASE WHEN {seen.sql} THEN 1 ELSE 0 END FROM journal j LEFT JOIN sessions s ON s.no = j.session_no"
+        f" WHERE /*pg (j.xid, j.pos) > (?::text::xid8, ?) AND j.xid < {_NOW} --*/ ? IS NOT NULL AND j.pos > ?\n"
+        f" {_ORDER} LIMIT {limit:d}",
+        (*seen.values, xid, pos),
+    )
+    last = _position(rows[-1][1], rows[-1][0]) if rows else position
+    is_all = len(rows) < limit
+    if is_all:
+        # What is committed while an older transaction runs comes a moment later.
+        late = yield f"SELECT 0 /*pg + count(*) FROM (SELECT 1 FROM journal j WHERE j.xid >= {_NOW} LIMIT 1) late*/", ()
+        is_all = not late[0][0]
+    return News(changes=tuple(_change(row) for row in rows if row[6]), position=last, is_all=is_all)
+
+
+def _change(row: Row) -> Change:
+    pos, xid, kind, first, last, session, _ = row
+    return Change(position=_position(xid, pos), session=session, kind=kind, first=first, last=last)
+
+
+@transaction
+def newest() -> Statements[str]:
+    rows = yield (
+        f"SELECT j.pos, /*pg j.xid::text --*/ '0'\n FROM journal j /*pg WHERE j.xid < {_NOW}*/"
+        " ORDER BY /*pg j.xid DESC, */ j.pos DESC LIMIT 1",
+        (),
+    )
+    return _position(rows[0][1], rows[0][0]) if rows else START
+
+
+def _position(xid: str, pos: int) -> str:
+    return f"{xid}.{pos}"
+
+
+def _parsed(position: str) -> tuple[str, int]:
+    found = _POSITION.fullmatch(position)
+    if not found:
+        raise BadArgument("A position cannot be", found=position, allowed="one that was given before", example=START)
+    return found[1], int(found[2])

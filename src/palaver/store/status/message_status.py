@@ -1,0 +1,289 @@
+"""Answers in the store: how far messages have come, and what was answered, for those who wait for it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from datetime import datetime, timedelta
+
+from palaver.db.database import TURNS
+from palaver.db.transaction import Lock, Notify, Statements, transaction
+from palaver.model.errors import NotFound
+from palaver.model.ids import encode_id
+from palaver.model.key import SessionKey
+from palaver.model.lifecycle import InboxState, TurnState
+from palaver.model.session import Principal, Session, identity_of
+from palaver.model.source import Source
+from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.model.turn import Received, Turn, Usage, account_text
+from palaver.model.value import value
+from palaver.model.view import left_open
+from palaver.store.conversations.sessions import open_by_key
+from palaver.store.conversations.transcript import SEQS, shown
+from palaver.store.conversations.visibility import get_visible, visible_to
+from palaver.store.queue.inbox import dedup_name, inbox_row
+from palaver.store.queue.turns import append_to_turn, halt, resume
+from palaver.store.records import (
+    DELIVERY_COLUMNS,
+    INBOX_COLUMNS,
+    REPLIES,
+    SESSION_COLUMNS,
+    TURN_COLUMNS,
+    delivery_of,
+    entries_of,
+    from_json,
+    instant,
+    json_text,
+    received_of,
+    session_of,
+    turn_of,
+)
+
+__all__ = [
+    "Answered",
+    "Progress",
+    "Reply",
+    "answered",
+    "at",
+    "give_results",
+    "heard",
+    "last_words",
+    "progress",
+    "reply",
+    "said",
+]
+
+
+@value
+class Progress:
+    """How far a message has come; it holds no content."""
+
+    number: int
+    turn: int | None
+    """The turn that answers it, once there is one."""
+    is_settled: bool
+    """Nothing more comes by itself: it is answered, refused, or waits for somebody."""
+
+
+@value
+class Reply:
+    """A message and what came of it so far."""
+
+    received: Received
+    turn: Turn | None = None
+    """None where no turn answers it, or none that the principal may see."""
+    ended: datetime | None = None
+    usage: Usage = field(default_factory=Usage)
+    entries: tuple[Entry, ...] = ()
+    """What the turn has written that nothing hides, in order."""
+    notices: tuple[str, ...] = ()
+    """What was said in return beside the transcript: the answer to a command, what a turn asks, why it failed."""
+
+    @property
+    def is_parked(self) -> bool:
+        return self.turn is not None and self.turn.state is TurnState.PARKED
+
+    @property
+    def waits_with(self) -> tuple[ToolCall, ...]:
+        """The calls of a parked turn that have no result, where whoever is answered offered to use them."""
+        offered = {tool.name for tool in self.received.inbound.offers}
+        if self.turn is None or not self.is_parked:
+            return ()
+        return tuple(call for call in left_open(self.entries, str(self.turn.number)) if call.name in offered)
+
+
+_MOST_PARTS = 64
+
+
+def _marks(values: Sequence[object]) -> str:
+    """Nothing is among none."""
+    return ", ".join("?" * len(values)) or "NULL"
+
+
+@transaction
+def said(sources: Sequence[Source], principal: Principal) -> Statements[Received | None]:
+    names = [name for name in map(dedup_name, sources) if name]
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+        f" WHERE i.dedup IN ({_marks(names)}) AND length(i.body) > 0",
+        tuple(names),
+    )
+    mine = (each for each in map(received_of, rows) if _is_theirs(each, principal))
+    return next(mine, None)
+
+
+def _is_theirs(received: Received, principal: Principal) -> bool:
+    return principal.sees_all or identity_of(received.inbound.source) in principal.identities
+
+
+@transaction
+def progress(numbers: Sequence[int]) -> Statements[list[Progress]]:
+    rows = yield (
+        "SELECT i.no, i.turn_no, CASE WHEN (i.turn_no IS NULL OR t.state NOT IN ('running', 'interrupted'))"
+        " AND (i.state <> 'waiting' OR EXISTS (SELECT 1 FROM turns p WHERE p.key = i.key"
+        " AND p.state IN ('running', 'parked', 'interrupted') AND p.state = 'parked')) THEN 1 ELSE 0 END"
+        f" FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no IN ({_marks(numbers)})",
+        tuple(numbers),
+    )
+    return [Progress(number=number, turn=turn, is_settled=bool(settled)) for number, turn, settled in rows]
+
+
+@transaction
+def reply(number: int, principal: Principal) -> Statements[Reply]:
+    received = yield from inbox_row(number, principal)
+    if received is None:
+        raise NotFound("message", f"in:{number}")
+    if received.turn is None:
+        told = yield from _notices(f"command:{number}")
+        return Reply(received=received, notices=told or _instead(received))
+    seen = visible_to(principal)
+    rows = yield (
+        f"SELECT {TURN_COLUMNS}, t.ended, t.model, t.input_tokens, t.output_tokens, t.cost_micros"
+        f" FROM turns t JOIN sessions s ON s.no = t.session_no WHERE t.no = ? AND {seen.sql}",
+        (received.turn, *seen.values),
+    )
+    if not rows:
+        return Reply(received=received)
+    *row, ended, model, tokens_in, tokens_out, cost = rows[0]
+    turn = turn_of(tuple(row))
+    return Reply(
+        received=received,
+        turn=turn,
+        ended=None if ended is None else instant(ended),
+        usage=Usage(model=model, input_tokens=tokens_in, output_tokens=tokens_out, cost_micros=cost),
+        entries=tuple((yield from shown(turn.session_number, turn=turn.number))),
+        notices=(yield from _told(turn)),
+    )
+
+
+def _instead(received: Received) -> tuple[str, ...]:
+    """Where the chat alone was told that a message is not answered."""
+    return (f"This is not answered: {received.reason}.",) if received.state is InboxState.FAILED else ()
+
+
+def _told(turn: Turn) -> Statements[tuple[str, ...]]:
+    """What a turn asks, or said instead of an answer."""
+    if turn.state is TurnState.PARKED:
+        return (yield from _notices(f"halt:{turn.number}:{turn.fence}"))
+    if turn.state is not TurnState.FAILED:
+        return ()
+    rows = yield (
+        f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id >= ? AND id < ? ORDER BY id",
+        (turn.number * REPLIES, (turn.number + 1) * REPLIES),
+    )
+    return tuple(delivery_of(row).outbound.text for row in rows)
+
+
+def _notices(name: str) -> Statements[tuple[str, ...]]:
+    """Whatever became of the send: a program reads it here."""
+    names = tuple(f"{name}:{part}" for part in range(_MOST_PARTS))
+    rows = yield f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE dedup IN ({_marks(names)}) ORDER BY id DESC", names
+    return tuple(delivery_of(row).outbound.text for row in rows)
+
+
+@transaction
+def heard(turn: int, principal: Principal) -> Statements[Received | None]:
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+        " WHERE i.turn_no = ? AND length(i.body) > 0 ORDER BY i.no DESC",
+        (turn,),
+    )
+    return next((each for each in map(received_of, rows) if _is_theirs(each, principal)), None)
+
+
+@transaction
+def give_results(turn: int, results: Mapping[str, str], now: datetime, principal: Principal) -> Statements[bool]:
+    received = yield from heard(turn, principal)
+    if received is None:
+        return False
+    yield Lock(received.key.text)
+    waiting = {call.id for call in (yield from reply(received.number, principal)).waits_with}
+    given = {call: text for call, text in results.items() if call in waiting}
+    taken = (yield from resume(turn, "nobody", now, timedelta())) if given else None
+    if taken is None:
+        return False
+    entries = [Entry(seq=0, role=Role.TOOL, at=now, text=text, answers=call) for call, text in given.items()]
+    yield from append_to_turn(taken, entries)
+    yield from halt(taken, TurnState.INTERRUPTED, now)
+    # As where a person has answered: no attempt has failed, and calls that are still open stay so.
+    known = yield "SELECT approvals FROM turns WHERE no = ?", (turn,)
+    approvals = {**from_json(known[0][0] or "{}"), **dict.fromkeys(given, True)}
+    yield (
+        "UPDATE turns SET approvals = ?, asked = NULL, attempt = 0, draft = NULL WHERE no = ?",
+        (json_text(approvals), turn),
+    )
+    yield Notify(TURNS)
+    return True
+
+
+@transaction
+def at(keys: Sequence[SessionKey], principal: Principal) -> Statements[list[Session]]:
+    seen = visible_to(principal)
+    rows = yield (
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key IN ({_marks(keys)}) AND {seen.sql}"
+        " ORDER BY s.last_active DESC, s.no DESC LIMIT 100",
+        (*(key.text for key in keys), *seen.values),
+    )
+    return [session_of(row) for row in rows]
+
+
+@value
+class Answered:
+    """Nothing more will come in answer to a message, unless somebody allows it."""
+
+    refused: str | None = None
+    """Why it was not let in."""
+    failed: bool = False
+    """What it commanded could not be done, or the agent failed at it; the chat was told so."""
+
+
+_PARKED = "EXISTS (SELECT 1 FROM turns p WHERE p.key = i.key AND p.state = 'parked')"
+_MADE = "SELECT 1 FROM mentions m JOIN sessions s ON s.no = m.session_no"
+_ITS = "r.dedup LIKE 'retry:' || s.id || ':%' WHERE m.inbox_no = i.no"
+_SAID_AGAIN = (
+    f"{_MADE} JOIN inbox r ON r.key = s.key AND r.state = 'waiting' AND {_ITS}"
+    f" UNION ALL {_MADE} JOIN turns w ON w.session_no = s.no AND w.state IN ('running', 'interrupted')"
+    f" JOIN inbox r ON r.turn_no = w.no AND {_ITS}"
+)
+
+
+@transaction
+def answered(source: Source) -> Statements[Answered | None]:
+    """None while the message waits or is worked on, or what it has said again, or while anything is owed to its chat.
+
+    Where the conversation itself waits for somebody's permission, nothing will come either.
+    """
+    rows = yield (
+        "SELECT i.state, i.reason, t.state FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.dedup = ?"
+        " AND (i.turn_no IS NULL OR t.state NOT IN ('running', 'interrupted')) AND (i.state <> 'waiting'"
+        f" OR {_PARKED}) AND ({_PARKED} OR NOT EXISTS ({_SAID_AGAIN}))",
+        (dedup_name(source),),
+    )
+    if not rows:
+        return None
+    owed = yield (
+        "SELECT 1 FROM outbox WHERE account = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
+        (account_text(source.platform, source.account), encode_id(source.chat or source.participant or "")),
+    )
+    if owed:
+        return None
+    state, reason, turn_state = rows[0]
+    return Answered(
+        refused=reason if state == InboxState.REFUSED.value else None,
+        failed=state == InboxState.FAILED.value or turn_state == TurnState.FAILED.value,
+    )
+
+
+@transaction
+def last_words(key: SessionKey, principal: Principal, limit: int) -> Statements[list[Entry]]:
+    """What people and the agent said last in a conversation, oldest first; not what is still owed to the chat."""
+    session = yield from open_by_key(key)
+    if session is None:
+        return []
+    session = yield from get_visible(session.id, principal)
+    rows = yield (
+        "SELECT body FROM entries e WHERE id >= ? AND id < ? AND hidden_by IS NULL AND observed = 0"
+        " AND (role = 'user' OR (role = 'assistant' AND NOT EXISTS (SELECT 1 FROM outbox o"
+        "  WHERE o.id >= e.turn_no * ? AND o.id < (e.turn_no + 1) * ? AND o.state IN ('due', 'claimed'))))"
+        " ORDER BY id DESC LIMIT ?",
+        (session.number * SEQS, (session.number + 1) * SEQS, REPLIES, REPLIES, limit),
+    )
+    return entries_of(row[0] for row in reversed(rows))

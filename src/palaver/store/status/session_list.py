@@ -1,0 +1,348 @@
+"""Lists of sessions: newest first, page by page, with the last thing a person said; and what they add up to."""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import NamedTuple
+
+from palaver.db.transaction import Row, Statements, Value, transaction
+from palaver.model.errors import BadArgument
+from palaver.model.lifecycle import SessionState
+from palaver.model.session import Principal
+from palaver.model.text import one_line
+from palaver.model.title import TITLE_LIMIT
+from palaver.model.value import value
+from palaver.store.conversations.transcript import SEQS
+from palaver.store.conversations.visibility import Filter, visible_to
+from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of
+from palaver.store.results import Preview
+
+__all__ = [
+    "EVERYTHING",
+    "LARGEST_PAGE",
+    "ListFilter",
+    "Page",
+    "Period",
+    "Stats",
+    "Totals",
+    "list_sessions",
+    "matching",
+    "previews",
+    "session_ids",
+    "stats",
+]
+
+
+@value
+class ListFilter:
+    """Narrows a list down; every given field must match. Times are those of the last activity."""
+
+    platform: str | None = None
+    profile: str | None = None
+    state: SessionState | None = None
+    titled: bool = False
+    title: str | None = None
+    """Text somewhere in the title, whatever its case."""
+    owner: str | None = None
+    person: str | None = None
+    """The identity of somebody who took part: `telegram:7`."""
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+EVERYTHING = ListFilter()
+
+
+@value
+class Page:
+    previews: tuple[Preview, ...]
+    after: str | None
+    """Where the next page begins; None on the last one."""
+
+
+LARGEST_PAGE = 500
+_FEW = 2000
+_PREVIEW_BYTES = 4096
+
+
+# Conditions
+
+
+def matching(wanted: ListFilter, principal: Principal) -> Filter:
+    """The sessions `s` that fit the filter and that the principal may see."""
+    parts = [visible_to(principal), *_conditions(wanted)]
+    return Filter(" AND ".join(part.sql for part in parts), tuple(value for part in parts for value in part.values))
+
+
+def _conditions(wanted: ListFilter) -> Iterable[Filter]:
+    for column, text in (("platform", wanted.platform), ("profile", wanted.profile), ("owner", wanted.owner)):
+        if text is not None:
+            yield _equal(f"s.{column} = ?", text)
+    if wanted.state is not None:
+        yield Filter("s.ended IS NULL" if wanted.state is SessionState.OPEN else "s.ended IS NOT NULL", ())
+    if wanted.titled:
+        yield Filter("s.title IS NOT NULL", ())
+    if wanted.title is not None:
+        yield _in_title(wanted.title)
+    if wanted.person is not None:
+        yield _equal("s.no IN (SELECT session_no FROM participants WHERE identity = ?)", wanted.person)
+    if wanted.since is not None:
+        yield Filter("s.last_active >= ?", (micros(wanted.since),))
+    if wanted.until is not None:
+        yield Filter("s.last_active < ?", (micros(wanted.until),))
+
+
+def _equal(sql: str, text: str) -> Filter:
+    return Filter(sql, (text,)) if _holdable(text) else Filter("1 = 0", ())
+
+
+def _holdable(text: str) -> bool:
+    """Neither NUL nor half a surrogate: no database can hold those, so nothing in it equals them."""
+    return "\0" not in text and text.encode(errors="ignore").decode() == text
+
+
+def _in_title(text: str) -> Filter:
+    """Titles are kept as one clean line, so what is looked for is made one too. SQLite folds only the case of ASCII."""
+    text = one_line(text, TITLE_LIMIT)
+    variants = sorted({text, text.lower(), text.upper(), text.title()})
+    escaped = (variant.replace("!", "!!").replace("%", "!%").replace("_", "!_") for variant in variants)
+    clause = " OR ".join(["s.title /*pg I*/LIKE ? ESCAPE '!'"] * len(variants))
+    return Filter(f"({clause})", tuple(f"%{each}%" for each in escaped))
+
+
+# Pages
+
+
+class _Position(NamedTuple):
+    """The last session of a page: the next one is the newest that is older."""
+
+    last_active: int
+    number: int
+
+    def cursor(self) -> str:
+        return base64.urlsafe_b64encode(f"{self.last_active:x}.{self.number:x}".encode()).decode().rstrip("=")
+
+    @classmethod
+    def parse(cls, cursor: str) -> "_Position":
+        try:
+            text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
+            active, number = (int(part, 16) for part in text.split("."))
+        except (ValueError, binascii.Error) as error:
+            raise _bad_cursor(cursor) from error
+        if cls(active, number).cursor() != cursor or max(abs(active), abs(number)) >= 1 << 63:
+            raise _bad_cursor(cursor)
+        return cls(active, number)
+
+
+def _bad_cursor(cursor: str) -> BadArgument:
+    return BadArgument(
+        "This is not where a page ends:",
+        found=cursor,
+        allowed="the cursor that came with the page before",
+        example=_Position(1_767_225_600_000_000, 42).cursor(),
+    )
+
+
+@transaction
+def list_sessions(
+    principal: Principal, *, wanted: ListFilter = EVERYTHING, after: str | None = None, limit: int = 50
+) -> Statements[Page]:
+    """The newest sessions first. A page costs the same wherever it is."""
+    limit = max(1, min(limit, LARGEST_PAGE))
+    where = matching(wanted, principal)
+    narrow = yield from _narrowed(principal, wanted)
+    active = "s.last_active" if narrow is None else "+s.last_active"
+    parts = [where, *([narrow] if narrow else ())]
+    if after is not None:
+        parts.append(Filter(f"({active}, s.no) < (?, ?)", _Position.parse(after)))
+    rows = yield (
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {' AND '.join(part.sql for part in parts)}"
+        f" ORDER BY {active} DESC, s.no DESC LIMIT ?",
+        (*(value for part in parts for value in part.values), limit + 1),
+    )
+    page, more = rows[:limit], len(rows) > limit
+    said = yield from _last_said([row[0] for row in page])
+    previews = tuple(Preview(session=session_of(row), last_said=said.get(row[0], "")) for row in page)
+    last = previews[-1].session if more else None
+    return Page(previews=previews, after=last and _Position(micros(last.last_active), last.number).cursor())
+
+
+@transaction
+def previews(principal: Principal, limit: int) -> Statements[list[Preview]]:
+    """The first page alone."""
+    return list((yield from list_sessions(principal, limit=limit)).previews)
+
+
+def _narrowed(principal: Principal, wanted: ListFilter) -> Statements[Filter | None]:
+    """Who took part in few sessions has them sorted; otherwise the index on activity is walked."""
+    names = (wanted.person,) if wanted.person else () if principal.sees_all else tuple(sorted(principal.identities))
+    if not names or not all(map(_holdable, names)):
+        return None
+    theirs = f"SELECT session_no FROM participants WHERE identity IN ({', '.join('?' * len(names))})"
+    rows = yield f"SELECT count(*) FROM ({theirs} LIMIT {_FEW}) AS few", names
+    return Filter(f"s.no IN ({theirs})", names) if rows[0][0] < _FEW else None
+
+
+_NEWEST_WORDS = (
+    "SELECT substr(e.body, 1, ?) FROM entries e"
+    f" WHERE e.id >= s.no * {SEQS} AND e.id < (s.no + 1) * {SEQS}"
+    " AND e.role = 'user' AND e.observed = 0 AND e.hidden_by IS NULL ORDER BY e.id DESC LIMIT 1"
+)
+
+
+def _last_said(numbers: Sequence[int]) -> Statements[dict[int, str]]:
+    if not numbers:
+        return {}
+    marks = ", ".join("?" * len(numbers))
+    rows = yield (
+        f"SELECT s.no, ({_NEWEST_WORDS}) FROM sessions s WHERE s.no IN ({marks})",
+        (_PREVIEW_BYTES, *numbers),
+    )
+    return {row[0]: _beginning(row[1]) for row in rows if row[1] is not None}
+
+
+def _beginning(body: bytes) -> str:
+    """The text of an entry from the first bytes of its body, which may break off in the middle of it.
+
+    A body is an array of seq, role, time, text and more, and neither role nor time holds a quote.
+    """
+    text = body.split(b',"', 3)[-1].decode(errors="ignore")
+    for cut in range(_LONGEST_ESCAPE):
+        try:
+            return json.JSONDecoder().raw_decode('"' + text[: len(text) - cut] + '"')[0]
+        except ValueError:
+            continue
+    return ""
+
+
+_LONGEST_ESCAPE = 7
+
+
+@transaction
+def session_ids(
+    principal: Principal, *, wanted: ListFilter = EVERYTHING, after: str = "", limit: int = 200
+) -> Statements[list[str]]:
+    """The ids behind `after`, in their own order, which is that of time: to go through all sessions."""
+    where = matching(wanted, principal)
+    rows = yield (
+        f"SELECT s.id FROM sessions s WHERE s.id > ? AND {where.sql} ORDER BY s.id LIMIT ?",
+        (after, *where.values, limit),
+    )
+    return [row[0] for row in rows]
+
+
+# What they add up to
+
+
+@value
+class Totals:
+    sessions: int = 0
+    open: int = 0
+    entries: int = 0
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_micros: int = 0
+
+    @property
+    def ended(self) -> int:
+        return self.sessions - self.open
+
+    def __add__(self, other: "Totals") -> "Totals":
+        return Totals(
+            sessions=self.sessions + other.sessions,
+            open=self.open + other.open,
+            entries=self.entries + other.entries,
+            turns=self.turns + other.turns,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost_micros=self.cost_micros + other.cost_micros,
+        )
+
+
+@value
+class Period:
+    """The sessions that were started within some days, with everything they have used since."""
+
+    first: date
+    totals: Totals
+
+
+@value
+class Stats:
+    total: Totals
+    platforms: dict[str, Totals]
+    days: tuple[Period, ...]
+    weeks: tuple[Period, ...]
+    """Weeks begin on Monday."""
+    database_bytes: int | None
+    """Only for those who see everything."""
+
+
+_SUMS = (
+    "count(*), sum(CASE WHEN s.ended IS NULL THEN 1 ELSE 0 END), sum(s.next_seq - 1), sum(s.turns),"
+    " sum(s.input_tokens), sum(s.output_tokens), sum(s.cost_micros)"
+)
+# Every zone of today is a whole number of these away from UTC.
+_QUARTER_HOUR = 15 * 60 * 1_000_000
+
+
+@transaction
+def stats(principal: Principal, *, zone: tzinfo = UTC, since: datetime | None = None) -> Statements[Stats]:
+    """Sums over what the principal may see; days and weeks are those of the zone, from `since` on."""
+    seen = visible_to(principal)
+    platforms = yield (
+        f"SELECT s.platform, {_SUMS} FROM sessions s WHERE {seen.sql} GROUP BY s.platform ORDER BY s.platform",
+        seen.values,
+    )
+    by_platform = {row[0]: _totals(row) for row in platforms}
+    days = yield from _days(seen, zone, since)
+    return Stats(
+        total=sum(by_platform.values(), Totals()),
+        platforms=by_platform,
+        days=_periods(days),
+        weeks=_periods((day - timedelta(days=day.weekday()), totals) for day, totals in days),
+        database_bytes=(yield from _size()) if principal.sees_all else None,
+    )
+
+
+def _days(seen: Filter, zone: tzinfo, since: datetime | None) -> Statements[list[tuple[date, Totals]]]:
+    rows = yield (
+        f"SELECT s.started / {_QUARTER_HOUR}, {_SUMS} FROM sessions s WHERE {seen.sql}"
+        f"{'' if since is None else ' AND s.started >= ?'} GROUP BY 1 ORDER BY 1",
+        (*seen.values, *(() if since is None else (micros(since),))),
+    )
+    return [(instant(row[0] * _QUARTER_HOUR).astimezone(zone).date(), _totals(row)) for row in rows]
+
+
+def _totals(row: Row) -> Totals:
+    """PostgreSQL sums whole numbers into decimals."""
+    sessions, still_open, entries, turns, input_tokens, output_tokens, cost = map(int, row[1:])
+    return Totals(
+        sessions=sessions,
+        open=still_open,
+        entries=entries,
+        turns=turns,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cost_micros=cost,
+    )
+
+
+def _periods(days: Iterable[tuple[date, Totals]]) -> tuple[Period, ...]:
+    sums: dict[date, Totals] = {}
+    for first, totals in days:
+        sums[first] = sums.get(first, Totals()) + totals
+    return tuple(Period(first=first, totals=totals) for first, totals in sorted(sums.items()))
+
+
+def _size() -> Statements[int]:
+    nothing: tuple[Value, ...] = ()
+    rows = yield (
+        "SELECT /*pg pg_database_size(current_database()) --*/ page_count * page_size"
+        " FROM pragma_page_count(), pragma_page_size()",
+        nothing,
+    )
+    return rows[0][0]

@@ -1,1 +1,0 @@
-"""Durable state: one transactional truth, on SQLite and PostgreSQL."""

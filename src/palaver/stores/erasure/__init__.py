@@ -1,1 +1,0 @@
-"""Erasure: everything of a person found, written out, taken away in steps, and proved to be gone."""

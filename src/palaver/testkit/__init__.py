@@ -1,0 +1,1 @@
+"""The fake platform with fault injection, and the conformance suite for adapters."""

@@ -1,0 +1,155 @@
+"""The link: how an adapter reaches the fake platform, in its own process or in another one."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from palaver.model.turn import Outbound
+from palaver.protocols.adapter import MenuLine, PlatformDown, SendUnclear
+from palaver.testkit.mailbox import Update
+from palaver.testkit.wire import (
+    LONGEST_LINE,
+    Answer,
+    Edit,
+    Fetch,
+    Open,
+    OpenThread,
+    Request,
+    Send,
+    SendFile,
+    ShowMenu,
+    Typing,
+    read,
+    write,
+)
+
+__all__ = [
+    "Line",
+    "Link",
+    "SocketLine",
+    "SocketLink",
+]
+
+
+class Line(Protocol):
+    """One connection for updates."""
+
+    async def next(self) -> Update:
+        """Raises PlatformDown when the connection is lost."""
+        ...
+
+    async def acknowledge(self, number: int) -> None:
+        """Raises PlatformDown when the connection is lost; then the update may come again."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Link(Protocol):
+    """A `World` is one; `SocketLink` is one to a world in another process. They raise what adapters raise."""
+
+    async def open(self, account: str) -> Line: ...
+    async def send(self, account: str, outbound: Outbound, key: str) -> str: ...
+    async def open_thread(self, account: str, outbound: Outbound, key: str) -> str: ...
+    async def edit(self, account: str, receipt: str, outbound: Outbound) -> None: ...
+    async def typing(self, account: str, outbound: Outbound) -> None: ...
+    async def show_menu(self, account: str, lines: Sequence[MenuLine]) -> None: ...
+    async def fetch(self, account: str, handle: str) -> bytes: ...
+    async def send_file(self, account: str, outbound: Outbound, content: bytes, key: str) -> str: ...
+
+
+_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class SocketLink:
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+
+    async def open(self, account: str) -> "SocketLine":
+        reader, writer = await self._connect()
+        line = SocketLine(reader, writer)
+        await line.tell(Open(account))
+        return line
+
+    async def send(self, account: str, outbound: Outbound, key: str) -> str:
+        return await self._ask(Send(account, outbound, key))
+
+    async def open_thread(self, account: str, outbound: Outbound, key: str) -> str:
+        return await self._ask(OpenThread(account, outbound, key))
+
+    async def edit(self, account: str, receipt: str, outbound: Outbound) -> None:
+        await self._ask(Edit(account, outbound, receipt))
+
+    async def typing(self, account: str, outbound: Outbound) -> None:
+        await self._ask(Typing(account, outbound))
+
+    async def show_menu(self, account: str, lines: Sequence[MenuLine]) -> None:
+        await self._ask(ShowMenu(account, tuple(lines)))
+
+    async def fetch(self, account: str, handle: str) -> bytes:
+        try:
+            return (await self._told(Fetch(account, handle))).content
+        except SendUnclear as error:
+            raise PlatformDown(str(error)) from None
+
+    async def send_file(self, account: str, outbound: Outbound, content: bytes, key: str) -> str:
+        return await self._ask(SendFile(account, outbound, content, key))
+
+    async def _connect(self) -> _Streams:
+        try:
+            return await asyncio.open_unix_connection(self._path, limit=LONGEST_LINE)
+        except OSError as error:
+            raise PlatformDown(f"the platform does not answer: {error}") from None
+
+    async def _ask(self, request: Request) -> str:
+        return (await self._told(request)).receipt
+
+    async def _told(self, request: Request) -> Answer:
+        reader, writer = await self._connect()
+        try:
+            await write(writer, request)
+            answer = await read(reader, Answer)
+        except OSError as error:
+            raise SendUnclear(f"the connection was lost while sending: {error}") from None
+        finally:
+            await _close(writer)
+        if answer is None:
+            raise SendUnclear("the connection was lost while sending")
+        return answer.result()
+
+
+class SocketLine:
+    """One connection for updates."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def next(self) -> Update:
+        try:
+            update = await read(self._reader, Update)
+        except OSError as error:
+            raise PlatformDown(f"the connection was cut: {error}") from None
+        if update is None:
+            raise PlatformDown("the connection was cut")
+        return update
+
+    async def acknowledge(self, number: int) -> None:
+        await self.tell(number)
+
+    async def tell(self, value: object) -> None:
+        try:
+            await write(self._writer, value)
+        except OSError as error:
+            raise PlatformDown(f"the connection was cut: {error}") from None
+
+    async def close(self) -> None:
+        await _close(self._writer)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()

@@ -1,0 +1,1 @@
+"""The tools that the gateway offers its agent."""

@@ -1,0 +1,35 @@
+"""Where MCP servers are: known without the library that speaks with them."""
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from palaver.model.value import value
+
+__all__ = [
+    "Program",
+    "Reach",
+    "Remote",
+]
+
+
+@value
+class Reach:
+    limit: float = 60.0
+    """How many seconds one call may take."""
+
+
+@value
+class Program(Reach):
+    """A server that is a program of this machine. It gets a few harmless variables of ours, and those named here."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+@value
+class Remote(Reach):
+    """A server that is reached by streamable HTTP."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)

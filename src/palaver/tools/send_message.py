@@ -1,0 +1,58 @@
+"""Messages that the agent sends besides its answer: at once, each once, to a target that is checked first."""
+
+from collections.abc import Sequence
+
+from palaver.model.errors import InvalidInput
+from palaver.model.target import Origin
+from palaver.protocols.tools import Tool, Use
+
+__all__ = [
+    "Sending",
+]
+
+_ORIGIN = Origin().text
+_TEXT = {"type": "string", "description": "What to say."}
+_HERE = Tool(
+    name="send_here",
+    description="Say something in this chat at once, before your answer is ready. Your answer is sent by itself.",
+    parameters={"type": "object", "properties": {"text": _TEXT}, "required": ["text"], "additionalProperties": False},
+)
+_MESSAGE = Tool(
+    name="send_message",
+    description="Send a message to another place. A person is asked first.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "to": {
+                "type": "string",
+                "description": "origin, all, <platform> for its home channel, <platform>:<chat>[:<thread>], "
+                "or several with commas.",
+            },
+            "text": _TEXT,
+        },
+        "required": ["to", "text"],
+        "additionalProperties": False,
+    },
+    asks=True,
+)
+
+
+class Sending:
+    async def tools(self) -> Sequence[Tool]:
+        return (_HERE, _MESSAGE)
+
+    async def is_harmless(self, use: Use) -> bool:
+        """What only comes back to where it was asked for, and what cannot be sent at all: that is said at once."""
+        if use.call.name == _HERE.name:
+            return False
+        try:
+            places = await use.occasion.errands.places(str(use.arguments.get("to", "")))
+        except InvalidInput:
+            return True
+        return [place.address for place in places] == [use.occasion.source.address]
+
+    async def use(self, use: Use) -> str:
+        to = _ORIGIN if use.call.name == _HERE.name else use.text("to")
+        places = await use.occasion.errands.places(to)
+        is_new = await use.occasion.errands.send(places, use.text("text"), once=f"{use.call.id} {use.call.arguments}")
+        return "It is on its way." if is_new else "This was sent before in this turn; it is not sent again."

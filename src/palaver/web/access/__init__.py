@@ -1,1 +1,0 @@
-"""Who is let in at the window, and what every request has to show."""

@@ -1,0 +1,222 @@
+"""Speaking: what a program says comes in like every other message, once, and what came of it."""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive
+
+from palaver.db.transaction import Statements, transaction
+from palaver.engine import texts
+from palaver.model.attachment import Attachment
+from palaver.model.busy import BusyMode
+from palaver.model.errors import StoreUnavailable
+from palaver.model.ids import decode_id, encode_id
+from palaver.model.key import SessionKey
+from palaver.model.lifecycle import InboxState
+from palaver.model.session import Session
+from palaver.model.source import Source, Trust
+from palaver.model.turn import Inbound, Offered, Received, outbound_to
+from palaver.model.value import value
+from palaver.store.status.journal_feed import Right
+from palaver.store.status.message_status import Reply
+from palaver.web.authorization import entitled
+from palaver.web.event_hub import HEARTBEAT
+from palaver.web.routes import check
+from palaver.web.services import Desk
+from palaver.web.visitor import OWNER, Visitor, principal_of
+
+__all__ = [
+    "LONGEST_TEXT",
+    "Said",
+    "Speaking",
+    "conversation_for",
+    "refuse_elsewhere",
+    "refuse_other",
+]
+
+LONGEST_TEXT = 200_000
+"""Characters of one message."""
+_PLATFORM = "api"
+
+
+@value
+class Said:
+    """What a program says, and with what."""
+
+    text: str
+    files: tuple[Attachment, ...] = ()
+    offers: tuple[Offered, ...] = ()
+    plain: bool = False
+    """It is no command, whoever says it."""
+
+
+def conversation_for(key: str | None) -> str:
+    """The name of a conversation that nobody named: said again under the same key, it is the same one."""
+    return hashlib.sha256(key.encode()).hexdigest()[:20] if key else secrets.token_hex(10)
+
+
+@value(kw_only=False)
+class Speaking:
+    """Somebody with a token, who talks."""
+
+    desk: Desk
+    visitor: Visitor
+
+    @property
+    def user(self) -> str:
+        """As whom they speak here. Raises where they are at home elsewhere: nobody knows them here."""
+        identity = self.visitor.key.identity
+        if identity is None:
+            return OWNER
+        platform, _, name = identity.partition(":")
+        if platform != _PLATFORM:
+            raise HTTPException(
+                403,
+                f"This token reads for {identity}, who has no voice here; allowed: a token of the owner's, or one made"
+                " with --as api:NAME; for example: palaver web tokens create robot --as api:robot",
+            )
+        return decode_id(name)
+
+    def at(self, conversation: str, message: str | None = None) -> Source:
+        """Every conversation is somebody's: two who call theirs alike do not meet in it. `alice/plans`."""
+        user = self.user
+        chat = f"{encode_id(user)}/{encode_id(conversation)}"
+        return Source(platform=_PLATFORM, chat_id=chat, user_id=user, message_id=message)
+
+    async def in_session(self, session: Session, message: str | None) -> Source:
+        """Where to speak so that it is heard in a session: its own place, or one that is attached to it."""
+        if session.ended is not None:
+            raise HTTPException(
+                409,
+                f"The session {session.id} has ended: say it without a session, which begins another conversation, or"
+                f" say /resume {session.id} in a conversation of yours, where it then goes on.",
+            )
+        if await self._is_own(session):
+            return replace(session.origin, message_id=message)
+        check(self.visitor, Right.READ)
+        source = self.at(f"session-{session.id}", message)
+        place = await self.desk.engine.place_of(source)
+        await self.desk.store.transact(_attach(self, session, place, source))
+        return source
+
+    async def refuse_foreign(self, session: Session) -> None:
+        """Raises where somebody who may not read would speak in, and hear of, what did not begin and stay with them."""
+        if not await self._is_own(session):
+            check(self.visitor, Right.READ)
+
+    async def _is_own(self, session: Session) -> bool:
+        return await _began_and_stayed(self.desk, session, _PLATFORM, self.user)
+
+    async def say(self, source: Source, said: Said) -> Received:
+        """Safe when it returns. What was said before under this id is given as it was; other words are refused."""
+        only_talks = self.visitor.only_talks
+        inbound = Inbound(
+            source=source,
+            text=said.text,
+            at=self.desk.clock.now(),
+            files=said.files,
+            offers=said.offers,
+            plain=said.plain or only_talks,
+        )
+        found = await self.earlier([source])
+        if found is None:
+            await refuse_elsewhere(self.desk, self.visitor, source)
+            await self.desk.engine.receive(inbound, Trust(only_talks=only_talks))
+            found = await self.earlier([source])
+        if found is None:
+            raise StoreUnavailable("The message was not taken: try again.")
+        if found.state is InboxState.REFUSED:
+            raise HTTPException(
+                403, f"This was refused: {found.reason}. Once that has changed, send it under a new id."
+            )
+        meant = self.desk.engine.meant(inbound)
+        refuse_other(found, [meant.text], said.files, meant.busy)
+        return found
+
+    async def earlier(self, sources: Sequence[Source]) -> Received | None:
+        """What was said under one of these ids."""
+        answers = self.desk.store.message_status
+        return await self.desk.read(self.visitor, lambda principal: answers.said(sources, principal))
+
+    async def reply(self, number: int, seconds: float = 0.0, receive: Receive | None = None) -> Reply:
+        """What came of a message, as soon as something did, or whoever waits has gone, or their key."""
+        answers = self.desk.store.message_status
+        found = await self.desk.read(self.visitor, lambda principal: answers.reply(number, principal))
+        if seconds and receive:
+            with self.desk.waiting.waiting(number) as waiter:
+                await waiter.until_settled(seconds, self._present(receive))
+            await self.refuse_revoked()
+            found = await self.desk.read(self.visitor, lambda principal: answers.reply(number, principal))
+        return found
+
+    async def refuse_revoked(self) -> None:
+        """Raises where the key was taken back meanwhile: whatever comes then is not for whoever has it."""
+        with suppress(StoreUnavailable):  # then it is asked next time
+            if not await self.desk.doors.still_stands(self.visitor):
+                raise HTTPException(401, "This token was taken back.")
+
+    def _present(self, receive: Receive) -> Receive:
+        """Who waits with a key that was taken back is as good as gone."""
+
+        async def heard() -> Message:
+            while True:
+                try:
+                    async with asyncio.timeout(HEARTBEAT):
+                        return await receive()
+                except TimeoutError:
+                    try:
+                        await self.refuse_revoked()
+                    except HTTPException:
+                        return {"type": "http.disconnect"}
+
+        return heard
+
+    async def keep(self, name: str, media_type: str, content: bytes) -> Attachment:
+        """A file that comes with a message: it is safe before the message is."""
+        return await self.desk.talking.keep(name, media_type, _pieces(content), self.desk.engine.options.file_size)
+
+
+def refuse_other(
+    found: Received, texts: Collection[str], files: Sequence[Attachment], busy: BusyMode | None = None
+) -> None:
+    """Raises where something else was said under this id: none of these texts, or with other files."""
+    said = found.inbound
+    are_files_same = [file.handle for file in said.files] == [file.handle for file in files]
+    if said.text not in texts or said.busy is not busy or not are_files_same:
+        raise HTTPException(409, "This Idempotency-Key was used for another message; take another one.")
+
+
+async def refuse_elsewhere(desk: Desk, visitor: Visitor, source: Source) -> None:
+    """A place of theirs may lead to a conversation that is not, attached or resumed there: that is for who may read."""
+    if visitor.may(Right.READ):
+        return
+    key = await desk.engine.key_of(source)
+    current = await desk.store.read(desk.store.sessions.open_by_key(key))
+    if current and not await _began_and_stayed(desk, current, source.platform, source.user_id):
+        check(visitor, Right.READ)
+
+
+async def _began_and_stayed(desk: Desk, session: Session, platform: str, user: str | None) -> bool:
+    home = session.origin
+    return (home.platform, home.user_id) == (platform, user) and await desk.engine.place_of(home) == session.key
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+@transaction
+def _attach(speaking: Speaking, session: Session, place: SessionKey, source: Source) -> Statements[None]:
+    store, now = speaking.desk.store, speaking.desk.clock.now()
+    principal = yield from principal_of(speaking.visitor, store)
+    yield from entitled(speaking.desk, principal, session.id, "attach")
+    if (yield from store.attach.leads_to(place)) == session.key:
+        return
+    held = yield from store.attach.attachable(session.id, place, principal)
+    farewell = outbound_to(source, texts.PARTED)
+    yield from store.attach.attach(place, held, now, by=principal.name, farewell=farewell)

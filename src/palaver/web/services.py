@@ -1,0 +1,68 @@
+"""The desk: what pages and the API are given to read, act and push with."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from palaver.commands.registry import Registry
+from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.engine.engine import Engine
+from palaver.engine.reply_waiter import WaitingRoom
+from palaver.model.platform import Platform
+from palaver.model.session import Principal
+from palaver.protocols.adapter import Check, Listening
+from palaver.protocols.clock import Clock
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.store import Store
+from palaver.web.address import Address
+from palaver.web.bodies import Bodies
+from palaver.web.event_hub import Hub
+from palaver.web.tokens import Doors
+from palaver.web.visitor import Visitor, principal_of
+from palaver.web.webchat import Talking
+
+__all__ = [
+    "Desk",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    store: Store
+    engine: Engine
+    commands: Registry
+    clock: Clock
+    address: Address
+    doors: Doors
+    hub: Hub
+    talking: Talking
+    waiting: WaitingRoom
+    platforms: Mapping[str, Platform]
+    """Every platform there is, whether it is used or not."""
+    listening: Mapping[tuple[str, str], Listening]
+    """The accounts that are called over HTTP, by platform and name."""
+    examine: Callable[[], Awaitable[Sequence[Check]]]
+    """Everything that can be checked, each with what was found: it may take a while."""
+    bodies: Bodies = field(default_factory=Bodies)
+    shelf: BlobStore | None = None
+    metrics: Callable[[], bytes] | None = None
+    """The figures as Prometheus reads them, where somebody counts."""
+
+    async def read(self, visitor: Visitor, question: Callable[[Principal], Transaction[T]]) -> T:
+        """Ask the store on behalf of the visitor: for example
+
+        `await desk.read(visitor, lambda p: store.session_list.previews(p, 50))`.
+        """
+        return await self.store.read(_asked(self.store, visitor, question))
+
+    async def act(self, visitor: Visitor, deed: Callable[[Principal], Transaction[T]]) -> T:
+        """Change something on behalf of the visitor, in one step."""
+        return await self.store.transact(_asked(self.store, visitor, deed))
+
+
+@transaction
+def _asked(store: Store, visitor: Visitor, question: Callable[[Principal], Transaction[T]]) -> Statements[T]:
+    principal = yield from principal_of(visitor, store)
+    return (yield from question(principal))

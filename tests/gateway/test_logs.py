@@ -1,0 +1,102 @@
+"""What a line of the log looks like, and that every action and field is in the table."""
+
+import ast
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from palaver.gateway.logs import FIELDS, HumanFormat, JsonFormat, configure_logs
+
+ROOT = Path(__file__).parents[2]
+
+
+def record(**fields: object) -> logging.LogRecord:
+    made = logging.LogRecord("palaver.engine.turns.runner", logging.INFO, "", 0, "turn %s", ("began",), None)
+    vars(made).update(created=0.0, action="turn.began", **fields)
+    return made
+
+
+def test_a_line_for_machines_is_one_object_with_stable_names() -> None:
+    assert json.loads(JsonFormat().format(record(turn=7, refused=False, unknown="x"))) == {
+        "at": "1970-01-01T00:00:00.000+00:00",
+        "level": "info",
+        "logger": "palaver.engine.turns.runner",
+        "sentence": "turn began",
+        "action": "turn.began",
+        "turn": 7,
+        "refused": False,
+    }
+
+
+def test_a_line_for_people_has_its_details_behind_the_sentence() -> None:
+    assert HumanFormat(colours=False).format(record(turn=7)).endswith(" info     turn began action=turn.began turn=7")
+    assert "turn began \x1b[2maction=turn.began turn=7\x1b[0m" in HumanFormat(colours=True).format(record(turn=7))
+
+
+@pytest.fixture
+def _logs_as_before() -> Iterator[None]:
+    loggers = [logging.getLogger(), logging.getLogger("palaver")]
+    before = [(list(logger.handlers), logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, level) in zip(loggers, before, strict=True):
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("_logs_as_before")
+def test_libraries_are_heard_from_warnings_on_and_secrets_never() -> None:
+    stream = io.StringIO()
+    configure_logs("debug", "json", stream)
+    configure_logs("debug", "json", stream)
+    logging.getLogger("palaver.x").debug("ours")
+    logging.getLogger("httpx").info("chatter")
+    logging.getLogger("httpx").warning("POST https://user:%s@example.org failed", "hunter2hunter2")
+    ours, theirs = map(json.loads, stream.getvalue().splitlines())
+    assert ours["sentence"] == "ours"
+    assert "hunter2" not in theirs["sentence"]
+
+
+@pytest.mark.usefixtures("_logs_as_before")
+def test_a_line_that_cannot_be_written_is_not_quoted_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    configure_logs("info", "human", stream)
+    stream.close()
+    logging.getLogger("palaver.x").info("lost")
+    assert capsys.readouterr().err == ""
+
+
+def told_fields() -> Iterator[dict[str, ast.expr]]:
+    """Every dict with an action in the code: what records carry."""
+    for path in (ROOT / "src/palaver").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Dict):
+                fields = {key.value: value for key, value in zip(node.keys, node.values, strict=True)
+                          if isinstance(key, ast.Constant) and isinstance(key.value, str)}  # fmt: skip
+                if "action" in fields:
+                    yield fields
+
+
+def test_every_action_is_a_plain_word_of_the_table_in_the_docs() -> None:
+    page = (ROOT / "docs/operating.md").read_text()
+    table = page.partition("## What is logged")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+    documented = {name for cell in cells for name in re.findall(r"`([a-z_.]+)`", cell)}
+    actions = {ast.literal_eval(fields["action"]) for fields in told_fields()}
+    assert actions == documented
+
+
+def test_every_field_of_a_record_is_one_that_is_shown() -> None:
+    assert {name for fields in told_fields() for name in fields} == set(FIELDS)
+
+
+def test_every_line_of_the_code_has_an_action() -> None:
+    for path in (ROOT / "src/palaver").rglob("*.py"):
+        for call in re.findall(
+            r"\blog\.(?:info|debug|warning|error|exception)\([^\n]*(?:\n[^\n]+){0,5}", path.read_text()
+        ):
+            assert "action" in call or "extra=told" in call, (path, call)

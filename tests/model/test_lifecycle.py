@@ -1,0 +1,79 @@
+from itertools import product
+from typing import Any
+
+import pytest
+
+from palaver.model.errors import IllegalTransition
+from palaver.model.lifecycle import InboxState, OutboxState, SessionState, TurnState, advance
+
+# Any: one test asks all four lives the same questions, which their types keep apart.
+LIVES: tuple[tuple[Any, ...], ...] = tuple(map(tuple, (SessionState, InboxState, TurnState, OutboxState)))
+STATES: list[Any] = [state for life in LIVES for state in life]
+
+
+def may(state: Any, wanted: Any) -> bool:
+    try:
+        return advance(state, wanted) is wanted
+    except IllegalTransition:
+        return False
+
+
+def following(state: Any) -> set[Any]:
+    return {wanted for wanted in STATES if may(state, wanted)}
+
+
+def is_final(state: Any) -> bool:
+    return not following(state)
+
+
+@pytest.mark.parametrize("state", STATES, ids=repr)
+def test_no_step_leads_out_of_a_life_or_nowhere(state: Any) -> None:
+    assert all(type(step) is type(state) for step in following(state))
+    assert state not in following(state)
+
+
+def test_what_is_final() -> None:
+    assert {state for state in STATES if is_final(state)} == {
+        InboxState.DONE,
+        InboxState.FAILED,
+        TurnState.DONE,
+        TurnState.FAILED,
+        OutboxState.DELIVERED,
+        OutboxState.DEAD,
+    }
+
+
+@pytest.mark.parametrize("state", [state for life in LIVES[1:] for state in life], ids=repr)
+def test_whatever_lives_can_come_to_an_end(state: Any) -> None:
+    reached: set[Any] = {state}
+    while new := {step for known in reached for step in following(known)} - reached:
+        reached |= new
+    assert any(is_final(known) for known in reached)
+
+
+def test_a_session_that_ended_can_be_opened_again() -> None:
+    assert following(SessionState.ENDED) == {SessionState.OPEN}
+
+
+def test_a_refusal_is_taken_back_only_by_letting_the_message_in() -> None:
+    assert following(InboxState.REFUSED) == {InboxState.WAITING}
+
+
+def test_an_unclear_send_is_never_claimed_again_blindly() -> None:
+    assert OutboxState.CLAIMED not in following(OutboxState.UNCLEAR)
+
+
+def test_an_illegal_step_names_the_legal_ones() -> None:
+    with pytest.raises(IllegalTransition) as caught:
+        advance(OutboxState.UNCLEAR, OutboxState.CLAIMED)
+    assert str(caught.value) == "OutboxState unclear cannot become claimed; it can become: delivered, due"
+    with pytest.raises(IllegalTransition, match="nothing, it is final"):
+        advance(TurnState.DONE, TurnState.RUNNING)
+
+
+def test_the_error_lists_exactly_the_legal_steps() -> None:
+    for state, wanted in product(STATES, STATES):
+        if not may(state, wanted):
+            with pytest.raises(IllegalTransition) as caught:
+                advance(state, wanted)
+            assert caught.value.legal == following(state)

@@ -1,0 +1,484 @@
+"""Schedules: every form, every zone of the world, both changes of the clock."""
+
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
+from itertools import pairwise
+from zoneinfo import ZoneInfo, available_timezones
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from palaver.model import local_time
+from palaver.model.errors import InvalidInput, MalformedSchedule, UnknownZone
+from palaver.model.schedule import (
+    MOST_COUNTED,
+    Cron,
+    Every,
+    Once,
+    Schedule,
+    due,
+    parse_schedule,
+    read_schedule,
+    upcoming,
+)
+
+SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours", "days"))
+BERLIN = ZoneInfo("Europe/Berlin")
+NOW = datetime(2026, 3, 1, 12, 0, 30, 250_000, tzinfo=UTC)
+
+zones = st.sampled_from(sorted(available_timezones() - {"localtime"})).map(ZoneInfo)
+moments = st.datetimes(datetime(1990, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+intervals = st.integers(1, 3650 * 24 * 3600).map(lambda seconds: timedelta(seconds=seconds))
+
+
+@st.composite
+def fields(draw: st.DrawFn, low: int, high: int) -> str:
+    start, end = sorted((draw(st.integers(low, high)), draw(st.integers(low, high))))
+    step = draw(st.integers(1, 20))
+    return draw(
+        st.sampled_from(["*", f"*/{step}", f"{start}", f"{start},{end}", f"{start}-{end}", f"{start}-{end}/{step}"])
+    )
+
+
+@st.composite
+def expressions(draw: st.DrawFn) -> str:
+    day = draw(st.sampled_from(["*", "*", "*/2", "1", "L", "LW", "29", "1-7"]))
+    month = draw(st.sampled_from(["*", "*", "2", "MAR,OCT", "*/3"]))
+    weekday = draw(st.sampled_from(["*", "*", "1-5", "sun", "7", "5L", "MON#1"]))
+    return f"{draw(fields(0, 59))} {draw(fields(0, 23))} {day} {month} {weekday}"
+
+
+schedules = st.one_of(
+    st.builds(Once, at=moments),
+    st.builds(Every, interval=intervals, anchor=moments),
+    st.builds(Cron, expression=expressions(), zone=zones),
+)
+
+
+def instant(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def cron(expression: str, zone: str | ZoneInfo = BERLIN) -> Cron:
+    return Cron(expression=expression, zone=zone if isinstance(zone, ZoneInfo) else ZoneInfo(zone))
+
+
+@cache
+def weeks_of_change(zone: ZoneInfo) -> list[datetime]:
+    weeks = [datetime(1990, 1, 1, tzinfo=UTC) + timedelta(weeks=n) for n in range(52 * 50)]
+    return [a for a, b in pairwise(weeks) if a.astimezone(zone).utcoffset() != b.astimezone(zone).utcoffset()]
+
+
+def hour_of_change(zone: ZoneInfo, week: datetime) -> datetime:
+    offset = week.astimezone(zone).utcoffset()
+    return next(t for n in range(169) if (t := week + n * HOUR).astimezone(zone).utcoffset() != offset) - HOUR
+
+
+def firings_by_walking(
+    minutes: set[int], hours: set[int], zone: ZoneInfo, start: datetime, end: datetime
+) -> list[datetime]:
+    """The rule, said again by walking the minutes: real time in all hours, else each wall time when first reached."""
+    fired: list[datetime] = []
+    reached = start.astimezone(zone).replace(tzinfo=None) - 4 * DAY
+    moment = start - 4 * DAY
+    while moment <= end:
+        reading = moment.astimezone(zone).replace(tzinfo=None)
+        if len(hours) == 24:
+            fires = reading.minute in minutes
+        else:
+            passed = (reached + n * MINUTE for n in range(1, (reading - reached) // MINUTE + 1))
+            fires = any(
+                time.minute in minutes and time.hour in hours and time.date() in {reached.date(), reading.date()}
+                for time in passed
+            )
+        fired += [moment] if fires else []
+        reached = max(reached, reading)
+        moment += MINUTE
+    return [moment for moment in fired if moment > start]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    zone=zones,
+    data=st.data(),
+    minutes=st.sets(st.integers(0, 59), min_size=1, max_size=5),
+    hours=st.one_of(st.just(set(range(24))), st.sets(st.integers(0, 23), min_size=1, max_size=23)),
+    offset=st.integers(-150, 150),
+)
+def test_a_cron_agrees_with_a_walk_over_the_minutes_around_a_change(
+    zone: ZoneInfo, data: st.DataObject, minutes: set[int], hours: set[int], offset: int
+) -> None:
+    assume(weeks_of_change(zone))
+    start = hour_of_change(zone, data.draw(st.sampled_from(weeks_of_change(zone)))) + offset * MINUTE
+    end = start + 26 * HOUR
+    schedule = cron(f"{','.join(map(str, minutes))} {','.join(map(str, hours))} * * *", zone)
+    walked = firings_by_walking(minutes, hours, zone, start, end)
+    assert upcoming(schedule, start, len(walked)) == walked
+    following = schedule.next_after(walked[-1] if walked else start)
+    assert following is not None
+    assert following > end
+
+
+@settings(max_examples=150, deadline=None)
+@given(schedule=schedules, moment=moments)
+def test_occurrences_are_strictly_after_the_moment_and_strictly_increasing(
+    schedule: Schedule, moment: datetime
+) -> None:
+    found = upcoming(schedule, moment, 8)
+    assert all(earlier < later for earlier, later in pairwise([moment, *found]))
+    assert all(occurrence.tzinfo is UTC for occurrence in found)
+
+
+@settings(max_examples=100, deadline=None)
+@given(schedule=schedules, moment=moments, percent=st.integers(0, 99))
+def test_nothing_occurs_between_a_moment_and_the_next_occurrence(
+    schedule: Schedule, moment: datetime, percent: int
+) -> None:
+    following = schedule.next_after(moment)
+    assume(following is not None)
+    assert following is not None
+    assert schedule.next_after(moment + (following - moment) * percent // 100) == following
+
+
+@settings(max_examples=20, deadline=None)
+@given(zone=zones, year=st.integers(1990, 2039), hour=st.integers(0, 23), minute=st.integers(0, 59))
+@example(zone=ZoneInfo("Pacific/Apia"), year=2011, hour=9, minute=0)
+@example(zone=ZoneInfo("America/Scoresbysund"), year=2025, hour=23, minute=30)
+@example(zone=ZoneInfo("Africa/Casablanca"), year=2026, hour=2, minute=30)
+@example(zone=ZoneInfo("America/Sao_Paulo"), year=2017, hour=0, minute=0)
+def test_a_daily_cron_fires_exactly_once_for_each_local_date(zone: ZoneInfo, year: int, hour: int, minute: int) -> None:
+    asked = time(hour, minute)
+    midnights = [local_time.first_instant(datetime(year, 1, 1) + n * DAY, zone) for n in range(367)]  # noqa: DTZ001
+    dates = [date(year, 1, 1) + n * DAY for n, (a, b) in enumerate(pairwise(midnights)) if a < b]
+    found = upcoming(
+        cron(f"{minute} {hour} * * *", zone), local_time.first_instant(_before(year), zone), len(dates) + 1
+    )
+    served = [_date_served(local_time.clock(firing, zone), asked) for firing in found]
+    assert [day for day in served if day in set(dates)] == dates
+
+
+def _before(year: int) -> datetime:
+    return datetime(year - 1, 12, 31, 12)  # noqa: DTZ001
+
+
+def _date_served(reading: datetime, asked: time) -> date:
+    """A firing that comes at a jump over midnight serves the day before."""
+    return reading.date() if reading.time() >= asked else reading.date() - DAY
+
+
+@settings(max_examples=40, deadline=None)
+@given(zone=zones, moment=moments, every=st.sampled_from([1, 5, 15]))
+@example(zone=BERLIN, moment=instant("2026-03-29T00:40"), every=15)
+@example(zone=BERLIN, moment=instant("2026-10-24T23:40"), every=15)
+@example(zone=ZoneInfo("Australia/Lord_Howe"), moment=instant("2026-10-03T15:00"), every=15)
+@example(zone=ZoneInfo("Australia/Lord_Howe"), moment=instant("2026-04-04T14:20"), every=15)
+def test_a_cron_of_minutes_follows_real_time(zone: ZoneInfo, moment: datetime, every: int) -> None:
+    found = upcoming(cron(f"*/{every} * * * *", zone), moment, 30)
+    assert found[0] - moment <= every * MINUTE
+    assert {later - earlier for earlier, later in pairwise(found)} == {every * MINUTE}
+
+
+@given(interval=intervals, anchor=moments, moment=moments)
+def test_an_interval_is_pure_elapsed_time_from_its_anchor(
+    interval: timedelta, anchor: datetime, moment: datetime
+) -> None:
+    following = Every(interval=interval, anchor=anchor).next_after(moment)
+    assert following is not None
+    assert (following - anchor) % interval == timedelta()
+    assert following == anchor if moment < anchor else moment < following <= moment + interval
+
+
+@pytest.mark.parametrize(
+    ("expression", "zone", "after", "expected"),
+    [
+        (
+            "30 2 * * *",
+            "Europe/Berlin",
+            "2026-03-27T12:00",
+            ["2026-03-28T01:30", "2026-03-29T01:00", "2026-03-30T00:30"],
+        ),
+        (
+            "30 2 * * *",
+            "Europe/Berlin",
+            "2026-10-23T12:00",
+            ["2026-10-24T00:30", "2026-10-25T00:30", "2026-10-26T01:30"],
+        ),
+        ("30 2 * * *", "Europe/Berlin", "2026-10-25T00:45", ["2026-10-26T01:30"]),  # after the first pass
+        ("30 2 * * *", "Europe/Berlin", "2026-10-25T01:15", ["2026-10-26T01:30"]),  # within the second
+        ("0,30 2,3 * * *", "Europe/Berlin", "2026-03-29T00:00", ["2026-03-29T01:00", "2026-03-29T01:30"]),
+        ("*/20 2 * * *", "Europe/Berlin", "2026-03-28T20:00", ["2026-03-29T01:00", "2026-03-30T00:00"]),
+        ("0 */2 * * *", "Europe/Berlin", "2026-10-24T23:00", ["2026-10-25T00:00", "2026-10-25T03:00"]),
+        ("0 * * * *", "Europe/Berlin", "2026-03-29T00:00", ["2026-03-29T01:00", "2026-03-29T02:00"]),
+        ("30 * * * *", "Europe/Berlin", "2026-03-29T00:00", ["2026-03-29T00:30", "2026-03-29T01:30"]),
+        (
+            "0 * * * *",
+            "Europe/Berlin",
+            "2026-10-24T23:30",
+            ["2026-10-25T00:00", "2026-10-25T01:00", "2026-10-25T02:00"],
+        ),
+        ("0 0-23 * * *", "Europe/Berlin", "2026-10-25T00:00", ["2026-10-25T01:00", "2026-10-25T02:00"]),
+        ("0 * 25 10 *", "Europe/Berlin", "2026-10-25T00:30", ["2026-10-25T01:00", "2026-10-25T02:00"]),
+        ("30 2 * * *", "America/New_York", "2026-03-08T00:00", ["2026-03-08T07:00", "2026-03-09T06:30"]),
+        ("30 1 * * *", "America/New_York", "2026-11-01T00:00", ["2026-11-01T05:30", "2026-11-02T06:30"]),
+        ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T12:00", ["2026-10-03T15:30", "2026-10-04T15:15"]),
+        ("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T12:00", ["2026-04-04T14:45", "2026-04-05T15:15"]),
+        ("30 * * * *", "Australia/Lord_Howe", "2026-10-03T15:00", ["2026-10-03T15:30", "2026-10-03T16:30"]),
+        ("30 * * * *", "Australia/Lord_Howe", "2026-04-04T14:00", ["2026-04-04T14:30", "2026-04-04T15:00"]),
+        ("0 9 * * *", "Pacific/Apia", "2011-12-29T12:00", ["2011-12-29T19:00", "2011-12-30T19:00", "2011-12-31T19:00"]),
+        ("0 9 30 12 *", "Pacific/Apia", "2011-01-01T12:00", ["2012-12-29T19:00"]),  # that year had no such day
+        ("0 0 * * *", "America/Sao_Paulo", "2018-11-03T12:00", ["2018-11-04T03:00", "2018-11-05T02:00"]),
+        ("30 23 * * *", "America/Scoresbysund", "2025-03-29T12:00", ["2025-03-30T01:00", "2025-03-31T00:30"]),
+        ("30 2 * * *", "Africa/Casablanca", "2026-02-14T12:00", ["2026-02-15T01:30", "2026-02-16T02:30"]),
+        ("30 2 * * *", "Africa/Casablanca", "2026-03-21T12:00", ["2026-03-22T02:00", "2026-03-23T01:30"]),
+        ("30 0 * * *", "Asia/Tehran", "2021-03-21T12:00", ["2021-03-21T20:30", "2021-03-22T20:00"]),
+        ("30 23 * * *", "Asia/Tehran", "2021-09-21T12:00", ["2021-09-21T19:00", "2021-09-22T20:00"]),
+        ("0 12 29 2 *", "UTC", "2097-01-01T00:00", ["2104-02-29T12:00"]),
+        ("0 9 * * mon-fri", "Europe/Berlin", "2026-03-27T09:00", ["2026-03-30T07:00"]),
+    ],
+)
+def test_crons_on_strange_days(expression: str, zone: str, after: str, expected: list[str]) -> None:
+    found = upcoming(cron(expression, zone), instant(after), len(expected))
+    assert found == [instant(text) for text in expected]
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "description"),
+    [
+        ("30m", "2026-03-01T12:30:30Z", "once at 2026-03-01T12:30:30Z"),
+        (" 2 H ", "2026-03-01T14:00:30Z", "once at 2026-03-01T14:00:30Z"),
+        ("1d", "2026-03-02T12:00:30Z", "once at 2026-03-02T12:00:30Z"),
+        ("90s", "2026-03-01T12:02:00Z", "once at 2026-03-01T12:02:00Z"),
+        ("1h 30m", "2026-03-01T13:30:30Z", "once at 2026-03-01T13:30:30Z"),
+        ("every 2h", "every 2h from 2026-03-01T12:00:30Z", "every 2 hours"),
+        ("EVERY\t90 m", "every 1h30m from 2026-03-01T12:00:30Z", "every 1 hour 30 minutes"),
+        ("every 1d from 2026-03-29 02:30", "every 1d from 2026-03-29T01:00:00Z", "every 1 day"),
+        ("2026-03-29T02:30", "2026-03-29T01:00:00Z", "once at 2026-03-29T01:00:00Z"),
+        ("2026-03-29 02:30-05:00", "2026-03-29T07:30:00Z", "once at 2026-03-29T07:30:00Z"),
+        (
+            "0  9 * * 1-5",
+            "0 9 * * 1-5 in Europe/Berlin",
+            "cron 0 9 * * 1-5 in Europe/Berlin: at 09:00 on Monday through Friday",
+        ),
+        ("*/5 * * * * IN Asia/Tokyo", "*/5 * * * * in Asia/Tokyo", None),
+        (
+            "0 9 13 * 5",
+            "0 9 13 * 5 in Europe/Berlin",
+            "cron 0 9 13 * 5 in Europe/Berlin: at 09:00 on the 13th day of month or on Friday",
+        ),
+        (
+            "0 9 1,8 2 1 in UTC",
+            "0 9 1,8 2 1 in UTC",
+            "cron 0 9 1,8 2 1 in UTC: at 09:00 on the first and the eighth day of month or on Monday in February",
+        ),
+        (
+            "0 9 */2 * 1",
+            "0 9 */2 * 1 in Europe/Berlin",
+            "cron 0 9 */2 * 1 in Europe/Berlin: at 09:00 on every second day of month if it's on Monday",
+        ),
+        ("0 9 1-31 * 1", "0 9 1-31 * 1 in Europe/Berlin", "cron 0 9 1-31 * 1 in Europe/Berlin: at 09:00 every day"),
+    ],
+)
+def test_what_people_say_and_what_is_kept(said: str, text: str, description: str | None) -> None:
+    schedule = parse_schedule(said, BERLIN, NOW)
+    assert schedule.text == text
+    assert description in {schedule.describe(), None}
+    assert read_schedule(text) == schedule
+
+
+@settings(max_examples=150, deadline=None)
+@given(schedules)
+def test_a_schedule_goes_to_text_and_back(schedule: Schedule) -> None:
+    assert read_schedule(schedule.text) == schedule
+    assert schedule.describe().isprintable()
+
+
+@given(schedules, moments)
+def test_the_text_of_a_schedule_that_is_not_over_can_be_said_again_anywhere(schedule: Schedule, now: datetime) -> None:
+    assume(schedule.next_after(now) is not None)
+    assert parse_schedule(schedule.text, BERLIN, now) == schedule
+
+
+@pytest.mark.parametrize("text", ["30m", "every 2h", "0 9 * * *", "2026-03-29T02:30", " 2026-03-29T02:30:00Z", ""])
+def test_only_the_text_of_a_schedule_is_read_from_a_store(text: str) -> None:
+    with pytest.raises(MalformedSchedule):
+        read_schedule(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "Not a schedule"),
+        ("soon", "Not a schedule"),
+        ("-30m", "Not a schedule"),
+        ("30", "Not a schedule"),
+        ("1.5h", "Not a schedule"),
+        ("30m 2h", "Not a schedule"),
+        ("٣m", "Not a schedule"),
+        ("0m", "Not 1s or more"),
+        ("3651d", "Too long, the longest is 3650d"),
+        ("99999999d", "Too long, the longest is 3650d"),
+        ("99999999999999h", "Too long, the longest is 3650d"),
+        (f"1{'0' * 400}s", "Too long, the longest is 3650d"),
+        ("every 0h", "Not 1s or more"),
+        ("every -1h", "Not a length of time"),
+        ("every", "Not a schedule"),
+        ("every morning", "Not a length of time"),
+        ("every 999999999999999999999d", "Too long, the longest is 3650d"),
+        ("every 2h from now", "Not a date and time"),
+        ("0 0 9 * * *", "Not a schedule"),
+        ("0 9 * *", "Not a schedule"),
+        ("60 9 * * *", "Bad minute field"),
+        ("0 24 * * *", "Bad hour field"),
+        ("0 9 * * MOON", "Bad day-of-week field"),
+        ("0 9 */0 * *", "Bad day-of-month field"),
+        ("0 9 32 2 *", "Bad day-of-month field"),
+        ("0 9 30 13 *", "Bad month field"),
+        ("0 0 30 2 *", "No such day ever comes: '0 0 30 2"),
+        ("0 0 31 4,6 *", "No such day ever comes"),
+        ("0 0 */31 2 2#5", "No such day ever comes"),
+        ("2026-03-01T12:00:30.25Z", "Already past"),
+        ("2020-01-01T00:00Z", "Already past"),
+        ("2026-02-30T09:00", "There is no date"),
+        ("2026-03-29", "time of day is missing"),
+        ("9999-12-31T23:59:59-23:00", "Out of range"),
+        ("* " * 500_000, "Too long"),
+        ("9" * 1_000_000, "Too long"),
+        ("é\0" * 500_000, "Too long"),
+    ],
+)
+def test_a_malformed_schedule_says_what_is_wrong_and_shows_one_that_works(text: str, problem: str) -> None:
+    with pytest.raises(MalformedSchedule, match=problem) as caught:
+        parse_schedule(text, BERLIN, NOW)
+    assert len(str(caught.value)) < 400
+    parse_schedule(caught.value.example, BERLIN, NOW)
+
+
+def test_the_zone_of_a_cron_must_exist() -> None:
+    with pytest.raises(UnknownZone, match="Europe/Berlin"):
+        parse_schedule("0 9 * * * in Europe/Berlni", BERLIN, NOW)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=60) | st.text("0123456789*/-,LW#SUN everyfromindhms:TZ+.", max_size=40))
+def test_any_text_is_a_schedule_or_refused(text: str) -> None:
+    try:
+        schedule = parse_schedule(text, BERLIN, NOW)
+    except InvalidInput as error:
+        assert len(str(error)) < 500  # noqa: PT017 - either outcome is right
+    else:
+        assert read_schedule(schedule.text) == schedule
+        assert upcoming(schedule, NOW, 1)
+
+
+def test_schedules_that_cannot_be_are_not_built() -> None:
+    for interval in (SECOND * 0, SECOND * 1.5, 3651 * DAY):
+        with pytest.raises(MalformedSchedule):
+            Every(interval=interval, anchor=NOW)
+    for expression in ("0 9 * *", "0 0 9 * * *", "0  9 * * *", "0 9 * * * in UTC"):
+        with pytest.raises(MalformedSchedule):
+            cron(expression)
+
+
+def test_schedules_end_with_the_calendar() -> None:
+    last = datetime.max.replace(tzinfo=UTC)
+    for schedule in (Every(interval=DAY, anchor=NOW), cron("0 9 * * *"), cron("0 * * * *"), Once(at=NOW)):
+        assert schedule.next_after(last) is None
+
+
+@pytest.mark.parametrize("text", ["2h", "every 2h", "every 1d from 2026-01-01T00:00Z", "0 9 * * *"])
+def test_what_would_come_after_the_calendar_is_not_called_past(text: str) -> None:
+    with pytest.raises(MalformedSchedule, match="The calendar ends before"):
+        parse_schedule(text, BERLIN, datetime.max.replace(tzinfo=UTC))
+
+
+few_expressions = st.sampled_from(["30 2 * * *", "0 * * * *", "*/20 1,2 * * 1"])
+few_minutes = st.integers(20, 3000).map(lambda minutes: minutes * MINUTE)
+sparse_schedules = st.one_of(
+    st.builds(Once, at=moments),
+    st.builds(Every, interval=few_minutes, anchor=moments),
+    st.builds(Cron, expression=few_expressions, zone=zones),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    schedule=sparse_schedules,
+    last=moments,
+    away=st.integers(0, 3 * 24 * 3600).map(lambda seconds: timedelta(seconds=seconds)),
+    grace=st.integers(0, 24 * 3600).map(lambda seconds: timedelta(seconds=seconds)),
+)
+def test_what_is_due_agrees_with_brute_force(
+    schedule: Schedule, last: datetime, away: timedelta, grace: timedelta
+) -> None:
+    last = schedule.at - away / 2 if isinstance(schedule, Once) else last
+    now = last + away
+    passed = [occurrence for occurrence in upcoming(schedule, last, 300) if occurrence <= now]
+    found = due(schedule, last, now, grace)
+    if not passed:
+        assert found is None
+        return
+    assert found is not None
+    assert found.settled == passed[-1]
+    assert found.firing == (passed[-1] if now - passed[-1] <= grace else None)
+    assert found.missed == min(len(passed) - (found.firing is not None), MOST_COUNTED)
+    assert found.next == schedule.next_after(now)
+    assert due(schedule, found.settled, now, grace) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(schedule=schedules, last=moments, now=moments, grace=st.timedeltas(timedelta(), timedelta(days=400)))
+def test_a_firing_is_after_the_last_and_never_in_the_future(
+    schedule: Schedule, last: datetime, now: datetime, grace: timedelta
+) -> None:
+    found = due(schedule, last, now, grace)
+    if found is not None:
+        assert last < found.settled <= now
+        assert found.firing in {found.settled, None}
+        assert found.next is None or found.next > now
+
+
+def test_a_weekend_of_downtime_is_one_run_named_by_its_own_time() -> None:
+    found = due(cron("0 9 * * *"), instant("2026-03-06T08:00"), instant("2026-03-09T08:10"), HOUR)
+    assert found is not None
+    assert (found.firing, found.missed) == (instant("2026-03-09T08:00"), 2)
+    assert found.next == instant("2026-03-10T08:00")
+
+
+def test_the_grace_is_inclusive_and_beyond_it_the_run_is_skipped() -> None:
+    daily, last, occurrence = cron("0 9 * * *"), instant("2026-03-06T08:00"), instant("2026-03-07T08:00")
+    within, beyond = (due(daily, last, occurrence + late, HOUR) for late in (HOUR, HOUR + SECOND))
+    assert within is not None
+    assert (within.firing, within.missed) == (occurrence, 0)
+    assert beyond is not None
+    assert (beyond.firing, beyond.missed, beyond.settled) == (None, 1, occurrence)
+
+
+def test_nothing_is_due_when_the_clock_was_set_back() -> None:
+    assert due(cron("* * * * *"), NOW, NOW - DAY, DAY) is None
+
+
+@pytest.mark.parametrize("expression", ["* * * * *", "0-58 1-22 * * *", "* * * 1 *"])
+def test_decades_of_downtime_are_settled_without_walking_through_them(
+    expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[datetime] = []
+    look = Cron.next_after
+
+    def counted(self: Cron, moment: datetime) -> datetime | None:
+        looks.append(moment)
+        return look(self, moment)
+
+    monkeypatch.setattr(Cron, "next_after", counted)
+    found = due(cron(expression), NOW, NOW + 365 * 40 * DAY, 365 * DAY)
+    assert found is not None
+    assert found.missed == MOST_COUNTED
+    assert found.firing is not None
+    assert len(looks) < 200
+
+
+def test_seconds_of_decades_are_settled_at_once() -> None:
+    now = NOW + 365 * 40 * DAY
+    found = due(Every(interval=SECOND, anchor=NOW), NOW, now, DAY)
+    assert found is not None
+    assert (found.firing, found.missed) == (now, MOST_COUNTED)

@@ -1,0 +1,142 @@
+import json
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaver.model.errors import MalformedSource, UnknownPlatform
+from palaver.model.label import Label
+from palaver.model.source import NO_LABELS, Labels, Source, Trust, describe
+from palaver.platforms.catalog import PLATFORMS
+from tests.strategies import BRIEF, THOROUGH, labels, sources
+
+OPTIONAL = tuple(f.name for f in fields(Source) if f.name not in {"platform", "chat_kind", "profile"})
+TELEGRAM, TERMINAL = PLATFORMS["telegram"], PLATFORMS["terminal"]
+
+
+def named(*, chat: str | None = None, user: str | None = None) -> Labels:
+    return Labels(chat=Label(chat) if chat is not None else None, user=Label(user) if user is not None else None)
+
+
+@THOROUGH
+@given(sources)
+def test_a_source_goes_to_json_and_back(source: Source) -> None:
+    # JSON itself joins a surrogate pair that was written as two halves.
+    whole = json.loads(json.dumps(source.to_json()))
+    assert Source.from_json(whole, PLATFORMS).to_json() == whole
+    assert Source.from_json(source.to_json(), PLATFORMS) == source
+
+
+@BRIEF
+@given(labels)
+def test_labels_go_to_json_and_back_unchanged(given_labels: Labels) -> None:
+    json.dumps(given_labels.to_json())
+    assert Labels.from_json(given_labels.to_json()) == given_labels
+
+
+def test_labels_of_another_type_are_left_out() -> None:
+    assert Labels.from_json({"chat": 42, "user": None, "topic": ["x"]}) == NO_LABELS
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_numbers_become_text(name: str) -> None:
+    source = Source.from_json({"platform": "telegram", name: -100123}, PLATFORMS)
+    assert getattr(source, name) == "-100123"
+
+
+@pytest.mark.parametrize("value", [True, False, 1.5, float("nan"), [1], {"a": 1}, b"x"])
+@pytest.mark.parametrize("name", ["chat_id", "platform", "profile"])
+def test_what_is_neither_text_nor_whole_number_is_refused(name: str, value: object) -> None:
+    with pytest.raises(MalformedSource, match=f"{name}.*allowed: text, a whole number or null"):
+        Source.from_json({"platform": "telegram", name: value}, PLATFORMS)
+
+
+@pytest.mark.parametrize("value", [2**128, -(10**5000), [10**5000]], ids=["bare", "negative", "in a list"])
+def test_a_number_too_long_to_write_is_refused(value: object) -> None:
+    with pytest.raises(MalformedSource):
+        Source.from_json({"platform": "telegram", "chat_id": value}, PLATFORMS)
+
+
+def test_guild_id_is_the_old_name_of_scope_id() -> None:
+    assert Source.from_json({"platform": "discord", "guild_id": 5}, PLATFORMS).scope_id == "5"
+    both = {"platform": "discord", "guild_id": "old", "scope_id": "new"}
+    for data in (both, dict(reversed(both.items()))):
+        assert Source.from_json(data, PLATFORMS).scope_id == "new"
+    assert "guild_id" not in Source(platform="discord", scope_id="5").to_json()
+
+
+@pytest.mark.parametrize("none", [None, ""])
+def test_a_missing_scope_id_does_not_hide_the_guild_id(none: str | None) -> None:
+    data = {"platform": "discord", "scope_id": none, "guild_id": "5"}
+    assert Source.from_json(data, PLATFORMS).scope_id == "5"
+
+
+@pytest.mark.parametrize("data", [{}, {"platform": None}, {"platform": ""}, {"platform": 5}, {"platform": "Telegram"}])
+def test_an_unknown_platform_lists_the_known_ones(data: dict[str, object]) -> None:
+    with pytest.raises(UnknownPlatform) as caught:
+        Source.from_json(data, PLATFORMS)
+    assert all(name in str(caught.value) for name in PLATFORMS)
+
+
+@BRIEF
+@given(sources, st.booleans())
+def test_trust_marks_have_no_written_form(source: Source, mark: bool) -> None:
+    marks = [f.name for f in fields(Trust)]
+    assert not {*marks, "trust"} & source.to_json().keys()
+    forged = source.to_json() | dict.fromkeys(marks, mark) | {"trust": dict.fromkeys(marks, True)}
+    restored = Source.from_json(forged, PLATFORMS)
+    assert restored == source
+    assert not any(hasattr(restored, name) for name in (*marks, "trust"))
+
+
+def test_trust_cannot_be_turned_into_json() -> None:
+    assert not hasattr(Trust, "to_json")
+    assert not hasattr(Trust, "from_json")
+    assert Trust() == Trust(is_bot=False, has_role_grant=False, via_trusted_relay=False)
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_an_empty_id_is_no_id(name: str) -> None:
+    source = Source(platform="telegram", **{name: ""})
+    assert source == Source(platform="telegram")
+    assert name not in source.to_json()
+
+
+@pytest.mark.parametrize("name", ["platform", "chat_kind", "profile"])
+def test_what_every_source_has_cannot_be_empty(name: str) -> None:
+    with pytest.raises(MalformedSource, match=name):
+        Source(**({"platform": "telegram"} | {name: ""}))
+
+
+def test_the_participant_is_the_alternate_id_where_there_is_one() -> None:
+    assert Source(platform="signal", user_id="+49", user_id_alt="uuid").participant == "uuid"
+    assert Source(platform="signal", user_id="+49", user_id_alt="").participant == "+49"
+    assert Source(platform="signal").participant is None
+
+
+def test_a_chat_is_known_by_its_alternate_id_where_it_has_no_other() -> None:
+    group = Source(platform="signal", chat_kind="group", chat_id_alt="alt")
+    assert group.chat == "alt"
+    assert replace(group, chat_id="c").chat == "c"
+    assert replace(group, chat_kind="dm").chat is None
+
+
+def test_a_source_describes_itself() -> None:
+    dm = Source(platform="telegram", user_id="7", chat_id="9")
+    group = Source(platform="telegram", chat_kind="group", chat_id="-100", thread_id="42")
+    assert describe(Source(platform="terminal"), named(user="root"), TERMINAL) == "CLI terminal"
+    assert describe(dm, named(user="alice"), TELEGRAM) == "DM with alice"
+    assert describe(dm, NO_LABELS, TELEGRAM) == "DM with 7"
+    assert describe(Source(platform="telegram"), NO_LABELS, TELEGRAM) == "DM with somebody unknown"
+    assert describe(group, named(chat="Dev"), TELEGRAM) == "group: Dev, thread: 42"
+    assert describe(group, named(chat="\u200b"), TELEGRAM) == "group: -100, thread: 42"
+
+
+@THOROUGH
+@given(sources, labels)
+def test_a_description_is_one_printable_line(source: Source, given_labels: Labels) -> None:
+    line = describe(source, given_labels, TELEGRAM)
+    assert line.splitlines() == [line]
+    assert all(c.isprintable() or c == " " for c in line)
+    assert len(line) < 800

@@ -1,0 +1,213 @@
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from palaver.model.errors import BadArgument
+from palaver.model.split import Piece, Unit, split
+from palaver.model.text import can_cut
+
+UNITS = st.sampled_from(Unit)
+MARKS = ["\n", "\n\n", "\r\n", "```", "```py\n", "~~~\n", "````", "|", "| a | b |\n", "|---|---|\n", "-", " ", "    "]
+TEXTS = [
+    "word ",
+    "two words. ",
+    "`x y`",
+    "[a b](c)",
+    "👩‍👩‍👧",
+    "e\u0301",
+    "\U0001f1ea",
+    "漢字。",
+    "\ud83d",
+    "longword" * 7,
+]
+SCRAPS = st.sampled_from([*MARKS, *TEXTS])
+HOSTILE = st.lists(st.one_of(SCRAPS, st.text(max_size=5)), max_size=60).map("".join)
+WORDS = st.text(alphabet="abcdefgé漢", min_size=1, max_size=12)
+PROSE = st.lists(st.tuples(WORDS, st.sampled_from([" ", "  ", ". ", "\n", "\n\n"])).map("".join)).map("".join)
+CHARACTERS = st.lists(st.sampled_from(["a", "e\u0301", "👩‍👩‍👧", "👍🏽", "\U0001f1ea\U0001f1f8"])).map("".join)
+CODE = st.lists(st.sampled_from(["x = 1", "", "def f():", "    return 2", "| no | table |", "~~", "``"]), max_size=30)
+
+
+def bodies(pieces: tuple[Piece, ...]) -> list[str]:
+    return [piece.body for piece in pieces]
+
+
+def open_fence(text: str) -> str:
+    """The fence left open at the end of `text`, read line by line."""
+    fence = ""
+    for line in text.split("\n"):
+        found = re.fullmatch(r" {0,3}(`{3,}|~{3,})(.*)", line.rstrip("\r"), re.DOTALL)
+        if found and not fence and not (found[1][0] == "`" and "`" in found[2]):
+            fence = found[1]
+        elif found and fence and found[1].startswith(fence) and not found[2].strip():
+            fence = ""
+    return fence
+
+
+@given(HOSTILE, st.integers(4, 120), UNITS)
+def test_bodies_join_to_the_text_and_no_piece_is_empty_or_over_the_limit(text: str, limit: int, unit: Unit) -> None:
+    pieces = split(text, limit, unit)
+    assert "".join(bodies(pieces)) == text
+    assert all(piece.body and unit.measure(piece.text) <= limit for piece in pieces)
+
+
+@given(st.text(), PROSE, st.sampled_from(["", " ", "\n\n", "    \n"]), st.integers(20, 60), UNITS)
+def test_no_piece_is_blank(text: str, prose: str, gap: str, limit: int, unit: Unit) -> None:
+    text = re.sub(r"\s{6,}|[|`~]", " ", f"{gap}{text}x{gap}{prose}{gap}{prose}{gap}")
+    assert not any(piece.text.isspace() for piece in split(text, limit, unit))
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [
+        ("one two\n\n", 7, ["one ", "two\n\n"]),
+        ("incomprehensible\n\n", 16, ["incomprehensibl", "e\n\n"]),
+        ("\n\nincomprehensible", 16, ["\n\nincomprehensib", "le"]),
+        ("a\n\n\n\nb", 3, ["a\n\n", "\n\nb"]),
+        ("        ", 4, ["    ", "    "]),
+        ("one\n```\n" + "x = 1\n" * 5 + "```\n\n\n", 38, ["one\n", "```\n" + "x = 1\n" * 4, "x = 1\n```\n\n\n"]),
+    ],
+)
+def test_white_space_shares_a_piece_with_words(text: str, limit: int, expected: list[str]) -> None:
+    assert bodies(split(text, limit)) == expected
+
+
+@given(st.text(), UNITS)
+def test_units_count_what_platforms_count(text: str, unit: Unit) -> None:
+    encoded = {Unit.CODE_POINTS: ("utf-32-le", 4), Unit.UTF16: ("utf-16-le", 2), Unit.UTF8: ("utf-8", 1)}
+    codec, size = encoded[unit]
+    assert unit.measure(text) == len(text.encode(codec)) // size
+
+
+@given(PROSE, st.integers(14, 60))
+def test_a_word_that_fits_is_never_cut(text: str, limit: int) -> None:
+    pieces = bodies(split(text, limit))
+    for before, after in pairwise(pieces):
+        assert before[-1].isspace() or after[0].isspace()
+
+
+@given(CHARACTERS, st.integers(20, 60), UNITS)
+def test_a_character_that_fits_is_never_cut(text: str, limit: int, unit: Unit) -> None:
+    cut = 0
+    for body in bodies(split(text, limit, unit)):
+        cut += len(body)
+        assert can_cut(text, cut)
+
+
+@given(PROSE, CODE, st.sampled_from(["```", "~~~", "   `````"]), st.booleans(), st.integers(60, 200))
+def test_every_piece_closes_the_fence_that_it_opens(
+    prose: str, code: list[str], fence: str, closed: bool, limit: int
+) -> None:
+    block = "\n".join([f"{fence} python", *code, *([fence, prose] if closed else [])])
+    for piece in split(f"{prose}\n{block}", limit):
+        assert not open_fence(piece.text), piece
+
+
+@given(HOSTILE, st.integers(40, 200))
+def test_no_cut_makes_or_unmakes_a_fence(text: str, limit: int) -> None:
+    text = text.replace("\r", "")
+    assume(all(len(line) < limit // 2 for line in text.split("\n") if re.match(r" {0,3}(```|~~~)", line)))
+    assume(not re.search(r"`{5}|~{5}", text))
+    assert not any(open_fence(piece.text) for piece in split(text, limit))
+
+
+@given(st.lists(st.lists(WORDS, min_size=2, max_size=2), min_size=1, max_size=40), PROSE, st.integers(70, 300))
+def test_tables_are_whole_or_cut_between_rows_under_their_header(
+    rows: list[list[str]], before: str, limit: int
+) -> None:
+    head = "| Name | Value |\n|:-----|------:|\n"
+    table = head + "".join(f"| {a} | {b} |\n" for a, b in rows)
+    # White space at the very beginning shares a piece with rows of the table.
+    pieces = split(f"{before}\n\n{table}\nThe end.".lstrip(), limit)
+    if len(table) <= limit:
+        assert any(table in piece.text for piece in pieces)
+    for piece in pieces:
+        lines = piece.text.split("\n")
+        if any(line.startswith("| ") for line in lines):
+            assert head in piece.text
+            assert all(re.fullmatch(r"\|.*\|", line) for line in lines if "|" in line)
+
+
+def test_nothing_to_say_is_no_piece() -> None:
+    assert split("", 10) == ()
+
+
+def test_what_fits_is_one_piece() -> None:
+    assert split("hello **world**", 15) == (Piece(prefix="", body="hello **world**", suffix=""),)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (22, ["one two. three\nfour\n\n", "five six seven"]),
+        (20, ["one two. three four\n", "five six seven"]),
+        (20, ["one two three. ", "four five six seven"]),
+        (20, ["one two three four ", "five six"]),
+        (20, ["a\n\nb c d e f g h i ", "j k l m n"]),
+        (20, ["漢字漢字漢字漢字漢字漢。", "字漢字漢字漢字漢字漢字"]),
+        (15, ["say hi to ", "`a b c d` now"]),
+        (15, ["look here: ", "[a b c d](u)"]),
+        (15, ["short ", "incomprehensibl"]),
+        (15, ["short incompreh", "ensibilities"]),
+    ],
+)
+def test_the_best_boundary_near_the_end_wins(limit: int, expected: list[str]) -> None:
+    assert bodies(split("".join(expected), limit)) == expected
+
+
+def test_a_cut_fence_is_closed_and_reopened_with_its_info_string() -> None:
+    code = "".join(f"line {n}\n" for n in range(10))
+    first, *_, last = split(f"Look:\n\n```python title=x\n{code}```\nDone.", 60)
+    assert first.text.startswith("Look:\n\n```python title=x\nline 0\n")
+    assert first.suffix == "```"
+    assert last.prefix == "```python title=x\n"
+    assert last.body.endswith("line 9\n```\nDone.")
+
+
+def test_a_fence_that_fits_is_moved_rather_than_cut() -> None:
+    fence = "```\n" + "x = 1\n" * 5 + "```\n"
+    assert bodies(split("A few words of introduction.\n" + fence, 50)) == ["A few words of introduction.\n", fence]
+
+
+def test_an_unclosed_fence_is_closed_in_the_last_piece() -> None:
+    assert [piece.text for piece in split("```sh\nls", 50)] == ["```sh\nls\n```"]
+    assert [piece.text for piece in split("Look:\n```sh\nls", 50)] == ["Look:\n```sh\nls\n```"]
+
+
+def test_a_long_line_of_code_is_cut_inside_the_fence() -> None:
+    pieces = split("```\n" + "x" * 100 + "\n```", 40)
+    assert all(piece.text.startswith("```\n") and piece.text.endswith("\n```") for piece in pieces)
+
+
+def test_a_header_too_large_to_repeat_is_not_repeated() -> None:
+    assert {piece.prefix for piece in split(f"|{'a' * 40}|\n|---|\n" + "|b|\n" * 20, 50)} == {""}
+
+
+def test_an_info_string_too_long_to_repeat_is_dropped() -> None:
+    assert split(f"```{'a' * 30}\n" + "b\n" * 40, 50)[-1].prefix == "```\n"
+
+
+def test_surrogate_pairs_stay_whole_in_utf16() -> None:
+    assert bodies(split("😀😀😀", 5, Unit.UTF16)) == ["😀😀", "😀"]
+
+
+def test_a_character_longer_than_the_limit_is_cut_between_code_points() -> None:
+    assert bodies(split("e" + "\u0301" * 7, 4)) == ["e" + "\u0301" * 3, "\u0301" * 4]
+
+
+@pytest.mark.parametrize(("unit", "least"), [(Unit.CODE_POINTS, 1), (Unit.UTF16, 2), (Unit.UTF8, 4)])
+def test_a_limit_that_cannot_hold_any_character_is_refused(unit: Unit, least: int) -> None:
+    assert "".join(bodies(split("a😀b", least, unit))) == "a😀b"
+    with pytest.raises(BadArgument, match="too small a limit"):
+        split("a", least - 1, unit)
+
+
+@pytest.mark.parametrize(
+    "scrap", ["`", "\n", "a", "```\n~~~\n", "\u0301", "\U0001f1ea", "|", "|a|\n|-|\n", " ", "👩‍👧"]
+)
+def test_a_megabyte_of_hostile_text_is_split(scrap: str) -> None:
+    text = scrap * (1_000_000 // len(scrap.encode()))
+    assert "".join(bodies(split(text, 4096, Unit.UTF16))) == text

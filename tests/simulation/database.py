@@ -1,0 +1,198 @@
+"""A database of which the seed decides how long everything takes and what goes wrong: one for all gateways."""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, closing, contextmanager
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Generic, TypeVar
+
+from palaver.db.schema import SQLITE, known_migrations, migrate_step, pending
+from palaver.db.sqlite import drive
+from palaver.db.transaction import Transaction
+from palaver.model.errors import StoreError, StoreUnavailable
+from tests.simulation.loop import PROCESS, Process
+from tests.simulation.trace import Trace
+
+__all__ = ["Door", "SharedDatabase", "nobody"]
+
+T = TypeVar("T")
+
+_VERSION_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
+
+
+@cache
+def _empty() -> bytes:
+    """A database with the schema in it, to be copied: a run begins in a millisecond."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        waiting = pending(known_migrations(), _VERSION_TABLE)
+        for migration in known_migrations():
+            drive(db, iter(migrate_step([migration], SQLITE, waiting)), set())
+        return db.serialize()
+
+
+def nobody() -> Context:
+    """Where things happen that belong to no gateway: on the platform, in the database."""
+    context = Context()
+    context.run(PROCESS.set, None)
+    return context
+
+
+@dataclass(kw_only=True)
+class _Job(Generic[T]):
+    work: Transaction[T]
+    process: Process
+    answer: "asyncio.Future[T]"
+    reads: bool
+
+    @property
+    def name(self) -> str:
+        start: partial[Any] = self.work
+        return start.func.__name__ + ("?" if self.reads else "")
+
+
+class SharedDatabase:
+    """Commits one piece of work after the other, each at its own time; what is cancelled before leaves no trace."""
+
+    def __init__(self, chance: random.Random, trace: Trace) -> None:
+        self.down = False
+        """Nobody gets through."""
+        self.lost = 0.0
+        """How often an answer does not arrive, before the commit or after it."""
+        self.slow = 0.0
+        """How often something takes seconds."""
+        self.meet: Callable[[Process, str], None] = lambda _process, _where: None
+        """Told of every point at which a gateway might be struck."""
+        self.db = sqlite3.connect(":memory:", isolation_level=None, cached_statements=512)
+        self.db.deserialize(_empty())
+        self._chance = chance
+        self._trace = trace
+        self._context = nobody()
+        self._listeners: dict[str, list[Callable[[], None]]] = {}
+
+    def __del__(self) -> None:
+        """With the run that it belongs to."""
+        self.db.close()
+
+    def look(self, work: Transaction[T]) -> T:
+        """At once, for whoever judges."""
+        return drive(self.db, iter(work), set())
+
+    def submit(self, job: _Job[Any]) -> None:
+        self._later(self._run, job)
+
+    @contextmanager
+    def listen(self, topic: str) -> Generator[asyncio.Event]:
+        event = asyncio.Event()
+        with self.hear(topic, event.set):
+            yield event
+
+    @contextmanager
+    def hear(self, topic: str, call: Callable[[], None]) -> Generator[None]:
+        listeners = self._listeners.setdefault(topic, [])
+        # Whoever wakes it, what it begins belongs to the gateway that listens.
+        hears = partial(copy_context().run, call)
+        listeners.append(hears)
+        try:
+            yield
+        finally:
+            listeners.remove(hears)
+            if not listeners:
+                self._listeners.pop(topic, None)
+
+    def come_back(self) -> None:
+        """Whoever listened may have missed something: everybody looks again."""
+        self.down = False
+        for topic in sorted(self._listeners):
+            self._wake(topic)
+
+    def _later(self, step: Callable[..., None], *args: object) -> None:
+        asyncio.get_running_loop().call_later(self._delay(), step, *args, context=self._context)
+
+    def _delay(self) -> float:
+        chance = self._chance
+        if chance.random() < self.slow:
+            return chance.uniform(0.5, 5.0)
+        return chance.uniform(0.0, 0.02) if chance.random() < 0.9 else chance.uniform(0.02, 0.4)
+
+    def _run(self, job: _Job[Any]) -> None:
+        self.meet(job.process, f"before {job.name}")
+        if job.answer.cancelled() or (job.process.dead and self._chance.random() < 0.5):
+            return
+        if self.down or self._chance.random() < self.lost:
+            self._later(self._fail, job, StoreUnavailable("the database does not answer; nothing was written"))
+            return
+        notified: set[str] = set()
+        try:
+            result = self._commit(job, notified)
+        except Exception as error:  # noqa: BLE001 - it belongs to the caller
+            self._later(self._fail, job, error)
+            return
+        self._trace.note(job.process.name, job.name)
+        for topic in sorted(notified):
+            self._later(self._wake, topic)
+        if self._chance.random() < self.lost:
+            self._later(self._fail, job, StoreUnavailable("it is not known whether it was committed"))
+        else:
+            self._later(self._settle, job, result)
+        self.meet(job.process, f"after {job.name}")
+
+    def _commit(self, job: _Job[T], notified: set[str]) -> T:
+        self.db.execute("BEGIN")
+        try:
+            result = drive(self.db, iter(job.work), notified)
+        except BaseException as error:
+            self.db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise StoreError(f"the database refused: {error}") from error
+            raise
+        self.db.execute("ROLLBACK" if job.reads else "COMMIT")
+        return result
+
+    def _settle(self, job: _Job[T], result: T) -> None:
+        if not job.answer.done():
+            job.answer.set_result(result)
+
+    def _fail(self, job: _Job[Any], error: Exception) -> None:
+        if not job.answer.done():
+            self._trace.note(job.process.name, f"{job.name}: {type(error).__name__}")
+            job.answer.set_exception(error)
+            job.answer.exception()  # a dead gateway does not look at it
+
+    def _wake(self, topic: str) -> None:
+        if not self.down:
+            for call in tuple(self._listeners.get(topic, ())):
+                call()
+
+
+class Door:
+    """The database as one gateway has it. A dead gateway gets no answer any more."""
+
+    def __init__(self, database: SharedDatabase, process: Process) -> None:
+        self._database = database
+        self._process = process
+
+    async def transact(self, work: Transaction[T]) -> T:
+        return await self._ask(work, reads=False)
+
+    async def read(self, work: Transaction[T]) -> T:
+        return await self._ask(work, reads=True)
+
+    def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
+        return self._database.listen(topic)
+
+    def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
+        return self._database.hear(topic, call)
+
+    async def scrub(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def _ask(self, work: Transaction[T], *, reads: bool) -> T:
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if not self._process.dead:
+            self._database.submit(_Job(work=work, process=self._process, answer=answer, reads=reads))
+        return await answer

@@ -1,0 +1,40 @@
+"""Whole gateways under a virtual clock, from some of the seeds. `PALAVER_SEEDS` says how many."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.play import perform
+
+ROOT = Path(__file__).parents[3]
+SEEDS = int(os.environ.get("PALAVER_SEEDS", "80"))
+PARTS = 8
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_is_lost_doubled_or_out_of_order(part: int) -> None:
+    endings = [perform(seed) for seed in range(part, SEEDS, PARTS)]
+    complaints = [ending.complaint for ending in endings if ending.problems]
+    assert not complaints, "\n".join(complaints)
+    assert sum(ending.said for ending in endings) > 0
+
+
+def test_the_same_seed_gives_the_same_run_in_every_process() -> None:
+    told = {_run(["--from", "7", "--seeds", "4"], hash_seed) for hash_seed in ("1", "2")}
+    assert len(told) == 1, told
+    assert perform(8).trace.digest == perform(8).trace.digest != perform(7).trace.digest
+
+
+def _run(args: list[str], hash_seed: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *args],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()[0]

@@ -1,0 +1,65 @@
+"""The verdict sees what is broken: without one of the engine's safeguards, some seed fails soon."""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, cast
+
+import pytest
+
+from palaver.db.transaction import Statements, Value, transaction
+from palaver.model.lifecycle import OutboxState
+from palaver.model.source import Source
+from palaver.model.turn import Delivery
+from palaver.store.queue import inbox, outbox, turns
+from tests.simulation import play
+
+ENOUGH = 60
+
+
+def complaints() -> Iterator[str]:
+    for seed in range(ENOUGH):
+        yield from play.perform(seed).problems
+
+
+def test_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def let_pass(*_: object) -> None: ...
+
+    monkeypatch.setattr(turns, "_refuse_stale", let_pass)
+    assert any(complaints())
+
+
+def test_without_knowing_redeliveries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, numbers = inbox.dedup_name, count()
+
+    def forget(source: Source) -> str:
+        return f"{name(source)}{'' if next(numbers) % 2 else ' again'}"
+
+    monkeypatch.setattr(inbox, "dedup_name", forget)
+    monkeypatch.setattr(play, "PATIENCE", 600.0)
+    assert any("times" in problem or "rest" in problem for problem in complaints())
+
+
+def test_without_the_mark_of_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forget(_delivery: Delivery, *, safe: bool) -> tuple[OutboxState, bool]:
+        return OutboxState.DUE, safe and False
+
+    monkeypatch.setattr(outbox, "after_unclear", forget)
+    assert any("marked" in problem for problem in complaints())
+
+
+def test_without_order_in_a_chat(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = outbox.claim
+
+    @transaction
+    def out_of_order(*args: Any, **more: Any) -> Statements[list[Delivery]]:
+        steps = iter(claim(*args, **more))
+        sql, values = cast("tuple[str, tuple[Value, ...]]", next(steps))
+        rows = yield sql.replace("(e.created, e.id) < (o.created, o.id)", "1 = 0"), values
+        while True:
+            try:
+                rows = yield steps.send(rows)
+            except StopIteration as finished:
+                return finished.value
+
+    monkeypatch.setattr(outbox, "claim", out_of_order)
+    assert any("before" in problem for problem in complaints())

@@ -1,0 +1,63 @@
+"""Every store test runs on both engines."""
+
+import os
+from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from palaver.store.opening import open_store
+from palaver.store.store import Store
+
+ENGINES = ("sqlite", "postgres")
+_databases = count(1)
+_templates: dict[str, str] = {}
+_done: dict[str, list[str]] = {}
+# asyncpg has no types of its own.
+DRIVER: Any = asyncpg
+
+
+async def fresh_database(server: str, template: str = "template1") -> str:
+    """A new database on the server: an empty one, or a copy of another. Those that tests are done with go."""
+    name = f"test_{os.getpid()}_{next(_databases)}"
+    connection = await DRIVER.connect(server)
+    try:
+        for url in _done.pop(server, []):
+            await connection.execute(f"DROP DATABASE {_name(url)} WITH (FORCE)")
+        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+    finally:
+        await connection.close()
+    return server.replace("/postgres?", f"/{name}?")
+
+
+def _name(url: str) -> str:
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+async def fresh_store(server: str) -> str:
+    """A new database with the tables of an empty store, which are quicker to copy than to make."""
+    if server not in _templates:
+        url = await fresh_database(server)
+        async with await open_store(url):
+            _templates[server] = _name(url)
+    return await fresh_database(server, _templates[server])
+
+
+@pytest.fixture(params=ENGINES)
+async def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/palaver.db"
+        return
+    server: str = request.getfixturevalue("postgres_server")
+    url = await (fresh_store if "store" in request.fixturenames else fresh_database)(server)
+    yield url
+    _done.setdefault(server, []).append(url)
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[Store]:
+    async with await open_store(store_url) as opened:
+        yield opened

@@ -1,0 +1,123 @@
+"""Which worker serves which account, how far it has read, and how gateways start."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from palaver.model.errors import StaleFence
+from palaver.store import accounts
+from palaver.store.accounts import GATEWAY
+from palaver.store.store import Store
+from tests.store.world import LEASE, World
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store)
+
+
+async def hold(world: World, worker: str, account: str | None = "b", *, alone: bool = False) -> int | None:
+    return await world.store.transact(accounts.hold("telegram", account, worker, world.now, LEASE, alone=alone))
+
+
+async def test_an_account_is_held_by_one_until_its_lease_runs_out(world: World) -> None:
+    fence = await hold(world, "w1")
+    assert fence is not None
+    assert await hold(world, "w2") is None
+    world.later(seconds=30)
+    assert await hold(world, "w1") == fence
+    world.later(seconds=45)
+    assert await hold(world, "w2") is None
+    world.later(seconds=30)
+    taken = await hold(world, "w2")
+    assert taken is not None
+    assert taken > fence
+    assert await hold(world, "w1") is None
+
+
+async def test_of_many_who_want_it_one_gets_it(world: World) -> None:
+    fences = await asyncio.gather(*(hold(world, f"w{number}") for number in range(8)))
+    assert len([fence for fence in fences if fence is not None]) == 1
+
+
+async def test_the_only_gateway_need_not_wait_for_a_dead_one(world: World) -> None:
+    assert await hold(world, "w1")
+    assert await hold(world, "w2", alone=True)
+
+
+async def test_accounts_of_a_platform_are_apart(world: World) -> None:
+    assert await hold(world, "w1", "a") is not None
+    assert await hold(world, "w2", "b") is not None
+    assert await hold(world, "w3", None) is not None
+
+
+async def test_what_is_released_is_free_at_once(world: World) -> None:
+    assert await hold(world, "w1") is not None
+    await world.store.transact(accounts.release("telegram", "b", "w2"))
+    assert await hold(world, "w2") is None
+    await world.store.transact(accounts.release("telegram", "b", "w1"))
+    assert await hold(world, "w2") is not None
+
+
+async def test_only_who_serves_an_account_moves_its_position(world: World) -> None:
+    fence = await hold(world, "w1")
+    assert fence is not None
+    await world.store.transact(accounts.keep_position("telegram", "b", fence, "41"))
+    world.later(minutes=5)
+    taken = await hold(world, "w2")
+    assert taken is not None
+    with pytest.raises(StaleFence):
+        await world.store.transact(accounts.keep_position("telegram", "b", fence, "42"))
+    assert await world.store.read(accounts.position("telegram", "b")) == "41"
+    await world.store.transact(accounts.keep_position("telegram", "b", taken, "43"))
+    assert await world.store.read(accounts.position("telegram", "b")) == "43"
+    assert await world.store.read(accounts.position("telegram", "other")) is None
+
+
+async def start(world: World) -> int:
+    return await world.store.transact(accounts.count_start(world.now, timedelta(minutes=5)))
+
+
+async def test_starts_count_within_their_window_until_a_gateway_stands(world: World) -> None:
+    assert [await start(world) for _ in range(3)] == [1, 2, 3]
+    world.later(minutes=6)
+    assert await start(world) == 1
+    world.later(seconds=10)
+    assert await start(world) == 2
+    await world.store.transact(accounts.calm())
+    assert await start(world) == 1
+
+
+async def test_how_an_account_is_doing_is_known_to_all(world: World) -> None:
+    fence = await hold(world, "w1") or 0
+    await hold(world, "w1", None)
+    await world.store.transact(accounts.hold(GATEWAY, "sweeper", "w1", world.now, LEASE))
+    await world.store.transact(accounts.connected("telegram", "b", fence, world.now))
+    whole, named = await world.store.read(accounts.health(world.now))
+    assert (whole.account, whole.state) == (None, "connecting")
+    assert (named.account, named.worker, named.state, named.connected_since) == ("b", "w1", "connected", world.now)
+    world.later(seconds=10)
+    await world.store.transact(accounts.down("telegram", "b", fence, world.now, "no\u202e\nanswer " * 99))
+    down = (await world.store.read(accounts.health(world.now)))[1]
+    assert (down.state, down.failed_at) == ("connecting", world.now)
+    assert down.last_error is not None
+    assert down.last_error.startswith("no answer")
+    assert len(down.last_error) == 300
+
+
+async def test_a_connection_ends_with_whoever_had_it(world: World) -> None:
+    fence = await hold(world, "w1") or 0
+    await world.store.transact(accounts.connected("telegram", "b", fence, world.now))
+    world.later(minutes=5)
+    (health,) = await world.store.read(accounts.health(world.now))
+    assert (health.worker, health.state) == (None, "not served")
+    taken = await hold(world, "w2") or 0
+    await world.store.transact(accounts.connected("telegram", "b", fence, world.now))
+    await world.store.transact(accounts.down("telegram", "b", fence, world.now, "late news"))
+    (health,) = await world.store.read(accounts.health(world.now))
+    assert (health.worker, health.state, health.last_error) == ("w2", "connecting", None)
+    await world.store.transact(accounts.connected("telegram", "b", taken, world.now))
+    assert await hold(world, "w2") == taken
+    (health,) = await world.store.read(accounts.health(world.now))
+    assert health.state == "connected"

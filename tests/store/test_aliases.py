@@ -1,0 +1,135 @@
+"""Several forms of one id are one: what was known under one form goes on under another."""
+
+import pytest
+
+from palaver.model.key import canonical, canonical_source
+from palaver.model.session import Principal
+from palaver.model.source import Source
+from palaver.store.conversations import sessions
+from palaver.store.people import aliases, links, people
+from palaver.store.queue import turns
+from palaver.store.status.invariants import violations
+from palaver.store.store import Store
+from tests.store.world import NOON, OPERATOR, World, answer, dm, group, key_of
+
+OLD, NEW = dm("old"), dm("new")
+
+
+async def learn(store: Store, alias: str, known_as: str) -> bool:
+    return await store.transact(aliases.learn("telegram", alias, known_as, NOON))
+
+
+async def test_aliases_lead_to_one_id_and_can_be_corrected(store: Store) -> None:
+    assert await store.transact(aliases.learn("whatsapp", "+49:1\x00", "lid\ud800", NOON))
+    assert await store.transact(aliases.learn("whatsapp", "49@s", "+49:1\x00", NOON))
+    assert not await store.transact(aliases.learn("whatsapp", "49@s", "+49:1\x00", NOON))
+    known = await store.read(aliases.of("whatsapp"))
+    assert canonical("49@s", known) == "lid\ud800"
+    await store.transact(aliases.learn("whatsapp", "+49:1\x00", "other", NOON))
+    assert canonical("49@s", await store.read(aliases.of("whatsapp"))) == "other"
+    assert await store.read(aliases.of("signal")) == {}
+    assert await store.read(aliases.everywhere()) == {"whatsapp": await store.read(aliases.of("whatsapp"))}
+
+
+async def test_a_conversation_goes_on_under_the_canonical_id(store: Store) -> None:
+    world = World(store)
+    begun = await world.exchange("before", source=OLD)
+    await learn(store, "old", "new")
+    again = await world.exchange("after", source=NEW)
+    assert again.turn.session == begun.turn.session
+    assert await world.texts(again.turn.session, Principal.speaking(NEW)) == ["before", "yes", "after", "yes"]
+    assert (await store.read(people.find_person("telegram:new", OPERATOR))).identities[0].name
+    assert await store.read(violations()) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "last"),
+    [
+        ([("old", "mid"), ("mid", "new")], "new"),
+        ([("mid", "new"), ("old", "mid")], "new"),
+        ([("old", "new"), ("new", "old")], "new"),
+        ([("new", "old"), ("old", "new")], "new"),
+    ],
+    ids=["a chain", "a chain from its end", "a ring", "a ring the other way"],
+)
+async def test_a_conversation_goes_on_through_chains_and_rings(
+    store: Store, steps: list[tuple[str, str]], last: str
+) -> None:
+    world = World(store)
+    begun = await world.exchange("before", source=OLD)
+    for alias, known_as in steps:
+        await learn(store, alias, known_as)
+    spoken = canonical_source(OLD, await store.read(aliases.of("telegram")))
+    assert spoken.user_id == last
+    again = await world.exchange("after", source=spoken)
+    assert again.turn.session == begun.turn.session
+    assert await store.read(violations()) == []
+
+
+async def test_a_running_turn_is_answered_under_the_canonical_id(store: Store) -> None:
+    world = World(store)
+    await world.say("before", OLD)
+    begun = await world.begin(OLD)
+    await world.say("waits", OLD)
+    assert begun
+    await learn(store, "old", "new")
+    assert await world.begin(NEW) is None
+    await store.transact(turns.settle(begun.turn, [answer()], [], NOON))
+    again = await world.begin(NEW)
+    assert again
+    assert again.turn.session == begun.turn.session
+    assert [each.inbound.text for each in again.messages] == ["waits"]
+    assert await store.read(violations()) == []
+
+
+async def test_a_message_that_comes_again_under_another_id_is_the_same(store: Store) -> None:
+    world = World(store)
+    assert await world.say("once", OLD, id_="m")
+    await learn(store, "old", "new")
+    assert await world.say("once", NEW, id_="m") is None
+
+
+async def test_where_both_have_a_conversation_neither_is_lost(store: Store) -> None:
+    world = World(store)
+    old = await world.exchange("as old", source=OLD)
+    new = await world.exchange("as new", source=NEW)
+    await world.say("waits", OLD)
+    await learn(store, "old", "new")
+    again = await world.begin(NEW)
+    assert again
+    assert again.turn.session == new.turn.session
+    me = Principal.speaking(NEW)
+    assert (await store.read(sessions.get_visible(old.turn.session, me))).id == old.turn.session
+    assert await store.read(violations()) == []
+
+
+async def test_group_ids_are_not_rewritten_and_members_are(store: Store) -> None:
+    world = World(store)
+    member, place = group("old", chat="old"), group("new", chat="old")
+    begun = await world.exchange("before", source=member)
+    await learn(store, "old", "new")
+    again = await world.exchange("after", source=place)
+    assert again.turn.session == begun.turn.session
+    assert key_of(place).chat == "old"
+
+
+async def test_another_platform_is_not_touched(store: Store) -> None:
+    world = World(store)
+    other = Source(platform="web", chat_id="old", user_id="old")
+    begun = await world.exchange("mine", source=other)
+    await learn(store, "old", "new")
+    assert (await world.exchange("still", source=other)).turn.session == begun.turn.session
+
+
+async def test_an_alias_of_somebody_who_is_linked_is_linked(store: Store) -> None:
+    world = World(store)
+    for source in (OLD, NEW, dm("9", platform="web")):
+        await world.exchange("hello", source=source)
+    await store.transact(links.link("telegram:old", "web:9", NOON, by="test"))
+    await store.transact(links.link("telegram:old", "telegram:new", NOON, by="test"))
+    await learn(store, "old", "new")
+    both = await store.read(people.principal_of("telegram:new"))
+    assert both.identities == {"telegram:new", "web:9"}
+    parted = await store.transact(links.unlink("web:9", NOON, by="test"))
+    assert sorted(map(sorted, parted)) == [["telegram:new"], ["web:9"]]
+    assert (await store.read(people.principal_of("web:9"))).identities == {"web:9"}

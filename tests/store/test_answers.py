@@ -1,0 +1,127 @@
+"""What programs that wait are told: how far a message is, what came of it, and nothing of anybody else's."""
+
+from dataclasses import replace
+
+import pytest
+
+from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import NotFound
+from palaver.model.lifecycle import TurnState
+from palaver.model.session import Principal
+from palaver.model.transcript import Role, ToolCall
+from palaver.model.turn import Inbound, Offered, Outbound, Turn
+from palaver.store.queue import inbox, steering, turns
+from palaver.store.status import message_status
+from palaver.store.status.message_status import Progress, Reply
+from palaver.store.store import Store
+from tests.store.world import LEASE, OPERATOR, World, answer, dm, key_of
+
+MINE = Principal(identities=frozenset({"api:7"}))
+OTHERS = Principal(identities=frozenset({"api:8", "telegram:7"}))
+PLACE = dm(platform="api")
+CALLS = (ToolCall("c1", "weather"), ToolCall("c2", "clock"), ToolCall("c3", "ours"))
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store)
+
+
+async def offer(world: World, *names: str) -> int:
+    source = replace(PLACE, message_id="m1")
+    inbound = Inbound(source=source, text="go", at=world.now, offers=tuple(map(Offered, names)))
+    number = await world.store.transact(inbox.accept(inbound, key_of(source), world.now))
+    assert number
+    return number
+
+
+async def reply(world: World, number: int, principal: Principal = MINE) -> Reply:
+    return await world.store.read(message_status.reply(number, principal))
+
+
+async def progress(world: World, number: int) -> Progress:
+    (found,) = await world.store.read(message_status.progress([number]))
+    return found
+
+
+async def begun(world: World) -> Turn:
+    begun = await world.begin(PLACE)
+    assert begun
+    return begun.turn
+
+
+async def parked(world: World) -> Turn:
+    turn = await begun(world)
+    called = answer("", calls=CALLS)
+    await world.store.transact(turns.append_to_turn(turn, [called]))
+    await world.store.transact(turns.halt(turn, TurnState.PARKED, world.now, asked="c1"))
+    return turn
+
+
+@transaction
+def nothing() -> Statements[str]:
+    yield from ()
+    return ""
+
+
+async def test_a_message_is_known_by_its_id_to_whoever_said_it(world: World) -> None:
+    number = await offer(world)
+    names = [replace(PLACE, message_id=name) for name in ("m0", "m1")]
+    found = await world.store.read(message_status.said(names, MINE))
+    assert found
+    assert (found.number, found.inbound.text) == (number, "go")
+    assert await world.store.read(message_status.said(names, OTHERS)) is None
+    assert await world.store.read(message_status.said(names[:1], OPERATOR)) is None
+    with pytest.raises(NotFound):
+        await reply(world, number, OTHERS)
+    with pytest.raises(NotFound):
+        await reply(world, number + 1)
+
+
+async def test_from_waiting_to_answered(world: World) -> None:
+    number = await offer(world)
+    assert await progress(world, number) == Progress(number=number, turn=None, is_settled=False)
+    turn = await begun(world)
+    assert await progress(world, number) == Progress(number=number, turn=turn.number, is_settled=False)
+    await world.store.transact(turns.settle(turn, [answer("yes")], [], world.now))
+    assert (await progress(world, number)).is_settled
+    told = await reply(world, number)
+    assert [entry.text for entry in told.entries] == ["go", "yes"]
+    assert told.ended == world.now
+
+
+async def test_a_command_is_answered_beside_the_transcript(world: World) -> None:
+    number = await offer(world)
+    received = await world.store.read(inbox.inbox_row(number, MINE))
+    assert received
+    parts = [Outbound(platform="api", chat_id="7", text=text) for text in ("one", "two")]
+    await world.store.transact(inbox.obey(received, nothing(), lambda _: parts, world.now))
+    assert (await progress(world, number)).is_settled
+    assert (await reply(world, number)).notices == ("one", "two")
+
+
+async def test_results_of_what_was_offered_let_a_parked_turn_go_on(world: World) -> None:
+    number = await offer(world, "weather", "clock")
+    turn = await parked(world)
+    assert (await progress(world, number)).is_settled
+    assert (await reply(world, number)).waits_with == CALLS[:2], "what nobody offered is not theirs to do"
+    results = {"c1": "rain", "c3": "forged", "c9": "unknown"}
+    assert not await world.store.transact(message_status.give_results(turn.number, results, world.now, OTHERS))
+    assert not await world.store.transact(message_status.give_results(turn.number, {"c3": "x"}, world.now, MINE))
+    assert await world.store.transact(message_status.give_results(turn.number, results, world.now, MINE))
+    assert not await world.store.transact(message_status.give_results(turn.number, results, world.now, MINE)), "once"
+    (taken,) = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
+    assert (taken.number, taken.attempt) == (turn.number, 1)
+    tools = [entry for entry in (await reply(world, number)).entries if entry.role is Role.TOOL]
+    assert [(entry.answers, entry.text) for entry in tools] == [("c1", "rain")]
+    assert await world.store.read(steering.approvals(taken)) == {"c1": True}, "the rest is still open"
+
+
+async def test_sessions_are_found_by_their_conversations(world: World) -> None:
+    first = (await world.exchange("one", source=PLACE)).opened.session
+    other = dm("8", "api")
+    await world.exchange("two", source=other)
+    keys = [key_of(PLACE), key_of(other)]
+    found = await world.store.read(message_status.at(keys, MINE))
+    assert [session.id for session in found] == [first.id]
+    assert len(await world.store.read(message_status.at(keys, OPERATOR))) == 2

@@ -1,0 +1,64 @@
+"""The disk that a database lies on: full, closed to us, or in the way."""
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from palaver.db.file_lock import has_no_room
+from palaver.model.errors import StoreError, StoreUnavailable
+from palaver.store.opening import open_store
+from palaver.store.status.health import check_place
+
+_LOOKED_AT = "palaver.db.sqlite._identity", "palaver.db.sqlite.SqliteDatabase._log_size"
+
+
+def _full(_: Path) -> SimpleNamespace:
+    return SimpleNamespace(f_bavail=0, f_files=0, f_favail=0)
+
+
+def _without_files(_: Path) -> SimpleNamespace:
+    return SimpleNamespace(f_bavail=9, f_files=9, f_favail=0)
+
+
+async def test_what_a_full_disk_refuses_may_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "palaver.db"
+    file.write_bytes(b"no database")
+    assert not has_no_room(file)
+    with pytest.raises(StoreError, match="allowed: a file of Palaver's") as wrong:
+        await open_store(str(file))
+    assert not isinstance(wrong.value, StoreUnavailable)
+    for state in (_full, _without_files):
+        monkeypatch.setattr(os, "statvfs", state)
+        with pytest.raises(StoreUnavailable, match="its disk is full"):
+            await open_store(str(file))
+
+
+def test_a_place_that_does_not_exist_yet_is_judged_by_what_there_is_of_it(tmp_path: Path) -> None:
+    assert all(check.ok for check in check_place(tmp_path / "new" / "newer" / "palaver.db"))
+    (tmp_path / "file").touch()
+    _, place = check_place(tmp_path / "file" / "new" / "palaver.db")
+    assert (place.ok, place.found) == (False, f"{tmp_path / 'file'} is no folder")
+
+
+@pytest.mark.parametrize("looked_at", _LOOKED_AT)
+async def test_a_disk_that_gives_no_answer_for_a_while_is_an_outage_that_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: str
+) -> None:
+    def sick(_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("palaver.db.sqlite._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("palaver.db.sqlite._COPY_EVERY", 1)
+    store = await open_store(str(tmp_path / "palaver.db"))
+    try:
+        with monkeypatch.context() as meanwhile, suppress(StoreUnavailable):
+            meanwhile.setattr(looked_at, sick)
+            for _ in range(2):
+                await asyncio.wait_for(store.transact(store.outbox.depth()), 10)
+        assert await asyncio.wait_for(store.transact(store.outbox.depth()), 10) == 0
+    finally:
+        await store.close()

@@ -1,0 +1,241 @@
+"""What became of a message is told from any of its names, whole, and only to those whom it concerns."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from palaver.commands.formatting import steps_of
+from palaver.db.transaction import Statements, transaction
+from palaver.model.access import AccessRole
+from palaver.model.errors import BadArgument, NotFound
+from palaver.model.lifecycle import InboxState, OutboxState, TurnState
+from palaver.model.session import Principal
+from palaver.model.source import Source
+from palaver.model.turn import Inbound, Outbound
+from palaver.store.conversations import deletion, transcript
+from palaver.store.queue import inbox, outbox, steering, turns
+from palaver.store.results import Welcome
+from palaver.store.status.trace import Fate, fates
+from palaver.store.store import Store
+from tests.store.world import LEASE, NEVER, NOON, OPERATOR, World, dm, first, group, key_of
+
+ANN = Principal(identities=frozenset({"telegram:7"}))
+BEN = Principal(identities=frozenset({"telegram:8"}))
+
+
+async def told(store: Store, name: str, principal: Principal = OPERATOR) -> Fate:
+    (fate,) = await store.read(fates(name, principal))
+    return fate
+
+
+async def deliver(world: World, receipt: str) -> None:
+    for delivery in await world.store.transact(outbox.claim("w1", world.now, LEASE)):
+        settled = outbox.settle_send(delivery, "w1", OutboxState.DELIVERED, receipt=receipt)
+        await world.store.transact(settled)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["in:1", "turn:1", "out:1024", "m1", "telegram:7:m1", "telegram::7:m1", "r-99", "telegram:7:r-99"],
+)
+async def test_one_story_under_every_name(store: Store, name: str) -> None:
+    world = World(store)
+    await world.exchange("hello")
+    await deliver(world, "r-99")
+    await world.exchange("other", source=dm("8"))
+    fate = await told(store, name)
+    assert [arrival.number for arrival in fate.arrivals] == [1]
+    assert fate.arrivals[0].state is InboxState.DONE
+    assert fate.run
+    assert (fate.run.turn.number, fate.run.turn.state, fate.run.turn.worker) == (1, TurnState.DONE, "w1")
+    assert [entry.text for entry in fate.run.entries] == ["hello", "yes"]
+    assert fate.run.usage.input_tokens == 10
+    assert [(each.delivery.state, each.delivery.receipt, each.why) for each in fate.sendings] == [
+        (OutboxState.DELIVERED, "r-99", "reply")
+    ]
+
+
+async def test_a_session_tells_its_newest_turns(store: Store) -> None:
+    world = World(store)
+    begun = await world.exchange("one")
+    for text in ("two", "three"):
+        await world.exchange(text)
+    stories = await store.read(fates(begun.turn.session, OPERATOR, limit=2))
+    assert [fate.run.turn.number for fate in stories if fate.run] == [2, 3]
+
+
+async def test_ids_of_every_kind_are_found(store: Store) -> None:
+    world = World(store)
+    room = Source(platform="matrix", account="a:b", chat_id="!r%_:example.org", user_id="@x:example.org")
+    await world.say("hello", room, id_="$1:example.org")
+    await world.say("hello", replace(room, chat_id="!rxx:example.org"), id_="$1xexample.org")
+    for name in ("$1:example.org", "matrix:!r%_:example.org:$1:example.org"):
+        assert (await told(store, name)).arrivals[0].number == 1
+
+
+async def test_what_several_have_in_common_names_none_of_them(store: Store) -> None:
+    world = World(store)
+    await world.exchange("one", source=dm("7"))
+    await world.say("two", dm("8"), id_="m1")
+    with pytest.raises(BadArgument, match="turn:1, in:2"):
+        await store.read(fates("m1", OPERATOR))
+    assert (await told(store, "telegram:8:m1")).arrivals[0].number == 2
+    assert (await told(store, "m1", ANN)).arrivals[0].number == 1
+
+
+@pytest.mark.parametrize("name", ["in:99", "out:99", "out:-99", "turn:99", "nothing", "telegram:7:99", "", "%", ":"])
+async def test_what_is_not_there_is_not_found(store: Store, name: str) -> None:
+    world = World(store)
+    await world.exchange("hello")
+    with pytest.raises(NotFound):
+        await store.read(fates(name, OPERATOR))
+
+
+async def test_only_those_who_took_part_are_told(store: Store) -> None:
+    world = World(store)
+    await world.exchange("mine")
+    await world.say("waits", dm("7"))
+    await store.transact(outbox.owe(Outbound(platform="telegram", chat_id="7", text="x"), "gone:1", NOON))
+    await deliver(world, "r-1")
+    for name in ("in:1", "turn:1", "out:1024", "m1", "r-1", "in:2"):
+        with pytest.raises(NotFound):
+            await store.read(fates(name, BEN))
+        if name != "r-1":
+            assert (await told(store, name, ANN)).arrivals
+    assert (await told(store, "out:-1")).sendings[0].why == "gone"
+    with pytest.raises(NotFound):
+        await store.read(fates("out:-1", ANN))
+
+
+async def test_everybody_in_a_shared_turn_is_told_all_of_it(store: Store) -> None:
+    world = World(store)
+    await world.exchange("one", source=group("7"))
+    assert (await told(store, "in:1", ANN)).run
+    with pytest.raises(NotFound):
+        await store.read(fates("in:1", BEN))
+
+
+async def test_what_was_taken_back_and_how_it_failed_is_told_to_the_operator_alone(store: Store) -> None:
+    world = World(store)
+    await world.exchange("canary", "canary it is")
+    await store.transact(transcript.undo(key_of(dm()), 1, world.now, principal=ANN))
+    await world.say("go on")
+    begun = await world.begin()
+    assert begun
+    owed = Outbound(platform="telegram", chat_id="7", text="Sorry.")
+    await store.transact(turns.settle(begun.turn, [], [owed], world.now, error="canary in a trace"))
+    for delivery in await store.transact(outbox.claim("w1", world.now, LEASE)):
+        dead = outbox.settle_send(delivery, "w1", OutboxState.DEAD, error="canary, said the platform")
+        await store.transact(dead)
+    assert str(await store.read(fates(begun.turn.session, OPERATOR))).count("canary") == 7
+    undone, failed = await store.read(fates(begun.turn.session, ANN))
+    assert "canary" not in f"{undone} {failed}"
+    assert undone.run
+    assert failed.run
+    assert (undone.run.taken_back, undone.run.entries, undone.arrivals[0].state) == (True, (), InboxState.DONE)
+    assert (failed.run.turn.worker, failed.arrivals[0].reason, failed.sendings[0].worker) == ("", None, None)
+    assert failed.arrivals[0].inbound
+    assert (failed.arrivals[0].inbound.text, failed.sendings[0].delivery.outbound.text) == ("go on", "Sorry.")
+    assert "by" not in steps_of(failed, world.now)[-1].sentence
+
+
+async def test_what_waits_says_for_what(store: Store) -> None:
+    world = World(store)
+    await world.say("one")
+    await world.begin()
+    await world.say("two")
+    await world.say("three")
+    (waiting,) = (await told(store, "in:3")).arrivals
+    assert (waiting.state, waiting.behind_turn, waiting.behind) == (InboxState.WAITING, 1, 1)
+    running = (await told(store, "in:1")).run
+    assert running
+    assert (running.ended, running.turn.state) == (None, TurnState.RUNNING)
+
+
+async def test_who_was_let_in_and_who_was_not(store: Store) -> None:
+    inbound = Inbound(source=replace(dm(), message_id="m1"), text="hello", at=NOON)
+    key = key_of(dm())
+    await store.transact(inbox.accept(inbound, key, NOON, role=AccessRole.MEMBER, refused="a stranger"))
+    (refused,) = (await told(store, "in:1")).arrivals
+    assert (refused.state, refused.reason, refused.role) == (InboxState.REFUSED, "a stranger", AccessRole.MEMBER)
+
+
+@transaction
+def _say(text: str) -> Statements[str]:
+    yield from ()
+    return text
+
+
+async def test_the_answer_to_a_command_belongs_to_it(store: Store) -> None:
+    world = World(store)
+    await world.say("/help")
+    received = await store.read(inbox.inbox_row(1, OPERATOR))
+    assert received
+    answers = [Outbound(platform="telegram", chat_id="7", text=text) for text in ("one", "two")]
+    await store.transact(inbox.obey(received, _say("x"), lambda _: answers, NOON))
+    for name in ("in:1", "out:-1", "out:-2"):
+        fate = await told(store, name, ANN)
+        assert [each.delivery.outbound.text for each in fate.sendings] == ["one", "two"]
+        assert {each.why for each in fate.sendings} == {"command"}
+        assert fate.arrivals[0].state is InboxState.DONE
+
+
+async def test_words_around_a_turn_belong_to_it(store: Store) -> None:
+    world = World(store)
+    outbound = Outbound(platform="telegram", chat_id="7", text="notice")
+    await world.say("one")
+    begun = await store.transact(
+        turns.begin(
+            key_of(dm()),
+            "w1",
+            NOON,
+            LEASE,
+            NEVER,
+            choose=first(1),
+            welcome=lambda _opened, _source: Welcome(notices=(outbound,)),
+        )
+    )
+    assert begun
+    later = Inbound(source=replace(dm(), message_id="m9"), text="two", at=NOON)
+    await store.transact(inbox.accept(later, key_of(dm()), NOON + timedelta(seconds=1), while_busy=lambda _: outbound))
+    await store.transact(steering.request_stop(key_of(dm()), NOON, by="telegram:7"))
+    fate = await told(store, "turn:1")
+    assert [each.why for each in fate.sendings] == ["welcome", "busy"]
+    assert fate.run
+    assert (fate.run.stop or "").startswith("telegram:7 at ")
+    assert await told(store, "out:-2") == fate
+    await store.transact(outbox.owe(outbound, "parked:1", NOON + timedelta(seconds=2)))
+    for name in ("turn:1", "out:-3"):
+        assert [each.why for each in (await told(store, name)).sendings] == ["welcome", "busy", "parked"]
+
+
+async def test_a_second_attempt_is_told(store: Store) -> None:
+    world = World(store)
+    await world.say("one")
+    await world.begin()
+    world.later(minutes=5)
+    await store.transact(turns.reclaim("w2", world.now, LEASE))
+    run = (await told(store, "in:1")).run
+    assert run
+    assert (run.turn.attempt, run.turn.worker, run.turn.halted) == (2, "w2", NOON + LEASE)
+
+
+async def test_a_claim_says_by_whom(store: Store) -> None:
+    world = World(store)
+    await world.exchange("one")
+    await store.transact(outbox.claim("w3", world.now, LEASE))
+    (sending,) = (await told(store, "out:1024")).sendings
+    assert (sending.delivery.state, sending.worker, sending.claim_until) == (OutboxState.CLAIMED, "w3", NOON + LEASE)
+
+
+async def test_what_was_deleted_is_told_without_its_words_and_to_the_operator_only(store: Store) -> None:
+    world = World(store)
+    begun = await world.exchange("secret")
+    await store.transact(deletion.delete(begun.turn.session, OPERATOR, NOON))
+    (deleted,) = (await told(store, "in:1")).arrivals
+    assert (deleted.inbound, deleted.state) == (None, InboxState.DONE)
+    with pytest.raises(NotFound):
+        await store.read(fates("in:1", ANN))
+    with pytest.raises(NotFound):
+        await store.read(fates("turn:1", OPERATOR))

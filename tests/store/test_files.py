@@ -1,0 +1,147 @@
+"""Who has which file is known, content is found only for those who may read it, and what nobody has is let go."""
+
+import io
+
+import pytest
+
+from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.model.attachment import Attachment
+from palaver.model.errors import NotFound
+from palaver.model.label import Label
+from palaver.model.lifecycle import OutboxState
+from palaver.model.session import Principal
+from palaver.model.turn import Inbound, Outbound
+from palaver.store.archive import exporter
+from palaver.store.archive.exporter import Form
+from palaver.store.archive.importer import import_sessions
+from palaver.store.conversations import attachments, deletion, history, transcript
+from palaver.store.queue import inbox, outbox, turns
+from palaver.store.store import Store
+from tests.store.world import LEASE, OPERATOR, World, answer, dm, key_of
+
+ANN = Principal(identities=frozenset({"telegram:7"}))
+BEN = Principal(identities=frozenset({"telegram:8"}))
+SHA = "ab" * 32
+COMING = Attachment(Label("cat.png"), "image/png", 5, handle="h1")
+HERE = COMING._replace(sha256=SHA)
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store)
+
+
+async def sent(world: World, *attached: Attachment, text: str = "look") -> int:
+    source = dm(message_id="photo")
+    inbound = Inbound(source=source, text=text, at=world.now, files=attached)
+    number = await world.store.transact(inbox.accept(inbound, key_of(source), world.now))
+    assert number
+    return number
+
+
+async def held(store: Store) -> list[str]:
+    await store.transact(attachments.let_go())
+    return await store.read(attachments.held("", 10))
+
+
+async def test_a_message_waits_for_its_files_and_takes_them_into_the_transcript(world: World) -> None:
+    number = await sent(world, COMING)
+    (waiting,) = await world.store.read(attachments.unsettled(key_of(dm())))
+    assert waiting.number == number
+    await world.store.transact(attachments.settle_files(waiting, [HERE]))
+    assert await world.store.read(attachments.unsettled(key_of(dm()))) == []
+    assert await held(world.store) == [SHA]
+    begun = await world.begin()
+    assert begun
+    (entry,) = await world.store.read(transcript.load(begun.turn))
+    assert entry.files == (HERE,)
+
+
+async def test_what_it_says_by_then_is_kept(world: World) -> None:
+    await sent(world, COMING, text="old words")
+    (waiting,) = await world.store.read(attachments.unsettled(key_of(dm())))
+    await world.store.transact(_renamed(waiting.number, waiting.inbound))
+    await world.store.transact(attachments.settle_files(waiting, [HERE]))
+    begun = await world.begin()
+    assert begun
+    assert (begun.messages[0].inbound.text, begun.messages[0].inbound.files) == ("new words", (HERE,))
+
+
+@transaction
+def _sessions() -> Statements[list[str]]:
+    return [row[0] for row in (yield "SELECT id FROM sessions", ())]
+
+
+def _renamed(number: int, inbound: Inbound) -> Transaction[None]:
+    return Transaction(lambda: inbox.replace_text(number, inbound, "new words", None))
+
+
+async def test_only_those_who_may_read_the_conversation_find_its_files(world: World) -> None:
+    await sent(world, HERE)
+    begun = await world.begin()
+    assert begun
+    assert await world.store.read(attachments.find(SHA[:16], ANN)) == HERE
+    assert await world.store.read(attachments.find_in(begun.turn, SHA[:16])) == HERE
+    for name, principal in ((SHA[:16], BEN), ("ab", ANN), ("cd" * 8, ANN), ("", OPERATOR), ("%", OPERATOR)):
+        with pytest.raises(NotFound):
+            await world.store.read(attachments.find(name, principal))
+    await world.exchange("other", source=dm("8"))
+    await world.say("mine", dm("8"))
+    other = await world.begin(dm("8"))
+    assert other
+    with pytest.raises(NotFound):
+        await world.store.read(attachments.find_in(other.turn, SHA[:16]))
+
+
+async def test_a_file_that_was_taken_back_is_found_by_who_sees_everything_alone(world: World) -> None:
+    await sent(world, HERE)
+    begun = await world.begin()
+    assert begun
+    await world.store.transact(turns.settle(begun.turn, [answer()], [], world.now))
+    await world.store.transact(transcript.undo(key_of(dm()), 1, world.now, principal=ANN))
+    with pytest.raises(NotFound):
+        await world.store.read(attachments.find(SHA[:16], ANN))
+    assert await world.store.read(attachments.find(SHA[:16], OPERATOR)) == HERE
+
+
+async def test_a_copy_keeps_a_file_that_the_original_does_not_need_any_more(world: World) -> None:
+    await sent(world, HERE)
+    begun = await world.begin()
+    assert begun
+    await world.store.transact(turns.settle(begun.turn, [answer()], [], world.now))
+    await world.store.transact(history.branch(key_of(dm()), dm(), ANN, world.now, by="ann"))
+    await world.store.transact(deletion.delete(begun.turn.session, OPERATOR, world.now))
+    assert await held(world.store) == [SHA]
+    (child,) = await world.store.read(_sessions())
+    await world.store.transact(deletion.delete(child, OPERATOR, world.now))
+    assert await held(world.store) == []
+
+
+async def test_a_file_that_is_owed_is_held_until_it_is_sent(world: World) -> None:
+    owed = Outbound(platform="telegram", chat_id="7", text="", file=HERE)
+    await world.store.transact(outbox.owe(owed, "export", world.now))
+    (delivery,) = await world.store.transact(outbox.claim("w1", world.now, LEASE))
+    assert delivery.outbound == owed
+    assert await held(world.store) == [SHA]
+    await world.store.transact(outbox.settle_send(delivery, "w1", OutboxState.DELIVERED, receipt="r1"))
+    assert await held(world.store) == []
+
+
+async def test_an_archive_knows_the_files_and_leaves_out_what_was_taken_back(world: World) -> None:
+    await sent(world, HERE)
+    begun = await world.begin()
+    assert begun
+    await world.store.transact(turns.settle(begun.turn, [answer("kept")], [], world.now))
+    await world.exchange("canary")
+    await world.store.transact(transcript.undo(key_of(dm()), 1, world.now, principal=ANN))
+    whole = await world.store.read(exporter.written(begun.turn.session, Form.JSONL, ANN))
+    assert b"canary" not in whole
+    with pytest.raises(NotFound):
+        await world.store.read(exporter.written(begun.turn.session, Form.JSONL, BEN))
+    for form in (Form.MARKDOWN, Form.HTML):
+        assert b"cat" in await world.store.read(exporter.written(begun.turn.session, form, ANN))
+    await world.store.transact(deletion.delete(begun.turn.session, OPERATOR, world.now))
+    async for imported in import_sessions(world.store.database, io.BytesIO(whole)):
+        entries = await world.store.read(transcript.load_visible(imported.id or "", OPERATOR))
+        assert entries[0].files == (HERE,)
+    assert await held(world.store) == [SHA]

@@ -1,0 +1,117 @@
+"""What doctor looks at besides what must always hold: what should have happened by now, who serves what, the clock."""
+
+import os
+import socket
+import subprocess
+from datetime import timedelta
+
+import pytest
+
+from palaver.store import accounts
+from palaver.store.status.health import Check, check_store
+from palaver.store.status.invariants import DEADLINES, delays
+from palaver.store.store import Store
+from tests.store.test_invariants import busy_world, run, statements
+from tests.store.world import LEASE, NOON, World, dm
+
+WAITS = "while a gateway is at work, no message waits for ten minutes without a turn before it"
+TURN = "while a gateway is at work, no turn is for five minutes without a living worker"
+CLAIM = "while a gateway is at work, no send stays claimed for five minutes by one that is gone"
+OVERDUE = "while a gateway serves an account, nothing that is first in its chat is overdue by ten minutes"
+UNCLEAR = "no send is left of which nobody knows whether it arrived"
+
+
+async def late(world: World) -> dict[str, tuple[str, ...]]:
+    return {found.invariant.sentence: found.examples for found in await world.store.read(delays(world.now))}
+
+
+async def a_gateway_works(world: World, account: str | None = None) -> None:
+    await world.store.transact(accounts.hold("telegram", account, "w2", world.now, LEASE))
+
+
+DAMAGES = {
+    WAITS: ("SELECT 1", "in:3"),
+    TURN: ("UPDATE turns SET state = 'running', ended = NULL WHERE no = 1", "turn:1"),
+    CLAIM: ("UPDATE outbox SET state = 'claimed', worker = 'w', claim_until = 1 WHERE id = 2048", "out:2048"),
+    OVERDUE: ("SELECT 1", "out:1024"),
+    UNCLEAR: ("UPDATE outbox SET state = 'unclear' WHERE id = 2048", "out:2048"),
+}
+
+
+@pytest.mark.parametrize("sentence", [deadline.sentence for deadline in DEADLINES])
+async def test_what_is_late_is_found_while_a_gateway_works(store: Store, sentence: str) -> None:
+    world = await busy_world(store)
+    damage, example = DAMAGES[sentence]
+    for statement in statements(damage):
+        await store.transact(statement)
+    world.later(minutes=11)
+    without_gateway = await late(world)
+    await a_gateway_works(world)
+    assert example in (await late(world))[sentence]
+    assert (sentence in without_gateway) == (sentence == UNCLEAR)
+
+
+async def test_what_is_in_time_is_not_late(store: Store) -> None:
+    world = await busy_world(store)
+    await a_gateway_works(world)
+    world.later(minutes=0.5)
+    assert await late(world) == {}
+
+
+async def test_what_waits_behind_something_is_not_late(store: Store) -> None:
+    world = World(store)
+    await world.say("one")
+    await world.begin()
+    await world.say("two")
+    await world.exchange("three", source=dm("8"))
+    await world.exchange("four", source=dm("8"))
+    await store.transact(run("UPDATE outbox SET due = due + 3600000000 WHERE id = 2048"))
+    world.later(minutes=11)
+    await store.transact(run("UPDATE turns SET lease_until = 2 * lease_until WHERE no = 1"))
+    await a_gateway_works(world)
+    assert await late(world) == {}
+
+
+async def found(store: Store, name: str) -> Check:
+    checks = {check.name: check async for check in check_store(store, NOON)}
+    return checks[name]
+
+
+async def test_it_says_who_serves_what_and_what_waits(store: Store) -> None:
+    world = await busy_world(store)
+    assert (await found(store, "gateways")).found == "no gateway is at work; 1 messages wait, 3 sends are due"
+    await a_gateway_works(world, "helper")
+    assert "served are telegram:helper by w2; 1" in (await found(store, "gateways")).found
+
+
+async def test_a_gateway_that_was_killed_is_not_at_work(store: Store) -> None:
+    ended = subprocess.Popen(["true"])  # noqa: ASYNC220 - it is over at once
+    ended.wait()
+    here = socket.gethostname()
+    await store.transact(accounts.hold("telegram", "a", f"{here}:{ended.pid}:00ff", NOON, LEASE))
+    assert (await found(store, "gateways")).found.startswith("no gateway is at work")
+    await store.transact(accounts.hold("telegram", "b", f"{here}:{os.getpid()}:00ff", NOON, LEASE))
+    await store.transact(accounts.hold("telegram", "c", f"far-{here}:{ended.pid}:00ff", NOON, LEASE))
+    told = f"served are telegram:b by {here}:{os.getpid()}:00ff, telegram:c by far-{here}:{ended.pid}:00ff;"
+    assert (await found(store, "gateways")).found.startswith(told)
+
+
+async def test_it_names_chats_that_are_gone(store: Store) -> None:
+    assert (await found(store, "gone chats")).found == "none that we know of"
+    await store.transact(run("INSERT INTO gone_chats (account, chat, since, error) VALUES ('telegram:', '7', 1, 'x')"))
+    gone = await found(store, "gone chats")
+    assert gone.ok
+    assert gone.found == "1 that we cannot write to: telegram::7"
+
+
+@pytest.mark.parametrize(
+    "column", ["sessions SET last_active", "inbox SET received", "turns SET started", "outbox SET created"]
+)
+async def test_rows_from_the_future_are_found(store: Store, column: str) -> None:
+    await busy_world(store)
+    assert (await found(store, "clock")).ok
+    tomorrow = int((NOON + timedelta(days=1)).timestamp()) * 1_000_000
+    await store.transact(run(f"UPDATE {column} = {tomorrow}"))
+    clock = await found(store, "clock")
+    assert not clock.ok
+    assert "2026-03-02 12:00" in clock.found

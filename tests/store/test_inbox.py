@@ -1,0 +1,223 @@
+"""Every message is accepted once and ends in a named state."""
+
+import asyncio
+
+import pytest
+
+from palaver.db.database import INBOX, key_topic
+from palaver.db.transaction import Statements, transaction
+from palaver.model.access import AccessRole
+from palaver.model.errors import NotFound
+from palaver.model.lifecycle import InboxState, TurnState
+from palaver.model.reset import Cause
+from palaver.model.session import Principal, identity_of
+from palaver.model.turn import Inbound, Outbound, Received
+from palaver.store.queue import inbox, outbox, turns
+from palaver.store.status.invariants import violations
+from palaver.store.store import Store
+from tests.store.world import LEASE, NOON, OPERATOR, World, dm, key_of
+
+BUSY = Outbound(platform="telegram", chat_id="7", text="Still answering.")
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store)
+
+
+async def row(world: World, number: int | None) -> Received:
+    assert number is not None
+    found = await world.store.read(inbox.inbox_row(number, OPERATOR))
+    assert found
+    return found
+
+
+async def accept(world: World, id_: str, *, refused: str | None = None, cause: Cause = Cause.HUMAN) -> int | None:
+    source = dm(message_id=id_)
+    inbound = Inbound(source=source, text="hello", at=NOON, cause=cause)
+    return await world.store.transact(
+        inbox.accept(inbound, key_of(source), NOON, role=AccessRole.ADMIN, refused=refused, while_busy=lambda _: BUSY)
+    )
+
+
+async def test_a_redelivery_cannot_enter_however_many_try_at_once(world: World) -> None:
+    numbers = await asyncio.gather(*(accept(world, "m1") for _ in range(10)))
+    assert len([number for number in numbers if number is not None]) == 1
+
+
+async def test_messages_without_an_id_are_all_different(world: World) -> None:
+    inbound = Inbound(source=dm(), text="hello", at=NOON)
+    for _ in range(2):
+        assert await world.store.transact(inbox.accept(inbound, key_of(dm()), NOON)) is not None
+
+
+async def test_what_is_refused_is_kept_with_its_reason_and_wakes_nobody(world: World) -> None:
+    with world.store.listen(INBOX) as arrived:
+        number = await accept(world, "m1", refused="a stranger")
+        assert not arrived.is_set()
+    found = await row(world, number)
+    assert (found.state, found.reason, found.role) == (InboxState.REFUSED, "a stranger", AccessRole.ADMIN)
+    assert await world.store.read(inbox.claimable(10)) == []
+
+
+async def test_a_call_that_was_refused_is_unknown_once_it_is_let_in(world: World) -> None:
+    assert await accept(world, "m1", refused="a stranger", cause=Cause.CALL)
+    assert await accept(world, "m1", refused="a stranger", cause=Cause.CALL) is None
+    numbers = await asyncio.gather(*(accept(world, "m1", cause=Cause.CALL) for _ in range(5)))
+    assert len([number for number in numbers if number is not None]) == 1
+
+
+async def test_a_running_turn_hears_of_what_arrives_and_its_sender_is_told_once(world: World) -> None:
+    assert await accept(world, "m1")
+    await world.begin()
+    with world.store.listen(key_topic(key_of(dm()))) as signal:
+        await accept(world, "m2")
+        await asyncio.wait_for(signal.wait(), 5)
+    await accept(world, "m3")
+    owed = await world.store.transact(outbox.claim("w1", world.now, LEASE))
+    assert [each.outbound.text for each in owed] == ["Still answering."]
+
+
+async def test_a_message_is_shown_to_whoever_sent_it_and_to_nobody_else(world: World) -> None:
+    number = await accept(world, "m1")
+    assert number is not None
+    mine = Principal(identities=frozenset({identity_of(dm()) or ""}))
+    other = Principal(identities=frozenset({identity_of(dm("8")) or ""}))
+    assert await world.store.read(inbox.inbox_row(number, mine))
+    assert await world.store.read(inbox.inbox_row(number, other)) is None
+
+
+async def test_who_has_much_to_say_comes_after_who_came_later(world: World) -> None:
+    for _ in range(3):
+        await world.say("much", dm("1"))
+    await world.say("little", dm("2"))
+    begun = await world.begin(dm("1"))
+    assert begun
+    await world.store.transact(turns.settle(begun.turn, [], [], world.now))
+    assert await world.store.read(inbox.claimable(10)) == [key_of(dm("2")), key_of(dm("1"))]
+
+
+async def test_who_is_new_comes_after_who_waits_already(world: World) -> None:
+    await world.exchange("hello", source=dm("1"))
+    world.later(days=1)
+    await world.say("again", dm("1"))
+    await world.say("new here", dm("2"))
+    assert await world.store.read(inbox.claimable(10)) == [key_of(dm("1")), key_of(dm("2"))]
+
+
+async def test_a_command_or_a_refusal_of_the_last_that_waits_leaves_nothing_to_claim(world: World) -> None:
+    numbers = [await world.say("one", dm("1")), await world.say("/new", dm("2"))]
+    assert len(await world.store.read(inbox.claimable(10))) == 2
+    assert await world.store.transact(inbox.refuse(numbers[0] or 0, "erased"))
+    assert await world.store.transact(inbox.obey(await row(world, numbers[1]), _does("done"), answers, NOON))
+    assert await world.store.read(inbox.claimable(10)) == []
+
+
+async def test_in_front_is_who_had_a_turn_longest_ago(world: World) -> None:
+    for user in ("1", "2", "3"):
+        await world.say("hello", dm(user))
+    for user in ("2", "1"):
+        world.later(seconds=1)
+        begun = await world.begin(dm(user))
+        assert begun
+        await world.store.transact(turns.settle(begun.turn, [], [], world.now))
+        await world.say("again", dm(user))
+    keys = await world.store.read(inbox.claimable(10))
+    assert keys == [key_of(dm(user)) for user in ("3", "2", "1")]
+    assert await world.store.read(inbox.claimable(1)) == keys[:1]
+
+
+async def test_however_many_accept_and_take_at_once_nobody_who_waits_is_out_of_the_line(world: World) -> None:
+    async def take() -> None:
+        begun = await world.begin(limit=9)
+        if begun:
+            await world.store.transact(turns.settle(begun.turn, [], [], world.now))
+
+    for _ in range(5):
+        await asyncio.gather(*(each for _ in range(8) for each in (world.say("hello"), take())))
+        assert await world.store.read(violations()) == []
+
+
+async def test_a_conversation_with_an_open_turn_is_not_claimable(world: World) -> None:
+    await world.say("one")
+    await world.begin()
+    await world.say("two")
+    assert await world.store.read(inbox.claimable(10)) == []
+
+
+@transaction
+def _does(text: str) -> Statements[str]:
+    yield from ()
+    return text
+
+
+@transaction
+def _fails() -> Statements[str]:
+    yield from ()
+    raise NotFound("session", "x")
+
+
+def answers(text: str) -> list[Outbound]:
+    return [Outbound(platform="telegram", chat_id="7", text=text)]
+
+
+async def test_a_command_is_done_and_answered_once(world: World) -> None:
+    received = await row(world, await world.say("/new"))
+    assert await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+    assert not await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+    owed = await world.store.transact(outbox.claim("w1", world.now, LEASE))
+    assert [each.outbound.text for each in owed] == ["done"]
+    assert (await row(world, received.number)).state is InboxState.DONE
+
+
+async def test_a_command_that_cannot_be_done_leaves_no_trace(world: World) -> None:
+    received = await row(world, await world.say("/resume x"))
+    with pytest.raises(NotFound):
+        await world.store.transact(inbox.obey(received, _fails(), answers, NOON))
+    assert (await row(world, received.number)).state is InboxState.WAITING
+
+
+async def test_only_what_is_urgent_comes_before_the_turn_that_runs(world: World) -> None:
+    await world.say("hello")
+    await world.begin()
+    received = await row(world, await world.say("/stop"))
+    assert not await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+    assert await world.store.transact(inbox.obey(received, _does("done"), answers, NOON, urgent=True))
+
+
+async def test_no_command_comes_after_a_turn_that_waits_for_a_person(world: World) -> None:
+    await world.say("hello")
+    begun = await world.begin()
+    assert begun
+    received = await row(world, await world.say("/title x"))
+    assert await world.store.read(inbox.behind_turns()) == {(received.number, None)}
+    await world.store.transact(turns.halt(begun.turn, TurnState.PARKED, NOON))
+    assert await world.store.read(inbox.behind_turns()) == {(received.number, begun.turn.fence)}
+    assert await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+    assert await world.store.read(inbox.behind_turns()) == set()
+
+
+async def test_a_command_comes_after_what_was_said_before_it(world: World) -> None:
+    await world.say("hello")
+    received = await row(world, await world.say("/new"))
+    assert not await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+    begun = await world.begin()
+    assert begun
+    await world.store.transact(turns.settle(begun.turn, [], [], NOON))
+    assert await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+
+
+async def test_what_waits_can_be_refused_and_what_is_answered_cannot(world: World) -> None:
+    number = await world.say("hello")
+    assert number is not None
+    assert await world.store.transact(inbox.refuse(number, "erased"))
+    assert not await world.store.transact(inbox.refuse(number, "erased"))
+    assert (await row(world, number)).reason == "erased"
+
+
+async def test_what_a_message_replies_to_is_kept_with_it(world: World) -> None:
+    for answered in ("m0", None):
+        source = dm(message_id=f"reply to {answered}")
+        inbound = Inbound(source=source, text="hello", at=NOON, reply_to=answered)
+        number = await world.store.transact(inbox.accept(inbound, key_of(source), NOON))
+        assert (await row(world, number)).inbound == inbound

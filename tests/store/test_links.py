@@ -1,0 +1,407 @@
+"""Links make identities one person and can be taken back: then everybody has what was theirs, and nothing else."""
+
+import pytest
+
+from palaver.model.errors import LockedOut, NotFound
+from palaver.model.key import SessionKey, Speaker, derive_key
+from palaver.model.label import Label
+from palaver.model.links import VALID_FOR
+from palaver.model.scope import DmScope, Scope
+from palaver.model.session import identity_of
+from palaver.model.source import Source
+from palaver.model.turn import Inbound
+from palaver.store.conversations import history, sessions, transcript
+from palaver.store.people import links, people
+from palaver.store.people.people import Offer
+from palaver.store.queue import inbox, steering, turns
+from palaver.store.results import Begun
+from palaver.store.status import session_list
+from palaver.store.status.invariants import violations
+from palaver.store.store import Store
+from tests.store.world import LEASE, NEVER, NOON, OPERATOR, World, answer, dm, first, group, only_begun
+
+ANN, BEN, CY = dm("a"), dm("b", platform="web"), dm("c", platform="irc")
+A, B, C = (identity_of(source) or "" for source in (ANN, BEN, CY))
+PER_PERSON = Scope(dm=DmScope.PER_PERSON)
+
+
+async def link(store: Store, one: str, other: str) -> str:
+    return await store.transact(links.link(one, other, NOON, by=one))
+
+
+async def unlink(store: Store, identity: str) -> set[frozenset[str]]:
+    return set(await store.transact(links.unlink(identity, NOON, by=identity)))
+
+
+async def circle(store: Store, source: Source) -> frozenset[str]:
+    return (await store.read(people.speaking(source))).identities
+
+
+async def key_for(store: Store, source: Source) -> SessionKey:
+    linked = await store.read(people.linked())
+    return derive_key(source, PER_PERSON, Speaker(person=linked.get(identity_of(source) or "")))
+
+
+class Couple(World):
+    """People whose direct chats are one conversation where they are linked."""
+
+    async def exchange_in(self, key: SessionKey, source: Source, text: str) -> Begun:
+        spoken = Source(**{**source.to_json(), "message_id": f"k{next(self._ids)}"})
+        inbound = Inbound(source=spoken, text=text, at=self.now)
+        await self.store.transact(inbox.accept(inbound, key, self.now))
+        begin = turns.begin(key, self.worker, self.now, LEASE, NEVER, choose=first(1))
+        begun = only_begun(await self.store.transact(begin))
+        assert begun
+        await self.store.transact(turns.settle(begun.turn, [answer(f"re: {text}")], [], self.now))
+        return begun
+
+    async def talk(self, source: Source, text: str) -> str:
+        """Somebody says something and is answered; gives the session."""
+        key = await key_for(self.store, source)
+        return (await self.exchange_in(key, source, text)).turn.session
+
+    async def sees(self, source: Source) -> list[str]:
+        """Every word in every conversation that somebody may see."""
+        principal = await self.store.read(people.speaking(source))
+        page = await self.store.read(session_list.list_sessions(principal))
+        texts: list[str] = []
+        for preview in page.previews:
+            entries = await self.store.read(transcript.load_all(preview.session.id, principal))
+            texts += [entry.text for entry in entries]
+        return sorted(texts)
+
+
+@pytest.fixture
+def world(store: Store) -> Couple:
+    return Couple(store)
+
+
+def said(*texts: str) -> list[str]:
+    return sorted([*texts, *(f"re: {text}" for text in texts)])
+
+
+# Who is who
+
+
+async def test_linked_identities_are_the_elder_person_until_they_are_unlinked(store: Store) -> None:
+    elder = await store.transact(people.person_of(A, NOON))
+    younger = await store.transact(people.person_of(B, NOON.replace(hour=13)))
+    assert await link(store, B, A) == elder
+    assert await circle(store, ANN) == await circle(store, BEN) == {A, B}
+    assert (await store.read(people.find_person(B, OPERATOR))).id == elder
+    with pytest.raises(NotFound):
+        await store.read(people.find_person(younger, OPERATOR))
+    assert await unlink(store, A) == {frozenset({A}), frozenset({B})}
+    assert [await store.transact(people.person_of(each, NOON)) for each in (A, B)] == [elder, younger]
+    assert await store.read(people.linked()) == {}
+
+
+async def test_linking_again_is_no_second_link_and_unlinking_alone_is_nothing(store: Store) -> None:
+    assert await link(store, A, B) == await link(store, B, A)
+    assert len(await unlink(store, A)) == 2
+    assert await unlink(store, A) == {frozenset({A})}
+    assert await store.transact(links.unlink_last(A, NOON, by=A)) == [{A}]
+
+
+async def test_who_goes_goes_alone_and_the_others_stay_together(store: Store) -> None:
+    await link(store, A, B)
+    await link(store, B, C)
+    assert await unlink(store, B) == {frozenset({A, C}), frozenset({B})}
+    assert await circle(store, CY) == {A, C}
+
+
+async def test_the_last_link_is_taken_back_with_all_it_joined(store: Store) -> None:
+    await link(store, A, B)
+    await link(store, C, "sms:d")
+    await link(store, B, C)
+    assert await circle(store, ANN) == {A, B, C, "sms:d"}
+    parted = await store.transact(links.unlink_last(A, NOON, by=A))
+    assert set(parted) == {frozenset({A, B}), frozenset({C, "sms:d"})}
+    assert (await store.read(people.principal_of(C))).identities == {C, "sms:d"}
+
+
+# Offers
+
+
+def stated(offer: Offer | None) -> tuple[str, str]:
+    assert offer
+    return offer.mine.identity, offer.theirs.identity
+
+
+async def test_an_offer_is_entered_once_and_both_have_to_agree(store: Store) -> None:
+    await store.transact(links.offer(ANN, Label("Ann"), "hash", NOON))
+    entered = await store.transact(links.enter(BEN, Label("Ben"), "hash", NOON))
+    assert stated(entered) == (B, A)
+    assert entered
+    assert [each.name for each in entered.theirs.identities] == [Label("Ann")]
+    assert entered.theirs.address.chat_id == "a"
+    assert await store.transact(links.enter(CY, None, "hash", NOON)) is None
+    for _ in range(2):
+        asked = await store.transact(links.agree(B, NOON))
+        assert asked
+        assert not asked.linked
+    assert await circle(store, ANN) == {A}
+    done = await store.transact(links.agree(A, NOON))
+    assert done
+    assert done.linked
+    assert await circle(store, ANN) == {A, B}
+    assert await store.transact(links.agree(A, NOON)) is None
+
+
+async def test_an_offer_ends_by_a_no_by_time_and_by_another_offer(store: Store) -> None:
+    await store.transact(links.offer(ANN, None, "one", NOON))
+    assert await store.transact(links.enter(BEN, None, "one", NOON + VALID_FOR)) is None
+    await store.transact(links.offer(ANN, None, "two", NOON))
+    await store.transact(links.offer(ANN, None, "three", NOON))
+    assert await store.transact(links.enter(BEN, None, "two", NOON)) is None
+    assert await store.transact(links.enter(BEN, None, "three", NOON))
+    assert await store.transact(links.agree(A, NOON + VALID_FOR)) is None
+    assert await store.transact(links.agree(A, NOON))
+    assert stated(await store.transact(links.withdraw(B, NOON))) == (B, A)
+    assert await store.transact(links.agree(B, NOON)) is None
+    assert await circle(store, ANN) == {A}
+
+
+async def test_a_yes_holds_only_for_the_accounts_that_were_named(store: Store) -> None:
+    await store.transact(links.offer(ANN, None, "hash", NOON))
+    await store.transact(links.enter(BEN, None, "hash", NOON))
+    assert await store.transact(links.agree(A, NOON))
+    await link(store, B, C)
+    changed = await store.transact(links.agree(B, NOON))
+    assert changed
+    assert changed.changed
+    assert await circle(store, ANN) == {A}
+    assert await store.transact(links.agree(B, NOON))
+    done = await store.transact(links.agree(A, NOON))
+    assert done
+    assert done.linked
+    assert await circle(store, ANN) == {A, B, C}
+
+
+async def test_too_many_wrong_codes_lock_out_for_a_while(store: Store) -> None:
+    await store.transact(links.offer(ANN, None, "hash", NOON))
+    for _ in range(5):
+        assert await store.transact(links.enter(BEN, None, "wrong", NOON)) is None
+    with pytest.raises(LockedOut):
+        await store.transact(links.enter(BEN, None, "hash", NOON))
+    assert await store.transact(links.enter(CY, None, "hash", NOON))
+    later = NOON.replace(hour=14)
+    await store.transact(links.offer(ANN, None, "again", later))
+    assert await store.transact(links.enter(BEN, None, "again", later))
+
+
+# What they had in common
+
+
+async def test_each_has_again_what_was_theirs(world: Couple) -> None:
+    mine, yours = await world.talk(ANN, "a1"), await world.talk(BEN, "b1")
+    await link(world.store, A, B)
+    assert await world.sees(ANN) == await world.sees(BEN) == said("a1", "b1")
+    common = await world.talk(ANN, "a2")
+    assert await world.talk(BEN, "b2") == common
+    assert common not in {mine, yours}
+    await unlink(world.store, B)
+    assert await world.sees(ANN) == said("a1", "a2")
+    assert await world.sees(BEN) == said("b1", "b2")
+    assert (await world.talk(ANN, "a3"), await world.talk(BEN, "b3")) == (mine, yours)
+    assert await world.texts(common) == ["a2", "re: a2", "b2", "re: b2"]
+    assert await world.store.read(violations()) == []
+
+
+async def test_linked_again_they_start_fresh_and_see_everything_of_both(world: Couple) -> None:
+    await link(world.store, A, B)
+    common = await world.talk(ANN, "a1")
+    await world.talk(BEN, "b1")
+    await unlink(world.store, A)
+    await link(world.store, A, B)
+    assert await world.talk(BEN, "b2") != common
+    assert await world.sees(ANN) == said("a1", "b1", "b2")
+
+
+async def test_those_who_stay_together_go_on_without_the_words_of_who_goes(world: Couple) -> None:
+    await link(world.store, A, B)
+    await link(world.store, B, C)
+    for source, text in ((ANN, "a1"), (BEN, "b1"), (CY, "c1")):
+        await world.talk(source, text)
+    await unlink(world.store, A)
+    assert await world.sees(BEN) == await world.sees(CY) == said("b1", "c1")
+    again = await world.talk(CY, "c2")
+    assert await world.texts(again) == ["b1", "re: b1", "c1", "re: c1", "c2", "re: c2"]
+    assert await world.sees(ANN) == said("a1")
+    assert await world.store.read(violations()) == []
+
+
+async def test_what_waits_goes_to_the_conversations_of_those_they_are_now(world: Couple) -> None:
+    await link(world.store, A, B)
+    key = await key_for(world.store, ANN)
+    common = (await world.exchange_in(key, ANN, "a1")).turn.session
+    for source, text in ((BEN, "b1"), (ANN, "a2")):
+        inbound = Inbound(source=source, text=text, at=NOON)
+        await world.store.transact(inbox.accept(inbound, key, NOON))
+    await unlink(world.store, A)
+    assert await world.store.read(inbox.claimable(9)) == [await key_for(world.store, each) for each in (BEN, ANN)]
+    begun = only_begun(
+        await world.store.transact(turns.begin(await key_for(world.store, BEN), "w", NOON, LEASE, NEVER))
+    )
+    assert begun
+    assert begun.turn.session != common
+    assert await world.texts(begun.turn.session) == ["b1"]
+    assert await world.store.read(violations()) == []
+
+
+async def switch(world: Couple, source: Source, session: str) -> None:
+    principal = await world.store.read(people.speaking(source))
+    key = await key_for(world.store, source)
+    await world.store.transact(sessions.switch(key, source, session, principal, NOON, by=principal.name))
+
+
+PER_CHAT = (derive_key(ANN, Scope()), derive_key(BEN, Scope()))
+
+
+async def test_who_took_up_a_conversation_of_the_other_keeps_only_their_own_words(world: Couple) -> None:
+    mine = (await world.exchange_in(PER_CHAT[0], ANN, "a1")).turn.session
+    await world.exchange_in(PER_CHAT[1], BEN, "b1")
+    await link(world.store, A, B)
+    principal = await world.store.read(people.speaking(BEN))
+    await world.store.transact(sessions.switch(PER_CHAT[1], BEN, mine, principal, NOON, by=B))
+    assert (await world.exchange_in(PER_CHAT[1], BEN, "b2")).turn.session == mine
+    await unlink(world.store, B)
+    assert await world.sees(ANN) == said("a1")
+    assert await world.sees(BEN) == said("b1", "b2")
+    again = await world.exchange_in(PER_CHAT[1], BEN, "b3")
+    assert await world.texts(again.turn.session) == ["b2", "re: b2", "b3", "re: b3"]
+    back = await world.exchange_in(PER_CHAT[0], ANN, "a2")
+    assert await world.texts(back.turn.session) == ["a1", "re: a1", "a2", "re: a2"]
+    assert await world.store.read(violations()) == []
+
+
+@pytest.mark.parametrize("spoke", [False, True])
+async def test_the_way_back_does_not_lead_to_what_was_parted(world: Couple, spoke: bool) -> None:
+    mine = (await world.exchange_in(PER_CHAT[0], ANN, "a1")).turn.session
+    await world.exchange_in(PER_CHAT[1], BEN, "b1")
+    await link(world.store, A, B)
+    principal = await world.store.read(people.speaking(BEN))
+    await world.store.transact(sessions.switch(PER_CHAT[1], BEN, mine, principal, NOON, by=B))
+    if spoke:
+        await world.exchange_in(PER_CHAT[1], BEN, "b2")
+    await world.store.transact(sessions.reset(PER_CHAT[1], BEN, NOON, by=B))
+    await unlink(world.store, A)
+    for _ in range(3):
+        alone = await world.store.read(people.speaking(BEN))
+        try:
+            await world.store.transact(history.back(PER_CHAT[1], NOON, principal=alone))
+        except NotFound:
+            break
+    for source, key, theirs in ((ANN, PER_CHAT[0], "a"), (BEN, PER_CHAT[1], "b")):
+        begun = await world.exchange_in(key, source, f"{theirs}9")
+        for text in await world.texts(begun.turn.session):
+            assert text.removeprefix("re: ")[0] == theirs
+        assert all(text.removeprefix("re: ")[0] == theirs for text in await world.sees(source))
+    assert await world.store.read(violations()) == []
+
+
+async def test_a_branch_of_the_others_conversation_is_parted_too(world: Couple) -> None:
+    mine = (await world.exchange_in(PER_CHAT[0], ANN, "a1")).turn.session
+    await link(world.store, A, B)
+    principal = await world.store.read(people.speaking(BEN))
+    await world.store.transact(history.branch(PER_CHAT[1], BEN, principal, NOON, by=B, from_session=mine))
+    await world.exchange_in(PER_CHAT[1], BEN, "b1")
+    await unlink(world.store, B)
+    assert await world.sees(BEN) == said("b1")
+    assert set(await world.sees(ANN)) == set(said("a1"))
+
+
+async def test_a_conversation_of_others_is_left_by_who_came_through_the_link(world: Couple) -> None:
+    place, other = group("a"), group("x")
+    key = derive_key(place, Scope(thread=Scope().thread))._replace(user="")
+    session = (await world.exchange_in(key, place, "a1")).turn.session
+    await world.exchange_in(key, other, "x1")
+    await link(world.store, A, B)
+    await switch(world, BEN, session)
+    assert "x1" in await world.sees(BEN)
+    await unlink(world.store, B)
+    assert await world.sees(BEN) == []
+    assert await world.sees(ANN) == await world.sees(other) == said("a1", "x1")
+    assert await world.texts((await world.exchange_in(PER_CHAT[1], BEN, "b1")).turn.session) == ["b1", "re: b1"]
+    assert await world.store.read(violations()) == []
+
+
+async def test_a_group_in_which_both_speak_stays_for_both(world: Couple) -> None:
+    both = [
+        Source(**{**source.to_json(), "platform": "telegram", "chat_kind": "group", "chat_id": "-1"})
+        for source in (ANN, dm("b"))
+    ]
+    key = derive_key(both[0], Scope())._replace(user="")
+    for source, text in zip(both, ("a1", "b1"), strict=True):
+        await world.exchange_in(key, source, text)
+    await link(world.store, A, "telegram:b")
+    await unlink(world.store, A)
+    assert await world.sees(both[0]) == await world.sees(both[1]) == said("a1", "b1")
+
+
+async def test_undone_words_stay_undone_and_the_title_with_whoever_began(world: Couple) -> None:
+    await link(world.store, A, B)
+    common = await world.talk(ANN, "a1")
+    await world.store.transact(sessions.rename(common, "Plans", OPERATOR))
+    await world.talk(BEN, "b1")
+    await world.talk(ANN, "a2")
+    await world.store.transact(transcript.undo(await key_for(world.store, ANN), 1, NOON, principal=OPERATOR))
+    await unlink(world.store, A)
+    for source, texts, title in ((ANN, said("a1"), "Plans"), (BEN, said("b1"), None)):
+        principal = await world.store.read(people.speaking(source))
+        (found,) = [each.session for each in (await world.store.read(session_list.list_sessions(principal))).previews]
+        assert found.title == title
+        assert found.counters.turns == 1
+        assert await world.sees(source) == texts
+    entries = await world.store.read(transcript.load_all(common, OPERATOR))
+    assert [entry.text for entry in entries if entry.hidden_by] == ["a2", "re: a2"]
+
+
+async def test_a_title_does_not_go_to_somebody_who_did_not_begin_the_conversation(world: Couple) -> None:
+    await link(world.store, A, B)
+    key = await key_for(world.store, ANN)
+    await world.store.transact(sessions.reset(key, ANN, NOON, by=A, title="What Ann thinks of"))
+    await world.talk(BEN, "b1")
+    await unlink(world.store, A)
+    principal = await world.store.read(people.speaking(BEN))
+    (found,) = [each.session for each in (await world.store.read(session_list.list_sessions(principal))).previews]
+    assert (found.title, found.owner) == (None, B)
+
+
+async def test_a_group_keeps_its_conversation_when_somebody_in_it_is_parted(world: Couple) -> None:
+    both = [group("b"), group("a")]
+    key = derive_key(both[0], Scope())._replace(user="")
+    for source, text in zip(both, ("b1", "a1"), strict=True):
+        await world.exchange_in(key, source, text)
+    one, other = (identity_of(source) or "" for source in both)
+    await link(world.store, one, other)
+    await world.store.transact(sessions.reset(key, both[0], NOON, by=one))
+    await unlink(world.store, one)
+    assert await world.store.read(violations()) == []
+    await world.exchange_in(key, both[1], "a2")
+
+
+async def test_what_was_parted_is_found_by_those_whose_it_is(world: Couple) -> None:
+    await link(world.store, A, B)
+    await world.talk(ANN, "apple")
+    await world.talk(BEN, "banana")
+    await unlink(world.store, A)
+    for source, mine, other in ((ANN, "apple", "banana"), (BEN, "banana", "apple")):
+        principal = await world.store.read(people.speaking(source))
+        assert len(await world.store.search.find(mine, principal)) == 2
+        assert not await world.store.search.find(other, principal)
+
+
+async def test_a_turn_at_work_in_common_is_stopped_first(world: Couple) -> None:
+    await link(world.store, A, B)
+    await world.talk(ANN, "a1")
+    await world.talk(BEN, "b1")
+    key = await key_for(world.store, ANN)
+    await world.store.transact(inbox.accept(Inbound(source=BEN, text="b2", at=NOON), key, NOON))
+    begun = only_begun(await world.store.transact(turns.begin(key, "w", NOON, LEASE, NEVER)))
+    assert begun
+    assert await world.store.transact(links.unlink(A, NOON, by=A)) == []
+    assert await circle(world.store, ANN) == {A, B}
+    assert (await world.store.read(steering.signals(begun.turn))).stop
+    await world.store.transact(turns.settle(begun.turn, [], [], NOON))
+    assert len(await unlink(world.store, A)) == 2

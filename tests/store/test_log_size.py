@@ -1,0 +1,148 @@
+"""The write-ahead log stays small: where no process lives long enough to write much, and where one never rests."""
+
+import asyncio
+import shutil
+import threading
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import StoreUnavailable
+from palaver.store.opening import open_store
+from palaver.store.store import Store
+
+KILLS = 12
+SMALL = 12 * 1024 * 1024
+"""Half of what is written altogether."""
+
+
+@transaction
+def remember(text: str, name: str = "x") -> Statements[None]:
+    yield (
+        "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (name, text),
+    )
+
+
+@transaction
+def remembered(name: str = "x") -> Statements[str]:
+    rows = yield "SELECT value FROM meta WHERE name = ?", (name,)
+    return rows[0][0]
+
+
+def crash(path: Path, left: Path) -> Path:
+    """The files as a process leaves them that is killed now."""
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", f"{left}{suffix}")
+    return left
+
+
+def log_of(path: Path) -> int:
+    return path.with_name(f"{path.name}-wal").stat().st_size
+
+
+async def test_a_gateway_killed_again_and_again_leaves_no_endless_log(tmp_path: Path) -> None:
+    path = tmp_path / "0.db"
+    async with AsyncExitStack() as stack:
+        for kill in range(1, KILLS + 1):
+            store = await stack.enter_async_context(await open_store(str(path), exclusive=True))
+            for number in range(10):
+                await store.transact(remember(f"{number}" * 200_000))
+            path = crash(path, tmp_path / f"{kill}.db")
+    assert log_of(path) < SMALL
+
+
+WRITERS, WRITES = 8, 100
+A_FEW_PAGES = 20_000
+
+
+@pytest.fixture
+def soon_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log is long after less than usual."""
+    monkeypatch.setattr("palaver.db.sqlite._LONG_LOG", 100_000)
+    monkeypatch.setattr("palaver.db.sqlite._COPY_EVERY", 8)
+
+
+@pytest.fixture
+def soon_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaver.db.sqlite._LONGEST_LOG", 1_000_000)
+
+
+@pytest.mark.usefixtures("soon_long")
+async def test_whoever_writes_now_and_then_writes_over_the_same_log(tmp_path: Path) -> None:
+    path = tmp_path / "calm.db"
+    async with await open_store(str(path)) as store:
+        for number in range(WRITERS * WRITES // 2):
+            await store.transact(remember(f"{number % 10}" * A_FEW_PAGES))
+        assert log_of(path) < WRITERS * WRITES * A_FEW_PAGES / 8
+
+
+async def write_on(store: Store) -> None:
+    """Many who write at once, so that there is always more to write."""
+
+    async def one(name: str) -> None:
+        for number in range(WRITES):
+            await store.transact(remember(f"{number % 10}" * A_FEW_PAGES, name))
+
+    await asyncio.gather(*(one(f"x{writer}") for writer in range(WRITERS)))
+
+
+@pytest.mark.usefixtures("soon_long", "soon_too_long")
+async def test_a_gateway_that_never_rests_leaves_no_endless_log(tmp_path: Path) -> None:
+    path = tmp_path / "busy.db"
+    async with await open_store(str(path)) as store:
+        await write_on(store)
+        assert log_of(path) < WRITERS * WRITES * A_FEW_PAGES / 4
+
+
+@pytest.mark.usefixtures("soon_long", "soon_too_long")
+async def test_whoever_reads_for_long_holds_up_no_writing_and_the_log_is_short_again_afterwards(tmp_path: Path) -> None:
+    path, reads, has_read = tmp_path / "read.db", threading.Event(), threading.Event()
+
+    @transaction
+    def read_for_long() -> Statements[int]:
+        before = yield "SELECT count(*) FROM meta WHERE name = 'x1'", ()
+        reads.set()
+        has_read.wait()
+        after = yield "SELECT count(*) FROM meta WHERE name = 'x1'", ()
+        return after[0][0] - before[0][0]
+
+    async with await open_store(str(path)) as store:
+        reading = asyncio.create_task(store.read(read_for_long()))
+        await asyncio.to_thread(reads.wait)
+        try:
+            await write_on(store)
+            grown = log_of(path)
+        finally:
+            has_read.set()
+        assert await reading == 0
+        await write_on(store)
+        assert log_of(path) < grown / 2
+
+
+async def test_the_log_of_a_file_that_was_moved_away_is_left_alone(tmp_path: Path) -> None:
+    path, away = tmp_path / "palaver.db", tmp_path / "away.db"
+    async with await open_store(str(path)) as store:
+        await store.transact(remember("still there"))
+        path.rename(away)
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            await store.scrub()
+        assert not path.exists()
+        away.rename(path)
+        left = crash(path, tmp_path / "left.db")
+    async with await open_store(str(left)) as store:
+        assert await store.read(remembered()) == "still there"
+
+
+@pytest.mark.usefixtures("soon_long")
+async def test_who_only_looks_has_nothing_copied(tmp_path: Path) -> None:
+    """Batches that write nothing bring no checkpoint about: one beside a commit that begins the log anew is a risk."""
+    path = tmp_path / "calm.db"
+    async with await open_store(str(path)) as store:
+        await store.transact(remember("x" * 200_000))
+        before = path.stat().st_mtime_ns
+        for _ in range(40):
+            await store.transact(remembered())
+        assert path.stat().st_mtime_ns == before

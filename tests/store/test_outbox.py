@@ -1,0 +1,238 @@
+"""Everything owed is claimed once and settled with a receipt."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.db.transaction import Transaction, transaction
+from palaver.model.errors import BadArgument, StaleFence
+from palaver.model.lifecycle import OutboxState
+from palaver.model.turn import Delivery, Outbound
+from palaver.store.opening import open_store
+from palaver.store.queue import outbox, turns
+from palaver.store.store import Store
+from tests.store.effort import steps_of
+from tests.store.world import LEASE, NOON, World
+
+NOTICE = Outbound(platform="telegram", chat_id="7", text="a notice", thread_id="5", account="b", reply_to="m1")
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store)
+
+
+async def claim(world: World, worker: str = "w1") -> list[Delivery]:
+    return await world.store.transact(outbox.claim(worker, world.now, LEASE))
+
+
+async def test_a_notice_is_owed_once_and_comes_out_as_it_went_in(world: World) -> None:
+    first = await world.store.transact(outbox.owe(NOTICE, "reset:1", NOON))
+    assert first is not None
+    assert await world.store.transact(outbox.owe(NOTICE, "reset:1", NOON)) is None
+    assert await world.store.transact(outbox.owe(NOTICE, "reset:2", NOON)) != first
+    (claimed,) = await claim(world)
+    assert (claimed.outbound, claimed.turn) == (NOTICE, None)
+
+
+def to_chat(chat: str, text: str = "a notice") -> Outbound:
+    return replace(NOTICE, chat_id=chat, text=text)
+
+
+async def test_within_a_chat_one_send_after_the_other_in_the_order_they_were_owed(world: World) -> None:
+    for number, text in enumerate(("first", "second", "third")):
+        await world.store.transact(outbox.owe(to_chat("7", text), text, NOON + timedelta(seconds=number)))
+    await world.store.transact(outbox.owe(to_chat("8", "elsewhere"), "elsewhere", NOON))
+    world.later(minutes=1)
+    assert [each.outbound.text for each in await claim(world)] == ["elsewhere", "first"]
+    assert await claim(world) == []
+
+
+async def test_a_send_that_waits_for_its_next_try_is_not_overtaken_in_its_chat(world: World) -> None:
+    await world.store.transact(outbox.owe(to_chat("7", "first"), "first", NOON))
+    (first,) = await claim(world)
+    await world.store.transact(outbox.owe(to_chat("7", "second"), "second", NOON + timedelta(seconds=1)))
+    retry = NOON + timedelta(hours=1)
+    await world.store.transact(outbox.settle_send(first, "w1", OutboxState.DUE, error="rate limit", due=retry))
+    world.later(minutes=1)
+    assert await claim(world) == []
+    world.later(hours=1)
+    assert [each.outbound.text for each in await claim(world)] == ["first"]
+
+
+async def test_a_worker_claims_only_for_the_accounts_it_serves(world: World) -> None:
+    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    assert await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=["telegram:other"])) == []
+    assert await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=[])) == []
+    assert len(await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=["telegram:b", "web:"]))) == 1
+
+
+async def test_what_is_due_longest_goes_first_in_whichever_account(world: World) -> None:
+    for number, account in enumerate(("b", "c", "a", "b")):
+        notice = replace(to_chat(str(number), str(number)), account=account)
+        await world.store.transact(outbox.owe(notice, str(number), NOON + timedelta(seconds=number)))
+    world.later(minutes=1)
+    served = ["telegram:a", "telegram:b", "telegram:c"]
+    for limit, expected in ((1, ["0"]), (2, ["1", "2"]), (9, ["3"])):
+        claimed = await world.store.transact(outbox.claim("w1", world.now, LEASE, accounts=served, limit=limit))
+        assert [each.outbound.text for each in claimed] == expected
+
+
+@pytest.mark.parametrize("backlog", ["telegram:other", "telegram:b"])
+async def test_a_claim_looks_at_no_more_than_it_takes_however_much_is_due(tmp_path: Path, backlog: str) -> None:
+    taken: list[int] = []
+    for length in (10, 100):
+        path = tmp_path / f"{length}.db"
+        async with await open_store(str(path)) as store:
+            for number in range(length):
+                notice = replace(to_chat(str(number)), account=backlog.partition(":")[2])
+                await store.transact(outbox.owe(notice, f"n{number}", NOON))
+        served = ["telegram:b", "telegram:c", "web:"]
+        taken.append(steps_of(path, outbox.claim("w1", NOON, LEASE, accounts=served, limit=4)))
+    assert taken[0] == taken[1]
+
+
+async def test_a_worker_may_serve_any_number_of_accounts(world: World) -> None:
+    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    served = ["telegram:b", *(f"telegram:b{number}" for number in range(600))]
+    assert len(await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=served))) == 1
+
+
+async def test_many_claimers_get_each_send_once(world: World) -> None:
+    for number in range(40):
+        await world.store.transact(outbox.owe(to_chat(str(number)), f"n{number}", NOON))
+    claims = await asyncio.gather(
+        *(world.store.transact(outbox.claim(f"w{n}", NOON, LEASE, limit=5)) for n in range(12))
+    )
+    numbers = [each.number for claimed in claims for each in claimed]
+    assert len(numbers) == len(set(numbers)) == 40
+
+
+async def test_notices_owed_at_once_all_get_a_number(world: World) -> None:
+    numbers = await asyncio.gather(*(world.store.transact(outbox.owe(NOTICE, f"n{n}", NOON)) for n in range(40)))
+    assert len(set(numbers)) == 40
+    assert None not in numbers
+
+
+async def test_delivered_due_again_and_dead(world: World) -> None:
+    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    (sent,) = await claim(world)
+    retry = NOON + timedelta(minutes=1)
+    await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DUE, error="rate limit", due=retry))
+    assert await claim(world) == []
+    world.later(minutes=1)
+    (again,) = await claim(world)
+    assert (again.attempts, again.error) == (2, "rate limit")
+    await world.store.transact(outbox.settle_send(again, "w1", OutboxState.DELIVERED, receipt="p99"))
+    assert await claim(world) == []
+    with pytest.raises(StaleFence):
+        await world.store.transact(outbox.settle_send(again, "w1", OutboxState.DEAD))
+
+
+async def reclaim(world: World, worker: str, *, safe: bool) -> list[Delivery]:
+    return await world.store.transact(outbox.reclaim_sends(worker, world.now, safe=lambda _: safe))
+
+
+async def test_a_claim_whose_owner_is_gone_is_sent_once_more_marked(world: World) -> None:
+    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    (sent,) = await claim(world)
+    assert await reclaim(world, "w2", safe=False) == []
+    world.later(seconds=61)
+    assert [each.number for each in await reclaim(world, "w2", safe=False)] == [sent.number]
+    with pytest.raises(StaleFence):
+        await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DELIVERED, receipt="late"))
+    (marked,) = await claim(world, "w2")
+    assert marked.may_be_duplicate
+
+
+async def test_unclear_twice_is_left_to_a_person_and_holds_nothing_up(world: World) -> None:
+    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    await world.store.transact(outbox.owe(NOTICE, "next", NOON + timedelta(seconds=1)))
+    (once,) = await claim(world)
+    await world.store.transact(outbox.unclear(once, "w1", world.now, safe=False, error="cut"))
+    (sent,) = await claim(world)
+    await world.store.transact(outbox.unclear(sent, "w1", world.now, safe=False, error="cut"))
+    found = await world.store.read(outbox.get_delivery(sent.number))
+    assert found
+    assert (found.state, found.error) == (OutboxState.UNCLEAR, "cut")
+    world.later(seconds=1)
+    (following,) = await claim(world)
+    assert following.number != sent.number
+    assert await world.store.transact(outbox.resolve(sent.number, OutboxState.DELIVERED, world.now, receipt="p1"))
+    assert not await world.store.transact(outbox.resolve(sent.number, OutboxState.DUE, world.now))
+
+
+async def test_where_sending_twice_shows_once_it_is_sent_again_unmarked(world: World) -> None:
+    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    for _ in range(3):
+        (sent,) = await claim(world)
+        assert not sent.may_be_duplicate
+        world.later(seconds=61)
+        assert len(await reclaim(world, "w2", safe=True)) == 1
+
+
+async def test_a_reply_is_owed_once_per_turn_and_ordinal(world: World) -> None:
+    begun = await world.exchange("hello", "hi")
+    with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
+        await world.store.transact(transaction(outbox.owe_replies)(begun.turn.number, [NOTICE], NOON))
+    assert len(await claim(world)) == 1
+
+
+async def test_what_waits_for_a_chat_can_be_hastened(world: World) -> None:
+    elsewhere = replace(NOTICE, chat_id="another")
+    for name, notice in {"here": NOTICE, "there": elsewhere}.items():
+        await world.store.transact(outbox.owe(notice, name, NOON))
+    for sent in await claim(world):
+        later = NOON + timedelta(hours=1)
+        await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DUE, error="away", due=later))
+    assert await claim(world) == []
+    with world.store.listen(outbox.OUTBOX) as owed:
+        await world.store.transact(outbox.hasten(NOTICE.platform, NOTICE.account, NOTICE.chat_id, world.now))
+        await asyncio.wait_for(owed.wait(), 5)
+    assert [sent.outbound for sent in await claim(world)] == [NOTICE]
+
+
+async def test_parts_that_are_owed_at_once_come_in_their_order(world: World) -> None:
+    parts = [to_chat("7", text) for text in ("one", "two", "three")]
+    await world.store.transact(Transaction(lambda: outbox.owe_all(parts, "command:1", NOON)))
+    world.later(seconds=1)
+    for part in parts:
+        assert await world.store.read(outbox.is_owed(part))
+        (sent,) = await claim(world)
+        assert sent.outbound == part
+        await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DELIVERED, receipt="p"))
+    assert not await world.store.read(outbox.is_owed(parts[0]))
+
+
+async def test_what_cannot_take_the_place_of_its_draft_is_due_as_a_message_of_its_own(world: World) -> None:
+    await world.store.transact(outbox.owe(replace(NOTICE, edits="draft"), "n", NOON))
+    (sent,) = await claim(world)
+    await world.store.transact(outbox.detach(sent, "w1", world.now, error="too old"))
+    (again,) = await claim(world)
+    assert (again.outbound, again.may_be_duplicate) == (NOTICE, False)
+    with pytest.raises(StaleFence):
+        await world.store.transact(outbox.detach(sent, "w1", world.now, error="too late"))
+
+
+async def test_a_worker_whose_clock_runs_behind_does_not_overtake(world: World) -> None:
+    await world.store.transact(outbox.owe(to_chat("7", "first"), "first", NOON))
+    await world.store.transact(outbox.owe(to_chat("7", "second"), "second", NOON - timedelta(seconds=2)))
+    (first,) = await claim(world)
+    assert first.outbound.text == "first"
+    await world.store.transact(outbox.settle_send(first, "w1", OutboxState.DELIVERED, receipt="1"))
+    (second,) = await claim(world)
+    assert second.outbound.text == "second"
+
+
+async def test_a_turn_never_takes_the_numbers_of_the_next(world: World) -> None:
+    await world.say("hello")
+    begun = await world.begin()
+    assert begun
+    too_many = turns.settle(begun.turn, [], [NOTICE] * (outbox.REPLIES + 1), NOON)
+    with pytest.raises(BadArgument, match="too many replies"):
+        await world.store.transact(too_many)
+    await world.store.transact(turns.settle(begun.turn, [], [NOTICE] * outbox.REPLIES, NOON))
+    await world.exchange("and the next")

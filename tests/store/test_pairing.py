@@ -1,0 +1,217 @@
+"""Strangers ask, are let in by a code that nobody can read, and lose nothing of what they said."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from palaver.db.transaction import Row, Statements, Transaction, transaction
+from palaver.model.access import AccessRole, Effect, Grant
+from palaver.model.errors import LockedOut
+from palaver.model.label import Label
+from palaver.model.lifecycle import OutboxState
+from palaver.model.pairing import MOST_KEPT, Reception
+from palaver.model.session import Principal
+from palaver.model.source import Labels, Source
+from palaver.model.turn import Inbound, Outbound
+from palaver.store.people import grants, pairing
+from palaver.store.people.grants import Stranger, Table
+from palaver.store.queue import outbox
+from palaver.store.status.invariants import violations
+from palaver.store.store import Store
+from tests.store.world import NOON, dm, key_of
+
+CODE, OTHER = "ACDEFGHJ", "KMNPQRTU"
+MINUTE = timedelta(minutes=1)
+
+
+def notice(source: Source, text: str = "word") -> list[Outbound]:
+    return [Outbound(platform=source.platform, account=source.account, chat_id=source.chat_id or "", text=text)]
+
+
+async def ask(
+    store: Store, user: str, text: str = "hello", *, code: str = CODE, now: datetime = NOON, id_: str | None = None
+) -> tuple[int, str] | None:
+    source = dm(user, message_id=id_ or str(hash((user, text))))
+    inbound = Inbound(source=source, text=text, at=now, labels=Labels(user=Label("mallory\n\u202e")))
+    return await store.transact(
+        pairing.ask(inbound, key_of(source), now, code=code, answer=lambda: notice(source, f"your code is {code}"))
+    )
+
+
+async def approve(
+    store: Store, code: str = CODE, *, now: datetime = NOON, role: AccessRole = AccessRole.MEMBER, by: str = "operator"
+) -> Stranger | None:
+    return await store.transact(pairing.approve(code, role, now, by=by, answer=notice))
+
+
+@transaction
+def rows(sql: str) -> Statements[list[Row]]:
+    return (yield sql, ())
+
+
+async def states(store: Store) -> Sequence[str]:
+    return [row[0] for row in await store.read(rows("SELECT state FROM inbox ORDER BY no"))]
+
+
+async def kinds(store: Store) -> list[str]:
+    return [change.kind.value for change in await store.read(grants.changes(50))]
+
+
+async def owed(store: Store) -> list[str]:
+    return [row[0] for row in await store.read(rows("SELECT dedup FROM outbox ORDER BY created, id DESC"))]
+
+
+async def test_a_code_is_owed_once_and_kept_as_a_hash(store: Store) -> None:
+    number, why = await ask(store, "7") or (0, "")
+    assert why == Reception.CODE.value
+    assert await ask(store, "7") is None, "a redelivery asks for nothing"
+    assert (await ask(store, "7", "are you there") or (0, ""))[1] == Reception.WAITS.value
+    assert await owed(store) == [f"pair:{number}:0"]
+    stored = await store.read(rows("SELECT code_hash FROM pairings"))
+    assert CODE not in str(stored)
+    waiting = await store.read(pairing.pending(NOON))
+    assert [(each.identity, each.kept) for each in waiting] == [("telegram:7", 2)]
+    assert await store.read(pairing.pending(NOON + 61 * MINUTE)) == []
+
+
+async def test_a_code_stays_until_it_is_sent_and_no_longer(store: Store) -> None:
+    await ask(store, "7")
+    await ask(store, "8", code=OTHER)
+    claimed = await store.transact(outbox.claim("w1", NOON, MINUTE))
+    assert await store.transact(pairing.hush()) == 0
+    for delivery, state in zip(claimed, (OutboxState.DELIVERED, OutboxState.DUE), strict=True):
+        await store.transact(outbox.settle_send(delivery, "w1", state))
+    assert await store.transact(pairing.hush()) == 1
+    (again,) = await store.transact(outbox.claim("w1", NOON, MINUTE))
+    assert again.outbound.text == f"your code is {CODE}"
+    await store.transact(outbox.settle_send(again, "w1", OutboxState.DEAD))
+    assert await store.transact(pairing.hush()) == 1
+    assert "your code" not in str(await store.read(rows("SELECT body FROM outbox")))
+    assert await store.transact(pairing.hush()) == 0
+    assert await store.read(rows("SELECT dedup FROM said_once")) == []
+
+
+@transaction
+def hush_while(happens: Transaction[object]) -> Statements[None]:
+    """As another worker's commit right after the first look, which PostgreSQL lets the rest of the work see."""
+    steps = iter(pairing.hush())
+    found = yield next(steps)
+    yield from happens
+    with suppress(StopIteration):
+        while True:
+            found = yield steps.send(found)
+
+
+async def test_a_code_that_is_sent_while_others_are_forgotten_is_forgotten_next(store: Store) -> None:
+    await ask(store, "7")
+    (sent,) = await store.transact(outbox.claim("w1", NOON, MINUTE))
+    await store.transact(hush_while(outbox.settle_send(sent, "w1", OutboxState.DELIVERED)))
+    assert await store.transact(pairing.hush()) == 1
+    assert "your code" not in str(await store.read(rows("SELECT body FROM outbox")))
+    assert await store.read(rows("SELECT dedup FROM said_once")) == []
+
+
+async def test_whoever_is_let_in_gets_the_role_and_their_words_wait_for_an_answer(store: Store) -> None:
+    await ask(store, "8", "somebody else", code=OTHER)
+    first, _ = await ask(store, "7", "one") or (0, "")
+    await ask(store, "7", "two")
+    stranger = await approve(store, role=AccessRole.OWNER)
+    assert stranger is not None
+    assert stranger.identity == "telegram:7"
+    table = await store.read(grants.table(Table()))
+    assert list(table.grants.values()) == [Grant(platform="telegram", user_id="7", role=AccessRole.OWNER)]
+    assert await states(store) == ["refused", "waiting", "waiting"]
+    assert f"paired:{first}:0" in await owed(store)
+    assert await store.read(violations()) == []
+    keys = await store.read(store.inbox.claimable(5))
+    assert [key.text for key in keys] == [key_of(dm("7")).text]
+    assert await approve(store) is None, "a code is good once"
+    assert await kinds(store) == ["asked", "asked", "granted", "approved", "wrong-code"]
+
+
+async def test_what_was_kept_comes_back_with_its_role(store: Store) -> None:
+    await ask(store, "7", "one")
+    await approve(store, role=AccessRole.ADMIN)
+    received = await store.read(store.inbox.inbox_row(1, Principal.operator()))
+    assert received is not None
+    assert (received.inbound.text, received.role, received.reason) == ("one", AccessRole.ADMIN, None)
+
+
+async def test_strangers_cannot_fill_the_inbox_with_words(store: Store) -> None:
+    for number in range(MOST_KEPT + 5):
+        await ask(store, "7", f"m{number} xylophone")
+    for user in ("8", "9", "10", "11"):
+        await ask(store, user, "xylophone too")
+    texts = await store.read(rows("SELECT body FROM inbox"))
+    assert sum(b"xylophone" in row[0] for row in texts) == MOST_KEPT + 2
+    assert len(await owed(store)) == 3
+    assert set(await states(store)) == {"refused"}
+
+
+async def test_a_newer_code_takes_the_place_of_the_older_and_keeps_what_was_said(store: Store) -> None:
+    await ask(store, "7", "one")
+    await ask(store, "7", "two", code=OTHER, now=NOON + 11 * MINUTE)
+    assert await approve(store, CODE, now=NOON + 12 * MINUTE) is None
+    assert await approve(store, OTHER, now=NOON + 12 * MINUTE)
+    assert await states(store) == ["waiting", "waiting"]
+
+
+async def test_a_code_runs_out(store: Store) -> None:
+    await ask(store, "7", "one")
+    assert await approve(store, now=NOON + 60 * MINUTE) is None
+    await ask(store, "7", "two", code=OTHER, now=NOON + 61 * MINUTE)
+    assert await approve(store, OTHER, now=NOON + 61 * MINUTE)
+    assert await states(store) == ["refused", "waiting"]
+
+
+async def test_five_wrong_codes_lock_out_whoever_tries_and_nobody_else(store: Store) -> None:
+    await ask(store, "7")
+    for second in range(5):
+        assert await approve(store, OTHER, by="telegram:6", now=NOON + timedelta(seconds=second)) is None
+    with pytest.raises(LockedOut, match="13:00 UTC"):
+        await approve(store, CODE, by="telegram:6", now=NOON + MINUTE)
+    later = NOON + 61 * MINUTE
+    await ask(store, "7", "again", now=later)
+    assert await approve(store, CODE, by="operator", now=later)
+    await ask(store, "8", now=later)
+    assert await approve(store, CODE, by="telegram:6", now=later), "after an hour it is forgotten"
+
+
+async def test_whoever_is_denied_waits_before_asking_again(store: Store) -> None:
+    await ask(store, "7")
+    assert await store.transact(pairing.deny("telegram:9", NOON, by="operator")) is None
+    denied = await store.transact(pairing.deny("telegram:7", NOON, by="operator"))
+    assert denied is not None
+    assert await approve(store) is None
+    assert (await ask(store, "7", "please", now=NOON + MINUTE) or (0, ""))[1] == Reception.TOO_OFTEN.value
+    await ask(store, "8")
+    assert await store.transact(pairing.deny(CODE, NOON, by="operator", blocks=True)), "or by the code"
+    (never,) = (await store.read(grants.table(Table()))).grants.values()
+    assert (never.effect, never.user_id) == (Effect.BLOCK, "8")
+
+
+async def test_two_who_approve_at_once_let_in_once(store: Store) -> None:
+    await ask(store, "7")
+    both = await asyncio.gather(approve(store), approve(store))
+    assert sorted(each is None for each in both) == [False, True]
+    assert len((await store.read(grants.table(Table()))).grants) == 1
+    assert await states(store) == ["waiting"]
+
+
+async def test_a_hundred_at_once_get_three_codes(store: Store) -> None:
+    await asyncio.gather(*(ask(store, str(user)) for user in range(40)))
+    assert len(await store.read(pairing.pending(NOON))) == 3
+
+
+async def test_where_users_differ_from_server_to_server_so_does_the_grant(store: Store) -> None:
+    source = replace(dm("alice"), platform="irc", scope_id="one")
+    inbound = Inbound(source=source, text="hi", at=NOON)
+    await store.transact(pairing.ask(inbound, key_of(source), NOON, code=CODE, answer=list))
+    await approve(store)
+    assert list((await store.read(grants.table(Table()))).grants.values()) == [
+        Grant(platform="irc", scope_id="one", user_id="alice")
+    ]

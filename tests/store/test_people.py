@@ -1,0 +1,80 @@
+"""Identities become people at first contact, are found again, and their aliases are followed."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from palaver.db.schema import SQLITE, known_migrations, translate
+from palaver.model.errors import NotFound
+from palaver.model.label import Label
+from palaver.model.session import Principal
+from palaver.store.people import people
+from palaver.store.store import Store
+from tests.store.world import NOON, OPERATOR, World, dm, group
+
+TELEGRAM, MATRIX = "telegram:7", "matrix:%40ann%3Ahs"
+
+
+async def test_first_contact_makes_one_person(store: Store) -> None:
+    made = await asyncio.gather(*(store.transact(people.person_of(TELEGRAM, NOON)) for _ in range(20)))
+    assert len(set(made)) == 1
+    assert await store.transact(people.person_of(MATRIX, NOON)) not in made
+
+
+async def test_whoever_speaks_becomes_a_person_under_the_name_they_go_by(store: Store) -> None:
+    world = World(store)
+    await world.exchange("hello", source=dm("7"))
+    await world.exchange("again", source=dm("7"))
+    world.later(minutes=1)
+    await world.exchange("hello", source=group("8"))
+    found = await store.read(people.everybody(OPERATOR))
+    assert [[each.identity for each in person.identities] for person in found] == [["telegram:7"], ["telegram:8"]]
+    assert [person.name for person in found] == [Label("name of 7"), Label("name of 8")]
+    first, second = (person.id for person in found)
+    assert [person.id for person in await store.read(people.everybody(OPERATOR, after=first))] == [second]
+    assert len(await store.read(people.everybody(OPERATOR, limit=1))) == 1
+
+
+async def test_a_person_is_found_by_id_and_identity_by_the_operator_and_by_themselves(store: Store) -> None:
+    await World(store).exchange("hello", source=dm("7"))
+    (person,) = await store.read(people.everybody(OPERATOR))
+    for name in (person.id, "telegram:7"):
+        assert await store.read(people.find_person(name, OPERATOR)) == person
+        assert await store.read(people.find_person(name, Principal.speaking(dm("7")))) == person
+        with pytest.raises(NotFound):
+            await store.read(people.find_person(name, Principal.speaking(dm("8"))))
+    assert await store.read(people.everybody(Principal.speaking(dm("7")))) == []
+
+
+async def test_a_hostile_name_is_one_line_and_short(store: Store) -> None:
+    await store.transact(people.person_of(TELEGRAM, NOON, name="\x00a\u202eb\nc" + "x" * 1_000_000))
+    (person,) = await store.read(people.everybody(OPERATOR))
+    assert person.name
+    assert person.name.stored().startswith("ab c")
+    assert len(person.name.stored()) <= 240
+
+
+async def test_somebody_never_seen_is_only_themselves(store: Store) -> None:
+    alone = await store.read(people.speaking(dm("9", platform="web")))
+    assert alone == Principal.speaking(dm("9", platform="web"))
+    assert (await store.read(people.principal_of("web:9"))).identities == {"web:9"}
+
+
+def test_whoever_took_part_before_there_were_people_is_one_after_the_migration() -> None:
+    first, second, *_ = known_migrations()
+    with closing(sqlite3.connect(":memory:")) as db:
+        for statement in translate(first.sql, SQLITE):
+            db.execute(statement)
+        db.execute(
+            "INSERT INTO sessions (id, key, profile, platform, owner, origin, started, last_human, last_active)"
+            " VALUES ('s', 'k', 'main', 'telegram', 'o', '{}', 5, 5, 5)"
+        )
+        db.execute("INSERT INTO people VALUES ('known', NULL, 1)")
+        db.execute("INSERT INTO identities VALUES ('web:9', 'known', NULL, 1)")
+        db.executemany("INSERT INTO participants VALUES (?, 1)", [(TELEGRAM,), ("web:9",)])
+        for statement in translate(second.sql, SQLITE):
+            db.execute(statement)
+        found = db.execute("SELECT identity, person, born, created FROM identities ORDER BY identity").fetchall()
+    assert found == [(TELEGRAM, f"0-{TELEGRAM}", f"0-{TELEGRAM}", 5), ("web:9", "known", "known", 1)]

@@ -1,0 +1,85 @@
+"""What is asked again and again is found through an index, however much has piled up."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.model.revision import RevisionPolicy
+from palaver.model.session import Principal
+from palaver.model.turn import Inbound, Outbound, Revision
+from palaver.store.conversations import attach, attachments, expiry, sessions, undo_log
+from palaver.store.opening import open_store
+from palaver.store.people import pairing, usage
+from palaver.store.queue import inbox, outbox, revisions, turns
+from palaver.store.results import OperationKind
+from tests.store.world import LEASE, NOON, OPERATOR, World, dm, key_of
+
+NOTICE = Outbound(platform="telegram", account="b", chat_id="7", text="hello")
+CHANGED = Inbound(source=dm(message_id="m1"), text="hello!", at=NOON, revision=Revision(version="2"))
+ASKED = {
+    "claimable": inbox.claimable(16),
+    "claim": outbox.claim("w1", NOON, LEASE, accounts=["telegram:b"]),
+    "claim for several": outbox.claim("w1", NOON, LEASE, accounts=["telegram:b", "web:"]),
+    "hasten": outbox.hasten("telegram", "b", "7", NOON),
+    "silent": expiry.silent(NOON - timedelta(hours=1), NOON, None, 100),
+    "unused": expiry.unused(NOON - timedelta(hours=1), NOON, 100),
+    "routed": sessions.routed(key_of(dm("9"))),
+    "titled": sessions.create(key_of(dm("9")), dm("9"), NOON, title="Plans"),
+    "newest": undo_log.newest(key_of(dm("9")), 1, *OperationKind),
+    "part": attach.part(key_of(dm("9")), NOON),
+    "changed": revisions.accept_revision(CHANGED, key_of(dm()), NOON, RevisionPolicy.NOTE),
+    "spent": usage.spent(NOON, ["telegram:7"]),
+    "fold": usage.fold(),
+    "finalise": expiry.to_finalise(100),
+    "let go": attachments.let_go(),
+    "held": attachments.held("", 100),
+    "hush": pairing.hush(),
+    "reclaim": turns.reclaim("w1", NOON, LEASE),
+    "reclaim sends": outbox.reclaim_sends("w1", NOON, safe=lambda _: True),
+    "charge": usage.charge(1),
+    "by title": sessions.find("Plans", Principal.speaking(dm("8"))),
+}
+SHORT = (
+    "lines_in_order",
+    "one_open_turn_per_key",
+    "outbox_in_order",
+    "sessions_to_finalise",
+    "said_once",
+    " u",
+    " h",
+    " owed",
+)
+"""What waits, is open, is owed or is due, and what was found before."""
+
+
+@transaction
+def plans(of: Transaction[object]) -> Statements[list[str]]:
+    """How SQLite finds what each statement of the work is about."""
+    steps, found = iter(of), list[str]()
+    try:
+        statement = next(steps)
+        while True:
+            rows = []
+            if isinstance(statement, tuple) and isinstance(statement[1], tuple):
+                found += [row[3] for row in (yield "EXPLAIN QUERY PLAN " + statement[0], statement[1])]
+                rows = yield statement
+            statement = steps.send(rows)
+    except StopIteration:
+        return found
+
+
+@pytest.mark.parametrize("name", ASKED)
+async def test_no_table_is_read_as_a_whole(tmp_path: Path, name: str) -> None:
+    async with await open_store(str(tmp_path / "p.db")) as store:
+        world = World(store)
+        await world.say("hello")
+        begun = await world.exchange("hello", source=dm("8"))
+        await store.transact(sessions.rename(begun.turn.session, "Plans", OPERATOR))
+        await store.transact(outbox.owe(NOTICE, "notice", NOON))
+        steps = await store.transact(plans(ASKED[name]))
+        assert steps
+        assert [step for step in steps if step.startswith("SCAN") and not step.endswith(SHORT)] == []
+        if name == "hasten":
+            assert "outbox_in_order" in steps[0]

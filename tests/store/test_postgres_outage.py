@@ -1,0 +1,425 @@
+"""A server that restarts, a network that breaks: what returned is there once, what is not known is said to be."""
+
+import asyncio
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from palaver.db import postgres
+from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, transaction
+from palaver.model.errors import PalaverError, StoreUnavailable
+from palaver.model.turn import Inbound
+from palaver.store.conversations import sessions
+from palaver.store.opening import open_store
+from palaver.store.queue import inbox, turns
+from palaver.store.status.invariants import violations
+from palaver.store.store import Store
+from tests.store.conftest import fresh_database
+from tests.store.outages import Cut, Proxy, Server
+from tests.store.world import NOON, OPERATOR, World, dm, key_of
+
+DRIVER: Any = asyncpg  # it has no types of its own
+PATIENCE = 60
+"""Not a measure of speed: something that should come at all and does not, ends the test."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    folder = tempfile.mkdtemp(prefix="palaver-outage-")
+    started = Server(folder)
+    try:
+        yield started
+    finally:
+        started.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+async def url(server: Server) -> str:
+    return await fresh_database(server.url)
+
+
+# The network
+
+
+@pytest.fixture
+async def proxy(server: Server, url: str) -> AsyncIterator[Proxy]:
+    folder = Path(tempfile.mkdtemp(prefix="palaver-proxy-"))
+    async with Proxy(server, url, folder).running() as running:
+        yield running
+    shutil.rmtree(folder)
+
+
+# What is written, and what became of it
+
+
+class Fate(StrEnum):
+    RETURNED = "returned"
+    NOT_KNOWN = "not known"
+    FAILED = "failed"
+
+
+def accept(text: str) -> Transaction[int | None]:
+    """A message without an id: the store cannot tell a second one from the first."""
+    return inbox.accept(Inbound(source=dm(), text=text, at=NOON), key_of(dm()), NOON)
+
+
+async def fate_of(store: Store, step: Transaction[object]) -> Fate:
+    try:
+        await store.transact(step)
+    except StoreUnavailable as error:
+        return Fate.NOT_KNOWN if "it is not known whether" in str(error) else Fate.FAILED
+    return Fate.RETURNED
+
+
+@transaction
+def bodies() -> Statements[list[Row]]:
+    return (yield "SELECT convert_from(body, 'UTF8')::json ->> 'text' FROM inbox", ())
+
+
+async def check_fates(url: str, fates: dict[str, Fate]) -> None:
+    """Returned: there once. Not known: there once or not. Failed: not there."""
+    async with await open_store(url) as store:
+        times = Counter(row[0] for row in await store.read(bodies()))
+        assert await store.read(violations()) == []
+    allowed = {Fate.RETURNED: {1}, Fate.NOT_KNOWN: {0, 1}, Fate.FAILED: {0}}
+    assert {name: times[name] for name, fate in fates.items() if times[name] not in allowed[fate]} == {}
+
+
+async def write_through(store: Store, disturb: Callable[[], Awaitable[None]]) -> dict[str, Fate]:
+    """Many write all the time; the disturbance comes in the middle of it, and all go on until it is over."""
+    fates: dict[str, Fate] = {}
+    over = asyncio.Event()
+
+    async def write(task: int) -> None:
+        number = 0
+        while not over.is_set():
+            name = f"{task} {(number := number + 1)}"
+            fates[name] = await fate_of(store, accept(name))
+        assert await fate_of(store, accept(f"{task} afterwards")) is Fate.RETURNED
+        fates[f"{task} afterwards"] = Fate.RETURNED
+
+    writers = [asyncio.create_task(write(task)) for task in range(20)]
+    while len(fates) < 60:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    await disturb()
+    before = len(fates)
+    while len(fates) < before + 60:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    over.set()
+    await asyncio.gather(*writers)
+    return fates
+
+
+@pytest.mark.parametrize("mode", ["immediate", "fast"])
+async def test_a_server_that_restarts_in_the_middle(server: Server, url: str, mode: str) -> None:
+    async with await open_store(url) as store:
+        fates = await write_through(store, lambda: asyncio.to_thread(server.restart, mode))
+    assert Fate.RETURNED in fates.values()
+    await check_fates(url, fates)
+
+
+async def test_a_network_that_is_cut_again_and_again(proxy: Proxy, url: str) -> None:
+    async def disturb() -> None:
+        for _ in range(6):
+            proxy.cut()
+            await asyncio.sleep(0.15)
+            proxy.mend()
+            await asyncio.sleep(0.15)
+
+    async with await open_store(proxy.url) as store:
+        fates = await write_through(store, disturb)
+    await check_fates(url, fates)
+
+
+async def test_an_outage_that_does_not_end_is_said_and_nothing_was_written(
+    proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_TRIES", 3)
+    async with await open_store(proxy.url) as store:
+        await store.transact(accept("before"))
+        proxy.cut()
+        steps = (store.transact(accept("during")), store.read(bodies()))
+        for result in await asyncio.gather(*steps, return_exceptions=True):
+            assert isinstance(result, StoreUnavailable)
+            assert "PostgreSQL does not answer" in str(result)
+        proxy.mend()
+        await store.transact(accept("after"))
+    async with await open_store(url) as store:
+        assert sorted(await store.read(bodies())) == [("after",), ("before",)]
+
+
+# A cut at one exact point
+
+
+@pytest.mark.parametrize(("cut", "there"), [(Cut.UNHEARD, 0), (Cut.UNANSWERED, 1)])
+async def test_a_commit_without_an_answer_is_not_known_and_not_repeated(
+    proxy: Proxy, url: str, cut: Cut, there: int
+) -> None:
+    async with await open_store(proxy.url) as store:
+        proxy.fail_at(b"COMMIT;", cut)
+        assert await fate_of(store, accept("perhaps")) is Fate.NOT_KNOWN
+        assert proxy.faults == 1
+        await store.transact(accept("certainly"))
+    async with await open_store(url) as store:
+        assert Counter(row[0] for row in await store.read(bodies())) == Counter(perhaps=there, certainly=1)
+
+
+@pytest.mark.parametrize("cut", [Cut.UNHEARD, Cut.UNANSWERED])
+async def test_a_cut_before_the_commit_is_made_good(proxy: Proxy, url: str, cut: Cut) -> None:
+    async with await open_store(proxy.url) as store:
+        for words in (b"BEGIN", b"INSERT INTO inbox"):
+            proxy.fail_at(words, cut)
+            assert await fate_of(store, accept(words.decode())) is Fate.RETURNED
+        assert proxy.faults == 2
+    async with await open_store(url) as store:
+        assert sorted(await store.read(bodies())) == [("BEGIN",), ("INSERT INTO inbox",)]
+
+
+async def test_a_cut_after_the_commit_does_not_do_it_again(proxy: Proxy, url: str) -> None:
+    """When the connection goes back to the pool the work is done: a cut just then is nobody's failure."""
+    async with await open_store(proxy.url) as store:
+        await store.transact(accept("first"))
+        proxy.fail_at(b"COMMIT;", Cut.ANSWERED)
+        assert await fate_of(store, accept("second")) is Fate.RETURNED
+        assert proxy.faults == 1
+        await store.transact(accept("third"))
+    async with await open_store(url) as store:
+        assert sorted(await store.read(bodies())) == [("first",), ("second",), ("third",)]
+
+
+# Wake-ups
+
+
+async def watch(store: Store, wanted: int) -> None:
+    """Listen, look, then wait, until everything has been seen."""
+    with store.listen(turns.INBOX) as event:
+        while True:
+            event.clear()
+            if len(await store.read(bodies())) >= wanted:
+                return
+            await event.wait()
+
+
+async def test_no_wake_up_is_missed(url: str) -> None:
+    async with await open_store(url) as one, await open_store(url) as other:
+        watchers = [asyncio.create_task(watch(store, wanted)) for store in (one, other) for wanted in (1, 10, 20)]
+        for number in range(20):
+            await one.transact(accept(str(number)))
+        await asyncio.wait_for(asyncio.gather(*watchers), PATIENCE)
+
+
+async def test_no_wake_up_is_missed_across_cuts(proxy: Proxy, url: str) -> None:
+    """What is written while the listener is deaf is seen when it hears again, though nothing more is written."""
+    async with await open_store(url) as writing, await open_store(proxy.url) as listening:
+        for number in range(1, 6):
+            watcher = asyncio.create_task(watch(listening, number))
+            await asyncio.sleep(0.05)
+            proxy.cut()
+            await writing.transact(accept(str(number)))
+            await asyncio.sleep(0.1)
+            proxy.mend()
+            await asyncio.wait_for(watcher, PATIENCE)
+
+
+@transaction
+def notify(topic: str) -> Statements[None]:
+    yield Notify(topic)
+
+
+async def until_heard(store: Store) -> None:
+    """Say something until it comes back: then the listener listens, and has heard everything before it."""
+    with store.listen("echo") as echo:
+        while not echo.is_set():
+            await store.transact(notify("echo"))
+            await asyncio.sleep(0.01)
+
+
+async def test_everybody_is_woken_after_a_reconnect(proxy: Proxy) -> None:
+    async with await open_store(proxy.url) as store:
+        with store.listen("one") as one, store.listen("two") as two:
+            await until_heard(store)
+            assert not one.is_set()
+            assert not two.is_set()
+            proxy.cut()
+            proxy.mend()
+            await asyncio.wait_for(asyncio.gather(one.wait(), two.wait()), PATIENCE)
+
+
+async def test_a_rolled_back_work_wakes_nobody(url: str) -> None:
+    @transaction
+    def fail() -> Statements[None]:
+        yield from accept("never")
+        raise PalaverError
+
+    async with await open_store(url) as store:
+        await until_heard(store)
+        with store.listen(turns.INBOX) as event:
+            with pytest.raises(PalaverError):
+                await store.transact(fail())
+            await until_heard(store)
+            assert not event.is_set()
+        assert await store.read(bodies()) == []
+
+
+# Cancellation and conflicts
+
+
+@transaction
+def sleep_long(text: str) -> Statements[None]:
+    """In a conversation of its own, so that none waits for another."""
+    source = dm(text)
+    yield from inbox.accept(Inbound(source=source, text=text, at=NOON), key_of(source), NOON)
+    yield "SELECT pg_sleep(3600)", ()
+
+
+async def other_states(connection: Any) -> list[str]:
+    query = "SELECT state FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    return [row[0] for row in await connection.fetch(query)]
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_long_statement_that_is_cancelled_rolls_back_and_leaves_a_clean_pool(url: str) -> None:
+    observer = await DRIVER.connect(url)
+
+    async def sleeps() -> bool:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
+        return await observer.fetchval(query) == 12 - 2
+
+    async def rests() -> bool:
+        return set(await other_states(observer)) <= {"idle"}
+
+    try:
+        async with await open_store(url) as store:
+            sleepers = [asyncio.create_task(store.transact(sleep_long(f"lost {n}"))) for n in range(12)]
+            await until(sleeps)
+            for sleeper in sleepers:
+                sleeper.cancel()
+            results = await asyncio.gather(*sleepers, return_exceptions=True)
+            assert all(isinstance(result, asyncio.CancelledError) for result in results)
+            await until(rests)
+            await asyncio.gather(*(store.transact(accept(f"kept {n}")) for n in range(30)))
+            texts = [row[0] for row in await store.read(bodies())]
+            assert sorted(texts) == sorted(f"kept {n}" for n in range(30))
+    finally:
+        await observer.close()
+
+
+async def test_a_cancelled_work_stays_cancelled_when_the_network_breaks(proxy: Proxy, url: str) -> None:
+    """The connection is lost just when the work is taken back: that is no reason to try it again."""
+    async with await open_store(proxy.url) as store:
+        sleeper = asyncio.create_task(store.transact(sleep_long("lost")))
+        observer = await DRIVER.connect(url)
+
+        async def sleeps() -> bool:
+            return "active" in await other_states(observer)
+
+        await until(sleeps)
+        proxy.fail_at(b"ROLLBACK;", Cut.UNHEARD)
+        sleeper.cancel()
+        await asyncio.wait([sleeper], timeout=PATIENCE)
+        await observer.close()
+        assert proxy.faults == 1
+        assert sleeper.cancelled()
+        await store.transact(accept("kept"))
+        assert await store.read(bodies()) == [("kept",)]
+
+
+@transaction
+def take_both(first: str, second: str, text: str) -> Statements[None]:
+    yield Lock(first)
+    yield "SELECT pg_sleep(0.01)", ()
+    yield Lock(second)
+    yield from accept(text)
+
+
+async def shorten_deadlocks(url: str) -> None:
+    connection = await DRIVER.connect(url)
+    name = await connection.fetchval("SELECT current_database()")
+    await connection.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '20ms'")
+    await connection.close()
+
+
+async def test_locks_in_opposite_order_never_block_for_good(url: str) -> None:
+    await shorten_deadlocks(url)
+    async with await open_store(url) as one, await open_store(url) as other:
+        async with asyncio.timeout(PATIENCE):
+            for number in range(10):
+                forward = one.transact(take_both("a", "b", f"one {number}"))
+                await asyncio.gather(forward, other.transact(take_both("b", "a", f"other {number}")))
+        assert len(await one.read(bodies())) == 20
+
+
+async def test_work_that_always_gives_way_says_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_FIRST_PAUSE", 0.001)
+
+    @transaction
+    def give_way() -> Statements[None]:
+        yield from accept("never")
+        yield "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'serialization_failure'; END $$", ()
+
+    async with await open_store(url) as store:
+        with pytest.raises(StoreUnavailable, match="gave way to others 8 times, and nothing was written"):
+            await store.transact(give_way())
+        assert await store.read(bodies()) == []
+
+
+async def test_a_wake_up_with_any_words_arrives(url: str) -> None:
+    async with await open_store(url) as store:
+        await until_heard(store)
+        with store.listen("it's '; --") as event:
+            await store.transact(notify("it's '; --"))
+            await asyncio.wait_for(event.wait(), PATIENCE)
+
+
+async def test_nothing_of_a_work_is_left_in_its_session(url: str) -> None:
+    """Connections go from work to work as they are: none may keep a lock, a setting or a transaction."""
+    observer = await DRIVER.connect(url)
+    try:
+        async with await open_store(url) as store:
+            await asyncio.gather(*(World(store, worker=f"w{n}").exchange("hi", source=dm(str(n))) for n in range(20)))
+            await store.search.find("hi", OPERATOR)
+            assert set(await other_states(observer)) == {"idle"}
+            assert await observer.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+    finally:
+        await observer.close()
+
+
+async def test_two_clients_that_race_on_one_key_both_get_through(url: str) -> None:
+    """Renaming takes the titles and then the session, resetting with a title the session and then the titles."""
+    await shorten_deadlocks(url)
+    key = key_of(dm())
+    async with await open_store(url) as one, await open_store(url) as other:
+        begun = await World(one).exchange("hello")
+        async with asyncio.timeout(PATIENCE):
+            for number in range(10):
+                await asyncio.gather(
+                    one.transact(sessions.reset(key, dm(), NOON, by="one", title="Plan")),
+                    other.transact(sessions.rename(begun.turn.session, f"Plan {number}", OPERATOR)),
+                    other.transact(sessions.reset(key, dm(), NOON, by="other", title="Plan")),
+                    one.transact(sessions.rename(begun.turn.session, "Plan", OPERATOR)),
+                )
+        assert await one.read(violations()) == []
+
+
+async def test_a_value_the_driver_refuses_is_no_outage(url: str) -> None:
+    @transaction
+    def too_large() -> Statements[None]:
+        yield "SELECT 1 FROM inbox WHERE no = ?", (1 << 80,)
+
+    async with await open_store(url) as store:
+        with pytest.raises(Exception, match="range") as refused:
+            await store.transact(too_large())
+        assert not isinstance(refused.value, StoreUnavailable)

@@ -1,0 +1,334 @@
+"""A change of a message counts once, for its author, in its order; what was said stays in the record."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from palaver.db.transaction import Statements, transaction
+from palaver.model.lifecycle import InboxState
+from palaver.model.revision import RevisionPolicy
+from palaver.model.session import Principal
+from palaver.model.source import Source
+from palaver.model.turn import Inbound, Outbound, Received, Revision
+from palaver.store.conversations import deletion, history, transcript
+from palaver.store.queue import inbox, revisions, turns
+from palaver.store.status.invariants import violations
+from palaver.store.status.trace import fates
+from palaver.store.store import Store
+from tests.store.world import OPERATOR, World, answer, dm, group, key_of
+
+ANN = Principal(identities=frozenset({"telegram:7"}))
+NOTE, RERUN, IGNORE = RevisionPolicy.NOTE, RevisionPolicy.RERUN, RevisionPolicy.IGNORE
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store)
+
+
+async def change(
+    world: World,
+    message: str,
+    text: str | None,
+    policy: RevisionPolicy = NOTE,
+    *,
+    source: Source | None = None,
+    version: str = "v1",
+    ago: float = 0.0,
+) -> Received | None:
+    """Somebody changes a message, or deletes it; gives what became of that, None for a redelivery."""
+    source = replace(source or dm(), message_id=message)
+    revision = Revision(version=version, deleted=text is None)
+    inbound = Inbound(source=source, text=text or "", at=world.now - timedelta(seconds=ago), revision=revision)
+    accept = revisions.accept_revision(inbound, key_of(source), world.now, policy)
+    number = await world.store.transact(accept)
+    assert await world.store.read(violations()) == []
+    return await row(world, number) if number else None
+
+
+async def row(world: World, number: int) -> Received:
+    found = await world.store.read(inbox.inbox_row(number, OPERATOR))
+    assert found
+    return found
+
+
+def notices(hidden: int) -> list[Outbound]:
+    return [Outbound(platform="telegram", chat_id="7", text=f"{hidden} gone")]
+
+
+async def go_back(world: World, received: Received) -> bool:
+    done = await world.store.transact(revisions.go_back_to(received, world.now, notices))
+    assert await world.store.read(violations()) == []
+    return done
+
+
+# Before the answer
+
+
+async def test_a_message_that_waits_is_replaced_where_it_stands_and_what_it_said_is_kept(world: World) -> None:
+    first, second = await world.say("helo", id_="m1"), await world.say("second", id_="m2")
+    world.later(seconds=1)
+    changed = await change(world, "m1", "hello", IGNORE)
+    assert changed
+    assert (changed.state, changed.reason) == (
+        InboxState.DONE,
+        "the message was not answered yet and has the new text now",
+    )
+    begun = await world.begin(limit=2)
+    assert begun
+    assert [message.number for message in begun.messages] == [first, second]
+    assert [message.inbound.text for message in begun.messages] == ["hello", "second"]
+    assert begun.messages[0].inbound.earlier == ("helo",)
+    assert await world.texts(begun.turn.session) == ["hello", "second"]
+
+
+async def test_a_message_that_waits_is_withdrawn_and_nothing_is_left_in_the_line(world: World) -> None:
+    number = await world.say("oops", id_="m1")
+    await change(world, "m1", None)
+    found = await row(world, number or 0)
+    assert (found.state, found.reason, found.inbound.text) == (
+        InboxState.DONE,
+        "it was deleted before it was answered",
+        "oops",
+    )
+    assert await world.store.read(inbox.claimable(9)) == []
+
+
+@pytest.mark.parametrize("text", ["hello", None])
+async def test_a_change_that_overtakes_its_message_counts_when_that_comes(world: World, text: str | None) -> None:
+    early = await change(world, "m1", text)
+    assert early
+    assert early.reason == "the message it changes has not come"
+    number = await world.say("helo", id_="m1")
+    assert (await row(world, early.number)).reason == f"it came before in:{number}, and counts"
+    found = await row(world, number or 0)
+    if text is None:
+        assert (found.state, found.inbound.text) == (InboxState.DONE, "helo")
+    else:
+        assert (found.inbound.text, found.inbound.earlier) == ("hello", ("helo",))
+    assert await world.store.read(violations()) == []
+
+
+async def test_an_early_change_of_somebody_else_does_not_count(world: World) -> None:
+    await change(world, "m1", "forged", source=replace(dm(), user_id="8"))
+    number = await world.say("mine", id_="m1")
+    assert (await row(world, number or 0)).inbound.text == "mine"
+
+
+# After the answer
+
+
+async def test_a_change_is_accepted_once_however_many_try_at_once(world: World) -> None:
+    begun = await world.exchange("one")
+    found = await asyncio.gather(*(change(world, "m1", "eins") for _ in range(5)))
+    assert len([each for each in found if each]) == 1
+    notes = [text for text in await world.texts(begun.turn.session) if "has changed" in text]
+    assert len(notes) == 1
+
+
+async def test_a_later_change_that_was_made_earlier_does_not_count(world: World) -> None:
+    begun = await world.exchange("one")
+    world.later(minutes=1)
+    await change(world, "m1", "newest", version="v2")
+    stale = await change(world, "m1", "older", version="v1", ago=30)
+    assert stale
+    assert (stale.state, stale.reason) == (InboxState.REFUSED, "a newer change of the message came before it")
+    again = await change(world, "m1", "newest", version="v3")
+    assert again
+    assert again.reason == "it changes no word"
+    assert len(await world.texts(begun.turn.session)) == 3
+
+
+@pytest.mark.parametrize("text", ["forged", None])
+@pytest.mark.parametrize("policy", [NOTE, RERUN])
+async def test_nobody_changes_what_somebody_else_has_said(
+    world: World, text: str | None, policy: RevisionPolicy
+) -> None:
+    begun = await world.exchange("mine", source=group("7"))
+    refused = await change(world, "m1", text, policy, source=group("8"))
+    assert refused
+    assert (refused.state, refused.reason) == (InboxState.REFUSED, "the message it changes is somebody else's")
+    assert await world.texts(begun.turn.session) == ["mine", "yes"]
+
+
+async def test_a_deletion_of_which_the_platform_names_no_author_finds_its_conversation(world: World) -> None:
+    begun = await world.exchange("mine", source=group("7"))
+    nobody = Source(platform="telegram", chat_kind="group", chat_id="-100")
+    done = await change(world, "m1", None, source=nobody)
+    assert done
+    assert done.key == key_of(group("7"))
+    assert "mine" not in await world.texts(begun.turn.session)
+    edit = await change(world, "m1", "forged", source=nobody, version="v2")
+    assert edit
+    assert edit.state is InboxState.REFUSED
+
+
+async def test_what_was_obeyed_refused_or_is_unknown_stays_as_it_is(world: World) -> None:
+    source = dm(message_id="m1")
+    refused = Inbound(source=source, text="x", at=world.now)
+    await world.store.transact(inbox.accept(refused, key_of(source), world.now, refused="a stranger"))
+    found = await change(world, "m1", "y", RERUN)
+    assert found
+    assert found.reason == "the message it changes was refused"
+    number = await world.say("/new", id_="m2")
+    await world.store.transact(inbox.obey(await row(world, number or 0), _nothing(), lambda _: [], world.now))
+    found = await change(world, "m2", "/restart", RERUN)
+    assert found
+    assert (found.state, found.reason) == (
+        InboxState.DONE,
+        "the message was obeyed or withdrawn already, which is not done again",
+    )
+    found = await change(world, "m3", "y", RERUN)
+    assert found
+    assert found.reason == "the message it changes has not come"
+
+
+@transaction
+def _nothing() -> Statements[str]:
+    yield from ()
+    return ""
+
+
+async def test_an_ignored_change_leaves_everything(world: World) -> None:
+    begun = await world.exchange("one")
+    found = await change(world, "m1", None, IGNORE)
+    assert found
+    assert found.reason == "changes are ignored in this chat"
+    assert await world.texts(begun.turn.session) == ["one", "yes"]
+
+
+async def test_a_session_that_ended_hears_of_it_too_and_what_a_branch_copied_is_hidden_as_well(world: World) -> None:
+    begun = await world.exchange("canary")
+    branch = history.branch(key_of(dm()), dm(), ANN, world.now, by="ann")
+    child = await world.store.transact(branch)
+    await change(world, "m1", None)
+    for session in (begun.turn.session, child.id):
+        texts = await world.texts(session)
+        assert "canary" not in texts
+        assert "deleted something" in texts[-1]
+    assert await world.store.search.find("canary", OPERATOR) == []
+
+
+# Answered anew
+
+
+async def test_only_the_last_of_several_changes_is_answered_and_back_shows_what_was(world: World) -> None:
+    begun = await world.exchange("one")
+    await world.exchange("two")
+    before = await world.store.read(transcript.load_visible(begun.turn.session, OPERATOR))
+    first = await change(world, "m1", "eins", RERUN, version="v1")
+    world.later(seconds=1)
+    last = await change(world, "m1", "uno", RERUN, version="v2")
+    assert first
+    assert last
+    assert (await row(world, first.number)).state is InboxState.DONE
+    assert await go_back(world, last)
+    assert await world.texts(begun.turn.session) == []
+    again = await world.begin()
+    assert again
+    assert [(message.number, message.inbound.text) for message in again.messages] == [(last.number, "uno")]
+    assert again.messages[0].inbound.earlier == ("one",)
+    await world.store.transact(turns.settle(again.turn, [answer("si")], [], world.now))
+    assert await world.texts(begun.turn.session) == ["uno", "si"]
+    world.later(seconds=1)
+    await world.store.transact(history.back(key_of(dm()), world.now, principal=ANN))
+    assert await world.store.read(transcript.load_visible(begun.turn.session, OPERATOR)) == before
+    assert await world.store.read(violations()) == []
+
+
+@pytest.mark.parametrize("text", ["uno", None])
+async def test_a_change_of_what_waits_to_be_answered_anew_replaces_it(world: World, text: str | None) -> None:
+    begun = await world.exchange("one")
+    changed = await change(world, "m1", "eins", RERUN)
+    assert changed
+    assert await go_back(world, changed)
+    await change(world, "m1", text, RERUN, version="v2")
+    again = await world.begin()
+    taken = [message.inbound.text for message in again.messages] if again else []
+    assert taken == ([text] if text else [])
+    assert await world.texts(begun.turn.session) == ([text] if text else [])
+
+
+async def test_the_new_words_can_be_changed_again(world: World) -> None:
+    begun = await world.exchange("one")
+    for version, text in enumerate(("eins", "uno")):
+        changed = await change(world, "m1", text, RERUN, version=str(version))
+        assert changed
+        assert await go_back(world, changed)
+        again = await world.begin()
+        assert again
+        await world.store.transact(turns.settle(again.turn, [answer(f"re {text}")], [], world.now))
+    assert await world.texts(begun.turn.session) == ["uno", "re uno"]
+
+
+async def test_a_deleted_message_takes_along_what_followed_and_that_is_said_once(world: World) -> None:
+    begun = await world.exchange("one")
+    await world.exchange("two")
+    await world.exchange("three")
+    deleted = await change(world, "m2", None, RERUN)
+    assert deleted
+    assert await go_back(world, deleted)
+    assert await go_back(world, deleted)
+    assert await world.texts(begun.turn.session) == ["one", "yes"]
+    assert await world.store.read(inbox.claimable(9)) == []
+    rows = await world.store.read(fates(f"in:{deleted.number}", OPERATOR))
+    assert [sending.delivery.outbound.text for sending in rows[0].sendings] == ["4 gone"]
+
+
+async def test_while_a_turn_runs_nothing_goes_back(world: World) -> None:
+    await world.exchange("one")
+    await world.say("two")
+    await world.begin()
+    changed = await change(world, "m1", "eins", RERUN)
+    assert changed
+    assert not await go_back(world, changed)
+    assert (await row(world, changed.number)).state is InboxState.WAITING
+
+
+async def test_what_was_taken_back_meanwhile_is_not_answered_anew(world: World) -> None:
+    begun = await world.exchange("one")
+    changed = await change(world, "m1", "eins", RERUN)
+    assert changed
+    await world.store.transact(transcript.undo(key_of(dm()), 1, world.now, principal=ANN))
+    assert await go_back(world, changed)
+    assert (await row(world, changed.number)).state is InboxState.DONE
+    assert await world.texts(begun.turn.session) == []
+
+
+async def test_what_is_answered_again_is_changed_where_it_is_answered_again(world: World) -> None:
+    await world.exchange("canary")
+    number = await world.say("/retry", id_="m2")
+    command = await row(world, number or 0)
+    await world.store.transact(history.retry(command, ANN, world.now))
+    await world.store.transact(inbox.obey(command, _nothing(), lambda _: [], world.now))
+    again = await world.begin()
+    assert again
+    await world.store.transact(turns.settle(again.turn, [answer("again")], [], world.now))
+    await change(world, "m1", None)
+    assert "canary" not in await world.texts(again.turn.session)
+
+
+# What became of it
+
+
+async def test_a_fate_tells_the_changes_of_a_message(world: World) -> None:
+    await world.exchange("one")
+    await change(world, "m1", "eins")
+    (fate,) = await world.store.read(fates("m1", OPERATOR))
+    assert [(each.number, each.reason) for each in fate.arrivals] == [
+        (1, None),
+        (2, "the agent is told with its next turn"),
+    ]
+    await change(world, "m9", "unknown")
+    (fate,) = await world.store.read(fates("telegram:7:m9", OPERATOR))
+    assert fate.arrivals[0].reason == "the message it changes has not come"
+
+
+async def test_with_a_session_the_words_of_changes_go_too(world: World) -> None:
+    begun = await world.exchange("one")
+    await change(world, "m1", "canary")
+    await world.store.transact(deletion.delete(begun.turn.session, OPERATOR, world.now))
+    (fate,) = await world.store.read(fates("in:2", OPERATOR))
+    assert fate.arrivals[0].inbound is None

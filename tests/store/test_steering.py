@@ -1,0 +1,206 @@
+"""What is said to a turn while it runs."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import pytest
+
+from palaver.db.database import key_topic
+from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import StaleFence
+from palaver.model.lifecycle import InboxState, TurnState
+from palaver.model.session import Principal
+from palaver.model.turn import Inbound, Outbound, Received, Turn
+from palaver.store.opening import open_store
+from palaver.store.queue import inbox, outbox, steering, turns
+from palaver.store.results import Begun, Decision
+from palaver.store.status import overview
+from palaver.store.store import Store
+from tests.store.conftest import fresh_store
+from tests.store.world import LEASE, OPERATOR, World, dm, key_of
+
+KEY = key_of(dm())
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    return World(store)
+
+
+async def begin(world: World) -> Turn:
+    await world.say("hello")
+    begun = await world.begin()
+    assert begun
+    return begun.turn
+
+
+async def stop(world: World) -> bool:
+    return await world.store.transact(steering.request_stop(KEY, world.now, by="alice"))
+
+
+async def test_a_stop_reaches_the_turn_that_runs(world: World) -> None:
+    turn = await begin(world)
+    assert not (await world.store.read(steering.signals(turn))).stop
+    with world.store.listen(key_topic(KEY)) as signal:
+        assert await stop(world)
+        await asyncio.wait_for(signal.wait(), 5)
+    assert (await world.store.read(steering.signals(turn))).stop
+
+
+async def test_there_is_nothing_to_stop_where_nothing_runs(world: World) -> None:
+    assert not await stop(world)
+    turn = await begin(world)
+    await world.store.transact(turns.settle(turn, [], [], world.now))
+    assert not await stop(world)
+
+
+async def test_an_answer_is_to_one_question(world: World) -> None:
+    turn, asked_at = await begin(world), world.now
+    await world.store.transact(turns.halt(turn, TurnState.PARKED, asked_at, asked="c1"))
+    first = (await world.store.read(steering.status(KEY, OPERATOR))).question
+    (flight,) = await world.store.read(overview.flights(OPERATOR, 10))
+    assert first == flight.question
+
+    async def decide(question: str | None = None, said: datetime | None = None) -> Decision:
+        answer = steering.decide(KEY, world.now, OPERATOR, allowed=True, question=question, said=said)
+        return await world.store.transact(answer)
+
+    assert await decide(said=asked_at - timedelta(microseconds=1)) is Decision.OTHER
+    assert await decide(first, said=asked_at - timedelta(days=1)) is Decision.DONE
+    assert await decide(first) is Decision.NOTHING
+    (again,) = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
+    await world.store.transact(turns.halt(again, TurnState.PARKED, world.now, asked="c1"))
+    assert await decide(first, said=world.now) is Decision.OTHER
+    assert await decide(said=world.now) is Decision.DONE
+
+
+async def test_a_turn_that_was_cut_off_can_be_stopped_before_it_is_taken_up(world: World) -> None:
+    turn = await begin(world)
+    await world.store.transact(turns.halt(turn, TurnState.INTERRUPTED, world.now))
+    assert await stop(world)
+    (taken,) = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
+    assert (await world.store.read(steering.signals(taken))).stop
+
+
+async def test_a_turn_sees_what_waits_behind_it(world: World) -> None:
+    turn = await begin(world)
+    await world.say("more")
+    await world.say("elsewhere", dm("8"))
+    seen = await world.store.read(steering.signals(turn))
+    assert [each.inbound.text for each in seen.waiting] == ["more"]
+
+
+async def test_what_is_taken_into_a_turn_is_in_its_transcript_and_keeps_the_conversation_awake(world: World) -> None:
+    turn = await begin(world)
+    world.later(minutes=5)
+    number = await world.say("more")
+    await world.say("and more")
+    for _ in range(2):  # the second time by one who did not hear that it was done
+        held = await world.store.transact(steering.steer(turn, _offer_more, world.now))
+        assert [each.inbound.text for each in held] == ["hello", "more"]
+    assert await world.texts(turn.session) == ["hello", "more"]
+    session = await world.store.read(turns.session_of(turn))
+    assert session.last_human == world.now
+    found = await world.store.read(inbox.inbox_row(number or 0, OPERATOR))
+    assert found
+    assert (found.state, found.turn) == (InboxState.IN_TURN, turn.number)
+
+
+def _offer_more(line: Sequence[Received]) -> Sequence[Received]:
+    return [each for each in line if each.inbound.text == "more"]
+
+
+async def test_a_turn_that_was_taken_over_takes_nothing_more(world: World) -> None:
+    turn = await begin(world)
+    await world.say("more")
+    world.later(minutes=5)
+    assert await world.store.transact(turns.reclaim("w2", world.now, timedelta(minutes=1)))
+    with pytest.raises(StaleFence):
+        await world.store.transact(steering.steer(turn, lambda line: line[:1], world.now))
+    assert (await world.store.read(steering.status(KEY, OPERATOR))).waiting == 1
+
+
+async def test_the_message_in_which_an_answer_grows_is_known_after_a_crash(world: World) -> None:
+    turn = await begin(world)
+    await world.store.transact(steering.keep_draft(turn, "p99"))
+    world.later(minutes=5)
+    (taken,) = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
+    assert taken.draft == "p99"
+    await world.store.transact(steering.keep_draft(turn, "late"))
+    session = await world.store.transact(turns.reclaim("w3", world.now, LEASE, alone=True))
+    assert [each.draft for each in session] == ["p99"]
+
+
+async def test_looking_at_the_status_changes_nothing(world: World) -> None:
+    empty = await world.store.read(steering.status(KEY, OPERATOR))
+    assert (empty.session, empty.running_since, empty.waiting) == (None, None, 0)
+    turn = await begin(world)
+    await world.say("more")
+    busy = await world.store.read(steering.status(KEY, OPERATOR))
+    assert busy.session
+    assert (busy.session.id, busy.running_since, busy.waiting) == (turn.session, turn.started, 1)
+    world.later(hours=1)
+    assert await world.store.read(steering.status(KEY, OPERATOR)) == busy
+
+
+@transaction
+def _hold_up_turns() -> Statements[None]:
+    yield "LOCK TABLE turns IN EXCLUSIVE MODE", ()
+    yield "SELECT pg_sleep(0.4)", ()
+
+
+async def _begin_slowly(world: World) -> "asyncio.Future[tuple[None, Begun | None]]":
+    """A turn that has looked at what waits, and is not there yet."""
+    await world.say("hello")
+    held = asyncio.create_task(world.store.transact(_hold_up_turns()))
+    await asyncio.sleep(0.1)
+    begins = asyncio.create_task(world.begin())
+    await asyncio.sleep(0.1)
+    return asyncio.gather(held, begins)
+
+
+async def test_a_turn_that_is_just_beginning_hears_of_a_message(postgres_server: str) -> None:
+    async with await open_store(await fresh_store(postgres_server)) as store:
+        world = World(store)
+        begins = await _begin_slowly(world)
+        notice = Outbound(platform="telegram", chat_id="7", text="still at work")
+        spoken = dm(message_id="m9")
+        inbound = Inbound(source=spoken, text="more", at=world.now)
+        with store.listen(key_topic(KEY)) as signal:
+            await store.transact(inbox.accept(inbound, key_of(spoken), world.now, while_busy=lambda _: notice))
+            await asyncio.wait_for(signal.wait(), 30)
+        await begins
+        assert await store.read(outbox.depth()) == 1
+
+
+async def test_a_turn_that_is_just_beginning_can_be_stopped(postgres_server: str) -> None:
+    async with await open_store(await fresh_store(postgres_server)) as store:
+        world = World(store)
+        begins = await _begin_slowly(world)
+        number = await world.say("/stop", id_="stop")
+        assert number
+        received = await store.read(inbox.inbox_row(number, OPERATOR))
+        assert received
+        stopped = await store.transact(inbox.obey(received, _stop(world), _say_nothing, world.now, urgent=True))
+        _, begun = await begins
+        assert stopped
+        assert begun
+        assert (await store.read(steering.signals(begun.turn))).stop
+
+
+@transaction
+def _stop(world: World) -> Statements[str]:
+    yield from steering.request_stop(KEY, world.now, by="alice")
+    return ""
+
+
+def _say_nothing(_text: str) -> list[Outbound]:
+    return []
+
+
+async def test_what_somebody_may_not_see_is_not_named(world: World) -> None:
+    await begin(world)
+    seen = await world.store.read(steering.status(KEY, Principal.speaking(dm("8"))))
+    assert seen.session is None
+    assert seen.running_since

@@ -1,0 +1,138 @@
+"""A newer Palaver does not change the schema of PostgreSQL under gateways of an older one."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palaver.config.model import Config
+from palaver.db import postgres
+from palaver.db.postgres import PostgresDatabase
+from palaver.db.schema import HOLD, Migration, known_migrations
+from palaver.db.transaction import Row, Statements, transaction
+from palaver.gateway.gateway import Gateway
+from palaver.model.errors import NewerSchema, StoreInUse, StoreUnavailable
+from palaver.store import opening
+from palaver.store.opening import open_store
+from palaver.store.store import Store
+from tests.engine.gateway import until
+from tests.store.conftest import DRIVER, fresh_store
+
+OLDER = known_migrations()
+NEWEST = OLDER[-1].number
+NEXT = Migration(NEWEST + 1, "next", "CREATE TABLE moods (no @counter) @strict;")
+
+
+@transaction
+def _schema() -> Statements[list[Row]]:
+    return (yield "SELECT value FROM meta WHERE name = 'schema'", ())
+
+
+@pytest.fixture
+async def url(postgres_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(opening, "_PATIENCE", 0.1)
+    return await fresh_store(postgres_server)
+
+
+@pytest.fixture
+def upgrade(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Palaver as it may be one day."""
+    return lambda: monkeypatch.setattr(opening, "known_migrations", lambda: [*OLDER, NEXT])
+
+
+async def test_who_still_works_with_it_is_named_and_nothing_is_changed(url: str, upgrade: Callable[[], None]) -> None:
+    async with await open_store(url, exclusive=True) as one, await open_store(url, exclusive=True):
+        upgrade()
+        for exclusive in (False, True):
+            with pytest.raises(StoreInUse) as refused:
+                await open_store(url, exclusive=exclusive)
+            told = str(refused.value)
+            assert "older than this Palaver's, and gateways still work with it" in told
+            assert told.count(f"palaver gateway, schema {NEWEST}, pid {os.getpid()} on ") == 2
+        assert await one.read(_schema()) == [(str(NEWEST),)]
+    async with await open_store(url, exclusive=True) as store:
+        assert await store.read(_schema()) == [(str(NEXT.number),)]
+
+
+async def test_a_command_holds_nothing_up(url: str, upgrade: Callable[[], None]) -> None:
+    async with await open_store(url):
+        upgrade()
+        async with await open_store(url) as store:
+            assert await store.read(_schema()) == [(str(NEXT.number),)]
+
+
+async def test_what_was_changed_while_a_gateway_was_cut_off_ends_its_work(url: str) -> None:
+    async with await open_store(url, exclusive=True) as store:
+        connection = await DRIVER.connect(url)
+        await connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
+        await connection.execute(_CUT)
+        await connection.close()
+        with pytest.raises(NewerSchema, match="schema 99"):
+            await asyncio.wait_for(_reads_on(store), 10)
+
+
+async def _reads_on(store: Store) -> None:
+    while True:
+        await store.read(_schema())
+        await asyncio.sleep(0.01)
+
+
+_CUT = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'palaver gateway%'"
+    " AND datname = current_database()"
+)
+
+
+async def test_a_gateway_that_was_cut_off_and_finds_a_newer_schema_ends_and_says_so(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    connection = await DRIVER.connect(url)
+    serving = asyncio.create_task(Gateway(Config(data_dir=tmp_path, store=url)).serve())
+    try:
+        await until(lambda: "the gateway is up" in caplog.text, within=20)
+        await connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
+        await connection.execute(_CUT)
+        with pytest.raises(NewerSchema, match="schema 99"):
+            await asyncio.wait_for(serving, 20)
+    finally:
+        serving.cancel()
+        await connection.close()
+
+
+async def _is_waited_for(connection: Any) -> bool:
+    return bool(await connection.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
+
+
+async def test_who_is_cut_off_does_nothing_while_somebody_changes_the_schema(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_CUT_OFF", 0.1)
+    async with await open_store(url, exclusive=True) as store:
+        changes, cuts = await DRIVER.connect(url), await DRIVER.connect(url)
+        alone = asyncio.create_task(changes.execute(HOLD.replace("_shared", "")))
+        await until(lambda: _is_waited_for(cuts), within=10)
+        await cuts.execute(_CUT)
+        await alone
+        with pytest.raises(StoreUnavailable, match="hold its schema"):
+            await asyncio.wait_for(_reads_on(store), 10)
+        await changes.close()
+        monkeypatch.undo()
+        assert await store.read(_schema()) == [(str(NEWEST),)]
+        await cuts.close()
+
+
+async def test_a_gateway_that_starts_while_the_schema_is_changed_finds_it_changed(url: str) -> None:
+    connection = await DRIVER.connect(url)
+    await connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
+    await connection.close()
+    database = PostgresDatabase(url)
+    await database.open()
+    try:
+        with pytest.raises(NewerSchema, match="schema 99"):
+            await database.serve(NEWEST)
+    finally:
+        await database.close()

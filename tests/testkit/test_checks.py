@@ -1,0 +1,369 @@
+"""Each check of the conformance suite catches an adapter that breaks the rule."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palaver.model.attachment import Attachment
+from palaver.model.source import Source, Trust
+from palaver.model.split import Unit
+from palaver.model.turn import Choice, Inbound, Outbound
+from palaver.protocols.adapter import (
+    Answer,
+    Inlet,
+    Limits,
+    MenuLine,
+    PlatformBusy,
+    PlatformDown,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+)
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.conformance import AdapterConformance
+from palaver.testkit.link import Line
+from palaver.testkit.mailbox import Update
+from tests.testkit.rigs import WorldRig, world_for_checks
+
+
+class Changing:
+    """An inlet behind an adapter that hands over something else than it got."""
+
+    def __init__(self, inlet: Inlet, change: Callable[[Inbound], Inbound]) -> None:
+        self._inlet = inlet
+        self._change = change
+
+    async def connected(self) -> None:
+        await self._inlet.connected()
+
+    async def receive(self, inbound: Inbound, trust: Trust) -> None:
+        await self._inlet.receive(self._change(inbound), trust)
+
+    async def position(self) -> str | None:
+        return await self._inlet.position()
+
+    async def keep_position(self, position: str) -> None:
+        await self._inlet.keep_position(position)
+
+    async def knows_as(self, alias: str, canonical: str) -> None:
+        await self._inlet.knows_as(alias, canonical)
+
+    async def chat_moved(self, old: str, new: str) -> None:
+        await self._inlet.chat_moved(old, new)
+
+    async def is_back(self, chat_id: str) -> None:
+        await self._inlet.is_back(chat_id)
+
+    async def answer(self, source: Source, within: float) -> Answer | None:
+        return await self._inlet.answer(source, within)
+
+
+class ForgetsNames(FakeAdapter):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, labels=replace(inbound.labels, user=None))
+
+    async def run(self, inlet: Inlet) -> None:
+        await super().run(Changing(inlet, self.changed))
+
+
+class TakesNamesForIds(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        assert inbound.labels.user
+        return replace(inbound, source=replace(inbound.source, user_id=inbound.labels.user.stored()))
+
+
+class NewIdsEachTime(ForgetsNames):
+    seen = 0
+
+    def changed(self, inbound: Inbound) -> Inbound:
+        NewIdsEachTime.seen += 1
+        return replace(inbound, source=replace(inbound.source, message_id=str(self.seen)))
+
+
+class CutsIds(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, source=replace(inbound.source, message_id=(inbound.source.message_id or "")[:255]))
+
+
+class ForgetsThreadsIn(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, source=replace(inbound.source, thread_id=None))
+
+
+class StripsTexts(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, text=inbound.text.replace("\n", " "))
+
+
+class TakesChangesForMessages(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, revision=None)
+
+
+class NamesNoVersions(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, revision=inbound.revision and replace(inbound.revision, version="edited"))
+
+
+class AcknowledgesFirst(FakeAdapter):
+    async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
+        await line.acknowledge(update.number)
+        await inlet.receive(self._inbound(update), Trust())
+
+
+class Reverses(FakeAdapter):
+    async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
+        updates = [update, *[await line.next() for _ in range(4)]]
+        for each in reversed(updates):
+            await inlet.receive(self._inbound(each), Trust())
+
+
+class SkipsTheBacklog(FakeAdapter):
+    async def run(self, inlet: Inlet) -> None:
+        line = await self._link.open(self._account)
+        try:
+            async with asyncio.timeout(0.01):
+                while True:
+                    await line.acknowledge((await line.next()).number)
+        except TimeoutError:
+            await super().run(inlet)
+        finally:
+            await line.close()
+
+
+class GivesUpQuietly(FakeAdapter):
+    async def run(self, inlet: Inlet) -> None:
+        try:
+            await super().run(inlet)
+        except PlatformDown:
+            return
+
+
+class LeavesATask(FakeAdapter):
+    left: asyncio.Task[Any] | None = None
+
+    async def run(self, inlet: Inlet) -> None:
+        LeavesATask.left = asyncio.create_task(asyncio.sleep(1))
+        await super().run(inlet)
+
+
+class Sends(FakeAdapter):
+    """Sends something else, or in another way, than it was asked to."""
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        return await super().send(self.sent(outbound), idempotency_key=idempotency_key)
+
+    def sent(self, outbound: Outbound) -> Outbound:
+        return outbound
+
+
+class ForgetsThreadsOut(Sends):
+    def sent(self, outbound: Outbound) -> Outbound:
+        return replace(outbound, thread_id=None)
+
+
+class EscapesTwice(Sends):
+    def sent(self, outbound: Outbound) -> Outbound:
+        return replace(outbound, text=outbound.text.replace("&", "&amp;"))
+
+
+class SendsTwice(Sends):
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        await super().send(outbound, idempotency_key=idempotency_key + "again")
+        await asyncio.sleep(self.limits.interval)
+        return await super().send(outbound, idempotency_key=idempotency_key)
+
+
+class NoReceipt(Sends):
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        await super().send(outbound, idempotency_key=idempotency_key)
+        return ""
+
+
+class NewKeyEachTime(Sends):
+    keys = count(1)
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        return await super().send(outbound, idempotency_key=f"{idempotency_key} {next(self.keys)}")
+
+
+class PromisesTooMuch(FakeAdapter):
+    @property
+    def limits(self) -> Limits:
+        return Limits(text=501, interval=0.01)
+
+
+class Hurries(FakeAdapter):
+    @property
+    def limits(self) -> Limits:
+        return Limits(text=500, interval=0.0)
+
+
+class RetriesByItself(Sends):
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        try:
+            return await super().send(outbound, idempotency_key=idempotency_key)
+        except (SendUnclear, PlatformBusy):
+            await asyncio.sleep(self.limits.interval)
+            return await super().send(outbound, idempotency_key=idempotency_key + "again")
+
+
+class CallsEverythingDown(Sends):
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        try:
+            return await super().send(outbound, idempotency_key=idempotency_key)
+        except SendUnclear:
+            raise PlatformDown("who knows") from None
+        except TargetGone:
+            raise SendRefused("who knows") from None
+
+
+class EditsBySending(FakeAdapter):
+    async def edit(self, receipt: str, outbound: Outbound) -> None:
+        await self.send(outbound, idempotency_key=f"{receipt}{outbound.text}")
+
+
+class OpensNothing(FakeAdapter):
+    async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        return await self.send(outbound, idempotency_key=idempotency_key)
+
+
+class FetchesTheFirst(FakeAdapter):
+    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        async for piece in super().fetch(file._replace(handle=(file.handle or "").rpartition("/")[0] + "/0")):
+            yield piece
+
+
+class DescribesFiles(FakeAdapter):
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        return await self.send(replace(outbound, text=f"a file: {content.name}"), idempotency_key=idempotency_key)
+
+
+class TypesByShowing(FakeAdapter):
+    async def typing(self, outbound: Outbound) -> None:
+        await self.send(replace(outbound, text="…"), idempotency_key="typing")
+
+
+class PressesAsAStranger(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, source=replace(inbound.source, user_id=None))
+
+
+class HearsNoMention(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, mentions_us=False)
+
+
+class KeepsButtons(FakeAdapter):
+    async def edit(self, receipt: str, outbound: Outbound) -> None:
+        await super().edit(receipt, replace(outbound, choices=(Choice("Allow", "/approve"),)))
+
+
+class StaysInTheOldChat(FakeAdapter):
+    async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
+        if update.moved_from is None:
+            await super()._hand_over(line, update, inlet)
+
+
+class ShowsHalfAMenu(FakeAdapter):
+    async def show_menu(self, lines: Sequence[MenuLine]) -> None:
+        await super().show_menu(lines[:1])
+
+
+BROKEN = [
+    (ForgetsNames, "a_message_is_handed_over_with_its_ids_and_with_names_as_labels"),
+    (TakesNamesForIds, "hostile_names_are_kept_as_labels_and_change_no_id"),
+    (ForgetsThreadsIn, "a_message_in_a_thread_knows_its_thread"),
+    (Reverses, "messages_come_in_order"),
+    (StripsTexts, "hostile_texts_come_in_unharmed"),
+    (CutsIds, "a_message_under_an_id_that_is_too_long_is_left_out_and_holds_up_nothing"),
+    (AcknowledgesFirst, "a_message_that_could_not_be_kept_comes_again_under_the_same_id"),
+    (NewIdsEachTime, "a_message_that_could_not_be_kept_comes_again_under_the_same_id"),
+    (AcknowledgesFirst, "nothing_is_acknowledged_before_it_is_safe"),
+    (NewIdsEachTime, "nothing_is_acknowledged_before_it_is_safe"),
+    (TakesChangesForMessages, "an_edit_and_a_deletion_are_changes_of_the_message_they_concern"),
+    (NamesNoVersions, "every_change_has_a_version_of_its_own_and_keeps_it"),
+    (SkipsTheBacklog, "what_was_said_while_nobody_listened_is_handed_over"),
+    (SkipsTheBacklog, "a_cut_connection_leaves_no_gap"),
+    (GivesUpQuietly, "a_cut_connection_leaves_no_gap"),
+    (SendsTwice, "a_message_is_shown_once_where_it_belongs"),
+    (NoReceipt, "a_message_is_shown_once_where_it_belongs"),
+    (ForgetsThreadsOut, "every_part_keeps_its_thread"),
+    (EscapesTwice, "hostile_texts_go_out_unharmed"),
+    (PromisesTooMuch, "limits_are_true"),
+    (Hurries, "limits_are_true"),
+    (NewKeyEachTime, "a_repeated_key_shows_one_message_if_the_adapter_says_so"),
+    (RetriesByItself, "a_rate_limit_says_how_long_to_wait"),
+    (CallsEverythingDown, "a_chat_that_is_gone_is_told_apart"),
+    (LeavesATask, "cancelling_leaves_nothing_behind"),
+    (EditsBySending, "an_edit_changes_the_message_and_the_same_edit_again_does_no_harm"),
+    (FetchesTheFirst, "files_are_told_with_their_message_and_fetched_afterwards"),
+    (DescribesFiles, "a_file_is_shown_once_with_a_receipt_of_its_own"),
+    (TypesByShowing, "typing_shows_no_message"),
+    (PressesAsAStranger, "an_answer_that_is_chosen_comes_in_as_if_it_was_said"),
+    (HearsNoMention, "an_answer_that_is_chosen_comes_in_as_if_it_was_said"),
+    (KeepsButtons, "an_edit_takes_buttons_away_and_brings_them"),
+    (HearsNoMention, "who_mentions_us_or_answers_us_means_us"),
+    (StaysInTheOldChat, "a_chat_that_gets_another_id_is_told_of"),
+    (ShowsHalfAMenu, "the_menu_is_shown_and_what_cannot_be_shown_is_left_out"),
+    (OpensNothing, "a_thread_that_is_begun_is_where_people_answer"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("checks", "notebook", "trying"):
+        monkeypatch.setattr(f"palaver.platforms.kit.{module}.PATIENCE", 0.3)
+
+
+def rig_of(kind: type[FakeAdapter]) -> WorldRig:
+    world = world_for_checks()
+    limits = Limits(text=500, interval=0.01, repeats_safely=True)
+    return WorldRig(world, world, lambda link: kind(link, limits=limits))
+
+
+def check(name: str) -> Callable[..., Awaitable[None]]:
+    return getattr(AdapterConformance(), f"test_{name}")
+
+
+# A check says no by an assertion, by pytest.fail, by what it waited for in vain, or by what the adapter raised.
+NO = (AssertionError, pytest.fail.Exception, TimeoutError, SendRefused, PlatformBusy, PlatformDown)
+
+
+@pytest.mark.parametrize(("kind", "name"), BROKEN, ids=[f"{kind.__name__}-{name}" for kind, name in BROKEN])
+async def test_a_broken_adapter_is_caught(kind: type[FakeAdapter], name: str) -> None:
+    with pytest.raises(NO):
+        await check(name)(rig_of(kind))
+    if LeavesATask.left:
+        LeavesATask.left.cancel()
+
+
+@pytest.mark.parametrize("counted", Unit)
+@pytest.mark.parametrize("said", Unit)
+async def test_limits_are_true_only_in_what_the_platform_counts(counted: Unit, said: Unit) -> None:
+    world, limits = world_for_checks(counted), Limits(text=500, unit=said, interval=0.01, repeats_safely=True)
+    rig = WorldRig(world, world, lambda link: FakeAdapter(link, limits=limits))
+    if counted.widest > said.widest:
+        with pytest.raises(SendRefused):
+            await check("limits_are_true")(rig)
+    else:
+        await check("limits_are_true")(rig)
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_a_lost_send_that_is_not_said_to_be_lost_is_caught(shown: bool) -> None:
+    name = "a_connection_lost_while_sending_is_never_taken_for_a_clear_answer"
+    for kind in (RetriesByItself, CallsEverythingDown) if shown else (RetriesByItself,):
+        with pytest.raises(NO):
+            await check(name)(rig_of(kind), shown)
+
+
+def test_every_check_has_an_adapter_that_it_catches() -> None:
+    names = {name.removeprefix("test_") for name in dir(AdapterConformance) if name.startswith("test_")}
+    apart = {"a_connection_lost_while_sending_is_never_taken_for_a_clear_answer"}
+    assert names == {name for _, name in BROKEN} | apart

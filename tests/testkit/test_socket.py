@@ -1,0 +1,136 @@
+"""A world in another process: what gets across, and what a killed process leaves behind."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from palaver.model.turn import Outbound
+from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformError, SendRefused, TargetAway, TargetGone
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.faults import Faults
+from palaver.testkit.link import SocketLink
+from palaver.testkit.notebook import Notebook, running
+from palaver.testkit.server import serving
+from palaver.testkit.wire import Answer
+from palaver.testkit.world import World
+
+ERRORS = [PlatformDown("a"), PlatformBusy(1.5), TargetAway(2.5), SendRefused("b"), TargetGone("c")]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "world"
+
+
+@pytest.fixture
+async def world(path: Path) -> AsyncGenerator[World]:
+    world = World()
+    async with serving(world, path):
+        yield world
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_errors_get_across(error: PlatformError) -> None:
+    with pytest.raises(type(error)) as raised:
+        Answer.of(error).result()
+    assert type(raised.value) is type(error)
+    assert str(raised.value) == str(error)
+
+
+async def test_without_a_world_nothing_is_sent(path: Path) -> None:
+    adapter = FakeAdapter(SocketLink(path))
+    with pytest.raises(PlatformDown):
+        await adapter.send(Outbound(platform="fake", chat_id="c1", text="hi"), idempotency_key="k")
+    with pytest.raises(PlatformDown):
+        await adapter.run(Notebook())
+
+
+async def test_a_world_that_is_down_is_noticed(world: World, path: Path) -> None:
+    world.down = True
+    with pytest.raises(PlatformDown):
+        await FakeAdapter(SocketLink(path)).run(Notebook())
+
+
+async def test_everything_of_a_message_gets_across(world: World, path: Path) -> None:
+    chat, notebook = world.group("De\nv"), Notebook()
+    said = await chat.say(world.person("al\ud800ice", is_bot=True), "half \udfff a surrogate", thread="7")
+    async with running(FakeAdapter(SocketLink(path)), notebook):
+        await notebook.has(1)
+    (inbound,) = notebook.received
+    assert (inbound.text, inbound.at, inbound.source.thread_id) == (said.text, said.at, "7")
+    assert inbound.labels.to_json() == {"chat": "De\nv", "user": "al\ud800ice"}
+    assert notebook.trusts[0].is_bot
+
+
+async def test_very_long_messages_get_across(world: World, path: Path) -> None:
+    chat, notebook = world.group("Dev"), Notebook()
+    await chat.say(world.person("alice"), "x" * 1_000_000)
+    async with running(FakeAdapter(SocketLink(path)), notebook):
+        await notebook.has(1)
+
+
+async def test_faults_lose_nothing_over_a_socket(path: Path) -> None:
+    world, notebook = World(faults=Faults(disconnect=0.1, duplicate=0.3), seed=2), Notebook()
+    chat, alice = world.group("Dev"), world.person("alice")
+    async with serving(world, path), running(FakeAdapter(SocketLink(path)), notebook):
+        for number in range(20):
+            await chat.say(alice, str(number))
+        await notebook.has(20)
+    assert sorted(map(int, notebook.texts)) == list(range(20))
+
+
+READER = """
+import asyncio, sys
+from palaver.testkit.link import SocketLink
+
+async def read():
+    line = await SocketLink(sys.argv[1]).open("bot")
+    first, second = await line.next(), await line.next()
+    await line.acknowledge(first.number)
+    print(second.message.text, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(read())
+"""
+
+
+async def test_what_a_killed_process_has_not_acknowledged_comes_again(world: World, path: Path) -> None:
+    chat, alice, notebook = world.group("Dev"), world.person("alice"), Notebook()
+    for text in ("one", "two"):
+        await chat.say(alice, text)
+    reader = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", READER, str(path), stdout=asyncio.subprocess.PIPE
+    )
+    assert reader.stdout
+    assert await reader.stdout.readline() == b"two\n"
+    reader.kill()
+    await reader.wait()
+    async with running(FakeAdapter(SocketLink(path)), notebook):
+        await notebook.has(1)
+    assert notebook.texts == ["two"]
+
+
+async def test_the_world_can_be_tried_by_hand(path: Path) -> None:
+    server = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "palaver.testkit.server",
+        "--socket",
+        str(path),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert server.stdin
+    assert server.stdout
+    adapter, notebook = FakeAdapter(SocketLink(path)), Notebook()
+    async with running(adapter, notebook):
+        server.stdin.write(b"hello\n")
+        await notebook.has(1)
+        chat = notebook.received[0].source.chat_id or ""
+        await adapter.send(Outbound(platform="fake", chat_id=chat, text="you too"), idempotency_key="k")
+        assert await server.stdout.readline() == b"bot: you too\n"
+    server.stdin.close()
+    assert await server.wait() == 0

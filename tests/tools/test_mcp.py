@@ -1,0 +1,208 @@
+"""Real MCP servers in processes of their own, good and bad."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from palaver.model.access import AccessRole, Grant
+from palaver.protocols.tools import ToolFailed
+from palaver.tools import mcp
+from palaver.tools.mcp import Server, Servers
+from palaver.tools.mcp_servers import Program, Remote
+from tests.engine.gateway import running
+from tests.engine.test_tooling import use
+
+HERE = Path(__file__).parent
+OWNERS = (Grant(role=AccessRole.OWNER),)
+
+
+def program(name: str, **env: str) -> Program:
+    return Program(command=sys.executable, args=(str(HERE / name),), env=env)
+
+
+@asynccontextmanager
+async def serving(name: str, place: Program | Remote, limit: float = 30.0) -> AsyncGenerator[Server]:
+    server = Server(name, replace(place, limit=limit))
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+async def test_a_server_of_the_official_library_over_its_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALAVER_STORE", "postgresql://user:canary@host/db")
+    monkeypatch.setenv("OPENAI_API_KEY", "canary")
+    async with serving("good", program("good_server.py", COLOUR="its own")) as server:
+        tools = {tool.name: tool for tool in await server.tools()}
+        assert list(tools) == ["good__add", "good__environment", "good__learn"]
+        assert tools["good__add"].asks
+        assert set(tools["good__add"].parameters) >= {"type", "properties"}
+        assert await server.use("good__add", {"a": 1, "b": 2}) == "3"
+        with pytest.raises(ToolFailed, match="valid integer"):
+            await server.use("good__add", {"a": "x", "b": 2})
+        environment = await server.use("good__environment", {})
+        assert "COLOUR=its own" in environment
+        assert "canary" not in environment
+        assert await server.use("good__learn", {}) == "done"
+        names = [tool.name for tool in await server.tools()]
+        assert names == ["good__add", "good__environment", "good__learn", "good__new_one_"]
+        assert await server.use("good__new_one_", {}) == "learned"
+
+
+async def test_a_program_does_not_run_where_the_gateway_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "server.py").write_text("raise SystemExit(1)")
+    (tmp_path / "home/server.py").write_text((HERE / "bad_server.py").read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    async with serving("bad", Program(command=sys.executable, args=("server.py",))) as server:
+        assert len(await server.tools()) == 8
+
+
+async def test_a_server_of_the_official_library_over_http() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(HERE / "good_server.py"), str(port), stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    (await asyncio.open_connection("127.0.0.1", port))[1].close()
+                    break
+                except OSError:
+                    await asyncio.sleep(0.05)
+        async with serving("web", Remote(url=f"http://127.0.0.1:{port}/mcp", headers={"X-Key": "k"})) as server:
+            assert len(await server.tools()) == 3
+            assert await server.use("web__add", {"a": 2, "b": 2}) == "4"
+            process.kill()
+            await process.wait()
+            with pytest.raises(ToolFailed, match="does not work"):
+                await server.use("web__add", {"a": 2, "b": 2})
+            assert len(await server.tools()) == 3
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_a_bad_server_is_told_of_in_words_and_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp, "_FIRST_PAUSE", 0.0)
+    async with serving("bad", program("bad_server.py")) as server:
+        tools = await server.tools()
+        assert len(tools) == 8
+        assert all(len(tool.description) <= 2_000 for tool in tools)
+        assert await server.use("bad__steps_ing_out", {}) == "stepped out"
+        assert await server.use("bad__picture", {}) == "(image/png, 3 bytes, not shown)"
+        assert len(await server.use("bad__huge", {})) == 3_000_000
+        with pytest.raises(ToolFailed, match="no such file"):
+            await server.use("bad__fails", {})
+        with pytest.raises(ToolFailed, match="does not work"):
+            await server.use("bad__crash", {})
+        assert await server.tools() == tools
+        assert await server.use("bad__steps_ing_out", {}) == "stepped out"
+        with pytest.raises(ToolFailed):
+            await server.use("bad__malformed", {})
+        assert await server.use("bad__steps_ing_out", {}) == "stepped out"
+
+
+@pytest.mark.parametrize("first", ["REFUSES_FIRST", "CHANGES_FIRST"])
+async def test_a_listing_that_is_nothing_yet_is_asked_for_again(first: str) -> None:
+    async with serving("bad", program("bad_server.py", **{first: "yes"})) as server:
+        assert await server.tools() == []
+        assert len(await server.tools()) == 8
+
+
+async def test_a_turn_that_is_stopped_takes_the_tools_from_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, goes_on, listed = asyncio.Event(), asyncio.Event(), vars(Server)["_listed"]
+
+    async def slowly(*given: object) -> object:
+        began.set()
+        await goes_on.wait()
+        return await listed(*given)
+
+    monkeypatch.setattr(Server, "_listed", slowly)
+    async with serving("bad", program("bad_server.py")) as server:
+        stopped = asyncio.create_task(server.tools())
+        await began.wait()
+        stopped.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopped
+        began.clear()
+        goes_on.set()
+        assert len(await server.tools()) == 8
+        assert not began.is_set()
+
+
+async def test_a_slow_call_is_left_and_a_stuck_server_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp, "_PING_LIMIT", 0.5)
+    async with serving("bad", program("bad_server.py"), limit=0.2) as server:
+        await server.tools()
+        with pytest.raises(ToolFailed, match="took too long"):
+            await server.use("bad__hang", {})
+        assert await server.use("bad__steps_ing_out", {}) == "stepped out"
+        with pytest.raises(ToolFailed, match="does not work"):
+            await server.use("bad__stuck", {})
+        with pytest.raises(ToolFailed, match="tried again in 1 second"):
+            await server.use("bad__steps_ing_out", {})
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        Program(command="/nowhere/at/all"),
+        Program(command=sys.executable, args=("-c", "raise SystemExit(1)")),
+        Remote(url="http://127.0.0.1:9/mcp"),
+    ],
+)
+async def test_a_server_that_cannot_be_had_has_no_tools_and_is_left_alone_for_a_while(place: Program | Remote) -> None:
+    async with serving("gone", place) as server:
+        assert await server.tools() == []
+        assert await server.tools() == []
+        with pytest.raises(ToolFailed, match="tried again"):
+            await server.use("gone__any", {})
+
+
+async def test_of_a_server_that_never_answers_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp, "_START_LIMIT", 0.5)
+    hung = Program(command=sys.executable, args=("-c", "import sys; sys.stdin.read()"))
+    me = psutil.Process()
+    before = set(me.children())
+    async with serving("hung", hung) as server:
+        assert not await server.tools()
+    assert set(me.children()) <= before
+
+
+async def test_a_call_ends_with_its_turn() -> None:
+    async with serving("bad", program("bad_server.py")) as server:
+        await server.tools()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await server.use("bad__hang", {})
+        assert await server.use("bad__steps_ing_out", {}) == "stepped out"
+
+
+async def test_the_agent_uses_a_server_once_its_owner_has_allowed_it(tmp_path: Path) -> None:
+    async with (
+        serving("bad", program("bad_server.py")) as server,
+        running(tmp_path / "p.db", toolsets=lambda _: (Servers((server,)),), grants=OWNERS) as here,
+    ):
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, use("bad__crash"))
+        await chat.hears("May I use bad__crash?")
+        await chat.say(alice, "/approve")
+        await chat.hears("bad__crash: The server bad does not work")
+        await chat.say(alice, "hello")
+        await chat.hears("You said: hello")
