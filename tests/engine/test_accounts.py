@@ -9,7 +9,7 @@ import pytest
 
 from palaver.agents.echo import EchoAgent
 from palaver.engine import retry
-from palaver.engine.accounts import Pauses
+from palaver.engine.accounts import ReconnectBackoff
 from palaver.model.errors import NotServed, StaleFence, StoreError
 from palaver.protocols.adapter import Inlet, PlatformDown, PlatformRefused
 from palaver.protocols.agent import Agents
@@ -213,14 +213,14 @@ async def test_how_an_account_is_doing_stands_in_the_store(store_url: str, caplo
 
 
 def test_pauses_grow_until_a_connection_has_worked() -> None:
-    pauses, blink, hour = Pauses(), timedelta(seconds=0.1), timedelta(hours=1)
+    pauses, blink, hour = ReconnectBackoff(), timedelta(seconds=0.1), timedelta(hours=1)
     assert [pauses.after(stood) for stood in (None, None, blink, None)] == [1.0, 2.0, 4.0, 8.0]
     assert [pauses.after(stood) for stood in (hour, blink, timedelta(seconds=1.1))] == [0.5, 1.0, 0.5]
     assert [pauses.after(None) for _ in range(99)][-1] == 60.0
 
 
 def test_one_that_is_refused_is_tried_again_seldom() -> None:
-    pauses = Pauses()
+    pauses = ReconnectBackoff()
     assert [pauses.after_refusal() for _ in range(6)] == [300.0, 600.0, 1200.0, 2400.0, 3600.0, 3600.0]
     assert pauses.after(None) == 1.0
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from palaver.db.transaction import Transaction
 from palaver.engine.intake import effective_role
-from palaver.engine.intake.effective_role import KeptGrants
+from palaver.engine.intake.effective_role import GrantCache
 from palaver.model.access import AccessRole, Effect, Grant, decide_access
 from palaver.model.key import canonical, canonical_source
 from palaver.model.scoped_setting import Layers
@@ -98,7 +98,7 @@ def test_grants_that_are_kept_for_a_platform_decide_as_all_of_them_do(
 ) -> None:
     plain, half = canonical_source(source, aliases), len(grants) // 2
     table = Table(grants=dict(enumerate(grants[half:])))
-    kept = KeptGrants().of(source.platform, grants[:half], table, aliases).near(plain, None)
+    kept = GrantCache().of(source.platform, grants[:half], table, aliases).near(plain, None)
     all_of_them = [
         replace(grant, user_id=canonical(grant.user_id or "", aliases)) if grant.platform == source.platform else grant
         for grant in grants

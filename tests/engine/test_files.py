@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from palaver.engine import attachments
-from palaver.engine.attachments import Filing
+from palaver.engine.attachments import Attachments
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import NotFound
 from palaver.model.turn import Outbound
@@ -262,7 +262,7 @@ async def test_what_nobody_has_is_removed_and_what_somebody_has_stays(tmp_path: 
         alice, chat = place(here)
         await chat.say(alice, "look", files=(CAT,))
         await chat.hears("turn 1: 1 files")
-        filing = Filing(here.engine._on)  # pyright: ignore[reportPrivateUsage]
+        filing = Attachments(here.engine._ctx)  # pyright: ignore[reportPrivateUsage]
         await filing.keep(NewFile("orphan", b"left behind by a crash"))
         assert len(kept(tmp_path / "files")) == 2
         await filing.tidy_once(timedelta(hours=1))

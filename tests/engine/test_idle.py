@@ -7,7 +7,7 @@ from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
 from palaver.db.sqlite import SqliteDatabase
-from palaver.engine.turns.running import Running
+from palaver.engine.turns.running import RunningTurn
 from palaver.protocols.adapter import Limits
 from palaver.protocols.hooks import Happening
 from tests.engine.gateway import Bench, running, until
@@ -22,9 +22,9 @@ def kept(here: Bench) -> dict[str, int]:
         "running": len(engine._runner._running),
         "sending": len(engine._deliveries._sending),
         "tries": len(engine._deliveries._tries),
-        "free at": len(engine._on.budget._free_at),
-        "owed": len(engine._on.budget._owed),
-        "telling": len(engine._on.happenings._telling),
+        "free at": len(engine._ctx.budget._free_at),
+        "owed": len(engine._ctx.budget._owed),
+        "telling": len(engine._ctx.happenings._telling),
     }
 
 
@@ -35,7 +35,7 @@ def listeners(here: Bench) -> int:
 
 
 def turns_in_memory() -> int:
-    return sum(isinstance(each, Running) for each in gc.get_objects())
+    return sum(isinstance(each, RunningTurn) for each in gc.get_objects())
 
 
 async def test_after_the_work_nothing_is_left_in_memory(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from palaver.engine.retry import StrayCancellation, contained
+from palaver.engine.retry import StrayCancellation, contain_cancellation
 from palaver.engine.timeouts import Limit, Limits
 from tests.simulation.loop import VirtualLoop, run
 
@@ -175,9 +175,9 @@ async def test_in_a_task_that_was_cancelled_before_it_is_a_timeout_all_the_same(
 
 @virtual
 async def test_what_foreign_code_cancels_within_it_is_told_apart() -> None:
-    with pytest.raises(StrayCancellation), Limits().within(10), contained():
+    with pytest.raises(StrayCancellation), Limits().within(10), contain_cancellation():
         raise asyncio.CancelledError
-    with pytest.raises(TimeoutError), Limits().within(10), contained():
+    with pytest.raises(TimeoutError), Limits().within(10), contain_cancellation():
         await asyncio.sleep(LONG)
 
 

@@ -3,11 +3,11 @@
 import asyncio
 from functools import partial
 
-from palaver.engine.intake.receiver import Turnstile
+from palaver.engine.intake.receiver import KeyedLock
 
 
 async def test_in_the_order_they_came_also_when_somebody_gives_up() -> None:
-    turnstile, passed = Turnstile(), list[str]()
+    turnstile, passed = KeyedLock(), list[str]()
 
     async def pass_through(who: str) -> None:
         await asyncio.sleep(0.001)
@@ -22,7 +22,7 @@ async def test_in_the_order_they_came_also_when_somebody_gives_up() -> None:
 
 
 async def test_one_who_gives_up_does_not_let_the_next_overtake_the_one_in_front() -> None:
-    turnstile, inside = Turnstile(), list[str]()
+    turnstile, inside = KeyedLock(), list[str]()
     leave = asyncio.Event()
 
     async def stay(who: str) -> None:
@@ -40,7 +40,7 @@ async def test_one_who_gives_up_does_not_let_the_next_overtake_the_one_in_front(
 
 
 async def test_when_the_last_in_line_gives_up_whoever_comes_later_still_waits_for_the_one_inside() -> None:
-    turnstile, inside = Turnstile(), list[str]()
+    turnstile, inside = KeyedLock(), list[str]()
     leave = asyncio.Event()
 
     async def stay(who: str) -> str:
@@ -61,7 +61,7 @@ async def test_when_the_last_in_line_gives_up_whoever_comes_later_still_waits_fo
 
 
 async def test_the_name_of_one_who_gave_up_last_is_forgotten_once_the_one_inside_has_left() -> None:
-    turnstile, leave = Turnstile(), asyncio.Event()
+    turnstile, leave = KeyedLock(), asyncio.Event()
     first, second = (asyncio.create_task(turnstile.passing("door", leave.wait)) for _ in "ab")
     await asyncio.sleep(0)
     second.cancel()

@@ -11,7 +11,7 @@ from palaver.agents.external import ForeignAgent
 from palaver.config.effective import effective
 from palaver.config.loader import load, survey
 from palaver.config.model import Config
-from palaver.gateway.agents import Agency
+from palaver.gateway.agents import AgentPool
 from palaver.model.errors import InvalidInput
 from palaver.protocols.agent import Final
 from tests.agents.foreign import asked, events
@@ -43,7 +43,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_what_stays_as_it_was_stays_the_same_agent() -> None:
-    agency = Agency()
+    agency = AgentPool()
     first = agency.agents(configured("agent: {name: echo}\nprofiles: {work: {agent: {name: echo, streams: true}}}"))
     again = agency.agents(configured("agent: {name: echo}\nprofiles: {work: {agent: {name: echo, streams: false}}}"))
     assert first.usual is again.usual is again.of("work")
@@ -58,7 +58,7 @@ def _children() -> set[psutil.Process]:
 
 async def test_a_program_is_kept_ends_when_it_is_replaced_and_with_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", "secret")
-    agency, before = Agency(), _children()
+    agency, before = AgentPool(), _children()
     config = configured(program("${SAID}"), SAID="hello")
     assert "hello" not in repr(config)
     for _ in range(2):
@@ -82,7 +82,7 @@ async def test_a_program_does_not_run_where_the_gateway_was_started(
     monkeypatch.setenv("HOME", str(tmp_path / folder))
     code = CODE.replace("os.environ['WORD']", "os.getcwd()")
     (tmp_path / "agent.py").write_text(code)
-    agency = Agency()
+    agency = AgentPool()
     config = configured(f"agent: {{name: program, command: ['{sys.executable}', -S, '{tmp_path}/agent.py']}}")
     (last,) = await events(agency.agents(config).usual, asked("hi"))
     await agency.close()
@@ -91,7 +91,7 @@ async def test_a_program_does_not_run_where_the_gateway_was_started(
 
 
 async def test_where_one_cannot_be_had_nothing_changes() -> None:
-    agency = Agency()
+    agency = AgentPool()
     usual = agency.agents(configured("agent: {name: echo}")).usual
     with pytest.raises(InvalidInput):
         agency.agents(configured("agent: {name: local, file: nowhere.gguf}"))
@@ -108,7 +108,7 @@ class Stubborn:
 async def test_one_that_does_not_close_keeps_no_other_from_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agency, before = Agency(), _children()
+    agency, before = AgentPool(), _children()
     monkeypatch.setattr("palaver.gateway.agents.EchoAgent", Stubborn)
     await events(
         agency.agents(configured(f"{program('x')}\nprofiles: {{a: {{agent: {{name: echo}}}}}}")).usual, asked("hi")
@@ -133,7 +133,7 @@ async def test_every_kind_can_be_made() -> None:
         "program, command: [x]": ForeignAgent,
     }
     for text, kind in texts.items():
-        assert isinstance(Agency().agents(configured(f"agent: {{name: {text}}}")).usual, kind)
+        assert isinstance(AgentPool().agents(configured(f"agent: {{name: {text}}}")).usual, kind)
 
 
 def test_a_program_answers_in_a_real_gateway(tmp_path: Path) -> None:

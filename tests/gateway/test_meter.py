@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import pytest
 
 from palaver.engine.metrics import Count, Level, NoMeter, Step
-from palaver.gateway.metrics import metered
+from palaver.gateway.metrics import open_meter
 from palaver.gateway.prometheus import COUNTS, LEVELS, PrometheusMeter, serve_metrics
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument
@@ -102,9 +102,9 @@ def test_it_is_served_on_this_machine_only_and_until_the_end() -> None:
 
 def test_without_a_port_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "palaver.gateway.prometheus", None)
-    with metered(None) as meter:
+    with open_meter(None) as meter:
         assert isinstance(meter, NoMeter)
-    with pytest.raises(BadArgument, match=r"palaver\[metrics\]"), metered(9464):
+    with pytest.raises(BadArgument, match=r"palaver\[metrics\]"), open_meter(9464):
         pass
 
 

@@ -15,7 +15,7 @@ from palaver.config.model import Config
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Transaction
 from palaver.gateway.gateway import Gateway, terminal_socket
-from palaver.gateway.metrics import metered
+from palaver.gateway.metrics import open_meter
 from palaver.model.errors import StoreUnavailable
 from palaver.protocols.clock import SystemClock
 from palaver.web import server
@@ -181,7 +181,7 @@ async def test_a_tab_that_nobody_sees_holds_no_connection_and_goes_on_when_it_is
 
 
 async def test_figures_are_for_whoever_may_read(config: Config) -> None:
-    with metered(None, window=True) as meter:
+    with open_meter(None, window=True) as meter:
         async with opened(config, meter) as window, window.visit() as client:
             figures = await client.get("/metrics")
             assert "palaver_step_seconds" in figures.text

@@ -15,7 +15,7 @@ from palaver.config.loader import Loaded, survey
 from palaver.config.nodes import dotted
 from palaver.config.paths import configuration_files, is_there
 from palaver.config.validation import written
-from palaver.gateway.agents import not_to_be_had
+from palaver.gateway.agents import find_unavailable_agents
 from palaver.platforms.plugins import known_platforms, maker
 
 __all__ = ["EXAMPLES", "app", "check", "path", "show"]
@@ -65,7 +65,7 @@ def _refuse_agents(loaded: Loaded) -> None:
             allowed=refusal.allowed,
             example=refusal.example,
         )
-        for way, refusal in not_to_be_had(loaded.config)
+        for way, refusal in find_unavailable_agents(loaded.config)
     ]
     if mistakes:
         raise MalformedConfig(mistakes)

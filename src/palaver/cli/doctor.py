@@ -11,7 +11,7 @@ from palaver.cli.output import FAILED, print_json, print_line, print_verdict
 from palaver.cli.shared_options import StoreOption, ask, store_url
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
-from palaver.gateway.agents import not_to_be_had
+from palaver.gateway.agents import find_unavailable_agents
 from palaver.model.errors import StoreError
 from palaver.platforms.plugins import known_platforms, maker
 from palaver.store.opening import sqlite_path
@@ -83,7 +83,7 @@ def _configuration() -> list[Check]:
 
 def _agents() -> list[Check]:
     """Whether a gateway would begin with the agents that the configuration wants."""
-    refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in not_to_be_had(load(Path(), os.environ))]
+    refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in find_unavailable_agents(load(Path(), os.environ))]
     return [Check(name="agent", ok=False, found=each, mend=_MEND) for each in refused]
 
 

@@ -19,7 +19,7 @@ from palaver.config.loader import load
 from palaver.config.paths import configuration_files, is_there
 from palaver.config.secret_files import secret_in
 from palaver.config.writer import block, field_names, has_section, put, quoted, with_fields, with_section
-from palaver.gateway.agents import agent_of
+from palaver.gateway.agents import build_agent
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.local_time import zone
@@ -290,9 +290,9 @@ def _try(plan: Plan, *, asks: bool) -> None:
     """Raises InvalidInput for an agent that nobody can ask, and NotReached, if it `asks`, for one that is silent."""
     match plan.agent:
         case "model":
-            agent, name = agent_of(_model_choice(plan)), plan.model
+            agent, name = build_agent(_model_choice(plan)), plan.model
         case "local":
-            agent, name = agent_of(LocalChoice(max_tokens=4)), "The local model"
+            agent, name = build_agent(LocalChoice(max_tokens=4)), "The local model"
         case _:
             return
     if asks:

@@ -18,7 +18,7 @@ from palaver.config.loader import Loaded, survey
 from palaver.config.model import Config
 from palaver.gateway.gateway import Gateway
 from palaver.gateway.logs import configure_logs
-from palaver.gateway.metrics import metered
+from palaver.gateway.metrics import open_meter
 from palaver.model.errors import InvalidInput, StoreError, StoreInUse, StoreUnavailable
 from palaver.platforms.plugins import known_platforms, maker
 from palaver.store.opening import check_url
@@ -42,7 +42,7 @@ def up(*, store: StoreOption = None) -> None:
     configure_logs(config.log.level, config.log.format, sys.stderr)
     _caution(loaded)
     try:
-        with metered(config.metrics.port, window=config.web.enabled) as meter:
+        with open_meter(config.metrics.port, window=config.web.enabled) as meter:
             window = _tell_link if config.web.enabled else None
             gateway = Gateway(config, meter=meter, window=window, is_kept=not sys.stdout.isatty())
             drained = run(_serve(gateway, store))

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.context import Ground
+from palaver.engine.context import EngineContext
 from palaver.engine.intake.receiver import Intake
-from palaver.engine.retry import contained, through_outages, trace, unending
+from palaver.engine.retry import contain_cancellation, retry_outage, run_forever, trace
 from palaver.model.errors import MalformedSource, NotServed
 from palaver.model.ids import check_ids
 from palaver.model.lifecycle import InboxState
@@ -33,11 +33,11 @@ from palaver.store.status.message_status import Reply
 from palaver.store.store import Store
 
 __all__ = [
+    "AccountRunner",
     "Health",
     "HeldInlet",
     "OpenInlet",
-    "Pauses",
-    "Serving",
+    "ReconnectBackoff",
 ]
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Health:
 class OpenInlet:
     """For what comes to an account over HTTP: it may come to any worker, whoever serves the account."""
 
-    on: Ground
+    ctx: EngineContext
     intake: Intake
     platform: str
     account: str | None
@@ -66,19 +66,19 @@ class OpenInlet:
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         try:
-            with self.on.meter.step("accept"):
+            with self.ctx.meter.step("accept"):
                 await self.intake.receive(inbound, trust)
         except MalformedSource as error:
             self._leave_out(error)
 
     def _leave_out(self, unfit: MalformedSource) -> None:
         """What could not be kept however often it came is left out, so that whatever comes after it is heard."""
-        self.on.meter.count("messages_refused")
+        self.ctx.meter.count("messages_refused")
         told = {"action": "ids.unfit", "account": account_text(self.platform, self.account)}
         log.warning("something was left out: %s", unfit, extra=told)
 
     async def position(self) -> str | None:
-        return await self.on.store.read(self.on.store.accounts.position(self.platform, self.account))
+        return await self.ctx.store.read(self.ctx.store.accounts.position(self.platform, self.account))
 
     async def keep_position(self, position: str) -> None:  # noqa: ARG002
         raise NotServed(account_text(self.platform, self.account))
@@ -99,17 +99,17 @@ class OpenInlet:
 
     async def is_back(self, chat_id: str) -> None:
         self.returned()
-        now = self.on.clock.now()
-        await self.on.store.transact(self.on.store.outbox.hasten(self.platform, self.account, chat_id, now))
+        now = self.ctx.clock.now()
+        await self.ctx.store.transact(self.ctx.store.outbox.hasten(self.platform, self.account, chat_id, now))
 
     async def answer(self, source: Source, within: float) -> Answer | None:
         mine = replace(source, platform=self.platform, account=self.account)
         mine = replace(mine, profile=(await self.intake.key_of(mine)).profile)
-        found = await self.on.store.read(_reply(self.on.store, mine))
+        found = await self.ctx.store.read(_reply(self.ctx.store, mine))
         if found is not None and within and not _answer(found).is_settled:
-            with self.on.waiting.waiting(found.received.number) as waiter:
+            with self.ctx.waiting.waiting(found.received.number) as waiter:
                 await waiter.until_settled(within)
-            found = await self.on.store.read(_reply(self.on.store, mine))
+            found = await self.ctx.store.read(_reply(self.ctx.store, mine))
         return found and _answer(found)
 
 
@@ -147,8 +147,10 @@ class HeldInlet(OpenInlet):
 
     async def connected(self) -> None:
         self.greet()
-        self.health.connected_since = now = self.on.clock.now()
-        await self.on.surely(self.on.store.accounts.connected(self.platform, self.account, self.fence, now))
+        self.health.connected_since = now = self.ctx.clock.now()
+        await self.ctx.retry_until_stored(
+            self.ctx.store.accounts.connected(self.platform, self.account, self.fence, now)
+        )
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         if self.health.connected_since is None:  # whoever hands something over is connected, said or not
@@ -156,8 +158,8 @@ class HeldInlet(OpenInlet):
         await super().receive(inbound, trust)
 
     async def keep_position(self, position: str) -> None:
-        keep = self.on.store.accounts.keep_position(self.platform, self.account, self.fence, position)
-        await self.on.store.transact(keep)
+        keep = self.ctx.store.accounts.keep_position(self.platform, self.account, self.fence, position)
+        await self.ctx.store.transact(keep)
 
 
 _LONGEST_PAUSE = 60.0
@@ -166,7 +168,7 @@ _LONGEST_REFUSAL = 3600.0
 
 
 @dataclass(slots=True)
-class Pauses:
+class ReconnectBackoff:
     """How long to wait before the next connection: longer each time, until one has worked."""
 
     failures: int = 0
@@ -189,8 +191,8 @@ class Pauses:
 
 
 @dataclass(kw_only=True)
-class Serving:
-    on: Ground
+class AccountRunner:
+    ctx: EngineContext
     intake: Intake
     adapters: Mapping[str, Adapter]
     taken_on: asyncio.Event = field(default_factory=asyncio.Event)
@@ -212,14 +214,14 @@ class Serving:
         async with asyncio.TaskGroup() as group:
             for name, adapter in self.adapters.items():
                 self.health[name] = Health()
-                self.on.connecting.add(name)
+                self.ctx.connecting.add(name)
                 serve = partial(self._serve, adapter, self.health[name])
-                group.create_task(unending(serve), name=f"account {name}")
+                group.create_task(run_forever(serve), name=f"account {name}")
 
     def inlet(self, platform: str, account: str | None) -> OpenInlet:
         """Open whoever serves the account."""
         return OpenInlet(
-            on=self.on, intake=self.intake, platform=platform, account=account, returned=self._count_return
+            ctx=self.ctx, intake=self.intake, platform=platform, account=account, returned=self._count_return
         )
 
     def try_again(self) -> None:
@@ -229,9 +231,9 @@ class Serving:
 
     async def _serve(self, adapter: Adapter, health: Health) -> None:
         while True:
-            fence = await through_outages(lambda: self._hold(adapter))
+            fence = await retry_outage(lambda: self._hold(adapter))
             if fence is None:
-                self.on.connecting.discard(self._name(adapter))
+                self.ctx.connecting.discard(self._name(adapter))
                 await asyncio.sleep(self._beat)
                 continue
             try:
@@ -241,14 +243,14 @@ class Serving:
 
     async def _run_while_held(self, adapter: Adapter, health: Health, fence: int) -> None:
         log.info("account taken on", extra={"action": "account.held", "account": self._name(adapter)})
-        health.served_since = self.on.clock.now()
-        self.on.connecting.add(self._name(adapter))
+        health.served_since = self.ctx.clock.now()
+        self.ctx.connecting.add(self._name(adapter))
         self.taken_on.set()
         running = asyncio.create_task(self._run(adapter, health, fence))
         try:
             while await self._still_held(adapter, fence, running):
                 pass
-            self.on.meter.count("accounts_lost")
+            self.ctx.meter.count("accounts_lost")
             log.warning("account lost", extra={"action": "account.lost", "account": self._name(adapter)})
         finally:
             running.cancel()
@@ -261,12 +263,12 @@ class Serving:
         await asyncio.wait({running}, timeout=self._beat)
         if running.done():
             running.result()
-        return await through_outages(lambda: self._hold(adapter)) == fence
+        return await retry_outage(lambda: self._hold(adapter)) == fence
 
     async def _run(self, adapter: Adapter, health: Health, fence: int) -> None:
         """Connect, and again whenever the connection is lost."""
         inlet = HeldInlet(
-            on=self.on,
+            ctx=self.ctx,
             intake=self.intake,
             platform=adapter.platform.name,
             account=adapter.account,
@@ -275,11 +277,11 @@ class Serving:
             health=health,
             greet=partial(self._greet, adapter),
         )
-        pauses = Pauses()
+        pauses = ReconnectBackoff()
         while True:
             refused = False
             try:
-                with contained():
+                with contain_cancellation():
                     await adapter.run(inlet)
                 why = "the adapter ended by itself"
             except PlatformDown as error:
@@ -288,33 +290,33 @@ class Serving:
                 why = trace(error)
             except Exception as error:  # noqa: BLE001 - whatever an adapter raises, it is started again
                 why = f"the adapter broke: {trace(error)}"
-            stood = health.connected_since and self.on.clock.now() - health.connected_since
+            stood = health.connected_since and self.ctx.clock.now() - health.connected_since
             pause = pauses.after_refusal() if refused else pauses.after(stood)
             await self._tell_down(adapter, health, fence, why, refused=refused)
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause * self.on.chance.uniform(0.5, 1.0)):
+                async with asyncio.timeout(pause * self.ctx.chance.uniform(0.5, 1.0)):
                     await self._again.wait()
 
     async def _tell_down(self, adapter: Adapter, health: Health, fence: int, why: str, *, refused: bool) -> None:
         health.connected_since, health.last_error = None, why
-        self.on.meter.count("reconnects")
+        self.ctx.meter.count("reconnects")
         if refused:
             log.error("account refused: %s", why, extra={"action": "account.refused", "account": self._name(adapter)})
         else:
             log.warning("connection lost: %s", why, extra={"action": "account.down", "account": self._name(adapter)})
-        name, account, now = adapter.platform.name, adapter.account, self.on.clock.now()
-        await self.on.surely(self.on.store.accounts.down(name, account, fence, now, why, refused=refused))
+        name, account, now = adapter.platform.name, adapter.account, self.ctx.clock.now()
+        await self.ctx.retry_until_stored(self.ctx.store.accounts.down(name, account, fence, now, why, refused=refused))
 
     def _greet(self, adapter: Adapter) -> None:
         name = self._name(adapter)
-        self.on.connecting.discard(name)
+        self.ctx.connecting.discard(name)
         if able(adapter, Menu) and (name not in self._greeting or self._greeting[name].done()):
             self._greeting[name] = asyncio.create_task(self._show_menu(adapter))
 
     async def _show_menu(self, adapter: Menu) -> None:
         try:
-            async with asyncio.timeout(self.on.options.send_limit.total_seconds()):
-                with contained():
+            async with asyncio.timeout(self.ctx.options.send_limit.total_seconds()):
+                with contain_cancellation():
                     await adapter.show_menu(self.menu())
         except Exception as error:  # noqa: BLE001 - whoever knows the commands can use them without
             log.info("the menu was not shown: %s", trace(error), extra={"action": "menu.dropped"})
@@ -324,19 +326,19 @@ class Serving:
 
     async def release(self) -> None:
         for adapter in self.adapters.values():
-            release = self.on.store.accounts.release(adapter.platform.name, adapter.account, self.on.worker)
-            await self.on.store.transact(release)
+            release = self.ctx.store.accounts.release(adapter.platform.name, adapter.account, self.ctx.worker)
+            await self.ctx.store.transact(release)
 
     async def _hold(self, adapter: Adapter) -> int | None:
-        name, account, now = adapter.platform.name, adapter.account, self.on.clock.now()
-        hold = self.on.store.accounts.hold(
-            name, account, self.on.worker, now, self.on.options.lease, alone=self.on.alone
+        name, account, now = adapter.platform.name, adapter.account, self.ctx.clock.now()
+        hold = self.ctx.store.accounts.hold(
+            name, account, self.ctx.worker, now, self.ctx.options.lease, alone=self.ctx.alone
         )
-        return await self.on.store.transact(hold)
+        return await self.ctx.store.transact(hold)
 
     @property
     def _beat(self) -> float:
-        return self.on.options.lease.total_seconds() / 3
+        return self.ctx.options.lease.total_seconds() / 3
 
     @staticmethod
     def _name(adapter: Adapter) -> str:

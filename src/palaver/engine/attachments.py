@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.context import Ground
-from palaver.engine.retry import contained, log_broken
+from palaver.engine.context import EngineContext
+from palaver.engine.retry import contain_cancellation, log_error
 from palaver.model.attachment import Attachment, NewFile, TooLarge, media_type_of, size_text
 from palaver.model.busy import Choice
 from palaver.model.errors import NotFound
@@ -19,17 +19,17 @@ from palaver.model.value import value
 from palaver.protocols.adapter import Fetching, PlatformBusy, PlatformDown, able
 
 __all__ = [
+    "Attachments",
     "Desk",
-    "Filing",
-    "Readiness",
+    "PendingAttachments",
 ]
 
 log = logging.getLogger(__name__)
 
 
 @value(kw_only=False)
-class Readiness:
-    on: Ground
+class PendingAttachments:
+    ctx: EngineContext
 
     def of(self, choice: Choice, waiting: Sequence[Received]) -> Choice:
         """As much of it as is said to us, or nothing yet."""
@@ -39,16 +39,16 @@ class Readiness:
         return Choice(take=len(known)) if all(each.inbound.is_whole for each in known) else Choice()
 
     def _is_known(self, received: Received) -> bool:
-        return not self.on.options.is_undecided(received.inbound)
+        return not self.ctx.options.is_undecided(received.inbound)
 
     async def further(self, head: Received) -> datetime | None:
         """One step for what waits in front; gives when to look again, where it is too early for that."""
         if self._is_known(head):
-            return await Filing(self.on).fetch(head.key)
-        until = head.received + self.on.options.burst_window
-        if self.on.clock.now() < until:
+            return await Attachments(self.ctx).fetch(head.key)
+        until = head.received + self.ctx.options.burst_window
+        if self.ctx.clock.now() < until:
             return until
-        await self.on.store.transact(self.on.store.inbox.decide(head))
+        await self.ctx.store.transact(self.ctx.store.inbox.decide(head))
         return None
 
 
@@ -64,70 +64,70 @@ class _Later(Exception):
 
 
 @value(kw_only=False)
-class Filing:
-    on: Ground
+class Attachments:
+    ctx: EngineContext
 
     # In
 
     async def fetch(self, key: SessionKey) -> datetime | None:
         """The files of what waits in a conversation; gives when to look again, where a platform does not answer."""
-        for received in await self.on.store.read(self.on.store.attachments.unsettled(key)):
-            if self.on.options.is_undecided(received.inbound):
+        for received in await self.ctx.store.read(self.ctx.store.attachments.unsettled(key)):
+            if self.ctx.options.is_undecided(received.inbound):
                 continue
             try:
                 files = [await self._fetched(received, file) for file in received.inbound.files[: self._most]]
             except _Later:
-                return self.on.clock.now() + _AGAIN
+                return self.ctx.clock.now() + _AGAIN
             left_out = [_problem(file, f"only {self._most} are taken") for file in received.inbound.files[self._most :]]
-            await self.on.surely(self.on.store.attachments.settle_files(received, [*files, *left_out]))
-            self.on.unfetched.pop(received.number, None)
+            await self.ctx.retry_until_stored(self.ctx.store.attachments.settle_files(received, [*files, *left_out]))
+            self.ctx.unfetched.pop(received.number, None)
             log.info("files fetched", extra={"action": "files.fetched", "inbox": received.number})
         return None
 
     @property
     def _most(self) -> int:
-        return self.on.options.files_per_message
+        return self.ctx.options.files_per_message
 
     async def _fetched(self, received: Received, file: Attachment) -> Attachment:
         if file.is_settled:
             return file
-        source, limit = received.inbound.source, self.on.options.file_size
-        adapter = self.on.replies.adapter_for(source.platform, source.account)
+        source, limit = received.inbound.source, self.ctx.options.file_size
+        adapter = self.ctx.replies.adapter_for(source.platform, source.account)
         if not able(adapter, Fetching):
             return _problem(file, "files are not taken here")
         if (file.size or 0) > limit:
             return _problem(file, f"it is larger than {size_text(limit)}")
         try:
-            async with asyncio.timeout(self.on.options.fetch_limit.total_seconds()):
-                with contained():
+            async with asyncio.timeout(self.ctx.options.fetch_limit.total_seconds()):
+                with contain_cancellation():
                     return await self._keep(file, adapter.fetch(file))
         except (PlatformBusy, PlatformDown, TimeoutError) as error:
             if self._is_patient(received, error):
                 raise _Later from None
         except Exception as error:  # noqa: BLE001 - whatever an adapter raises, the message goes on without the file
-            log_broken(log, "a file was not given", error, {"action": "files.refused", "inbox": received.number})
+            log_error(log, "a file was not given", error, {"action": "files.refused", "inbox": received.number})
         return _problem(file, "the platform did not give it")
 
     def _is_patient(self, received: Received, error: Exception) -> bool:
         """Counted from the first try in vain: before, it may have waited for other things."""
-        source, now = received.inbound.source, self.on.clock.now()
-        if isinstance(error, PlatformDown) and account_text(source.platform, source.account) in self.on.connecting:
+        source, now = received.inbound.source, self.ctx.clock.now()
+        if isinstance(error, PlatformDown) and account_text(source.platform, source.account) in self.ctx.connecting:
             return True
-        since = self.on.unfetched.setdefault(received.number, now)
-        return now - since < self.on.options.fetch_patience
+        since = self.ctx.unfetched.setdefault(received.number, now)
+        return now - since < self.ctx.options.fetch_patience
 
     async def _keep(self, file: Attachment, chunks: AsyncIterator[bytes]) -> Attachment:
-        limit = self.on.options.file_size
-        if self.on.shelf is None:
+        limit = self.ctx.options.file_size
+        if self.ctx.shelf is None:
             return _problem(file, "files are not kept here")
         try:
-            kept = await self.on.shelf.keep(chunks, limit)
+            kept = await self.ctx.shelf.keep(chunks, limit)
         except TooLarge:
             return _problem(file, f"it is larger than {size_text(limit)}")
         except TimeoutError:
             raise
         except OSError as error:
-            log_broken(log, "a file was not kept", error, {"action": "files.unkept"})
+            log_error(log, "a file was not kept", error, {"action": "files.unkept"})
             return _problem(file, "it could not be kept")
         return file._replace(
             sha256=kept.sha256, size=kept.size, media_type=media_type_of(kept.head, file.media_type), problem=""
@@ -145,8 +145,8 @@ class Filing:
 
     async def read(self, turn: Turn, name: str) -> bytes:
         """The content of a file that is shown in the conversation of the turn."""
-        found = await self.on.store.read(self.on.store.attachments.find_in(turn, name))
-        path = self.on.shelf.place(found.sha256 or "") if self.on.shelf else None
+        found = await self.ctx.store.read(self.ctx.store.attachments.find_in(turn, name))
+        path = self.ctx.shelf.place(found.sha256 or "") if self.ctx.shelf else None
         if path is None:
             raise NotFound("file", name)
         return await asyncio.to_thread(path.read_bytes)
@@ -155,22 +155,22 @@ class Filing:
 
     async def tidy(self) -> None:
         """Remove what nobody has any more, until cancelled. Every machine has a shelf of its own."""
-        while self.on.shelf is not None:
+        while self.ctx.shelf is not None:
             await asyncio.sleep(_TIDY_EVERY)
             await self.tidy_once(_LEFT_ALONE)
         await asyncio.Event().wait()
 
     async def tidy_once(self, older_than: timedelta) -> None:
-        if self.on.shelf is None:
+        if self.ctx.shelf is None:
             return
-        files = self.on.store.attachments
-        await self.on.store.transact(files.let_go())
+        files = self.ctx.store.attachments
+        await self.ctx.store.transact(files.let_go())
         held: set[str] = set()
         last = ""
-        while page := await self.on.store.read(files.held(last, _PAGE)):
+        while page := await self.ctx.store.read(files.held(last, _PAGE)):
             held.update(page)
             last = page[-1]
-        await self.on.shelf.tidy(held, older_than)
+        await self.ctx.shelf.tidy(held, older_than)
         log.info("files tidied up", extra={"action": "files.tidied"})
 
 
@@ -186,13 +186,13 @@ async def _whole(content: bytes) -> AsyncIterator[bytes]:
 class Desk:
     """Where a command puts a file that goes to whoever commanded, in the step that does the command."""
 
-    on: Ground
+    ctx: EngineContext
     received: Received
 
     async def keep(self, new: NewFile) -> Attachment:
-        return await Filing(self.on).keep(new)
+        return await Attachments(self.ctx).keep(new)
 
     @transaction
     def owe(self, file: Attachment, now: datetime) -> Statements[None]:
-        for part in self.on.replies.files(self.received.inbound.source, [file]):
-            yield from self.on.store.outbox.owe(part, f"command:{self.received.number}:file", now)
+        for part in self.ctx.replies.files(self.received.inbound.source, [file]):
+            yield from self.ctx.store.outbox.owe(part, f"command:{self.received.number}:file", now)

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from palaver.db.transaction import Transaction
 from palaver.engine.delivery.drafts import Budget
 from palaver.engine.delivery.replies import Replies
-from palaver.engine.hooks import Happenings, News
+from palaver.engine.hooks import EventOutbox, Hooks
 from palaver.engine.metrics import Meter, NoMeter
 from palaver.engine.options import Moved, Options, following, where_now
-from palaver.engine.reply_waiter import WaitingRoom
-from palaver.engine.retry import through_outages
+from palaver.engine.reply_waiter import ReplyWaiter
+from palaver.engine.retry import retry_outage
 from palaver.engine.timeouts import Limits
 from palaver.model.source import Source
 from palaver.protocols.agent import Agents
@@ -23,14 +23,14 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.store import Store
 
 __all__ = [
-    "Ground",
+    "EngineContext",
 ]
 
 T = TypeVar("T")
 
 
 @dataclass(kw_only=True, slots=True)
-class Ground:
+class EngineContext:
     store: Store
     options: Options
     """To be read where they are needed: they may be exchanged while the gateway runs."""
@@ -42,14 +42,14 @@ class Ground:
     """The name of this process among all that ever worked on the store."""
     alone: bool
     """No other gateway can be at work on this store, so whatever another worker holds has no owner."""
-    news: News
-    waiting: WaitingRoom
+    event_outbox: EventOutbox
+    waiting: ReplyWaiter
     """Where programs wait for answers."""
     shelf: BlobStore | None = None
     """Where files are kept; None where none are taken."""
     toolsets: Sequence[Toolset] = ()
     """What the agent can be given to use."""
-    happenings: Happenings = field(default_factory=Happenings)
+    hooks: Hooks = field(default_factory=Hooks)
     meter: Meter = field(default_factory=NoMeter)
     budget: Budget = field(default_factory=Budget)
     limits: Limits = field(default_factory=Limits)
@@ -73,6 +73,6 @@ class Ground:
     def where_now(self, source: Source) -> Source:
         return where_now(source, self.moved)
 
-    def surely(self, work: Transaction[T]) -> Coroutine[Any, Any, T]:
+    def retry_until_stored(self, work: Transaction[T]) -> Coroutine[Any, Any, T]:
         """Write, however long the store does not answer: what was worked out must not be lost for that."""
-        return through_outages(lambda: self.store.transact(work))
+        return retry_outage(lambda: self.store.transact(work))

@@ -6,24 +6,24 @@ import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from palaver.engine.accounts import Health, Serving
-from palaver.engine.attachments import Filing
+from palaver.engine.accounts import AccountRunner, Health
+from palaver.engine.attachments import Attachments
 from palaver.engine.commands import Commands
-from palaver.engine.context import Ground
+from palaver.engine.context import EngineContext
 from palaver.engine.delivery.handoff import Handoffs
 from palaver.engine.delivery.replies import Replies
-from palaver.engine.delivery.worker import Deliveries
-from palaver.engine.hooks import Happenings, News
-from palaver.engine.intake.command_dispatch import Obedience
+from palaver.engine.delivery.worker import DeliveryWorker
+from palaver.engine.hooks import EventOutbox, Hooks
+from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.intake.receiver import Intake
-from palaver.engine.maintenance import Upkeep
+from palaver.engine.maintenance import Maintenance
 from palaver.engine.metrics import Meter, NoMeter
 from palaver.engine.options import Options
-from palaver.engine.reply_waiter import WaitingRoom
-from palaver.engine.retry import through_outages, unending
-from palaver.engine.turns.agent_request import Scenes, Welcomes
-from palaver.engine.turns.completion import Closing
-from palaver.engine.turns.dispatcher import Lanes
+from palaver.engine.reply_waiter import ReplyWaiter
+from palaver.engine.retry import retry_outage, run_forever
+from palaver.engine.turns.agent_request import RequestBuilder, Welcomes
+from palaver.engine.turns.completion import TurnCompletion
+from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
 from palaver.model.errors import StoreError
 from palaver.model.key import SessionKey
@@ -69,10 +69,10 @@ class Engine:
         shelf: BlobStore | None = None,
         watch: Watch | None = None,
         toolsets: Sequence[Toolset] = (),
-        waiting: WaitingRoom | None = None,
+        waiting: ReplyWaiter | None = None,
     ) -> None:
         accounts = {account_text(adapter.platform.name, adapter.account): adapter for adapter in adapters}
-        self._on = on = Ground(
+        self._ctx = ctx = EngineContext(
             store=store,
             options=options,
             agents=agent if isinstance(agent, Agents) else Agents(agent),
@@ -80,36 +80,36 @@ class Engine:
             replies=Replies(accounts),
             worker=worker,
             alone=alone,
-            news=News(store, adapters),
-            waiting=waiting or WaitingRoom(store),
+            event_outbox=EventOutbox(store, adapters),
+            waiting=waiting or ReplyWaiter(store),
             shelf=shelf,
             toolsets=toolsets,
-            happenings=Happenings(hooks, meter, watch),
+            hooks=Hooks(hooks, meter, watch),
             meter=meter or NoMeter(),
             chance=chance or random.Random(),  # noqa: S311 - it spreads retries
         )
-        self._obedience = obedience = Obedience(on, commands)
-        self._intake = Intake(on, obedience)
+        self._obedience = obedience = CommandDispatcher(ctx, commands)
+        self._intake = Intake(ctx, obedience)
         self._runner = TurnRunner(
-            on=on,
-            scenes=Scenes(store=store, platforms=on.replies.platforms, pseudonyms=pseudonyms),
-            welcomes=Welcomes(on),
+            ctx=ctx,
+            scenes=RequestBuilder(store=store, platforms=ctx.replies.platforms, pseudonyms=pseudonyms),
+            welcomes=Welcomes(ctx),
             obedience=obedience,
-            closing=Closing(on),
+            closing=TurnCompletion(ctx),
         )
-        self._lanes = Lanes(on, self._runner.take)
-        self._serving = Serving(on=on, intake=self._intake, adapters=accounts, menu=obedience.menu)
+        self._lanes = Dispatcher(ctx, self._runner.take)
+        self._serving = AccountRunner(ctx=ctx, intake=self._intake, adapters=accounts, menu=obedience.menu)
         self._deliveries = self._make_deliveries()
-        self._upkeep = Upkeep(on=on, lanes=self._lanes, runner=self._runner, deliveries=self._deliveries)
+        self._upkeep = Maintenance(ctx=ctx, lanes=self._lanes, runner=self._runner, deliveries=self._deliveries)
 
-    def _make_deliveries(self) -> Deliveries:
-        return Deliveries(
-            on=self._on,
+    def _make_deliveries(self) -> DeliveryWorker:
+        return DeliveryWorker(
+            ctx=self._ctx,
             served=self._serving.served,
             served_since=lambda account: self._serving.health[account].served_since,
             taken_on=self._serving.taken_on,
             returns=lambda: self._serving.returns,
-            handoffs=Handoffs(self._on, self._intake.place_of),
+            handoffs=Handoffs(self._ctx, self._intake.place_of),
         )
 
     @property
@@ -119,7 +119,7 @@ class Engine:
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         """A message that came in at this gateway, whoever serves its account: safe when this returns."""
-        with self._on.meter.step("accept"):
+        with self._ctx.meter.step("accept"):
             await self._intake.receive(inbound, trust)
 
     def meant(self, inbound: Inbound) -> Inbound:
@@ -137,7 +137,7 @@ class Engine:
     @property
     def options(self) -> Options:
         """As they are now."""
-        return self._on.options
+        return self._ctx.options
 
     async def place_of(self, source: Source) -> SessionKey:
         """The key of the place itself, whatever conversation it is attached to."""
@@ -155,32 +155,32 @@ class Engine:
 
         Accounts that are not let in try it again at once.
         """
-        self._on.adopt(options)
-        self._on.agents = agents
+        self._ctx.adopt(options)
+        self._ctx.agents = agents
         self._serving.try_again()
 
     async def serve(self) -> None:
         """Everything at once, until cancelled. Cancelled without `drain` it ends as a crash would."""
         try:
             with self._intake:
-                await through_outages(self._intake.look_around)
+                await retry_outage(self._intake.look_around)
                 async with asyncio.TaskGroup() as group:
                     self._takes_turns = [
-                        group.create_task(unending(self._lanes.serve), name="lanes"),
-                        group.create_task(unending(self._upkeep.recover), name="recovery"),
+                        group.create_task(run_forever(self._lanes.serve), name="lanes"),
+                        group.create_task(run_forever(self._upkeep.recover), name="recovery"),
                     ]
                     group.create_task(self._serving.serve(), name="accounts")
-                    group.create_task(unending(self._intake.catch_up), name="commands")
-                    group.create_task(unending(self._deliveries.serve), name="deliveries")
-                    group.create_task(unending(self._upkeep.beat), name="heartbeat")
-                    group.create_task(unending(self._upkeep.sweep), name="sweeper")
-                    group.create_task(unending(self._upkeep.settle_in), name="settling in")
-                    group.create_task(unending(Filing(self._on).tidy), name="files")
+                    group.create_task(run_forever(self._intake.catch_up), name="commands")
+                    group.create_task(run_forever(self._deliveries.serve), name="deliveries")
+                    group.create_task(run_forever(self._upkeep.beat), name="heartbeat")
+                    group.create_task(run_forever(self._upkeep.sweep), name="sweeper")
+                    group.create_task(run_forever(self._upkeep.settle_in), name="settling in")
+                    group.create_task(run_forever(Attachments(self._ctx).tidy), name="files")
         finally:
             self._lanes.abandon()
             self._runner.abandon()
             self._deliveries.abandon()
-            self._on.happenings.abandon()
+            self._ctx.hooks.abandon()
 
     async def drain(self) -> None:
         """No new turns; running ones may finish up to a limit, then they are marked, to be taken up after a restart.
@@ -191,16 +191,16 @@ class Engine:
         for task in self._takes_turns:
             task.cancel()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._on.options.drain_limit.total_seconds()):
+            async with asyncio.timeout(self._ctx.options.drain_limit.total_seconds()):
                 await self._lanes.drain()
                 await self._runner.titles.drain()
         self._runner.drain()
         with suppress(TimeoutError, StoreError):  # what is not done now is done after the restart
-            async with asyncio.timeout(self._on.options.send_limit.total_seconds()):
+            async with asyncio.timeout(self._ctx.options.send_limit.total_seconds()):
                 await self._lanes.drain()
                 await self._deliveries.drain()
-                await self._on.happenings.drain()
+                await self._ctx.hooks.drain()
         with suppress(StoreError):  # then the leases run out
             await self._serving.release()
             # Whoever ends in good order did not crash.
-            await self._on.store.transact(self._on.store.accounts.calm())
+            await self._ctx.store.transact(self._ctx.store.accounts.calm())

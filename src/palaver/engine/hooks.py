@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.metrics import Meter, NoMeter
-from palaver.engine.retry import contained, log_broken
+from palaver.engine.retry import contain_cancellation, log_error
 from palaver.model.errors import BadArgument
 from palaver.model.turn import account_text
 from palaver.protocols.adapter import Adapter, Watching, able
@@ -17,8 +17,8 @@ from palaver.protocols.hooks import Happening, Hook, Watch
 from palaver.store.store import Store
 
 __all__ = [
-    "Happenings",
-    "News",
+    "EventOutbox",
+    "Hooks",
     "hook_named",
 ]
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _LIMIT = 10.0
 
 
-class Happenings:
+class Hooks:
     def __init__(self, hooks: Sequence[Hook] = (), meter: Meter | None = None, watch: Watch | None = None) -> None:
         self._hooks = tuple(hooks)
         self.watch = watch
@@ -35,7 +35,7 @@ class Happenings:
         self._telling: set[asyncio.Task[bool]] = set()
 
     @property
-    def are_wanted(self) -> bool:
+    def are_registered(self) -> bool:
         return bool(self._hooks)
 
     def tell(self, happening: Happening) -> None:
@@ -52,10 +52,10 @@ class Happenings:
     async def _call(self, hook: Hook, happening: Happening) -> bool:
         try:
             async with asyncio.timeout(_LIMIT):
-                with contained():
+                with contain_cancellation():
                     await hook(happening)
         except Exception as error:  # noqa: BLE001 - hooks are not ours
-            log_broken(log, "a hook failed", error, {"action": "hook.failed", "kind": happening.kind.value})
+            log_error(log, "a hook failed", error, {"action": "hook.failed", "kind": happening.kind.value})
             self._meter.count("hooks_failed")
             return False
         return True
@@ -94,7 +94,7 @@ def _no_hook(name: str, found: str) -> BadArgument:
 T = TypeVar("T")
 
 
-class News:
+class EventOutbox:
     """A step that is undone has told nothing; one that is done has told it, whatever becomes of this process."""
 
     def __init__(self, store: Store, adapters: Iterable[Adapter] = ()) -> None:
@@ -102,15 +102,15 @@ class News:
         self._watchers = [adapter for adapter in adapters if able(adapter, Watching)]
 
     @property
-    def is_wanted(self) -> bool:
+    def has_watchers(self) -> bool:
         return bool(self._watchers)
 
-    def along(self, step: Transaction[T], tells: Callable[[T], Sequence[Happening]]) -> Transaction[T]:
+    def with_events(self, step: Transaction[T], tells: Callable[[T], Sequence[Happening]]) -> Transaction[T]:
         """The step, and with it what its result says has happened. `tells` has no clock: it may run anywhere."""
-        return self._along(step, tells) if self._watchers else step
+        return self._with_events(step, tells) if self._watchers else step
 
     @transaction
-    def _along(self, step: Transaction[T], tells: Callable[[T], Sequence[Happening]]) -> Statements[T]:
+    def _with_events(self, step: Transaction[T], tells: Callable[[T], Sequence[Happening]]) -> Statements[T]:
         result = yield from step
         for happening in tells(result):
             yield from self.owe(happening)

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from palaver.db.database import TURNS
-from palaver.engine.context import Ground
-from palaver.engine.delivery.worker import Deliveries
-from palaver.engine.retry import any_of, through_outages
-from palaver.engine.turns.dispatcher import Lanes
+from palaver.engine.context import EngineContext
+from palaver.engine.delivery.worker import DeliveryWorker
+from palaver.engine.retry import retry_outage, wait_any
+from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
 from palaver.model.lifecycle import EndReason
 from palaver.model.session import Session
@@ -22,7 +22,7 @@ from palaver.store.privacy.erasure import ERASURES
 from palaver.store.results import ResetRule
 
 __all__ = [
-    "Upkeep",
+    "Maintenance",
 ]
 
 log = logging.getLogger(__name__)
@@ -39,11 +39,11 @@ _FINALISE_TRIES = 3
 
 
 @dataclass(kw_only=True)
-class Upkeep:
-    on: Ground
-    lanes: Lanes
+class Maintenance:
+    ctx: EngineContext
+    lanes: Dispatcher
     runner: TurnRunner
-    deliveries: Deliveries
+    deliveries: DeliveryWorker
     _is_calm: bool | None = None
     """False while what was found at the start may make the gateway crash again; None before that is known."""
     _looked: datetime = _EVER
@@ -55,12 +55,12 @@ class Upkeep:
     async def beat(self) -> None:
         """The heartbeat, until cancelled."""
         while True:
-            await through_outages(self.runner.heartbeat)
-            await through_outages(self._measure)
+            await retry_outage(self.runner.heartbeat)
+            await retry_outage(self._measure)
             await asyncio.sleep(self._pulse)
 
     async def _measure(self) -> None:
-        meter, store = self.on.meter, self.on.store
+        meter, store = self.ctx.meter, self.ctx.store
         meter.level("lanes", self.lanes.running)
         meter.level("leases", len(self.runner.at_work))
         meter.level("accounts", len(self.deliveries.served()))
@@ -69,17 +69,17 @@ class Upkeep:
 
     async def recover(self) -> None:
         """Take over what has no living owner: at the start, and again and again, since workers die at any time."""
-        with self.on.store.listen(TURNS) as woken:
+        with self.ctx.store.listen(TURNS) as woken:
             with self.lanes.kept() as freed:
                 # Only what is found at the start can have been the cause of a crash loop.
                 if self._is_calm is None:
-                    self._is_calm = await through_outages(self._starts_calmly)
+                    self._is_calm = await retry_outage(self._starts_calmly)
                 if not self._is_calm:
                     await self._give_up()
                     self._is_calm = True
                 await self._take_up(freed)
             while True:
-                await any_of(woken, timeout=self._pulse)
+                await wait_any(woken, timeout=self._pulse)
                 woken.clear()
                 with self.lanes.kept() as freed:
                     await self._take_up(freed)
@@ -93,79 +93,79 @@ class Upkeep:
         """As many as there are. What is new begins after them: else it would take every lane that gets free."""
         is_more = True
         while is_more:
-            await through_outages(self._reclaim_sends)
+            await retry_outage(self._reclaim_sends)
             freed.clear()
             if room := self.lanes.room:
                 is_more = await self._take_over(room, takes_up=True) == room
             else:
-                await any_of(freed, timeout=self._pulse)
+                await wait_any(freed, timeout=self._pulse)
 
     async def _take_over(self, limit: int, *, takes_up: bool) -> int:
-        turns = await through_outages(lambda: self._reclaim_turns(limit))
+        turns = await retry_outage(lambda: self._reclaim_turns(limit))
         for turn in turns:
             if turn.attempt > 1:  # else it was made for whoever comes first
                 log.warning("turn taken over", extra={"action": "turn.reclaimed", "turn": turn.number})
-                self.on.meter.count("turns_reclaimed")
+                self.ctx.meter.count("turns_reclaimed")
             self.lanes.start(turn.key, partial(self.runner.take_over, turn, takes_up=takes_up))
         return len(turns)
 
     async def sweep(self) -> None:
         """End what has expired, finalise what has ended, forget routes and people, sum up use; until cancelled."""
-        with self.on.store.listen(ERASURES) as asked:
+        with self.ctx.store.listen(ERASURES) as asked:
             while True:
                 asked.clear()
-                pause = self.on.options.sweep_every.total_seconds()
-                if await through_outages(self._is_sweeper):
+                pause = self.ctx.options.sweep_every.total_seconds()
+                if await retry_outage(self._is_sweeper):
                     for step in (self._end_expired, self._finalise, self._drop_routes, self._hush, self._sum_up):
-                        await through_outages(step)
-                    if not await through_outages(self._forget):
+                        await retry_outage(step)
+                    if not await retry_outage(self._forget):
                         pause = min(pause, _SOON)
-                await any_of(asked, timeout=pause)
+                await wait_any(asked, timeout=pause)
 
     async def _is_sweeper(self) -> bool:
         """One gateway sweeps for all, so that hooks are told once."""
-        now, lease = self.on.clock.now(), 2 * self.on.options.sweep_every
-        hold = self.on.store.accounts.hold(GATEWAY, "sweeper", self.on.worker, now, lease, alone=self.on.alone)
-        return await self.on.store.transact(hold) is not None
+        now, lease = self.ctx.clock.now(), 2 * self.ctx.options.sweep_every
+        hold = self.ctx.store.accounts.hold(GATEWAY, "sweeper", self.ctx.worker, now, lease, alone=self.ctx.alone)
+        return await self.ctx.store.transact(hold) is not None
 
     async def settle_in(self) -> None:
         """A gateway that has stood for a while did not crash at its start."""
-        await asyncio.sleep(self.on.options.crash_window.total_seconds())
-        await self.on.surely(self.on.store.accounts.calm())
+        await asyncio.sleep(self.ctx.options.crash_window.total_seconds())
+        await self.ctx.retry_until_stored(self.ctx.store.accounts.calm())
 
     @property
     def _pulse(self) -> float:
-        return self.on.options.lease.total_seconds() / 3
+        return self.ctx.options.lease.total_seconds() / 3
 
     async def _starts_calmly(self) -> bool:
-        if not self.on.alone:  # then many starts may be those of many gateways; what a turn can do is still limited
+        if not self.ctx.alone:  # then many starts may be those of many gateways; what a turn can do is still limited
             return True
-        now = self.on.clock.now()
-        starts = await self.on.store.transact(self.on.store.accounts.count_start(now, self.on.options.crash_window))
-        if starts > self.on.options.crash_limit:
+        now = self.ctx.clock.now()
+        starts = await self.ctx.store.transact(self.ctx.store.accounts.count_start(now, self.ctx.options.crash_window))
+        if starts > self.ctx.options.crash_limit:
             log.error("the gateway keeps crashing; cut-off turns are given up", extra={"action": "crash_loop"})
-        return starts <= self.on.options.crash_limit
+        return starts <= self.ctx.options.crash_limit
 
     async def _reclaim_turns(self, limit: int) -> list[Turn]:
-        return await self.on.store.transact(
-            self.on.store.turns.reclaim(
-                self.on.worker,
-                self.on.clock.now(),
-                self.on.options.lease,
-                alone=self.on.alone,
+        return await self.ctx.store.transact(
+            self.ctx.store.turns.reclaim(
+                self.ctx.worker,
+                self.ctx.clock.now(),
+                self.ctx.options.lease,
+                alone=self.ctx.alone,
                 limit=limit,
                 besides=self.lanes.keys,
             )
         )
 
     async def _reclaim_sends(self) -> None:
-        for delivery in await self.on.store.transact(self.deliveries.reclaim(self.on.clock.now())):
-            self.on.meter.count("sends_unclear")
+        for delivery in await self.ctx.store.transact(self.deliveries.reclaim(self.ctx.clock.now())):
+            self.ctx.meter.count("sends_unclear")
             log.warning("send without owner", extra={"action": "send.reclaimed", "delivery": delivery.number})
 
     async def _end_expired(self) -> None:
         """What has ended since the last look; from time to time whatever has ended at all."""
-        now, options = self.on.clock.now(), self.on.options
+        now, options = self.ctx.clock.now(), self.ctx.options
         rules = {(policy, zone) for policy in options.resets.values() for zone in options.zones.values()}
         reaches = {(policy, zone): policy.reach(now, zone) or _EVER for policy, zone in rules}
         spans = {(policy.reach(self._looked, zone) or _EVER, until) for (policy, zone), until in reaches.items()}
@@ -182,7 +182,7 @@ class Upkeep:
     async def _silent(self, since: datetime, until: datetime) -> AsyncGenerator[Session]:
         last: Session | None = None
         while since < until and (
-            page := await self.on.store.read(self.on.store.expiry.silent(since, until, last, _LOOKED_AT_ONCE))
+            page := await self.ctx.store.read(self.ctx.store.expiry.silent(since, until, last, _LOOKED_AT_ONCE))
         ):
             for session in page:
                 yield session
@@ -190,31 +190,31 @@ class Upkeep:
 
     async def _expire(self, session: Session, rule: ResetRule, now: datetime) -> None:
         ended = self._happening(Kind.SESSION_ENDED, session, None)
-        expire = self.on.news.along(
-            self.on.store.expiry.expire(session, rule, now),
+        expire = self.ctx.event_outbox.with_events(
+            self.ctx.store.expiry.expire(session, rule, now),
             lambda reason: [replace(ended, reason=reason)] if reason else [],
         )
-        reason = await self.on.store.transact(expire)
+        reason = await self.ctx.store.transact(expire)
         if reason:
             log.info("session expired", extra={"action": "session.expired", "session": session.id})
             self._tell(Kind.SESSION_ENDED, session, reason)
 
     async def _drop_routes(self) -> None:
-        now, endings = self.on.clock.now(), self.on.store.expiry
-        before = now - self.on.options.route_limit
-        while page := await self.on.store.read(endings.unused(self._routed_since, before, _PAGE)):
+        now, endings = self.ctx.clock.now(), self.ctx.store.expiry
+        before = now - self.ctx.options.route_limit
+        while page := await self.ctx.store.read(endings.unused(self._routed_since, before, _PAGE)):
             for key, _ in page:
-                await self.on.store.transact(endings.drop_route(key, before, now))
+                await self.ctx.store.transact(endings.drop_route(key, before, now))
             self._routed_since = page[-1][1]
         self._routed_since = before
 
     async def _hush(self) -> None:
         """Whoever reads the store later finds no code in it."""
-        await self.on.store.transact(self.on.store.pairing.hush())
+        await self.ctx.store.transact(self.ctx.store.pairing.hush())
 
     async def _forget(self) -> bool:
         """Go on with what people asked for who want to be forgotten. False if more can be done in a moment."""
-        outcomes = await self.on.store.erasures.go_on(self.on.clock.now(), shelf=self.on.shelf)
+        outcomes = await self.ctx.store.erasures.go_on(self.ctx.clock.now(), shelf=self.ctx.shelf)
         for outcome in outcomes:
             if outcome.done:
                 log.info("a person was forgotten", extra={"action": "person.forgotten"})
@@ -224,27 +224,29 @@ class Upkeep:
 
     async def _sum_up(self) -> None:
         """Whoever asks what was used goes through what is not summed up yet: so not much may wait."""
-        while await self.on.store.transact(self.on.store.usage.fold()):
+        while await self.ctx.store.transact(self.ctx.store.usage.fold()):
             pass
 
     async def _finalise(self) -> None:
         """The hooks for a session that has ended, once; tried again twice if one of them fails, or we do."""
-        for session in await self.on.store.read(self.on.store.expiry.to_finalise(_PAGE)):
+        for session in await self.ctx.store.read(self.ctx.store.expiry.to_finalise(_PAGE)):
             # Hooks may take their time: whoever sweeps by now tells the rest.
             if not await self._is_sweeper():
                 return
             happening = self._happening(Kind.SESSION_FINALISED, session, session.end_reason)
-            tries = self.on.store.expiry.try_finalising(session, self.on.clock.now(), tries=_FINALISE_TRIES)
+            tries = self.ctx.store.expiry.try_finalising(session, self.ctx.clock.now(), tries=_FINALISE_TRIES)
             # Under the time that stays the same it is owed once, however often hooks have to be told.
             ended = replace(happening, at=session.ended or happening.at)
-            if not await self.on.store.transact(self.on.news.along(tries, lambda _, ended=ended: [ended])):
+            if not await self.ctx.store.transact(
+                self.ctx.event_outbox.with_events(tries, lambda _, ended=ended: [ended])
+            ):
                 continue
-            told = await self.on.happenings.told(happening)
-            finalise = self.on.store.expiry.finalise(session, self.on.clock.now(), done=told, tries=_FINALISE_TRIES)
-            await self.on.store.transact(finalise)
+            told = await self.ctx.hooks.told(happening)
+            finalise = self.ctx.store.expiry.finalise(session, self.ctx.clock.now(), done=told, tries=_FINALISE_TRIES)
+            await self.ctx.store.transact(finalise)
 
     def _tell(self, kind: Kind, session: Session, reason: EndReason) -> None:
-        self.on.happenings.tell(self._happening(kind, session, reason))
+        self.ctx.hooks.tell(self._happening(kind, session, reason))
 
     def _happening(self, kind: Kind, session: Session, reason: EndReason | None) -> Happening:
-        return Happening(kind=kind, at=self.on.clock.now(), key=session.key.text, session=session.id, reason=reason)
+        return Happening(kind=kind, at=self.ctx.clock.now(), key=session.key.text, session=session.id, reason=reason)

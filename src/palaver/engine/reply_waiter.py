@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaver.db.database import INBOX, JOURNAL, OUTBOX, TURNS
-from palaver.engine.retry import any_of
+from palaver.engine.retry import wait_any
 from palaver.model.errors import StoreError
 from palaver.protocols.hooks import Growth
 from palaver.store.store import Store
 
 __all__ = [
+    "ReplyWaiter",
     "Waiter",
-    "WaitingRoom",
 ]
 
 _TOPICS = (INBOX, JOURNAL, OUTBOX, TURNS)
@@ -62,7 +62,7 @@ async def _left(receive: Receive | None) -> None:
             pass
 
 
-class WaitingRoom:
+class ReplyWaiter:
     """While nobody waits it costs nothing."""
 
     def __init__(self, store: Store) -> None:
@@ -115,7 +115,7 @@ class WaitingRoom:
                     event.clear()
                 with suppress(StoreError):  # then later
                     await self._look()
-                await any_of(*heard, self._came, timeout=_NET)
+                await wait_any(*heard, self._came, timeout=_NET)
                 await asyncio.sleep(_BUNCH)
 
     async def _look(self) -> None:

@@ -13,15 +13,15 @@ from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
 
 __all__ = [
     "StrayCancellation",
-    "any_of",
-    "contained",
-    "log_broken",
-    "log_if_broken",
-    "longer",
-    "tell_outage",
-    "through_outages",
+    "contain_cancellation",
+    "log_error",
+    "log_outage",
+    "log_task_error",
+    "next_pause",
+    "retry_outage",
+    "run_forever",
     "trace",
-    "unending",
+    "wait_any",
 ]
 
 log = logging.getLogger(__name__)
@@ -43,15 +43,15 @@ def _name(error: BaseException) -> str:
     return f"{type(error).__name__} {named}" if named else type(error).__name__
 
 
-def log_broken(log: logging.Logger, what: str, error: BaseException, told: Mapping[str, object]) -> None:
+def log_error(log: logging.Logger, what: str, error: BaseException, told: Mapping[str, object]) -> None:
     """Something that is not ours raised what it should not have."""
     log.error("%s: %s", what, trace(error), extra=told)
 
 
-def log_if_broken(log: logging.Logger, what: str, told: Mapping[str, object], task: Task[Any]) -> None:
+def log_task_error(log: logging.Logger, what: str, told: Mapping[str, object], task: Task[Any]) -> None:
     """For a task that is done and that nobody waits for."""
     if not task.cancelled() and (error := task.exception()):
-        log_broken(log, what, error, told)
+        log_error(log, what, error, told)
 
 
 T = TypeVar("T")
@@ -80,12 +80,12 @@ class _Contained:
 _CONTAINED = _Contained()
 
 
-def contained() -> AbstractContextManager[None]:
+def contain_cancellation() -> AbstractContextManager[None]:
     """Whoever cancels this task ends it; a cancellation that comes out of foreign code is an error like any other."""
     return _CONTAINED
 
 
-async def any_of(*events: asyncio.Event, timeout: float) -> None:  # noqa: ASYNC109 - running out is no error here
+async def wait_any(*events: asyncio.Event, timeout: float) -> None:  # noqa: ASYNC109 - running out is no error here
     """Until one of the events is set, or the time is over."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
@@ -95,38 +95,38 @@ async def any_of(*events: asyncio.Event, timeout: float) -> None:  # noqa: ASYNC
             wait.cancel()
 
 
-async def through_outages(step: Callable[[], Awaitable[T]]) -> T:
+async def retry_outage(step: Callable[[], Awaitable[T]]) -> T:
     """Do a step, again and again while the store does not answer: what was worked out must not be lost for that."""
     pause = 0.0
     while True:
         try:
             return await step()
         except StoreUnavailable as error:
-            tell_outage(error)
-        pause = longer(pause)
+            log_outage(error)
+        pause = next_pause(pause)
         await asyncio.sleep(pause)
 
 
-def tell_outage(error: StoreUnavailable) -> None:
+def log_outage(error: StoreUnavailable) -> None:
     log.warning("the store does not answer: %s", error, extra={"action": "store.unavailable"})
 
 
-def longer(pause: float) -> float:
+def next_pause(pause: float) -> float:
     """The pause after this one, while the store does not answer."""
     return max(_SHORTEST_PAUSE, min(2 * pause, _LONGEST_PAUSE))
 
 
-async def unending(loop: Callable[[], Awaitable[None]]) -> None:
+async def run_forever(loop: Callable[[], Awaitable[None]]) -> None:
     """A loop that broke off, or that the store has refused something, begins anew: the next round may well go on.
 
     Raises NewerSchema: no round will ever go on.
     """
     while True:
         try:
-            with contained():
+            with contain_cancellation():
                 await loop()
         except NewerSchema:
             raise
         except (StoreError, StrayCancellation) as error:
-            log_broken(log, "a loop begins anew", error, {"action": "loop.broke"})
+            log_error(log, "a loop begins anew", error, {"action": "loop.broke"})
         await asyncio.sleep(_BREATH)

@@ -17,20 +17,20 @@ from palaver.agents.program import Program, harmless
 from palaver.config.agents import AgentChoice, EchoChoice, ModelChoice
 from palaver.config.external_agents import HttpChoice, LocalChoice, OtherChoice, ProgramChoice
 from palaver.config.model import Config
-from palaver.engine.retry import log_broken
+from palaver.engine.retry import log_error
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.protocols.agent import Agent, Agents, Closable, Retiring
 
 __all__ = [
-    "Agency",
-    "agent_of",
-    "not_to_be_had",
+    "AgentPool",
+    "build_agent",
+    "find_unavailable_agents",
 ]
 
 log = logging.getLogger(__name__)
 
 
-class Agency:
+class AgentPool:
     def __init__(self) -> None:
         self._known: list[tuple[dict[str, Any], Agent]] = []
         """By what they were made from: what now stands in a key file makes it another one."""
@@ -56,7 +56,7 @@ class Agency:
         closing = (agent.close() for agent in self._all if isinstance(agent, Closable))
         for error in await asyncio.gather(*closing, return_exceptions=True):
             if error:
-                log_broken(log, "an agent did not close", error, {"action": "agent.unclosed"})
+                log_error(log, "an agent did not close", error, {"action": "agent.unclosed"})
 
     @staticmethod
     def _found(facts: dict[str, Any], known: list[tuple[dict[str, Any], Agent]]) -> Agent | None:
@@ -68,17 +68,17 @@ def _own(config: Config) -> dict[str, AgentChoice]:
     return {name: profile.agent for name, profile in config.profiles.items() if "agent" in profile.model_fields_set}
 
 
-def not_to_be_had(config: Config) -> Iterator[tuple[tuple[str, ...], InvalidInput]]:
+def find_unavailable_agents(config: Config) -> Iterator[tuple[tuple[str, ...], InvalidInput]]:
     """The agents that a gateway would refuse to begin with, by where they stand, and why."""
     own = {("profiles", name, "agent"): choice for name, choice in _own(config).items()}
     for way, choice in {("agent",): config.agent, **own}.items():
         try:
-            agent_of(choice)
+            build_agent(choice)
         except InvalidInput as refusal:
             yield way, refusal
 
 
-def agent_of(choice: AgentChoice) -> Agent:
+def build_agent(choice: AgentChoice) -> Agent:
     return _made(choice, choice.facts())
 
 

@@ -22,8 +22,8 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import hook_named
 from palaver.engine.metrics import Exposing, Meter, NoMeter
-from palaver.engine.reply_waiter import WaitingRoom
-from palaver.gateway.agents import Agency
+from palaver.engine.reply_waiter import ReplyWaiter
+from palaver.gateway.agents import AgentPool
 from palaver.model.errors import NewerSchema, NotFound, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, Trust
@@ -88,7 +88,7 @@ class Gateway:
         self._meter = meter or NoMeter()
         self._tells_link = window
         self._is_kept = is_kept
-        self._agency = Agency()
+        self._agency = AgentPool()
         self._engine: Engine | None = None
         self._listening: Mapping[tuple[str, str], Listening] = {}
         self._quietly = asyncio.Event()
@@ -192,7 +192,7 @@ class Gateway:
             await engine.receive(inbound, trust)
 
         desk, hub = _Desk(store, commands, key_of), Hub(store, alone=alone)
-        shelf, waiting = BlobStore(self._config.data_dir / "files"), WaitingRoom(store)
+        shelf, waiting = BlobStore(self._config.data_dir / "files"), ReplyWaiter(store)
         browsers = WebAdapter(clock, tell=partial(_push, hub), shelf=shelf, receive=receive)
         terminal = TerminalAdapter(
             terminal_socket(self._config),
@@ -229,7 +229,7 @@ class Gateway:
         commands: Registry,
         hub: Hub,
         browsers: WebAdapter,
-        waiting: WaitingRoom,
+        waiting: ReplyWaiter,
         shelf: BlobStore,
     ) -> Desk:
         """What pages and the API work with."""
@@ -260,7 +260,7 @@ def _listening(adapters: Sequence[Adapter]) -> dict[tuple[str, str], Listening]:
     }
 
 
-def _grow(hub: Hub, waiting: WaitingRoom, growth: Growth) -> None:
+def _grow(hub: Hub, waiting: ReplyWaiter, growth: Growth) -> None:
     hub.grow(growth)
     waiting.grow(growth)
 

@@ -8,12 +8,12 @@ from palaver.engine.metrics import Meter, NoMeter
 from palaver.model.errors import BadArgument
 
 __all__ = [
-    "metered",
+    "open_meter",
 ]
 
 
 @contextmanager
-def metered(port: int | None, *, window: bool = False) -> Generator[Meter]:
+def open_meter(port: int | None, *, window: bool = False) -> Generator[Meter]:
     """A meter that Prometheus reads on this port of this machine, or in the window where it is installed.
 
     Without either it measures nothing.

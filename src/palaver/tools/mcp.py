@@ -19,7 +19,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from palaver.agents.process import home
-from palaver.engine.retry import log_broken
+from palaver.engine.retry import log_error
 from palaver.model.attachment import size_text
 from palaver.model.text import one_line
 from palaver.model.value import value
@@ -208,7 +208,7 @@ class Server:
         self._changes += 1
 
     def _failed(self, error: Exception) -> ToolFailed:
-        log_broken(log, f"the server {self.name} failed", error, {"action": "tool.server"})
+        log_error(log, f"the server {self.name} failed", error, {"action": "tool.server"})
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
         self._not_before = _time() + self._pause
         if self._connection is not None:

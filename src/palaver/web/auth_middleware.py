@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palaver.engine.retry import log_broken
+from palaver.engine.retry import log_error
 from palaver.model.errors import StoreError
 from palaver.web.address import Address
 from palaver.web.bodies import again
@@ -123,7 +123,7 @@ class Guard:
         except ClientDisconnect:
             return  # and nobody is there to be told
         except Exception as error:  # noqa: BLE001 - whatever it is, it is ours to say
-            log_broken(log, "a request broke", error, {"action": "window.broke"})
+            log_error(log, "a request broke", error, {"action": "window.broke"})
             if not answering.has_begun:
                 await refusal(scope["path"], 500, UNTOLD)(scope, receive, answering.send)
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.engine.retry import log_broken
+from palaver.engine.retry import log_error
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import StoreError
 from palaver.protocols.adapter import Call, Listening, PlatformBusy, PlatformError, Reply
@@ -80,7 +80,7 @@ class _Calls:
         except (PlatformError, StoreError):
             return _later(503, _LATER)
         except Exception as error:  # noqa: BLE001 - whatever an adapter raises, a stranger is told nothing of it
-            log_broken(log, "a call broke", error, {"action": "call.broke", "account": ":".join(name)})
+            log_error(log, "a call broke", error, {"action": "call.broke", "account": ":".join(name)})
             return refusal(IN, 500, UNTOLD)
 
     async def _call(self, request: Request, path: str) -> Call:

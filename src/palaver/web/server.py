@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from palaver.engine.retry import log_broken, log_if_broken, through_outages
+from palaver.engine.retry import log_error, log_task_error, retry_outage
 from palaver.web.address import Address
 from palaver.web.app import make_app
 from palaver.web.services import Desk
@@ -48,7 +48,7 @@ async def opened(desk: Desk, tell: Callable[[str], None], *, is_kept: bool = Fal
         asyncio.create_task(_unending(partial(_serve, make_app(desk), desk, is_open)), name="window"),
         asyncio.create_task(_tell_how(desk, tell, is_open, is_kept=is_kept), name="link"),
     ]
-    tasks[-1].add_done_callback(partial(log_if_broken, log, "no link was made", {"action": "window.untold"}))
+    tasks[-1].add_done_callback(partial(log_task_error, log, "no link was made", {"action": "window.untold"}))
     try:
         yield
     finally:
@@ -64,13 +64,13 @@ async def _unending(part: Callable[[], Awaitable[None]]) -> None:
         try:
             await part()
         except Exception as error:  # noqa: BLE001 - the gateway outlives whatever it is
-            log_broken(log, "the window begins anew", error, {"action": "window.broke"})
+            log_error(log, "the window begins anew", error, {"action": "window.broke"})
         await asyncio.sleep(_TRY_AGAIN)
 
 
 async def _tell_how(desk: Desk, tell: Callable[[str], None], is_open: asyncio.Event, *, is_kept: bool) -> None:
     await is_open.wait()
-    tell(await through_outages(lambda: _how(desk, is_kept=is_kept)))
+    tell(await retry_outage(lambda: _how(desk, is_kept=is_kept)))
 
 
 async def _how(desk: Desk, *, is_kept: bool) -> str:

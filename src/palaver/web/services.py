@@ -7,7 +7,7 @@ from typing import TypeVar
 from palaver.commands.registry import Registry
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.engine import Engine
-from palaver.engine.reply_waiter import WaitingRoom
+from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.model.platform import Platform
 from palaver.model.session import Principal
 from palaver.protocols.adapter import Check, Listening
@@ -38,7 +38,7 @@ class Desk:
     doors: Doors
     hub: Hub
     talking: Talking
-    waiting: WaitingRoom
+    waiting: ReplyWaiter
     platforms: Mapping[str, Platform]
     """Every platform there is, whether it is used or not."""
     listening: Mapping[tuple[str, str], Listening]

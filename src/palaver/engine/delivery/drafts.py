@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from palaver.engine.retry import contained, trace
+from palaver.engine.retry import contain_cancellation, trace
 from palaver.model.split import split
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import (
@@ -146,7 +146,7 @@ class Draft:
             if self.receipt is None and not await self._may_begin():
                 return
             async with asyncio.timeout(self._limit):
-                with contained():
+                with contain_cancellation():
                     receipt = await self._put(editing, shown)
             if receipt != self.receipt:
                 self.receipt = receipt

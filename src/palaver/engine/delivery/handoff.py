@@ -6,7 +6,7 @@ from datetime import datetime
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.context import Ground
+from palaver.engine.context import EngineContext
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
@@ -25,14 +25,14 @@ def _nothing() -> Statements[None]:
 
 @value(kw_only=False)
 class Handoffs:
-    on: Ground
+    ctx: EngineContext
     place_of: Callable[[Source], Awaitable[SessionKey]]
     """The key of a place, whatever it is attached to."""
 
     async def arrival(self, announced: Outbound, thread: str | None, now: datetime) -> Transaction[None]:
         """What is to be done in the step that records the arrival. The thread is the one that was opened for it."""
         number = announced.handoff
-        course = None if number is None else await self.on.store.read(self.on.store.handoff.course(number))
+        course = None if number is None else await self.ctx.store.read(self.ctx.store.handoff.course(number))
         if number is None or course is None:
             return _nothing()
         origin, home = course
@@ -43,7 +43,7 @@ class Handoffs:
     def _arrive(
         self, number: int, place: SessionKey, origin: Source, address: Source, now: datetime
     ) -> Statements[None]:
-        store, returned = self.on.store, outbound_to(origin, texts.RETURNED)
+        store, returned = self.ctx.store, outbound_to(origin, texts.RETURNED)
         recalled = outbound_to(address, texts.RECALLED)
         session = yield from store.handoff.arrive(number, place, address, now, recalled=recalled, returned=returned)
         if session is None:
@@ -57,7 +57,7 @@ class Handoffs:
     @transaction
     def failed(self, announced: Outbound, now: datetime) -> Statements[None]:
         """It will not arrive, or nobody knows whether it did."""
-        number, store = announced.handoff, self.on.store
+        number, store = announced.handoff, self.ctx.store
         course = None if number is None else (yield from store.handoff.course(number))
         if number is None or course is None:
             return

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.context import Ground
+from palaver.engine.context import EngineContext
 from palaver.engine.delivery.handoff import Handoffs
-from palaver.engine.retry import contained
+from palaver.engine.retry import contain_cancellation
 from palaver.model.attachment import Attachment
 from palaver.model.lifecycle import OutboxState
 from palaver.model.source import Source
@@ -29,16 +29,16 @@ from palaver.protocols.adapter import (
 )
 
 __all__ = [
-    "Hands",
-    "Undelivered",
+    "DeliveryFailures",
+    "Sender",
 ]
 
 log = logging.getLogger(__name__)
 
 
 @value
-class Undelivered:
-    on: Ground
+class DeliveryFailures:
+    ctx: EngineContext
     handoffs: Handoffs
 
     @transaction
@@ -62,7 +62,7 @@ class Undelivered:
         if (yield from self.settles(delivery, step, now)) is not OutboxState.DEAD:
             return False
         # Where we only tell what happens there is no chat: the account itself says that it is switched off.
-        if delivery.outbound.is_news or (yield from self.on.store.accounts.chat_gone(delivery.outbound, now, error)):
+        if delivery.outbound.is_news or (yield from self.ctx.store.accounts.chat_gone(delivery.outbound, now, error)):
             yield from self._tell_gone(delivery, now)
         return True
 
@@ -80,29 +80,29 @@ class Undelivered:
 
     def _homes(self, outbound: Outbound) -> Statements[tuple[list[Source], list[Source]]]:
         """All there are, and those that are not where this was to go."""
-        homes = yield from self.on.store.accounts.all_homes()
+        homes = yield from self.ctx.store.accounts.all_homes()
         there = (outbound.platform, outbound.account, outbound.chat_id)
         return list(homes), [home for home in homes if (home.platform, home.account, home.chat) != there]
 
     def _tell(self, homes: list[Source], text: str, name: str, now: datetime) -> Statements[None]:
         for home in homes[:1]:
-            notice = self.on.replies.to(home, text)
-            yield from self.on.store.outbox.owe(notice[0], name, now)
+            notice = self.ctx.replies.to(home, text)
+            yield from self.ctx.store.outbox.owe(notice[0], name, now)
 
 
 @value(kw_only=False)
-class Hands:
-    on: Ground
+class Sender:
+    ctx: EngineContext
 
     def is_safe(self, outbound: Outbound) -> bool:
         """Whether sending it twice shows it once."""
-        adapter = self.on.replies.adapter_for(outbound.platform, outbound.account)
+        adapter = self.ctx.replies.adapter_for(outbound.platform, outbound.account)
         is_edit = outbound.edits is not None and able(adapter, Editing)
         return is_edit or (adapter is not None and adapter.limits.repeats_safely)
 
     async def send(self, adapter: Adapter, delivery: Delivery, limit: float) -> str:
         """Gives the receipt. Raises what adapters raise, and TimeoutError after so many seconds."""
-        with self.on.limits.within(limit), contained():
+        with self.ctx.limits.within(limit), contain_cancellation():
             return await self._reach_and_send(adapter, delivery, limit)
 
     async def _reach_and_send(self, adapter: Adapter, delivery: Delivery, limit: float) -> str:
@@ -126,11 +126,11 @@ class Hands:
     def opens_thread(self, outbound: Outbound) -> bool:
         if outbound.opens is None:
             return False
-        return able(self.on.replies.adapter_for(outbound.platform, outbound.account), Threading)
+        return able(self.ctx.replies.adapter_for(outbound.platform, outbound.account), Threading)
 
     async def _send_file(self, adapter: Adapter, outbound: Outbound, file: Attachment, delivery: Delivery) -> str:
         """Where the chat does not take it, it is told where the file is."""
-        place = self.on.shelf.place(file.sha256 or "") if self.on.shelf else None
+        place = self.ctx.shelf.place(file.sha256 or "") if self.ctx.shelf else None
         if place is not None and able(adapter, Files):
             try:
                 return await adapter.send_file(outbound, place, idempotency_key=delivery.name)

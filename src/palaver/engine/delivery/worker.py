@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from palaver.db.database import OUTBOX
 from palaver.db.transaction import Statements, Transaction, transaction
-from palaver.engine.context import Ground
+from palaver.engine.context import EngineContext
 from palaver.engine.delivery.handoff import Handoffs
-from palaver.engine.delivery.sender import Hands, Undelivered
-from palaver.engine.retry import any_of, log_broken, log_if_broken, through_outages
+from palaver.engine.delivery.sender import DeliveryFailures, Sender
+from palaver.engine.retry import log_error, log_task_error, retry_outage, wait_any
 from palaver.model.errors import StaleFence, StoreError
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import OutboxState
@@ -33,7 +33,7 @@ from palaver.protocols.adapter import (
 from palaver.protocols.hooks import Happening, Kind
 
 __all__ = [
-    "Deliveries",
+    "DeliveryWorker",
 ]
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
-class Deliveries:
-    on: Ground
+class DeliveryWorker:
+    ctx: EngineContext
     served: Callable[[], Collection[str]]
     """The accounts that this worker serves now."""
     served_since: Callable[[str], datetime | None]
@@ -65,25 +65,25 @@ class Deliveries:
     """When something is to be tried again, the next in front."""
 
     def __post_init__(self) -> None:
-        self._undelivered = Undelivered(on=self.on, handoffs=self.handoffs)
-        self._hands = Hands(self.on)
+        self._undelivered = DeliveryFailures(ctx=self.ctx, handoffs=self.handoffs)
+        self._hands = Sender(self.ctx)
 
     async def serve(self) -> None:
         """Send what is due, until cancelled. Sends that are on their way are not touched by that."""
-        with self.on.store.listen(OUTBOX) as owed:
+        with self.ctx.store.listen(OUTBOX) as owed:
             while True:
                 owed.clear()
                 self._freed.clear()
                 self.taken_on.clear()
-                await through_outages(self._fill)
-                await any_of(owed, self._freed, self.taken_on, timeout=self._patience())
+                await retry_outage(self._fill)
+                await wait_any(owed, self._freed, self.taken_on, timeout=self._patience())
 
     async def drain(self) -> None:
         """Until nothing is on its way any more, nor could be now."""
-        await through_outages(self._fill)
+        await retry_outage(self._fill)
         while self._sending:
             await asyncio.wait(self._sending)
-            await through_outages(self._fill)
+            await retry_outage(self._fill)
 
     def abandon(self) -> None:
         """Drop everything as a crash would; what was claimed is found in the store."""
@@ -93,7 +93,9 @@ class Deliveries:
     @transaction
     def reclaim(self, now: datetime) -> Statements[list[Delivery]]:
         """Take the sends whose owner is gone out of its hands."""
-        reclaim = self.on.store.outbox.reclaim_sends(self.on.worker, now, safe=self._hands.is_safe, alone=self.on.alone)
+        reclaim = self.ctx.store.outbox.reclaim_sends(
+            self.ctx.worker, now, safe=self._hands.is_safe, alone=self.ctx.alone
+        )
         lost = yield from reclaim
         for delivery in lost:
             state, _ = after_unclear(delivery, safe=self._hands.is_safe(delivery.outbound))
@@ -106,7 +108,7 @@ class Deliveries:
             await self._claim()
 
     async def _claim(self) -> None:
-        while self._tries and self._tries[0] <= self.on.clock.now():
+        while self._tries and self._tries[0] <= self.ctx.clock.now():
             heappop(self._tries)
         waiting = set(self.served())
         while rooms := self._rooms(waiting):
@@ -117,9 +119,9 @@ class Deliveries:
 
     async def _begin(self, accounts: Collection[str], most: int) -> int:
         """Send so much of what is due to these accounts; gives how much there was."""
-        now = self.on.clock.now()
-        claim = self.on.store.outbox.claim(self.on.worker, now, self._lease, accounts=accounts, limit=most)
-        claimed = await self.on.store.transact(claim)
+        now = self.ctx.clock.now()
+        claim = self.ctx.store.outbox.claim(self.ctx.worker, now, self._lease, accounts=accounts, limit=most)
+        claimed = await self.ctx.store.transact(claim)
         for delivery in claimed:
             task = asyncio.create_task(self._deliver(delivery, now + self._lease))
             self._sending[task] = account_text(delivery.outbound.platform, delivery.outbound.account)
@@ -128,7 +130,7 @@ class Deliveries:
 
     def _rooms(self, among: Collection[str]) -> Mapping[int, Collection[str]]:
         """Accounts by how much more each may send at once: one that hangs, or is nearly full, holds up no other."""
-        most, sending = self.on.options.concurrent_sends, Counter(self._sending.values())
+        most, sending = self.ctx.options.concurrent_sends, Counter(self._sending.values())
         rooms: dict[int, list[str]] = {}
         for account in self.served():
             if account in among and sending[account] < most:
@@ -138,54 +140,54 @@ class Deliveries:
     @property
     def _lease(self) -> timedelta:
         """Longer than the send of words may take, so that nobody else takes up what is still on its way."""
-        return self.on.options.lease + self.on.options.send_limit
+        return self.ctx.options.lease + self.ctx.options.send_limit
 
     def _done(self, task: "asyncio.Task[None]") -> None:
-        log_if_broken(log, "a send broke", {"action": "send.broke"}, task)
+        log_task_error(log, "a send broke", {"action": "send.broke"}, task)
         del self._sending[task]
         self._freed.set()
 
     def _patience(self) -> float:
-        poll = self.on.options.poll
+        poll = self.ctx.options.poll
         if self._tries:
-            poll = min(poll, self._tries[0] - self.on.clock.now())
+            poll = min(poll, self._tries[0] - self.ctx.clock.now())
         return max(poll.total_seconds(), 0.001)
 
     async def _deliver(self, delivery: Delivery, until: datetime) -> None:
-        adapter = self.on.replies.adapter_for(delivery.outbound.platform, delivery.outbound.account)
+        adapter = self.ctx.replies.adapter_for(delivery.outbound.platform, delivery.outbound.account)
         if adapter is None:
             raise LookupError(delivery.outbound.platform)  # only what goes to a served account is claimed
         outbound = delivery.outbound
         chat = f"{adapter.platform.name}:{adapter.account}:{outbound.chat_id}"
         try:
             if not await self._has_its_turn(chat, adapter.limits.interval, until):
-                await self._settle(delivery, OutboxState.DUE, due=self._later(self.on.budget.wait(chat)))
+                await self._settle(delivery, OutboxState.DUE, due=self._later(self.ctx.budget.wait(chat)))
                 return
             if outbound.file is not None:
                 await self._prolong(delivery)
-            with self.on.meter.step("send"):
+            with self.ctx.meter.step("send"):
                 await self._attempt(adapter, delivery, chat)
         except StaleFence:
-            self.on.meter.count("sends_lost")
+            self.ctx.meter.count("sends_lost")
             log.warning("send taken over", extra={"action": "send.lost", "delivery": delivery.number})
 
     async def _has_its_turn(self, chat: str, interval: float, until: datetime) -> bool:
         """Once the chat may be written to; False where the claim would not last until then and for the send."""
-        wait = self.on.budget.wait(chat)
+        wait = self.ctx.budget.wait(chat)
         if not self._lasts(until, wait):
             return False
-        await self.on.budget.take(chat, interval)
+        await self.ctx.budget.take(chat, interval)
         return not wait or self._lasts(until)
 
     def _lasts(self, until: datetime, wait: float = 0.0) -> bool:
-        return self.on.clock.now() + timedelta(seconds=wait) + self.on.options.send_limit <= until
+        return self.ctx.clock.now() + timedelta(seconds=wait) + self.ctx.options.send_limit <= until
 
     async def _prolong(self, delivery: Delivery) -> None:
-        until = self.on.clock.now() + self.on.options.lease + self.on.options.upload_limit
-        await self._surely(self.on.store.outbox.prolong(delivery, self.on.worker, until))
+        until = self.ctx.clock.now() + self.ctx.options.lease + self.ctx.options.upload_limit
+        await self._surely(self.ctx.store.outbox.prolong(delivery, self.ctx.worker, until))
 
     async def _attempt(self, adapter: Adapter, delivery: Delivery, chat: str) -> None:
-        returns, options = self.returns(), self.on.options
+        returns, options = self.returns(), self.ctx.options
         limit = (options.upload_limit if delivery.outbound.file else options.send_limit).total_seconds()
         try:
             receipt = await self._hands.send(adapter, delivery, limit)
@@ -196,7 +198,7 @@ class Deliveries:
             pause = 0 if self.returns() != returns else away.after
             await self._settle(delivery, OutboxState.DUE, error=str(away), due=self._later(pause))
         except PlatformBusy as busy:
-            self.on.budget.hold(chat, busy.after)
+            self.ctx.budget.hold(chat, busy.after)
             await self._again(delivery, str(busy), busy.after)
         except PlatformDown as error:
             await self._again(delivery, str(error), _AWAY_PAUSE)
@@ -204,7 +206,7 @@ class Deliveries:
             await self._unclear(delivery, str(error) or "no answer in time")
         except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends one send
             # Nobody knows how far a broken adapter came.
-            log_broken(log, "the adapter broke", error, {"action": "adapter.broke", "delivery": delivery.number})
+            log_error(log, "the adapter broke", error, {"action": "adapter.broke", "delivery": delivery.number})
             await self._unclear(delivery, f"the adapter broke: {type(error).__name__}")
         else:
             await self._arrived(delivery, receipt)
@@ -224,7 +226,7 @@ class Deliveries:
             await self._settle(delivery, OutboxState.DEAD, error=error)
         else:
             # Not before this is written: sent again, a message of its own is seen twice, an edit is not.
-            detach = self.on.store.outbox.detach(delivery, self.on.worker, self.on.clock.now(), error=error)
+            detach = self.ctx.store.outbox.detach(delivery, self.ctx.worker, self.ctx.clock.now(), error=error)
             await self._surely(detach)
 
     async def _again(self, delivery: Delivery, error: str, after: float) -> None:
@@ -233,21 +235,21 @@ class Deliveries:
             end = OutboxState.UNCLEAR if delivery.may_be_duplicate else OutboxState.DEAD
             await self._settle(delivery, end, error=f"given up: {error}")
             return
-        self.on.meter.count("send_retries")
+        self.ctx.meter.count("send_retries")
         await self._settle(delivery, OutboxState.DUE, error=error, due=self._later(self._pause(delivery, after)))
 
     def _pause(self, delivery: Delivery, after: float = 0.0) -> float:
         pause = max(after, min(_LONGEST_PAUSE, 2 ** min(delivery.attempts - 1, 16) * 0.5))
-        return pause * self.on.chance.uniform(1.0, 1.25)
+        return pause * self.ctx.chance.uniform(1.0, 1.25)
 
     def _has_patience(self, delivery: Delivery) -> bool:
         """While nobody served the account nothing was tried: that is not counted."""
         outbound = delivery.outbound
         since = self.served_since(account_text(outbound.platform, outbound.account)) or delivery.created
-        return self.on.clock.now() - max(since, delivery.created) <= self.on.options.send_patience
+        return self.ctx.clock.now() - max(since, delivery.created) <= self.ctx.options.send_patience
 
     def _later(self, pause: float) -> datetime:
-        due = self.on.clock.now() + timedelta(seconds=pause)
+        due = self.ctx.clock.now() + timedelta(seconds=pause)
         heappush(self._tries, due)
         return due
 
@@ -260,49 +262,51 @@ class Deliveries:
         error: str | None = None,
         due: datetime | None = None,
     ) -> None:
-        now = self.on.clock.now()
-        step = self.on.store.outbox.settle_send(delivery, self.on.worker, state, receipt=receipt, error=error, due=due)
+        now = self.ctx.clock.now()
+        step = self.ctx.store.outbox.settle_send(
+            delivery, self.ctx.worker, state, receipt=receipt, error=error, due=due
+        )
         state = await self._surely(self._undelivered.settles(delivery, step, now))
         log.info("send %s", state.value, extra={"action": "send.settled", "delivery": delivery.number})
         if state is OutboxState.DEAD:
-            self.on.meter.count("sends_dead")
+            self.ctx.meter.count("sends_dead")
 
     async def _arrived(self, delivery: Delivery, receipt: str) -> None:
-        now, outbound = self.on.clock.now(), delivery.outbound
-        along = None if outbound.handoff is None else await self._handed(outbound, receipt, now)
+        now, outbound = self.ctx.clock.now(), delivery.outbound
+        continuation = None if outbound.handoff is None else await self._handed(outbound, receipt, now)
         try:
-            await self._surely(self._arrive(delivery, receipt, now, along))
+            await self._surely(self._arrive(delivery, receipt, now, continuation))
         except StaleFence:
-            if not await through_outages(lambda: self._has_arrived(delivery, receipt)):
+            if not await retry_outage(lambda: self._has_arrived(delivery, receipt)):
                 raise
         log.info("send delivered", extra={"action": "send.settled", "delivery": delivery.number})
-        if self.on.happenings.are_wanted and not outbound.is_news:
-            self.on.happenings.tell(_delivered(delivery, now))
+        if self.ctx.hooks.are_registered and not outbound.is_news:
+            self.ctx.hooks.tell(_delivered(delivery, now))
 
     async def _handed(self, outbound: Outbound, receipt: str, now: datetime) -> Transaction[None]:
         thread = receipt if self._hands.opens_thread(outbound) else None
-        return await through_outages(lambda: self.handoffs.arrival(outbound, thread, now))
+        return await retry_outage(lambda: self.handoffs.arrival(outbound, thread, now))
 
     @transaction
     def _arrive(
-        self, delivery: Delivery, receipt: str, now: datetime, along: Transaction[None] | None
+        self, delivery: Delivery, receipt: str, now: datetime, continuation: Transaction[None] | None
     ) -> Statements[None]:
-        outbound, store = delivery.outbound, self.on.store
-        yield from store.outbox.settle_send(delivery, self.on.worker, OutboxState.DELIVERED, receipt=receipt)
+        outbound, store = delivery.outbound, self.ctx.store
+        yield from store.outbox.settle_send(delivery, self.ctx.worker, OutboxState.DELIVERED, receipt=receipt)
         if delivery.is_gone:
             yield from store.accounts.chat_there(outbound)
         if outbound.mirror is not None:
             entry = Entry(seq=0, role=Role.ASSISTANT, at=now, text=outbound.text, message_id=receipt)
             conversation = yield from store.attach.leads_to(SessionKey.parse(outbound.mirror))
             yield from store.transcript.add(conversation, entry)
-        if along is not None:
-            yield from along
-        if self.on.news.is_wanted and not outbound.is_news:
-            yield from self.on.news.owe(_delivered(delivery, now), outbound.text if delivery.turn else "")
+        if continuation is not None:
+            yield from continuation
+        if self.ctx.event_outbox.has_watchers and not outbound.is_news:
+            yield from self.ctx.event_outbox.owe(_delivered(delivery, now), outbound.text if delivery.turn else "")
 
     async def _has_arrived(self, delivery: Delivery, receipt: str) -> bool:
         """Whether this is what is written down, though nobody heard that it was."""
-        found = await self.on.store.read(self.on.store.outbox.get_delivery(delivery.number))
+        found = await self.ctx.store.read(self.ctx.store.outbox.get_delivery(delivery.number))
         mine = OutboxState.DELIVERED, delivery.attempts, receipt
         return found is not None and (found.state, found.attempts, found.receipt) == mine
 
@@ -310,31 +314,31 @@ class Deliveries:
         """What became of a send is written down, or somebody else has taken it over: else it would be sent again."""
         while True:
             try:
-                return await self.on.surely(step)
+                return await self.ctx.retry_until_stored(step)
             except StaleFence:
                 raise
             except StoreError as error:
-                log_broken(log, "the store refused a settled send", error, {"action": "send.unsettled"})
+                log_error(log, "the store refused a settled send", error, {"action": "send.unsettled"})
             await asyncio.sleep(_AGAIN)
 
     async def _unclear(self, delivery: Delivery, error: str) -> None:
         step = self._after_unclear(delivery, error)
-        await self._surely(self._undelivered.settles(delivery, step, self.on.clock.now()))
-        self.on.meter.count("sends_unclear")
+        await self._surely(self._undelivered.settles(delivery, step, self.ctx.clock.now()))
+        self.ctx.meter.count("sends_unclear")
         log.warning("send unclear", extra={"action": "send.unclear", "delivery": delivery.number})
 
     def _after_unclear(self, delivery: Delivery, error: str) -> Transaction[OutboxState]:
-        outbox, safe = self.on.store.outbox, self._hands.is_safe(delivery.outbound)
+        outbox, safe = self.ctx.store.outbox, self._hands.is_safe(delivery.outbound)
         if safe and not self._has_patience(delivery):
-            return outbox.settle_send(delivery, self.on.worker, OutboxState.UNCLEAR, error=error)
-        due = self._later(self._pause(delivery, 0.0 if safe else self.on.options.repeat_after.total_seconds()))
-        return outbox.unclear(delivery, self.on.worker, due, safe=safe, error=error)
+            return outbox.settle_send(delivery, self.ctx.worker, OutboxState.UNCLEAR, error=error)
+        due = self._later(self._pause(delivery, 0.0 if safe else self.ctx.options.repeat_after.total_seconds()))
+        return outbox.unclear(delivery, self.ctx.worker, due, safe=safe, error=error)
 
     async def _gone(self, delivery: Delivery, error: str) -> None:
         """The chat is gone: that is remembered, and told to the owner at home, once."""
-        dead = self.on.store.outbox.settle_send(delivery, self.on.worker, OutboxState.DEAD, error=error)
-        if await self._surely(self._undelivered.bury(delivery, dead, error, self.on.clock.now())):
-            self.on.meter.count("sends_dead")
+        dead = self.ctx.store.outbox.settle_send(delivery, self.ctx.worker, OutboxState.DEAD, error=error)
+        if await self._surely(self._undelivered.bury(delivery, dead, error, self.ctx.clock.now())):
+            self.ctx.meter.count("sends_dead")
             account = account_text(delivery.outbound.platform, delivery.outbound.account)
             told = {"action": "send.gone", "delivery": delivery.number, "account": account}
             log.warning("chat gone", extra=told)
@@ -344,9 +348,9 @@ class Deliveries:
         if not self._has_patience(delivery):
             await self._refused(delivery, str(error))
             return
-        now, outbound, store = self.on.clock.now(), delivery.outbound, self.on.store
+        now, outbound, store = self.ctx.clock.now(), delivery.outbound, self.ctx.store
         due = self._later(_AWAY_PAUSE if delivery.attempts > 1 else 0.0)
-        settle = store.outbox.settle_send(delivery, self.on.worker, OutboxState.DUE, error=str(error), due=due)
+        settle = store.outbox.settle_send(delivery, self.ctx.worker, OutboxState.DUE, error=str(error), due=due)
         move = store.chat_migration.move(outbound.platform, outbound.account, outbound.chat_id, error.new, now)
         await self._surely(_both(move, settle))
         log.info("chat has another id", extra={"action": "chat.moved", "delivery": delivery.number})

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from palaver.db.transaction import Lock, Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.context import Ground
-from palaver.engine.intake.effective_role import KeptGrants
+from palaver.engine.context import EngineContext
+from palaver.engine.intake.effective_role import GrantCache
 from palaver.model.access import Access, AccessRole, Grant, Verdict, decide_access
 from palaver.model.addressing import Heard, attend
 from palaver.model.codes import make_code
@@ -65,25 +65,25 @@ class Taken:
 class Admission:
     """Knows the grants of the store, and learns in the step that accepts a message whether they are still the same."""
 
-    def __init__(self, on: Ground, revise: Revise) -> None:
-        self._on = on
+    def __init__(self, ctx: EngineContext, revise: Revise) -> None:
+        self._ctx = ctx
         self._revise = revise
         self._table = Table()
-        self._kept = KeptGrants()
+        self._kept = GrantCache()
 
     def hear(self, message: Inbound, *, commands: bool) -> Inbound | None:
         """The message, marked if it is only overheard; None for what is none of our business."""
         heard = self._attends(message, commands=commands)
         if heard is Heard.IGNORED:
-            self._on.meter.count("messages_ignored")
+            self._ctx.meter.count("messages_ignored")
             return None
         return replace(message, observed=True) if heard is Heard.OVERHEARD else message
 
     def _attends(self, message: Inbound, *, commands: bool = False) -> Heard:
         source = message.source
-        adapter = self._on.replies.adapter_for(source.platform, source.account)
+        adapter = self._ctx.replies.adapter_for(source.platform, source.account)
         has_mentions = adapter is not None and adapter.platform.has_mentions
-        attention = self._on.options.attention.find(source).value
+        attention = self._ctx.options.attention.find(source).value
         return attend(message, attention, has_mentions=has_mentions, commands=commands)
 
     def decide(self, message: Inbound, trust: Trust, aliases: Mapping[str, str]) -> Admitted:
@@ -104,15 +104,15 @@ class Admission:
         return self._table.people.get(identity_of(source) or "")
 
     def _grants(self, source: Source, person: str | None, aliases: Mapping[str, str]) -> list[Grant]:
-        kept = self._kept.of(source.platform, self._on.options.grants, self._table, aliases)
+        kept = self._kept.of(source.platform, self._ctx.options.grants, self._table, aliases)
         return kept.near(source, person)
 
     def _pairs(self, message: Inbound) -> bool:
         speaks = message.cause is Cause.HUMAN and not message.observed
-        return speaks and self._on.options.pairing.find(message.source).value and self._reaches(message)
+        return speaks and self._ctx.options.pairing.find(message.source).value and self._reaches(message)
 
     def _reaches(self, message: Inbound) -> bool:
-        return self._on.replies.reaches_people(message.source)
+        return self._ctx.replies.reaches_people(message.source)
 
     async def accept(
         self,
@@ -122,7 +122,7 @@ class Admission:
         while_busy: Callable[[bool], Outbound | None] | None,
     ) -> Taken | None:
         """Put a message into the inbox as it was decided. None if the grants have changed: then decide again."""
-        taken = await self._on.store.transact(self._accept(message, key, admitted, while_busy, self._on.clock.now()))
+        taken = await self._ctx.store.transact(self._accept(message, key, admitted, while_busy, self._ctx.clock.now()))
         if isinstance(taken, Table):
             self._table = taken
             return None
@@ -138,7 +138,7 @@ class Admission:
         while_busy: Callable[[bool], Outbound | None] | None,
         now: datetime,
     ) -> Statements[Taken | Table]:
-        store, access, known = self._on.store, admitted.access, admitted.table
+        store, access, known = self._ctx.store, admitted.access, admitted.table
         if not key.platform or access.verdict is not Verdict.PAIR:
             # Whoever parts the people of a key or moves its chat holds it, and afterwards that is known.
             yield Lock(key.text)
@@ -155,10 +155,10 @@ class Admission:
                 key,
                 now,
                 code=code,
-                answer=lambda: self._on.replies.to(message.source, texts.pairing_code(code)),
+                answer=lambda: self._ctx.replies.to(message.source, texts.pairing_code(code)),
             )
             return Taken(*asked) if asked else Taken(None)
-        if access.verdict is Verdict.REFUSE and self._on.options.is_undecided(message):
+        if access.verdict is Verdict.REFUSE and self._ctx.options.is_undecided(message):
             return Taken(None, is_ignored=True)
         if access.verdict is Verdict.REFUSE:
             # Of somebody who is not let in nothing is kept but that they tried.
@@ -169,12 +169,12 @@ class Admission:
 
     def _tell(self, taken: Taken, key: SessionKey) -> None:
         if taken.is_ignored:
-            self._on.meter.count("messages_ignored")
+            self._ctx.meter.count("messages_ignored")
             return
         if taken.number is None:
-            self._on.meter.count("messages_repeated")
+            self._ctx.meter.count("messages_repeated")
         elif taken.refused:
-            self._on.meter.count("messages_refused")
+            self._ctx.meter.count("messages_refused")
         what = "known already" if taken.number is None else taken.refused or "accepted"
         told = {"action": "accept", "key": key.text, "inbox": taken.number, "refused": bool(taken.refused)}
         log.info("message %s", what, extra=told)

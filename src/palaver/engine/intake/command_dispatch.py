@@ -11,11 +11,11 @@ from palaver.db.transaction import Lock, Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Desk
 from palaver.engine.commands import Commands, Spoken
-from palaver.engine.context import Ground
+from palaver.engine.context import EngineContext
 from palaver.engine.intake.effective_role import Standing, standing
-from palaver.engine.intake.revisions import Revising
-from palaver.engine.retry import contained, log_broken
-from palaver.engine.turns.tools import Tooling
+from palaver.engine.intake.revisions import Revisions
+from palaver.engine.retry import contain_cancellation, log_error
+from palaver.engine.turns.tools import TurnTools
 from palaver.model.access import AccessRole
 from palaver.model.command import Invocation
 from palaver.model.errors import (
@@ -42,7 +42,7 @@ from palaver.protocols.hooks import Happening, Kind
 from palaver.store.store import Store
 
 __all__ = [
-    "Obedience",
+    "CommandDispatcher",
     "leaving",
 ]
 
@@ -50,26 +50,26 @@ log = logging.getLogger(__name__)
 
 
 @transaction
-def leaving(on: Ground, command: Received, does: Transaction[str], now: datetime) -> Statements[str]:
+def leaving(ctx: EngineContext, command: Received, does: Transaction[str], now: datetime) -> Statements[str]:
     """Do what a command says. Where it leads elsewhere, the answer says how many messages are left behind."""
-    answer, left = yield from on.store.history.leaving(command, does)
+    answer, left = yield from ctx.store.history.leaving(command, does)
     unanswered = [each for each in left if not each.inbound.observed]
     if not unanswered:
         return answer
     here = command.inbound.source.address if command.number else None
-    yield from _tell_others(on, (each for each in unanswered if each.inbound.source.address != here), now)
+    yield from _tell_others(ctx, (each for each in unanswered if each.inbound.source.address != here), now)
     return f"{answer} {texts.unanswered(len(unanswered))}"
 
 
-def _tell_others(on: Ground, left: Iterable[Received], now: datetime) -> Statements[None]:
+def _tell_others(ctx: EngineContext, left: Iterable[Received], now: datetime) -> Statements[None]:
     """Each place in which nobody reads the answer to the command, as the answer to the last that was said there."""
     places: dict[object, list[Received]] = {}
     for each in left:
         places.setdefault(each.inbound.source.address, []).append(each)
     for said in places.values():
         source, name = said[-1].inbound.source, f"command:{said[-1].number}"
-        for part, outbound in enumerate(on.replies.to(source, texts.unanswered(len(said)))):
-            yield from on.store.outbox.owe(outbound, f"{name}:{part}", now)
+        for part, outbound in enumerate(ctx.replies.to(source, texts.unanswered(len(said)))):
+            yield from ctx.store.outbox.owe(outbound, f"{name}:{part}", now)
 
 
 _SPEAKS_TO_PEOPLE = (InvalidInput, LastOwner, LockedOut, NotAllowed, NotFound, NothingToCompact, SessionBusy)
@@ -147,8 +147,8 @@ def _while_standing(stands: Transaction[Standing], role: AccessRole, does: Trans
 
 
 @value(kw_only=False)
-class Obedience:
-    on: Ground
+class CommandDispatcher:
+    ctx: EngineContext
     commands: Commands
 
     def invocation(self, inbound: Inbound) -> Invocation | None:
@@ -158,8 +158,8 @@ class Obedience:
         return self.commands.parse(inbound.text)
 
     @property
-    def revising(self) -> Revising:
-        return Revising(self.on, self.commands)
+    def revising(self) -> Revisions:
+        return Revisions(self.ctx, self.commands)
 
     def meant(self, inbound: Inbound) -> Inbound:
         """`/queue text` is the text, as a message that waits; everything else is as it was said."""
@@ -177,7 +177,7 @@ class Obedience:
 
     def menu(self) -> list[MenuLine]:
         """The commands that everybody may use who is let in, as people are shown them."""
-        listed = self.commands.listed(AccessRole.MEMBER, self.on.options.command_roles)
+        listed = self.commands.listed(AccessRole.MEMBER, self.ctx.options.command_roles)
         return [MenuLine(name=command.name, help=command.help) for command in listed]
 
     def invokes(self, inbound: Inbound) -> bool:
@@ -201,16 +201,16 @@ class Obedience:
             return
         mentioned: list[Session] = []
         try:
-            with contained():
+            with contain_cancellation():
                 await self._perform(received, mentioned, urgent=urgent)
         except StoreUnavailable:
             raise
         except _SPEAKS_TO_PEOPLE as error:
-            refused = _mentioning(self.on.store, received, mentioned, _say(texts.refusal(error)))
+            refused = _mentioning(self.ctx.store, received, mentioned, _say(texts.refusal(error)))
             await self._do(received, refused, urgent=urgent, failed="it could not be done")
         except Exception as error:  # noqa: BLE001 - whatever a command raises, the conversation goes on after it
-            log_broken(log, "a command broke", error, {"action": "command.broke", "inbox": received.number})
-            sorry = _mentioning(self.on.store, received, mentioned, _say(texts.SORRY))
+            log_error(log, "a command broke", error, {"action": "command.broke", "inbox": received.number})
+            sorry = _mentioning(self.ctx.store, received, mentioned, _say(texts.SORRY))
             await self._do(received, sorry, urgent=urgent, failed="it broke")
 
     async def order(self, text: str, session: str, principal: Principal) -> str:
@@ -231,26 +231,26 @@ class Obedience:
 
     async def _ordered(self, invocation: Invocation, text: str, session: str, principal: Principal) -> str:
         def stands() -> Transaction[Standing]:
-            return standing(self.on.store, self.on.options.grants, session, principal)
+            return standing(self.ctx.store, self.ctx.options.grants, session, principal)
 
-        there = await self.on.store.read(stands())
+        there = await self.ctx.store.read(stands())
         found, source, role = there.session, there.source, there.role
-        now, move = self.on.clock.now(), _Move()
+        now, move = self.ctx.clock.now(), _Move()
         inbound = Inbound(source=source, text=text, at=now)
         received = Received(number=0, key=found.key, inbound=inbound, state=InboxState.DONE, received=now, role=role)
         spoken = Spoken(
             received=received,
             principal=principal,
             now=now,
-            zone=self.on.options.zones.find(source).value,
-            agent=self.on.agents.of(found.key.profile),
-            roles=self.on.options.command_roles,
+            zone=self.ctx.options.zones.find(source).value,
+            agent=self.ctx.agents.of(found.key.profile),
+            roles=self.ctx.options.command_roles,
         )
-        does = leaving(self.on, received, await self.commands.perform(invocation, spoken), now)
-        does = _while_open(self.on.store, found, does)
+        does = leaving(self.ctx, received, await self.commands.perform(invocation, spoken), now)
+        does = _while_open(self.ctx.store, found, does)
         does = _while_standing(stands(), role, does)
-        watched = _watched(self.on.store, found.key, does, move)
-        answer = await self.on.store.transact(self.on.news.along(watched, lambda _: _moved(move, now)))
+        watched = _watched(self.ctx.store, found.key, does, move)
+        answer = await self.ctx.store.transact(self.ctx.event_outbox.with_events(watched, lambda _: _moved(move, now)))
         log.info("command", extra={"action": "command", "key": found.key.text})
         self._tell(move, now)
         return answer
@@ -265,10 +265,10 @@ class Obedience:
         if invocation is None:
             return _say("")
         source = received.inbound.source
-        zone = self.on.options.zones.find(source).value
-        principal = await self.on.store.read(self.on.store.people.speaking(source))
-        agent, now = self.on.agents.of(received.key.profile), self.on.clock.now()
-        desk = Desk(self.on, received) if self.on.shelf and self.on.replies.takes_files(source) else None
+        zone = self.ctx.options.zones.find(source).value
+        principal = await self.ctx.store.read(self.ctx.store.people.speaking(source))
+        agent, now = self.ctx.agents.of(received.key.profile), self.ctx.clock.now()
+        desk = Desk(self.ctx, received) if self.ctx.shelf and self.ctx.replies.takes_files(source) else None
         spoken = Spoken(
             received=received,
             principal=principal,
@@ -276,27 +276,29 @@ class Obedience:
             zone=zone,
             agent=agent,
             desk=desk,
-            tools=partial(Tooling(self.on).listed, received),
-            roles=self.on.options.command_roles,
+            tools=partial(TurnTools(self.ctx).listed, received),
+            roles=self.ctx.options.command_roles,
             mentioned=mentioned,
         )
-        does = _on_behalf(self.on.store, source, principal, await self.commands.perform(invocation, spoken))
-        return _mentioning(self.on.store, received, mentioned, does)
+        does = _on_behalf(self.ctx.store, source, principal, await self.commands.perform(invocation, spoken))
+        return _mentioning(self.ctx.store, received, mentioned, does)
 
     async def _do(self, received: Received, does: Transaction[str], *, urgent: bool, failed: str | None = None) -> None:
-        source, now, move = received.inbound.source, self.on.clock.now(), _Move()
-        watched = _watched(self.on.store, received.key, leaving(self.on, received, does, now), move)
-        obey = self.on.store.inbox.obey(
-            received, watched, lambda text: self.on.replies.to(source, text), now, urgent=urgent, failed=failed
+        source, now, move = received.inbound.source, self.ctx.clock.now(), _Move()
+        watched = _watched(self.ctx.store, received.key, leaving(self.ctx, received, does, now), move)
+        obey = self.ctx.store.inbox.obey(
+            received, watched, lambda text: self.ctx.replies.to(source, text), now, urgent=urgent, failed=failed
         )
-        if await self.on.store.transact(self.on.news.along(obey, lambda done: _moved(move, now) if done else [])):
-            self.on.meter.count("commands")
+        if await self.ctx.store.transact(
+            self.ctx.event_outbox.with_events(obey, lambda done: _moved(move, now) if done else [])
+        ):
+            self.ctx.meter.count("commands")
             log.info("command", extra={"action": "command", "inbox": received.number, "key": received.key.text})
             self._tell(move, now)
 
     def _tell(self, move: _Move, now: datetime) -> None:
         for happening in _moved(move, now):
-            self.on.happenings.tell(happening)
+            self.ctx.hooks.tell(happening)
 
 
 def _moved(move: _Move, now: datetime) -> list[Happening]:

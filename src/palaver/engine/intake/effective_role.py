@@ -17,7 +17,7 @@ from palaver.store.people.grants import Table
 from palaver.store.store import Store
 
 __all__ = [
-    "KeptGrants",
+    "GrantCache",
     "Standing",
     "by_now",
     "standing",
@@ -81,7 +81,7 @@ _UNKNOWN, _VOUCHED_FOR, _BOT = Trust(), Trust(has_role_grant=True, via_trusted_r
 
 def _rules(store: Store, fixed: Sequence[Grant]) -> Statements["_Rules"]:
     table = yield from store.grants.table(Table())
-    return _Rules(fixed, table, (yield from store.aliases.everywhere()), KeptGrants())
+    return _Rules(fixed, table, (yield from store.aliases.everywhere()), GrantCache())
 
 
 def _canonical(grants: Iterable[Grant], platform: str, aliases: Mapping[str, str]) -> Iterable[Grant]:
@@ -109,7 +109,7 @@ class _Kept:
 
 
 @value(kw_only=False)
-class KeptGrants:
+class GrantCache:
     """What holds on each platform, made anew only where grants or aliases have changed."""
 
     _platforms: dict[str, _Kept] = field(default_factory=dict[str, _Kept])
@@ -131,7 +131,7 @@ class _Rules:
     fixed: Sequence[Grant]
     table: Table
     aliases: Mapping[str, Mapping[str, str]]
-    kept: KeptGrants
+    kept: GrantCache
 
     def decide(self, source: Source, trust: Trust = _UNKNOWN) -> Access:
         aliases = self.aliases.get(source.platform, {})

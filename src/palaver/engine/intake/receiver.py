@@ -11,11 +11,11 @@ from typing import Self, TypeVar
 from palaver.db.database import PEOPLE, TURNS
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
-from palaver.engine.context import Ground
+from palaver.engine.context import EngineContext
 from palaver.engine.intake.admission import Admission
-from palaver.engine.intake.command_dispatch import Obedience
+from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.options import Moved, where_now
-from palaver.engine.retry import any_of, log_broken, through_outages
+from palaver.engine.retry import log_error, retry_outage, wait_any
 from palaver.model.access import AccessRole
 from palaver.model.errors import InvalidInput, StoreError, StoreUnavailable, UnknownCommand
 from palaver.model.key import SessionKey, Speaker, canonical_source, derive_key
@@ -29,7 +29,7 @@ from palaver.store.store import Store
 
 __all__ = [
     "Intake",
-    "Turnstile",
+    "KeyedLock",
 ]
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Turnstile:
+class KeyedLock:
     """A name is known only while somebody stands there."""
 
     def __init__(self) -> None:
@@ -104,18 +104,18 @@ def _chat_of(source: Source) -> str:
 class Intake:
     """Use it as a context manager: it remembers who is who until it is told that this has changed."""
 
-    def __init__(self, on: Ground, obedience: Obedience) -> None:
-        self._on = on
+    def __init__(self, ctx: EngineContext, obedience: CommandDispatcher) -> None:
+        self._ctx = ctx
         self._obedience = obedience
-        self._admission = Admission(on, obedience.revising.accept)
-        self._line = Turnstile()
+        self._admission = Admission(ctx, obedience.revising.accept)
+        self._line = KeyedLock()
         self._known: _Acquaintance | None = None
         self._changed = asyncio.Event()
         self._asking = asyncio.Lock()
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self._changed = self._stack.enter_context(self._on.store.listen(PEOPLE))
+        self._changed = self._stack.enter_context(self._ctx.store.listen(PEOPLE))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -135,7 +135,7 @@ class Intake:
             accepted = await self._line.passing(_chat_of(inbound.source), lambda: self._accept(inbound, trust))
         except StoreError as error:
             account = account_text(inbound.source.platform, inbound.source.account)
-            log_broken(log, "a message was not taken", error, {"action": "message.untaken", "account": account})
+            log_error(log, "a message was not taken", error, {"action": "message.untaken", "account": account})
             raise
         if accepted is not None:
             await self._classify(*accepted)
@@ -168,8 +168,8 @@ class Intake:
         """Two ids are one: whatever comes after is placed so."""
         known = await self._people()
         if known.aliases.get(platform, {}).get(alias) != canonical:
-            learn = self._on.store.aliases.learn(platform, alias, canonical, self._on.clock.now())
-            await self._on.store.transact(learn)
+            learn = self._ctx.store.aliases.learn(platform, alias, canonical, self._ctx.clock.now())
+            await self._ctx.store.transact(learn)
             self._known = None
 
     async def move_chat(self, platform: str, account: str | None, old: str, new: str) -> None:
@@ -177,14 +177,14 @@ class Intake:
         known = await self._people()
         if old == new or known.moved.get(account_text(platform, account), {}).get(old) == new:
             return
-        move = self._on.store.chat_migration.move(platform, account, old, new, self._on.clock.now())
-        if await self._on.store.transact(move):
+        move = self._ctx.store.chat_migration.move(platform, account, old, new, self._ctx.clock.now())
+        if await self._ctx.store.transact(move):
             log.info("chat has another id", extra={"action": "chat.moved", "account": account_text(platform, account)})
         self._known = None
 
     async def key_of(self, source: Source) -> SessionKey:
         """The conversation that is spoken to where the source is."""
-        return await self._on.store.read(self._on.store.attach.leads_to(await self.place_of(source)))
+        return await self._ctx.store.read(self._ctx.store.attach.leads_to(await self.place_of(source)))
 
     async def place_of(self, source: Source) -> SessionKey:
         """The key of the place itself, whatever it is attached to."""
@@ -193,7 +193,7 @@ class Intake:
         return self._key(placed, self._admission.role_of(placed, known.aliases_of(placed)), known)
 
     def _key(self, placed: Source, role: AccessRole | None, known: _Acquaintance) -> SessionKey:
-        scope = self._on.options.scopes.find(placed).value
+        scope = self._ctx.options.scopes.find(placed).value
         person = known.linked.get(identity_of(placed) or "")
         is_owner = role is AccessRole.OWNER or (scope.dm is DmScope.SHARED and self._owns(person, known))
         return derive_key(placed, scope, Speaker(person=person, is_owner=is_owner))
@@ -212,14 +212,14 @@ class Intake:
                 self._changed.clear()
                 self._known = None
             if self._known is None:
-                self._known = await self._on.store.read(_acquaint(self._on.store))
-                self._on.follow(self._known.moved)
+                self._known = await self._ctx.store.read(_acquaint(self._ctx.store))
+                self._ctx.follow(self._known.moved)
             return self._known
 
     def _placed(self, source: Source, known: _Acquaintance) -> Source:
         """The source under canonical ids, served by the profile that the rules choose."""
         plain = canonical_source(source, known.aliases_of(source))
-        profile = choose_profile(plain, self._on.options.profiles)
+        profile = choose_profile(plain, self._ctx.options.profiles)
         return plain if profile == plain.profile else replace(plain, profile=profile)
 
     def _busy(self, message: Inbound) -> Callable[[bool], Outbound | None] | None:
@@ -227,17 +227,17 @@ class Intake:
 
         What acts at once waits for neither, and no command waits for permission.
         """
-        speaks = self._on.options.acknowledges and self._on.replies.reaches_people(message.source)
+        speaks = self._ctx.options.acknowledges and self._ctx.replies.reaches_people(message.source)
         is_for_us = message.cause is Cause.HUMAN and not message.observed and not self._obedience.is_urgent(message)
         if not (speaks and is_for_us):
             return None
         invokes = self._obedience.invokes(message)
-        notice = texts.busy_notice(self._on.options.busy_mode(message), is_command=invokes)
+        notice = texts.busy_notice(self._ctx.options.busy_mode(message), is_command=invokes)
 
         def told(is_parked: bool) -> Outbound | None:
             if is_parked and invokes:
                 return None
-            return self._on.replies.to(message.source, texts.ASKED_FIRST if is_parked else notice)[0]
+            return self._ctx.replies.to(message.source, texts.ASKED_FIRST if is_parked else notice)[0]
 
         return told
 
@@ -259,7 +259,7 @@ class Intake:
         """
         if not self._obedience.invokes(message):
             return
-        store = self._on.store
+        store = self._ctx.store
         received = await store.read(store.inbox.inbox_row(number, Principal.operator()))
         if received is None or not (
             self._obedience.is_urgent(message) or await store.read(store.steering.is_parked(received.key))
@@ -273,17 +273,17 @@ class Intake:
     async def catch_up(self) -> None:
         """Obey commands that wait behind a turn and need not: whoever accepted them died, or the turn waits by now."""
         looked: set[tuple[int, int | None]] = set()
-        with self._on.store.listen(TURNS) as woken:
+        with self._ctx.store.listen(TURNS) as woken:
             while True:
                 woken.clear()
-                behind = await through_outages(lambda: self._on.store.read(self._on.store.inbox.behind_turns()))
+                behind = await retry_outage(lambda: self._ctx.store.read(self._ctx.store.inbox.behind_turns()))
                 for number, fence in sorted(behind - looked):
-                    await through_outages(partial(self._obey_late, number, is_parked=fence is not None))
+                    await retry_outage(partial(self._obey_late, number, is_parked=fence is not None))
                 looked = behind
-                await any_of(woken, timeout=self._on.options.lease.total_seconds() / 3)
+                await wait_any(woken, timeout=self._ctx.options.lease.total_seconds() / 3)
 
     async def _obey_late(self, number: int, *, is_parked: bool) -> None:
-        received = await self._on.store.read(self._on.store.inbox.inbox_row(number, Principal.operator()))
+        received = await self._ctx.store.read(self._ctx.store.inbox.inbox_row(number, Principal.operator()))
         if received is None or not self._obedience.invokes(received.inbound):
             return
         if is_parked or self._obedience.is_urgent(received.inbound):

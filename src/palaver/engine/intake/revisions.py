@@ -7,7 +7,7 @@ from datetime import datetime
 from palaver.db.transaction import Transaction
 from palaver.engine import texts
 from palaver.engine.commands import Commands
-from palaver.engine.context import Ground
+from palaver.engine.context import EngineContext
 from palaver.model.access import Access, Verdict
 from palaver.model.errors import InvalidInput
 from palaver.model.key import SessionKey
@@ -16,15 +16,15 @@ from palaver.model.turn import Inbound, Outbound, Received
 from palaver.model.value import value
 
 __all__ = [
-    "Revising",
+    "Revisions",
 ]
 
 log = logging.getLogger(__name__)
 
 
 @value(kw_only=False)
-class Revising:
-    on: Ground
+class Revisions:
+    ctx: EngineContext
     commands: Commands
 
     def accept(
@@ -33,7 +33,7 @@ class Revising:
         """Where a platform does not say who deleted a message, there is nobody to be let in or refused."""
         is_nameless = message.source.participant is None
         refused = None if is_nameless or access.verdict is Verdict.ALLOW else access.reason
-        return self.on.store.revisions.accept_revision(
+        return self.ctx.store.revisions.accept_revision(
             replace(message, text="") if refused else message,
             key,
             now,
@@ -44,7 +44,7 @@ class Revising:
         )
 
     def _policy(self, message: Inbound) -> RevisionPolicy:
-        policy = self.on.options.revisions.find(message.source).value
+        policy = self.ctx.options.revisions.find(message.source).value
         return RevisionPolicy.NOTE if policy is RevisionPolicy.RERUN and self._commands(message) else policy
 
     def _commands(self, message: Inbound) -> bool:
@@ -58,8 +58,8 @@ class Revising:
         """To before a message that was changed after it was answered."""
 
         def notices(hidden: int) -> list[Outbound]:
-            return self.on.replies.to(received.inbound.source, texts.went_back(hidden))
+            return self.ctx.replies.to(received.inbound.source, texts.went_back(hidden))
 
-        step = self.on.store.revisions.go_back_to(received, self.on.clock.now(), notices)
-        if await self.on.store.transact(step):
+        step = self.ctx.store.revisions.go_back_to(received, self.ctx.clock.now(), notices)
+        if await self.ctx.store.transact(step):
             log.info("went back to a changed message", extra={"action": "revision", "inbox": received.number})

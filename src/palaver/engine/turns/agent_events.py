@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from palaver.engine.retry import contained, log_broken
+from palaver.engine.retry import contain_cancellation, log_error
 from palaver.engine.timeouts import Limits
 from palaver.model.errors import StoreError
 from palaver.model.transcript import Entry, Role, ToolCall
@@ -26,7 +26,7 @@ from palaver.protocols.agent import (
 )
 
 __all__ = [
-    "Answering",
+    "AgentRun",
     "Outcome",
 ]
 
@@ -38,7 +38,7 @@ Outcome = Final | Failure | ApprovalNeeded
 
 
 @dataclass(kw_only=True)
-class Answering:
+class AgentRun:
     """One agent at work on one turn."""
 
     agent: Agent
@@ -64,12 +64,12 @@ class Answering:
         self.said = ""
         self._called = {call.id: call for call in open_calls(request.messages)}
         try:
-            with contained():
+            with contain_cancellation():
                 return await self._heard(request)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever an agent raises ends one turn
-            log_broken(log, "the agent broke", error, {"action": "agent.broke", "turn": request.turn})
+            log_error(log, "the agent broke", error, {"action": "agent.broke", "turn": request.turn})
             return Failure(kind=FailureKind.FATAL, detail=f"the agent broke: {type(error).__name__}")
 
     async def _heard(self, request: Request) -> Outcome:
@@ -89,10 +89,10 @@ class Answering:
         """However the agent cleans up after itself, what it has answered counts."""
         try:
             if isinstance(stream, AsyncGenerator):
-                with self.limits.within(_CLOSE_LIMIT), contained():
+                with self.limits.within(_CLOSE_LIMIT), contain_cancellation():
                     await stream.aclose()
         except Exception as error:  # noqa: BLE001 - see above
-            log_broken(log, "the agent did not close", error, {"action": "agent.unclosed", "turn": turn})
+            log_error(log, "the agent did not close", error, {"action": "agent.unclosed", "turn": turn})
 
     async def _until_done(self, stream: AsyncIterator[Event]) -> Outcome:
         while True:

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.context import Ground
+from palaver.engine.context import EngineContext
 from palaver.model.access import AccessRole
 from palaver.model.naming import Naming, Pseudonyms
 from palaver.model.platform import Platform
@@ -23,8 +23,8 @@ from palaver.store.results import Begun, Held, Opened, Opening, Welcome
 from palaver.store.store import Store
 
 __all__ = [
-    "Scene",
-    "Scenes",
+    "RequestBuilder",
+    "TurnSnapshot",
     "Welcomes",
 ]
 
@@ -33,7 +33,7 @@ _MOST_SECTIONS = 128
 
 
 @value
-class Scene:
+class TurnSnapshot:
     entries: Sequence[Entry]
     homes: Sequence[Source]
     session: Session
@@ -47,7 +47,7 @@ class Scene:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scenes:
+class RequestBuilder:
     store: Store
     platforms: Mapping[str, Platform]
     """Those that are connected."""
@@ -55,18 +55,20 @@ class Scenes:
     _sections: dict[object, str] = field(default_factory=dict[object, str], init=False, compare=False)
     """By all the facts that they are made of."""
 
-    def after(self, begin: Transaction[Begun | Held | None]) -> Transaction[tuple[Begun | Held | None, Scene | None]]:
+    def after(
+        self, begin: Transaction[Begun | Held | None]
+    ) -> Transaction[tuple[Begun | Held | None, TurnSnapshot | None]]:
         """The scene of a turn that begins, in the same step."""
         return _enter(self.store, begin)
 
-    def scene(self, turn: Turn, messages: Sequence[Received]) -> Transaction[Scene]:
+    def scene(self, turn: Turn, messages: Sequence[Received]) -> Transaction[TurnSnapshot]:
         """The scene as it is now."""
         return _look(self.store, turn, messages[-1])
 
     def request(
         self,
         turn: Turn,
-        scene: Scene,
+        scene: TurnSnapshot,
         *,
         meanwhile: Callable[[], Awaitable[tuple[str, ...]]] = nothing_meanwhile,
         read_file: Callable[[str], Awaitable[bytes]] = no_file,
@@ -85,7 +87,7 @@ class Scenes:
             read_file=read_file,
         )
 
-    def since(self, before: Scene, now: Scene) -> tuple[str, ...]:
+    def since(self, before: TurnSnapshot, now: TurnSnapshot) -> tuple[str, ...]:
         """What was said to the agent since it was shown a scene, and last, as it is shown from now on."""
         entries = visible(now.entries)
         known = max((entry.seq for entry in before.entries), default=0)
@@ -95,16 +97,16 @@ class Scenes:
         as_shown = partial(render, naming=naming, shared=now.shared, message_ids=False)
         return tuple(message.text for message in as_shown(entries)[len(as_shown(earlier)) :])
 
-    def passage(self, turn: Turn, scene: Scene, entries: Sequence[Entry], focus: str = "") -> Passage:
+    def passage(self, turn: Turn, scene: TurnSnapshot, entries: Sequence[Entry], focus: str = "") -> Passage:
         """A part of what the agent is shown, to be put into fewer words."""
         messages = self._view(scene, entries)
         return Passage(session=turn.session, messages=messages, override=scene.session.override, focus=focus)
 
-    def _view(self, scene: Scene, entries: Sequence[Entry], goes_on: str | None = None) -> tuple[Message, ...]:
+    def _view(self, scene: TurnSnapshot, entries: Sequence[Entry], goes_on: str | None = None) -> tuple[Message, ...]:
         naming = Naming(platform=self._platform(scene.last.inbound.source), pseudonyms=self.pseudonyms)
         return view(entries, naming, shared=scene.shared, goes_on=goes_on)
 
-    def _section(self, scene: Scene, platform: Platform) -> str:
+    def _section(self, scene: TurnSnapshot, platform: Platform) -> str:
         """Turn after turn the facts are the same, and so is the section."""
         facts = _LASTING(scene.last.inbound.source), _labels(scene, platform), scene.shared, tuple(scene.homes)
         section = self._sections.get(facts)
@@ -114,7 +116,7 @@ class Scenes:
             section = self._sections[facts] = context_section(self._situation(scene, platform), self.pseudonyms)
         return section
 
-    def _situation(self, scene: Scene, platform: Platform) -> Situation:
+    def _situation(self, scene: TurnSnapshot, platform: Platform) -> Situation:
         inbound = scene.last.inbound
         homes = [(self._platform(home), home.chat) for home in scene.homes]
         return Situation(
@@ -131,13 +133,13 @@ class Scenes:
         return self.platforms.get(source.platform) or Platform(name=source.platform, title=source.platform.title())
 
 
-def _labels(scene: Scene, platform: Platform) -> Labels:
+def _labels(scene: TurnSnapshot, platform: Platform) -> Labels:
     """What lasts of the names: those who speak by an account that is a chat are named with what they say."""
     labels = scene.last.inbound.labels
     return replace(labels, user=None) if platform.accounts_are_chats else labels
 
 
-def _answers(turn: Turn, scene: Scene, messages: Sequence[Message]) -> dict[str, bool]:
+def _answers(turn: Turn, scene: TurnSnapshot, messages: Sequence[Message]) -> dict[str, bool]:
     """What a person said to the calls that are open, by the ids under which they are shown: those may be repaired.
 
     An id that was used before does not count again: what was allowed once was allowed once.
@@ -150,7 +152,7 @@ def _answers(turn: Turn, scene: Scene, messages: Sequence[Message]) -> dict[str,
 @transaction
 def _enter(
     store: Store, begin: Transaction[Begun | Held | None]
-) -> Statements[tuple[Begun | Held | None, Scene | None]]:
+) -> Statements[tuple[Begun | Held | None, TurnSnapshot | None]]:
     begun = yield from begin
     if not isinstance(begun, Begun):
         return begun, None
@@ -160,7 +162,7 @@ def _enter(
 
 
 @transaction
-def _look(store: Store, turn: Turn, last: Received) -> Statements[Scene]:
+def _look(store: Store, turn: Turn, last: Received) -> Statements[TurnSnapshot]:
     session = yield from store.turns.session_of(turn)
     scene = yield from _scene(store, turn, last, session)
     approvals = yield from store.steering.approvals(turn)
@@ -168,18 +170,20 @@ def _look(store: Store, turn: Turn, last: Received) -> Statements[Scene]:
     return replace(scene, approvals=approvals, goes_on=bool(approvals) and turn.attempt == 1)
 
 
-def _scene(store: Store, turn: Turn, last: Received, session: Session, *, is_alone: bool = False) -> Statements[Scene]:
+def _scene(
+    store: Store, turn: Turn, last: Received, session: Session, *, is_alone: bool = False
+) -> Statements[TurnSnapshot]:
     entries = yield from store.transcript.load(turn)
     homes = yield from store.accounts.homes(turn.key.profile)
     shared = turn.key.shared or (last.place or turn.key).shared
     if not shared and not is_alone:
         shared = yield from store.attach.is_shared(session)
-    return Scene(entries=entries, homes=homes, session=session, last=last, shared=shared)
+    return TurnSnapshot(entries=entries, homes=homes, session=session, last=last, shared=shared)
 
 
 @value(kw_only=False)
 class Welcomes:
-    on: Ground
+    ctx: EngineContext
 
     def welcome(self, opened: Opened, last: Received) -> Welcome:
         source = last.inbound.source
@@ -188,16 +192,16 @@ class Welcomes:
         if opened.opening is Opening.RESET and opened.reason is not None:
             notes.append(texts.reset_note(opened.reason))
             # Where nothing had been said, nothing was lost that somebody could miss.
-            if opened.before_had_words and self.on.options.reset_notices.find(source).value:
+            if opened.before_had_words and self.ctx.options.reset_notices.find(source).value:
                 notices.append(texts.reset_notice(opened.reason))
         if opened.is_first_contact:
             notes.append(texts.FIRST_CONTACT_NOTE)
-        if opened.lacks_home and self.on.replies.has_places(source):
+        if opened.lacks_home and self.ctx.replies.has_places(source):
             notes.append(texts.NO_HOME_NOTE)
             # Whoever may set it is told as well.
             if (last.role or AccessRole.GUEST) >= AccessRole.ADMIN:
                 notices.append(texts.NO_HOME)
-        if not self.on.replies.reaches_people(source):
+        if not self.ctx.replies.reaches_people(source):
             notices = []
-        outbound = tuple(message for text in notices for message in self.on.replies.to(source, text))
+        outbound = tuple(message for text in notices for message in self.ctx.replies.to(source, text))
         return Welcome(notes=tuple(notes), notices=outbound)

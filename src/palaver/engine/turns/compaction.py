@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.context import Ground
-from palaver.engine.intake.command_dispatch import Obedience
-from palaver.engine.retry import contained, log_broken, through_outages
-from palaver.engine.turns.agent_request import Scene, Scenes
-from palaver.engine.turns.completion import Closing
-from palaver.engine.turns.quotas import Capping
-from palaver.engine.turns.running import Running, Stop, Wish
+from palaver.engine.context import EngineContext
+from palaver.engine.intake.command_dispatch import CommandDispatcher
+from palaver.engine.retry import contain_cancellation, log_error, retry_outage
+from palaver.engine.turns.agent_request import RequestBuilder, TurnSnapshot
+from palaver.engine.turns.completion import TurnCompletion
+from palaver.engine.turns.quotas import QuotaCheck
+from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason
 from palaver.model.command import Invocation
 from palaver.model.compaction import CompactionPlan, CompactionTrigger, plan_compaction
 from palaver.model.errors import InvalidInput, NothingToCompact, StoreUnavailable
@@ -31,7 +31,7 @@ from palaver.store.store import Store
 
 __all__ = [
     "COMPRESS",
-    "Compacting",
+    "Compaction",
 ]
 
 log = logging.getLogger(__name__)
@@ -56,19 +56,19 @@ class _Summary:
 
 
 @dataclass(kw_only=True)
-class Compacting:
-    on: Ground
-    scenes: Scenes
-    obedience: Obedience
-    closing: Closing
+class Compaction:
+    ctx: EngineContext
+    scenes: RequestBuilder
+    obedience: CommandDispatcher
+    closing: TurnCompletion
     _later: dict[str, datetime] = field(default_factory=dict[str, datetime])
     """Sessions that could not be summarised, and until when they are left alone."""
 
     # After a turn
 
-    def is_due(self, running: Running) -> bool:
+    def is_due(self, running: RunningTurn) -> bool:
         """Whether what the agent was shown in a turn nears what its model takes."""
-        agent, shown, options = self._agent(running.turn), running.shown, self.on.options
+        agent, shown, options = self._agent(running.turn), running.shown, self.ctx.options
         if running.answer is None or shown is None or not able(agent, Summarising):
             return False
         window = agent.context_window(shown.session.override) or options.context_window
@@ -78,32 +78,34 @@ class Compacting:
 
     async def occupy(self, key: SessionKey) -> Turn | None:
         """A turn for it; None where somebody speaks already, or waits."""
-        now = self.on.clock.now()
+        now = self.ctx.clock.now()
         try:
-            return await self.on.store.transact(_occupy(self.on.store, key, self.on.worker, now, self.on.options.lease))
+            return await self.ctx.store.transact(
+                _occupy(self.ctx.store, key, self.ctx.worker, now, self.ctx.options.lease)
+            )
         except StoreUnavailable:
             return None
 
     # In a turn of its own
 
-    def wish(self, messages: Sequence[Received]) -> Wish | None:
+    def wish(self, messages: Sequence[Received]) -> CompactionRequest | None:
         """What a turn is for that answers nobody, or `/compress`; None for one that answers messages."""
         if not messages:
-            return Wish()
+            return CompactionRequest()
         invocation = self._invocation(messages[-1])
         if invocation is None or invocation.command.name != COMPRESS:
             return None
-        return Wish(focus=invocation.words.get("focus", ""), is_asked=True)
+        return CompactionRequest(focus=invocation.words.get("focus", ""), is_asked=True)
 
-    async def run(self, running: Running, wish: Wish) -> None:
+    async def run(self, running: RunningTurn, wish: CompactionRequest) -> None:
         """To its end; whatever comes of it, the conversation goes on after it."""
-        made = await running.until_over(self._try(running, wish), self.on.options.turn_limit, self.on)
+        made = await running.until_over(self._try(running, wish), self.ctx.options.turn_limit, self.ctx)
         match made:
             case _Summary():
                 await self._put(running, wish, made)
-            case Stop.DRAIN | Stop.LOST:
+            case StopReason.DRAIN | StopReason.LOST:
                 await self.closing.cut_short(running, made)
-            case Stop():
+            case StopReason():
                 await self._leave(running, wish, _STOPPED)
             case None:
                 await self._leave(running, wish, _TOO_LONG)
@@ -112,13 +114,13 @@ class Compacting:
 
     async def give_up(self, turn: Turn, messages: Sequence[Received]) -> None:
         """It was cut off, and is not tried again; nothing has changed."""
-        running = Running(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
-        await self._leave(running, Wish(is_asked=bool(messages)), _CUT_OFF)
+        running = RunningTurn(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
+        await self._leave(running, CompactionRequest(is_asked=bool(messages)), _CUT_OFF)
 
-    async def _try(self, running: Running, wish: Wish) -> "_Summary | str":
+    async def _try(self, running: RunningTurn, wish: CompactionRequest) -> "_Summary | str":
         """A summary, or why there is none."""
-        reached = self._reached(running, self.on.clock.now())
-        if await through_outages(lambda: self.on.store.read(reached)):
+        reached = self._reached(running, self.ctx.clock.now())
+        if await retry_outage(lambda: self.ctx.store.read(reached)):
             return _CAPPED
         try:
             return await self._summarise(running, kept=_KEPT, focus=wish.focus)
@@ -126,43 +128,43 @@ class Compacting:
             return str(refusal)
 
     @transaction
-    def _reached(self, running: Running, now: datetime) -> Statements[Reached | None]:
-        session = yield from self.on.store.turns.session_of(running.turn)
-        return (yield from Capping(self.on).reached(running.messages[-1], session, now))
+    def _reached(self, running: RunningTurn, now: datetime) -> Statements[Reached | None]:
+        session = yield from self.ctx.store.turns.session_of(running.turn)
+        return (yield from QuotaCheck(self.ctx).reached(running.messages[-1], session, now))
 
-    async def _put(self, running: Running, wish: Wish, summary: _Summary) -> None:
+    async def _put(self, running: RunningTurn, wish: CompactionRequest, summary: _Summary) -> None:
         replies = self.closing.reply(running, texts.compacted(_spoken(summary.plan))) if wish.is_asked else []
         turn = running.turn
         by = Principal.speaking(running.source).name if wish.is_asked else _BY_ITSELF
-        settle = self.on.store.turns.settle(turn, [], replies, self.on.clock.now(), usage=running.usage)
+        settle = self.ctx.store.turns.settle(turn, [], replies, self.ctx.clock.now(), usage=running.usage)
         try:
-            steps = _all(self._compact(turn, summary, by), settle, self.on.store.usage.uncount(turn))
+            steps = _all(self._compact(turn, summary, by), settle, self.ctx.store.usage.uncount(turn))
             await self.closing.end(turn, steps, TurnState.DONE)
         except NothingToCompact as refusal:
             await self._leave(running, wish, str(refusal))
         else:
             self._told(running)
 
-    async def _leave(self, running: Running, wish: Wish, why: str) -> None:
+    async def _leave(self, running: RunningTurn, wish: CompactionRequest, why: str) -> None:
         """Everything stays as it was."""
-        now, turn = self.on.clock.now(), running.turn
+        now, turn = self.ctx.clock.now(), running.turn
         replies = self.closing.reply(running, texts.not_compacted(why)) if wish.is_asked else []
-        settle = self.on.store.turns.settle(turn, [], replies, now, usage=running.usage, error=why)
-        await self.closing.end(turn, _all(settle, self.on.store.usage.uncount(turn)), TurnState.FAILED)
+        settle = self.ctx.store.turns.settle(turn, [], replies, now, usage=running.usage, error=why)
+        await self.closing.end(turn, _all(settle, self.ctx.store.usage.uncount(turn)), TurnState.FAILED)
         later = {session: until for session, until in self._later.items() if until > now}
         self._later = {**later, turn.session: now + _NOT_BEFORE}
         log.info("nothing was summarised: %s", why, extra={"action": "compaction.left", "turn": turn.number})
 
     # Within a turn
 
-    async def make_room(self, running: Running) -> bool:
+    async def make_room(self, running: RunningTurn) -> bool:
         """The model does not take the conversation: whether there is less of it now."""
         turn = running.turn
         try:
             summary = await self._summarise(running, kept=1)
             # Nothing to append: what is asked is whether the turn is still ours.
-            hold = self.on.store.turns.append_to_turn(turn, [])
-            await self.on.surely(_all(self._compact(turn, summary, _BY_ITSELF), hold))
+            hold = self.ctx.store.turns.append_to_turn(turn, [])
+            await self.ctx.retry_until_stored(_all(self._compact(turn, summary, _BY_ITSELF), hold))
         except NothingToCompact as refusal:
             log.info("nothing was summarised: %s", refusal, extra={"action": "compaction.left", "turn": turn.number})
             return False
@@ -171,41 +173,41 @@ class Compacting:
 
     # The summary
 
-    async def _summarise(self, running: Running, *, kept: int, focus: str = "") -> _Summary:
+    async def _summarise(self, running: RunningTurn, *, kept: int, focus: str = "") -> _Summary:
         agent = self._agent(running.turn)
         if not able(agent, Summarising):
             raise NothingToCompact("the agent cannot summarise")
-        scene = await through_outages(lambda: self.on.store.read(self._scene(running)))
+        scene = await retry_outage(lambda: self.ctx.store.read(self._scene(running)))
         plan = plan_compaction(scene.entries, keep_exchanges=kept)
         passage = self.scenes.passage(running.turn, scene, plan.covered, focus)
         return _Summary(plan=plan, text=await self._ask(agent, passage, running))
 
     def _compact(self, turn: Turn, summary: _Summary, by: str) -> Transaction[object]:
-        now = self.on.clock.now()
-        return self.on.store.transcript.compact(turn.key, summary.plan, summary.text, now, by=by)
+        now = self.ctx.clock.now()
+        return self.ctx.store.transcript.compact(turn.key, summary.plan, summary.text, now, by=by)
 
-    def _scene(self, running: Running) -> Transaction[Scene]:
+    def _scene(self, running: RunningTurn) -> Transaction[TurnSnapshot]:
         return self.scenes.scene(running.turn, running.messages)
 
-    async def _ask(self, agent: Summarising, passage: Passage, running: Running) -> str:
+    async def _ask(self, agent: Summarising, passage: Passage, running: RunningTurn) -> str:
         told = {"action": "agent.broke", "turn": running.turn.number}
-        quiet = asyncio.timeout(self.on.options.quiet_limit.total_seconds())
+        quiet = asyncio.timeout(self.ctx.options.quiet_limit.total_seconds())
         try:
             async with quiet:
-                with contained():
+                with contain_cancellation():
                     gist = await agent.summarise(passage)
             running.spent = running.spent.plus(gist.usage)
         except Exception as error:
-            log_broken(log, "the agent broke while it summarised", error, told)
+            log_error(log, "the agent broke while it summarised", error, told)
             raise NothingToCompact(_TOO_LONG if quiet.expired() else "the agent could not do it") from error
         return gist.text
 
     def _is_left_alone(self, session: str) -> bool:
         until = self._later.get(session)
-        return until is not None and until > self.on.clock.now()
+        return until is not None and until > self.ctx.clock.now()
 
     def _agent(self, turn: Turn) -> object:
-        return self.on.agents.of(turn.key.profile)
+        return self.ctx.agents.of(turn.key.profile)
 
     def _invocation(self, received: Received) -> Invocation | None:
         try:
@@ -213,8 +215,8 @@ class Compacting:
         except InvalidInput:
             return None
 
-    def _told(self, running: Running) -> None:
-        self.on.meter.count("compactions")
+    def _told(self, running: RunningTurn) -> None:
+        self.ctx.meter.count("compactions")
         log.info("conversation summarised", extra={"action": "compaction", "turn": running.turn.number})
 
 

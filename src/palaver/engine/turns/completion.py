@@ -6,11 +6,11 @@ from datetime import datetime
 
 from palaver.db.transaction import Transaction
 from palaver.engine import texts
-from palaver.engine.attachments import Filing
-from palaver.engine.context import Ground
-from palaver.engine.retry import log_broken, through_outages
+from palaver.engine.attachments import Attachments
+from palaver.engine.context import EngineContext
+from palaver.engine.retry import log_error, retry_outage
 from palaver.engine.turns.agent_events import Outcome
-from palaver.engine.turns.running import Running, Stop
+from palaver.engine.turns.running import RunningTurn, StopReason
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import PalaverError, StaleFence, StoreUnavailable
 from palaver.model.lifecycle import EndReason, TurnState
@@ -22,7 +22,7 @@ from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
 from palaver.protocols.hooks import Happening, Kind
 
 __all__ = [
-    "Closing",
+    "TurnCompletion",
 ]
 
 log = logging.getLogger(__name__)
@@ -35,17 +35,17 @@ _FAILURES = {
 
 
 @value(kw_only=False)
-class Closing:
-    on: Ground
+class TurnCompletion:
+    ctx: EngineContext
 
-    async def conclude(self, running: Running, outcome: Outcome) -> None:
+    async def conclude(self, running: RunningTurn, outcome: Outcome) -> None:
         match outcome:
             case Final():
-                files = await Filing(self.on).keep_all(outcome.files) if outcome.files else ()
+                files = await Attachments(self.ctx).keep_all(outcome.files) if outcome.files else ()
                 entry = Entry(
                     seq=0,
                     role=Role.ASSISTANT,
-                    at=self.on.clock.now(),
+                    at=self.ctx.clock.now(),
                     text=outcome.text,
                     reasoning=outcome.reasoning,
                     blob=outcome.blob,
@@ -55,7 +55,7 @@ class Closing:
                 whole = await self._whole(running.source, outcome.text)
                 replies = [
                     *self.reply(running, outcome.text, whole=whole),
-                    *self.on.replies.files(running.source, files),
+                    *self.ctx.replies.files(running.source, files),
                 ]
                 await self.settle(running, [entry], replies)
                 running.answer = outcome
@@ -64,14 +64,14 @@ class Closing:
             case ApprovalNeeded():
                 await self._park(running, outcome)
 
-    async def _fail(self, running: Running, failure: Failure) -> None:
+    async def _fail(self, running: RunningTurn, failure: Failure) -> None:
         """The chat gets a safe sentence, the log the kind; the detail, which may quote, stays in the store."""
         note, sorry = _FAILURES.get(failure.kind, (texts.FAILED_NOTE, texts.SORRY))
         log.error("turn failed: %s", failure.kind.value, extra={"action": "turn.failed", "turn": running.turn.number})
         await self.settle(running, [self.note(note)], self.reply(running, sorry), failure=failure)
 
-    async def _park(self, running: Running, needed: ApprovalNeeded) -> None:
-        turns, turn, now = self.on.store.turns, running.turn, self.on.clock.now()
+    async def _park(self, running: RunningTurn, needed: ApprovalNeeded) -> None:
+        turns, turn, now = self.ctx.store.turns, running.turn, self.ctx.clock.now()
         # Whoever offered a tool sees the call itself, and answers it.
         is_theirs = needed.call.name in running.offered
         question = [] if is_theirs else self._question(running, needed)
@@ -87,19 +87,19 @@ class Closing:
         await self.end(turn, halt, TurnState.PARKED)
         log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 
-    def _question(self, running: Running, needed: ApprovalNeeded) -> list[Outbound]:
+    def _question(self, running: RunningTurn, needed: ApprovalNeeded) -> list[Outbound]:
         name = running.turn.question
-        text = texts.approval_question(needed.question, name if self.on.replies.go_elsewhere(running.source) else "")
+        text = texts.approval_question(needed.question, name if self.ctx.replies.go_elsewhere(running.source) else "")
         return self.reply(running, text, choices=texts.approval_choices(name))
 
-    async def cut_short(self, running: Running, why: Stop) -> None:
+    async def cut_short(self, running: RunningTurn, why: StopReason) -> None:
         log.info("turn stopped: %s", why, extra={"action": "turn.stopped", "turn": running.turn.number})
-        if why is Stop.DRAIN:
-            halt = self.on.store.turns.halt(
-                running.turn, TurnState.INTERRUPTED, self.on.clock.now(), error=why.value, usage=running.usage
+        if why is StopReason.DRAIN:
+            halt = self.ctx.store.turns.halt(
+                running.turn, TurnState.INTERRUPTED, self.ctx.clock.now(), error=why.value, usage=running.usage
             )
-            await self.on.store.transact(halt)
-        elif why is Stop.LOST:
+            await self.ctx.store.transact(halt)
+        elif why is StopReason.LOST:
             self.lost(running.turn)
         else:
             said = running.answering.said if running.answering else ""
@@ -115,68 +115,68 @@ class Closing:
             self.happening(Kind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED),
         )
         try:
-            await self._suspend(turn, self.on.replies.to(source, texts.GIVEN_UP), told)
+            await self._suspend(turn, self.ctx.replies.to(source, texts.GIVEN_UP), told)
         except (StaleFence, StoreUnavailable):
             raise
         except PalaverError as error:
-            log_broken(log, "a notice was refused", error, {"action": "notice.refused", "turn": turn.number})
+            log_error(log, "a notice was refused", error, {"action": "notice.refused", "turn": turn.number})
             await self._suspend(turn, [], told)
         log.warning("turn given up", extra={"action": "turn.given_up", "turn": turn.number})
-        self.on.meter.count("turns_failed")
+        self.ctx.meter.count("turns_failed")
         self.tell(lambda: told)
 
     async def _suspend(self, turn: Turn, notices: Sequence[Outbound], told: Sequence[Happening]) -> None:
-        now, error = self.on.clock.now(), "cut off, and not taken up again"
-        settle = self.on.store.turns.settle(turn, [], notices, now, error=error, ends=EndReason.SUSPENDED)
-        await self.end(turn, self.on.news.along(settle, lambda _: told), TurnState.FAILED)
+        now, error = self.ctx.clock.now(), "cut off, and not taken up again"
+        settle = self.ctx.store.turns.settle(turn, [], notices, now, error=error, ends=EndReason.SUSPENDED)
+        await self.end(turn, self.ctx.event_outbox.with_events(settle, lambda _: told), TurnState.FAILED)
 
     async def settle(
         self,
-        running: Running,
+        running: RunningTurn,
         entries: Sequence[Entry],
         replies: Sequence[Outbound],
         *,
         failure: Failure | None = None,
     ) -> None:
-        turn, now, error = running.turn, self.on.clock.now(), failure.detail if failure else None
+        turn, now, error = running.turn, self.ctx.clock.now(), failure.detail if failure else None
 
         def told(_: object = None) -> list[Happening]:
             kind = Kind.TURN_FAILED if failure else Kind.TURN_FINISHED
             return [self.happening(kind, turn, reason=failure.kind.value if failure else None, at=now)]
 
-        settle = self.on.store.turns.settle(turn, entries, replies, now, usage=running.usage, error=error)
-        with self.on.meter.step("settle"):
-            step = self.on.news.along(settle, told)
+        settle = self.ctx.store.turns.settle(turn, entries, replies, now, usage=running.usage, error=error)
+        with self.ctx.meter.step("settle"):
+            step = self.ctx.event_outbox.with_events(settle, told)
             await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)
         log.info("turn settled", extra={"action": "turn.settled", "turn": turn.number, "failed": failure is not None})
         if failure:
-            self.on.meter.count("turns_failed")
+            self.ctx.meter.count("turns_failed")
         self.tell(told)
 
     async def end(self, turn: Turn, step: Transaction[object], state: TurnState) -> None:
         """The last that is written under a fence: if it is in that state then, it was done, though nobody heard so."""
-        store = self.on.store
+        store = self.ctx.store
         try:
-            await self.on.surely(step)
+            await self.ctx.retry_until_stored(step)
         except StaleFence:
-            if await through_outages(lambda: store.read(store.turns.state_of(turn))) is not state:
+            if await retry_outage(lambda: store.read(store.turns.state_of(turn))) is not state:
                 raise
 
     def reply(
-        self, running: Running, text: str, *, choices: tuple[Choice, ...] = (), whole: Attachment | None = None
+        self, running: RunningTurn, text: str, *, choices: tuple[Choice, ...] = (), whole: Attachment | None = None
     ) -> list[Outbound]:
         draft = (running.draft and running.draft.receipt) or running.turn.draft
-        return self.on.replies.to(running.source, text, draft=draft, choices=choices, whole=whole)
+        return self.ctx.replies.to(running.source, text, draft=draft, choices=choices, whole=whole)
 
     async def _whole(self, source: Source, text: str) -> Attachment | None:
         """An answer that is too long for a chat, as a file."""
-        if not self.on.replies.wants_file(source, text):
+        if not self.ctx.replies.wants_file(source, text):
             return None
-        file = await Filing(self.on).keep(NewFile("answer.md", text.encode("utf-8", "replace"), "text/markdown"))
+        file = await Attachments(self.ctx).keep(NewFile("answer.md", text.encode("utf-8", "replace"), "text/markdown"))
         return file if file.sha256 else None
 
     def _entry(self, role: Role, text: str) -> Entry:
-        return Entry(seq=0, role=role, at=self.on.clock.now(), text=text)
+        return Entry(seq=0, role=role, at=self.ctx.clock.now(), text=text)
 
     def note(self, text: str) -> Entry:
         return self._entry(Role.NOTE, text)
@@ -192,7 +192,7 @@ class Closing:
     ) -> Happening:
         return Happening(
             kind=kind,
-            at=at or self.on.clock.now(),
+            at=at or self.ctx.clock.now(),
             key=turn.key.text,
             session=session or turn.session,
             turn=turn.number,
@@ -201,14 +201,14 @@ class Closing:
 
     def tell(self, happened: Callable[[], Iterable[Happening]]) -> None:
         """Worked out only where somebody listens."""
-        if self.on.happenings.are_wanted:
+        if self.ctx.hooks.are_registered:
             for happening in happened():
-                self.on.happenings.tell(happening)
+                self.ctx.hooks.tell(happening)
 
     def capped(self, turn: Turn) -> None:
         log.info("turn over a cap", extra={"action": "turn.capped", "turn": turn.number, "key": turn.key.text})
-        self.on.meter.count("turns_failed")
+        self.ctx.meter.count("turns_failed")
 
     def lost(self, turn: Turn) -> None:
         log.warning("turn taken over by another worker", extra={"action": "turn.lost", "turn": turn.number})
-        self.on.meter.count("turns_lost")
+        self.ctx.meter.count("turns_lost")

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from palaver.db.database import INBOX
-from palaver.engine.context import Ground
-from palaver.engine.retry import any_of, contained, log_broken, longer, tell_outage, through_outages
+from palaver.engine.context import EngineContext
+from palaver.engine.retry import contain_cancellation, log_error, log_outage, next_pause, retry_outage, wait_any
 from palaver.model.errors import StoreUnavailable
 from palaver.model.key import SessionKey
 
 __all__ = [
-    "Lanes",
+    "Dispatcher",
 ]
 
 log = logging.getLogger(__name__)
@@ -22,11 +22,11 @@ Body = Callable[[], Awaitable[datetime | None]]
 """What a lane does; it may give a time before which its conversation need not be looked at again."""
 
 
-class Lanes:
+class Dispatcher:
     """A lane exists only while it works. Order and exclusion are the store's; this only starts what may start."""
 
-    def __init__(self, on: Ground, take: Callable[[SessionKey], Awaitable[datetime | None]]) -> None:
-        self._on = on
+    def __init__(self, ctx: EngineContext, take: Callable[[SessionKey], Awaitable[datetime | None]]) -> None:
+        self._ctx = ctx
         self._take = take
         self._lanes: dict[SessionKey, asyncio.Task[None]] = {}
         self._later: dict[SessionKey, datetime] = {}
@@ -37,12 +37,12 @@ class Lanes:
 
     async def serve(self) -> None:
         """Start turns as messages arrive and lanes get free, until cancelled. Running lanes are not touched by that."""
-        with self._on.store.listen(INBOX) as arrived:
+        with self._ctx.store.listen(INBOX) as arrived:
             while True:
                 arrived.clear()
                 self._freed.clear()
-                await through_outages(self._fill)
-                await any_of(arrived, self._freed, timeout=self._patience())
+                await retry_outage(self._fill)
+                await wait_any(arrived, self._freed, timeout=self._patience())
 
     @contextmanager
     def kept(self) -> Generator[asyncio.Event]:
@@ -80,15 +80,15 @@ class Lanes:
     @property
     def room(self) -> int:
         """For how many more there is room."""
-        return max(0, self._on.options.concurrent_turns - len(self._lanes))
+        return max(0, self._ctx.options.concurrent_turns - len(self._lanes))
 
     async def _fill(self) -> None:
-        now = self._on.clock.now()
+        now = self._ctx.clock.now()
         self._later = {key: until for key, until in self._later.items() if until > now}
         if not self._free:
             return
         passed_over = len(self._lanes) + len(self._later)
-        waiting = await self._on.store.read(self._on.store.inbox.claimable(self._free + passed_over))
+        waiting = await self._ctx.store.read(self._ctx.store.inbox.claimable(self._free + passed_over))
         self._pauses = {key: pause for key, pause in self._pauses.items() if key in waiting}
         ready = [key for key in waiting if key not in self._lanes and key not in self._later]
         # Read anew: lanes may have been taken, or kept, meanwhile.
@@ -107,20 +107,20 @@ class Lanes:
         try:
             if after is not None:
                 await asyncio.wait({after})
-            with contained():
+            with contain_cancellation():
                 until = await body()
             self._pauses.pop(key, None)
             if until is not None:
                 self._later[key] = until
         except StoreUnavailable as error:
             # Not waited for here: nothing begins any more once the gateway drains.
-            tell_outage(error)
-            pause = self._pauses[key] = longer(self._pauses.get(key, 0.0))
-            self._later[key] = self._on.clock.now() + timedelta(seconds=pause)
+            log_outage(error)
+            pause = self._pauses[key] = next_pause(self._pauses.get(key, 0.0))
+            self._later[key] = self._ctx.clock.now() + timedelta(seconds=pause)
         except Exception as error:  # noqa: BLE001 - one lane must not end the others
             # The turn is still in the store, under a lease that now runs out; other conversations go on.
-            log_broken(log, "a lane broke", error, {"action": "lane.broke", "key": key.text})
-            self._later[key] = self._on.clock.now() + self._on.options.lease
+            log_error(log, "a lane broke", error, {"action": "lane.broke", "key": key.text})
+            self._later[key] = self._ctx.clock.now() + self._ctx.options.lease
         finally:
             if self._lanes[key] is asyncio.current_task():
                 del self._lanes[key]
@@ -129,8 +129,8 @@ class Lanes:
                 self._kept_for.set()
 
     def _patience(self) -> float:
-        poll = self._on.options.poll
+        poll = self._ctx.options.poll
         soonest = min(self._later.values(), default=None)
         if soonest is not None:
-            poll = min(poll, soonest - self._on.clock.now())
+            poll = min(poll, soonest - self._ctx.clock.now())
         return max(poll.total_seconds(), 0.001)

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.context import Ground
+from palaver.engine.context import EngineContext
 from palaver.model.lifecycle import TurnState
 from palaver.model.quotas import Measure, Reached, Spent, beginning, decide_cap
 from palaver.model.session import Session, identity_of
@@ -19,7 +19,7 @@ from palaver.store.results import Begun, Held
 from palaver.store.store import Store
 
 __all__ = [
-    "Capping",
+    "QuotaCheck",
 ]
 
 _MANY = 64
@@ -27,8 +27,8 @@ _MANY = 64
 
 
 @value(kw_only=False)
-class Capping:
-    on: Ground
+class QuotaCheck:
+    ctx: EngineContext
 
     @transaction
     def within(self, begin: Transaction[Begun | Held | None], now: datetime) -> Statements[Begun | Held | None]:
@@ -37,29 +37,29 @@ class Capping:
         if not isinstance(begun, Begun) or all(message.inbound.observed for message in begun.messages):
             return begun
         last = begun.messages[-1]
-        if not self.on.options.caps.of(last.role):
+        if not self.ctx.options.caps.of(last.role):
             return begun
-        yield from self.on.store.usage.fold(least=_MANY)
+        yield from self.ctx.store.usage.fold(least=_MANY)
         reached = yield from self.reached(last, begun.opened.session, now)
         if reached is None:
             return begun
         note = Entry(seq=0, role=Role.NOTE, at=now, text=texts.CAPPED_NOTE)
         source, error = last.inbound.source, texts.cap_error(reached)
-        replies = self.on.replies.to(source, texts.cap_notice(reached, self._zone(source)))
-        yield from self.on.store.turns.settle(begun.turn, [note], replies, now, error=error)
+        replies = self.ctx.replies.to(source, texts.cap_notice(reached, self._zone(source)))
+        yield from self.ctx.store.turns.settle(begun.turn, [note], replies, now, error=error)
         return replace(begun, turn=replace(begun.turn, state=TurnState.FAILED, error=error))
 
     @transaction
     def reached(self, last: Received, session: Session, now: datetime) -> Statements[Reached | None]:
         """The cap that leaves whoever spoke last in a session no room for more."""
-        source, caps = last.inbound.source, self.on.options.caps.of(last.role)
+        source, caps = last.inbound.source, self.ctx.options.caps.of(last.role)
         zone = self._zone(source)
         since = {measure: beginning(measure, now, zone) for measure in caps}
-        used = yield from _used(self.on.store, identity_of(source), session, since)
+        used = yield from _used(self.ctx.store, identity_of(source), session, since)
         return decide_cap(caps, used, now, zone)
 
     def _zone(self, source: Source) -> ZoneInfo:
-        return self.on.options.zones.find(source).value
+        return self.ctx.options.zones.find(source).value
 
 
 def _used(

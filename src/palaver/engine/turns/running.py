@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from palaver.db.database import Database, key_topic
-from palaver.engine.context import Ground
+from palaver.engine.context import EngineContext
 from palaver.engine.delivery.drafts import Draft
 from palaver.engine.metrics import Meter
-from palaver.engine.retry import contained, log_broken, log_if_broken, trace
-from palaver.engine.turns.agent_events import Answering
-from palaver.engine.turns.agent_request import Scene
+from palaver.engine.retry import contain_cancellation, log_error, log_task_error, trace
+from palaver.engine.turns.agent_events import AgentRun
+from palaver.engine.turns.agent_request import TurnSnapshot
 from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment
 from palaver.model.key import SessionKey
@@ -29,11 +29,11 @@ from palaver.protocols.adapter import Typing, able
 from palaver.protocols.agent import Final
 
 __all__ = [
-    "Bell",
-    "Presence",
-    "Running",
-    "Stop",
-    "Wish",
+    "CompactionRequest",
+    "RunningTurn",
+    "StopReason",
+    "TurnSignals",
+    "TypingIndicator",
 ]
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 _LOOK_AGAIN = 1.0
 
 
-class Bell:
+class TurnSignals:
     """Rung when something is said to a conversation, also before there is a turn to hear it. A context manager."""
 
     def __init__(self, database: Database, key: SessionKey) -> None:
@@ -93,7 +93,7 @@ class Bell:
             try:
                 await heed()
             except Exception as error:  # noqa: BLE001 - whoever says stop later must still be heard
-                log_broken(log, "a turn does not hear", error, {"action": "turn.deaf", "key": self.key.text})
+                log_error(log, "a turn does not hear", error, {"action": "turn.deaf", "key": self.key.text})
                 await asyncio.sleep(_LOOK_AGAIN)
                 self._is_rung = True
 
@@ -104,7 +104,7 @@ _LET_GO = 5.0
 """For how many seconds an agent is waited for that was told to stop."""
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Why a turn ends before its agent is done."""
 
     ASKED = "somebody asked for it"
@@ -114,7 +114,7 @@ class Stop(StrEnum):
 
 
 @value
-class Wish:
+class CompactionRequest:
     """That a conversation be summarised."""
 
     focus: str = ""
@@ -123,22 +123,22 @@ class Wish:
 
 
 @dataclass(kw_only=True)
-class Running:
+class RunningTurn:
     """A turn that this process works on, and how to stop it."""
 
     turn: Turn
     messages: Sequence[Received]
-    stop: Future[Stop]
-    scene: Scene | None = None
+    stop: Future[StopReason]
+    scene: TurnSnapshot | None = None
     """What the agent is to be shown, if that is known already."""
-    shown: Scene | None = None
+    shown: TurnSnapshot | None = None
     """What it was shown last."""
     steered: list[Received] = field(default_factory=list[Received])
     """What was said to it while it ran."""
     filed: dict[str, tuple[Attachment, ...]] = field(default_factory=dict[str, tuple[Attachment, ...]])
     """Files that were sent for a call, by its id: they stand with what came of it."""
     draft: Draft | None = None
-    answering: Answering | None = None
+    answering: AgentRun | None = None
     answer: Final | None = None
     """What was answered, once that is safe."""
     spent: Usage = field(default_factory=Usage)
@@ -171,11 +171,13 @@ class Running:
         known = {each.number for each in (*self.messages, *self.steered)}
         self.steered += [each for each in messages if each.number not in known]
 
-    def end(self, why: Stop) -> None:
+    def end(self, why: StopReason) -> None:
         if not self.stop.done():
             self.stop.set_result(why)
 
-    async def until_over(self, work: Coroutine[Any, Any, T], limit: timedelta, on: Ground) -> T | Stop | None:
+    async def until_over(
+        self, work: Coroutine[Any, Any, T], limit: timedelta, ctx: EngineContext
+    ) -> T | StopReason | None:
         """What comes of the work; else why it was stopped, or None where it took too long."""
         over: Future[None] = asyncio.get_running_loop().create_future()
 
@@ -186,16 +188,16 @@ class Running:
         task = asyncio.create_task(work)
         task.add_done_callback(end)
         self.stop.add_done_callback(end)
-        late = on.limits.after(limit.total_seconds())
+        late = ctx.limits.after(limit.total_seconds())
         late.join(end)
         try:
             await over
         finally:
             late.leave(end)
             is_done = task.done()
-            await self._let_go(task, on.meter)
+            await self._let_go(task, ctx.meter)
         if is_done:
-            with contained():
+            with contain_cancellation():
                 return task.result()
         return self.stop.result() if self.stop.done() else None
 
@@ -206,7 +208,7 @@ class Running:
             return
         told = {"action": "agent.left", "turn": self.turn.number}
         task.cancel()
-        task.add_done_callback(partial(log_if_broken, log, "the agent broke while it was stopped", told))
+        task.add_done_callback(partial(log_task_error, log, "the agent broke while it was stopped", told))
         await asyncio.wait({task}, timeout=_LET_GO)
         if not task.done():
             meter.count("agents_left")
@@ -219,15 +221,15 @@ _EVERY = 4.0
 """Platforms let the sign go out after about five seconds."""
 
 
-class Presence:
+class TypingIndicator:
     """The sign that somebody is writing, from a moment after it is made until its end."""
 
-    def __init__(self, on: Ground, source: Source) -> None:
-        self._replies = on.replies
+    def __init__(self, ctx: EngineContext, source: Source) -> None:
+        self._replies = ctx.replies
         self._source = source
         self._shows: asyncio.Task[None] | None = None
         self._context = copy_context()
-        self._soon = on.limits.after(_AFTER)
+        self._soon = ctx.limits.after(_AFTER)
         self._soon.join(self._begin)
 
     def end(self) -> None:

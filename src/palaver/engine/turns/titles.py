@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.context import Ground
-from palaver.engine.retry import contained, log_broken
-from palaver.engine.turns.agent_request import Scenes
-from palaver.engine.turns.running import Running
+from palaver.engine.context import EngineContext
+from palaver.engine.retry import contain_cancellation, log_error
+from palaver.engine.turns.agent_request import RequestBuilder
+from palaver.engine.turns.running import RunningTurn
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Turn
 from palaver.protocols.adapter import able
 from palaver.protocols.agent import Gist, Passage, Titling
 
 __all__ = [
-    "Titles",
+    "TitleGenerator",
 ]
 
 log = logging.getLogger(__name__)
@@ -31,21 +31,21 @@ _MOMENT = 1.0
 
 
 @dataclass(kw_only=True)
-class Titles:
-    on: Ground
-    scenes: Scenes
+class TitleGenerator:
+    ctx: EngineContext
+    scenes: RequestBuilder
     _asking: "set[asyncio.Task[None]]" = field(default_factory=set["asyncio.Task[None]"])
 
-    def consider(self, running: Running) -> None:
+    def consider(self, running: RunningTurn) -> None:
         """After a turn was answered: in the background, if there is no title yet."""
         scene, answer = running.shown, running.answer
-        if scene is None or answer is None or not self.on.options.titles:
+        if scene is None or answer is None or not self.ctx.options.titles:
             return
         if scene.session.title or scene.session.counters.turns >= _EXCHANGES:
             return
-        agent = self.on.agents.of(running.turn.key.profile)
+        agent = self.ctx.agents.of(running.turn.key.profile)
         # Where too many are asked for at once, the next exchange asks again.
-        if able(agent, Titling) and len(self._asking) < self.on.options.concurrent_turns:
+        if able(agent, Titling) and len(self._asking) < self.ctx.options.concurrent_turns:
             last = Entry(
                 seq=scene.session.counters.entries + len(scene.entries), role=Role.ASSISTANT, at=running.turn.started
             )
@@ -67,18 +67,18 @@ class Titles:
 
     async def _entitle(self, agent: Titling, passage: Passage, turn: Turn) -> None:
         try:
-            async with asyncio.timeout(self.on.options.quiet_limit.total_seconds()):
-                with contained():
+            async with asyncio.timeout(self.ctx.options.quiet_limit.total_seconds()):
+                with contain_cancellation():
                     gist = await agent.title(passage)
-            await self.on.store.transact(self._note(turn, gist, self.on.clock.now()))
+            await self.ctx.store.transact(self._note(turn, gist, self.ctx.clock.now()))
         except Exception as error:  # noqa: BLE001 - a conversation can do without a title
-            log_broken(log, "no title was found", error, {"action": "title.failed", "session": turn.session})
+            log_error(log, "no title was found", error, {"action": "title.failed", "session": turn.session})
 
     @transaction
     def _note(self, turn: Turn, gist: Gist, now: datetime) -> Statements[None]:
         """What was spent on it counts, whether it is taken or not."""
-        yield from self.on.store.sessions.suggest_title(turn.session, gist.text)
-        yield from self.on.store.turns.spend(turn, gist.usage, now)
+        yield from self.ctx.store.sessions.suggest_title(turn.session, gist.text)
+        yield from self.ctx.store.turns.spend(turn, gist.usage, now)
 
 
 def _glimpse(entries: Sequence[Entry]) -> list[Entry]:

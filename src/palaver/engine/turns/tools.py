@@ -10,10 +10,10 @@ from datetime import datetime
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
-from palaver.engine.attachments import Filing
-from palaver.engine.context import Ground
-from palaver.engine.retry import contained, log_broken, through_outages
-from palaver.engine.turns.running import Running
+from palaver.engine.attachments import Attachments
+from palaver.engine.context import EngineContext
+from palaver.engine.retry import contain_cancellation, log_error, retry_outage
+from palaver.engine.turns.running import RunningTurn
 from palaver.model.access import AccessRole
 from palaver.model.attachment import NewFile
 from palaver.model.errors import BadArgument, InvalidInput, NotFound, StoreError, StoreUnavailable
@@ -28,7 +28,7 @@ from palaver.protocols.tools import NO_TOOLS, Occasion, Tool, Toolbox, ToolFaile
 from palaver.store.store import Store
 
 __all__ = [
-    "Tooling",
+    "TurnTools",
 ]
 
 log = logging.getLogger(__name__)
@@ -39,15 +39,15 @@ _NAME = 64
 
 
 @value(kw_only=False)
-class Tooling:
-    on: Ground
+class TurnTools:
+    ctx: EngineContext
 
     async def tools(self, role: AccessRole, platform: str) -> dict[str, tuple[Tool, Toolset]]:
         """What the agent may use there for somebody with that role, by name, always in the same order."""
-        rules, found = self.on.options.tools, dict[str, tuple[Tool, Toolset]]()
-        if not self.on.toolsets or not rules.are_any(role, platform):
+        rules, found = self.ctx.options.tools, dict[str, tuple[Tool, Toolset]]()
+        if not self.ctx.toolsets or not rules.are_any(role, platform):
             return found
-        for toolset in self.on.toolsets:
+        for toolset in self.ctx.toolsets:
             for tool in await self._asked(toolset):
                 leave = rules.leave(tool.name, role, platform, asks=tool.asks)
                 if leave is not Leave.NEVER and tool.name not in found and TOOL_NAME.fullmatch(tool.name):
@@ -59,23 +59,23 @@ class Tooling:
         role, platform = received.role or AccessRole.GUEST, received.inbound.source.platform
         return [tool for tool, _ in (await self.tools(role, platform)).values()]
 
-    async def toolbox(self, running: Running, approvals: Mapping[str, bool]) -> Toolbox:
+    async def toolbox(self, running: RunningTurn, approvals: Mapping[str, bool]) -> Toolbox:
         """What was allowed is allowed once: to the calls that are open."""
         offered = running.offered
-        if not self.on.toolsets and not offered:
+        if not self.ctx.toolsets and not offered:
             return NO_TOOLS
         found = await self.tools(running.role, running.source.platform)
         if not found and not offered:
             return NO_TOOLS
         allowed = {name for name, is_allowed in approvals.items() if is_allowed}
-        return _Toolbox(on=self.on, running=running, found=found, allowed=allowed, offered=offered)
+        return _Toolbox(ctx=self.ctx, running=running, found=found, allowed=allowed, offered=offered)
 
     async def _asked(self, toolset: Toolset) -> Sequence[Tool]:
         try:
-            with contained():
+            with contain_cancellation():
                 return await toolset.tools()
         except Exception as error:  # noqa: BLE001 - without these tools the turn goes on
-            log_broken(log, "tools are missing", error, {"action": "tool.missing"})
+            log_error(log, "tools are missing", error, {"action": "tool.missing"})
             return ()
 
 
@@ -85,8 +85,8 @@ def _as_tool(offered: Offered) -> Tool:
 
 @value
 class _Toolbox:
-    on: Ground
-    running: Running
+    ctx: EngineContext
+    running: RunningTurn
     found: Mapping[str, tuple[Tool, Toolset]]
     allowed: set[str]
     offered: Mapping[str, Offered]
@@ -109,10 +109,10 @@ class _Toolbox:
         if use is None or self._leave(call) is not Leave.ASK:
             return None
         try:
-            with contained():
+            with contain_cancellation():
                 is_harmless = await self.found[call.name][1].is_harmless(use)
         except Exception as error:  # noqa: BLE001 - then a person decides
-            log_broken(log, "a tool broke", error, {"action": "tool.broke", "turn": self.running.turn.number})
+            log_error(log, "a tool broke", error, {"action": "tool.broke", "turn": self.running.turn.number})
             is_harmless = False
         return None if is_harmless else question_for(call, use.arguments)
 
@@ -122,11 +122,11 @@ class _Toolbox:
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
-            with self.on.meter.step("tool"):
+            with self.ctx.meter.step("tool"):
                 result = await self._used(call)
         except (ToolFailed, InvalidInput, NotFound) as error:
             result = texts.refusal(error)
-            self.on.meter.count("tools_failed")
+            self.ctx.meter.count("tools_failed")
             took = round(clock() - began, 3)
             log.warning("tool failed", extra={"action": "tool.failed", "tool": name, "turn": turn, "seconds": took})
         else:
@@ -156,10 +156,10 @@ class _Toolbox:
         return await self._bounded(self.found[call.name][1], use)
 
     async def _bounded(self, toolset: Toolset, use: Use) -> str:
-        limit = self.on.options.tool_limit
+        limit = self.ctx.options.tool_limit
         try:
             async with asyncio.timeout(limit.total_seconds()):
-                with contained():
+                with contain_cancellation():
                     return await toolset.use(use)
         except TimeoutError:
             raise ToolFailed(f"It took longer than {limit} and was stopped; its effect is unknown.") from None
@@ -170,14 +170,14 @@ class _Toolbox:
         except StoreError:
             raise
         except Exception as error:
-            log_broken(log, "a tool broke", error, {"action": "tool.broke", "turn": use.occasion.turn.number})
+            log_error(log, "a tool broke", error, {"action": "tool.broke", "turn": use.occasion.turn.number})
             raise ToolFailed("The tool broke; its effect is unknown.") from error
 
     def _leave(self, call: ToolCall) -> Leave:
         """As it is now: somebody of a lesser role may have spoken into the turn since it began."""
         if call.name not in self.found:
             return Leave.NEVER
-        running, rules = self.running, self.on.options.tools
+        running, rules = self.running, self.ctx.options.tools
         tool, _ = self.found[call.name]
         return rules.leave(call.name, running.role, running.source.platform, asks=tool.asks)
 
@@ -189,15 +189,15 @@ class _Toolbox:
             turn=self.running.turn,
             last=self.running.messages[-1],
             role=self.running.role,
-            errands=_Errands(on=self.on, running=self.running, call=call.id),
+            errands=_Errands(ctx=self.ctx, running=self.running, call=call.id),
         )
         return Use(call=call, arguments=arguments, occasion=occasion)
 
 
 @value
 class _Errands:
-    on: Ground
-    running: Running
+    ctx: EngineContext
+    running: RunningTurn
     call: str
 
     @property
@@ -209,11 +209,11 @@ class _Errands:
         return self.running.source
 
     async def read_file(self, name: str) -> bytes:
-        return await Filing(self.on).read(self.turn, name)
+        return await Attachments(self.ctx).read(self.turn, name)
 
     async def places(self, targets: str) -> Sequence[Source]:
-        named = parse_targets(targets, self.on.replies.platforms)
-        homes = await through_outages(lambda: self.on.store.read(self.on.store.accounts.homes(self.turn.key.profile)))
+        named = parse_targets(targets, self.ctx.replies.platforms)
+        homes = await retry_outage(lambda: self.ctx.store.read(self.ctx.store.accounts.homes(self.turn.key.profile)))
         found = [place for target in named for place in self._places(target, homes)]
         return list({place.address: place for place in found}.values())
 
@@ -224,9 +224,9 @@ class _Errands:
             case Home(platform=platform):
                 places = [home for home in homes if home.platform == platform]
             case All():
-                places = [home for home in homes if home.platform in self.on.replies.platforms]
+                places = [home for home in homes if home.platform in self.ctx.replies.platforms]
             case Place():
-                place = self.on.replies.place_at(target, self.turn.key.profile, self.origin)
+                place = self.ctx.replies.place_at(target, self.turn.key.profile, self.origin)
                 places = [place] if place else []
             case Local():
                 places = []
@@ -240,24 +240,24 @@ class _Errands:
         return places
 
     async def send(self, places: Sequence[Source], text: str, files: Sequence[NewFile] = (), *, once: str) -> bool:
-        kept = await Filing(self.on).keep_all(files)
+        kept = await Attachments(self.ctx).keep_all(files)
         for file in kept:
             if file.problem:
                 raise ToolFailed(f"The file was not sent: {file.problem}.")
-        replies = self.on.replies
+        replies = self.ctx.replies
         parts = [part for place in places for part in (*replies.to(place, text), *replies.files(place, kept))]
         if not parts:
             raise ToolFailed("There is nothing in it that could be sent.")
         name = f"tool:{self.turn.number}:{hashlib.sha256(once.encode('utf-8', 'replace')).hexdigest()[:32]}"
-        owe, tries = _owe(self.on.store, self.turn, parts, name, self.on.clock.now()), 0
+        owe, tries = _owe(self.ctx.store, self.turn, parts, name, self.ctx.clock.now()), 0
 
         async def attempt() -> bool:
             nonlocal tries
             tries += 1
-            return await self.on.store.transact(owe)
+            return await self.ctx.store.transact(owe)
 
         # Where nobody heard what became of an attempt, what is owed already is owed by that one.
-        is_sent = await through_outages(attempt) or tries > 1
+        is_sent = await retry_outage(attempt) or tries > 1
         self.running.filed[self.call] = tuple(kept)
         return is_sent
 
