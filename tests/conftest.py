@@ -2,10 +2,17 @@
 
 import os
 import signal
+from collections.abc import Callable, Generator
+from functools import partial, wraps
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from palaver.db.postgres import PostgresDatabase
+from palaver.db.sqlite import SqliteDatabase
+from palaver.db.transaction import Transaction
+from palaver.store.store import Store
 from tests.store.server import postgres_server
 
 __all__ = ["postgres_server"]
@@ -25,3 +32,37 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PALAVER_CONFIG", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", os.devnull)
+
+
+@pytest.fixture(autouse=True)
+def _no_forgotten_transactions(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Fail a test that describes a transaction and never runs it, as Python warns of a coroutine never awaited."""
+    described: dict[int, Transaction[Any]] = {}
+
+    def describe(kind: type[Transaction[Any]], *args: Any, **kwargs: Any) -> Transaction[Any]:
+        made = partial.__new__(kind, *args, **kwargs)
+        described[id(made)] = made
+        for part in (*args, *kwargs.values()):  # what another transaction was given is its to run
+            described.pop(id(part), None)
+        return made
+
+    def run(work: Transaction[Any]) -> Any:
+        described.pop(id(work), None)
+        return partial.__call__(work)
+
+    def handing_over(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def hand_over(self: object, work: Transaction[Any]) -> Any:
+            described.pop(id(work), None)
+            return method(self, work)
+
+        return hand_over
+
+    monkeypatch.setattr(Transaction, "__new__", describe)
+    monkeypatch.setattr(Transaction, "__iter__", run)
+    for database in (Store, SqliteDatabase, PostgresDatabase):
+        for name in ("transact", "read"):
+            monkeypatch.setattr(database, name, handing_over(getattr(database, name)))
+    yield
+    names = sorted(work.func.__qualname__ for work in described.values())
+    assert not names, f"described, but never run: {', '.join(names)}"

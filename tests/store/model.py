@@ -98,7 +98,7 @@ class Message:
 
 
 @dataclass
-class Transaction:
+class OpenTurn:
     """A turn."""
 
     number: int
@@ -147,7 +147,7 @@ class Model:
     line: list[SessionKey] = field(default_factory=list[SessionKey])
     """Conversations in which messages wait, in the order in which they get a turn."""
     known: set[tuple[str | None, str | None]] = field(default_factory=set[tuple[str | None, str | None]])
-    turns: dict[int, Transaction] = field(default_factory=dict[int, Transaction])
+    turns: dict[int, OpenTurn] = field(default_factory=dict[int, OpenTurn])
     outbox: dict[int, Send] = field(default_factory=dict[int, Send])
     notices: set[str] = field(default_factory=set[str])
     operations: list[Operation] = field(default_factory=list[Operation])
@@ -196,7 +196,7 @@ class Model:
         human = any(each.role is Role.USER and not each.observed for each in messages)
         said = messages[0].received
         expected = self.open(turn.key, source, turn.session, said=said, human=human, idle_policy=idle_policy)
-        self.turns[turn.number] = Transaction(turn.number, turn.key, turn.session, turn.worker, turn.lease_until)
+        self.turns[turn.number] = OpenTurn(turn.number, turn.key, turn.session, turn.worker, turn.lease_until)
         for message in messages:
             message.turn = turn.number
             self.talks[turn.session].write(message.role, message.text, turn.number, observed=message.observed)
@@ -221,7 +221,7 @@ class Model:
             number = turn.number * 1024 + ordinal
             self.owe(number, text)
 
-    def lapsed(self, worker: str, *, alone: bool) -> list[Transaction]:
+    def lapsed(self, worker: str, *, alone: bool) -> list[OpenTurn]:
         return [
             turn
             for turn in self.turns.values()
@@ -229,7 +229,7 @@ class Model:
             or (turn.state is TurnState.RUNNING and (turn.lease_until < self.now or (alone and turn.worker != worker)))
         ]
 
-    def take(self, turn: Transaction, worker: str, lease: timedelta) -> None:
+    def take(self, turn: OpenTurn, worker: str, lease: timedelta) -> None:
         turn.state, turn.worker, turn.lease_until = TurnState.RUNNING, worker, self.now + lease
         turn.attempt += 1
         turn.fence += 1

@@ -73,7 +73,7 @@ def _sessions() -> Statements[list[str]]:
 
 
 def _renamed(number: int, inbound: Inbound) -> Transaction[None]:
-    return Transaction(lambda: inbox.replace_text(number, inbound, "new words", None))
+    return inbox.replace_text(number, inbound, "new words", None)
 
 
 async def test_only_those_who_may_read_the_conversation_find_its_files(world: World) -> None:

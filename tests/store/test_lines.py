@@ -77,7 +77,7 @@ async def test_what_is_said_while_somebody_else_is_forgotten_is_in_the_line(post
         world = World(store)
         await world.say("forgotten", DESK)
         digests = await store.transact(digests_of_store())
-        forgotten = await store.read(transaction(inbox.line)(key_of(DESK)))
+        forgotten = await store.read(inbox.line(key_of(DESK)))
         late = Inbound(source=replace(DESK, message_id="late"), text="late", at=world.now)
         saying = asyncio.create_task(store.transact(slowly(iter(inbox.accept(late, key_of(DESK), world.now)))))
         await until_somebody_sleeps(url)

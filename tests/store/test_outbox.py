@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from palaver.db.transaction import Transaction, transaction
 from palaver.model.errors import BadArgument, StaleFence
 from palaver.model.lifecycle import OutboxState
 from palaver.model.turn import Delivery, Outbound
@@ -177,7 +176,7 @@ async def test_where_sending_twice_shows_once_it_is_sent_again_unmarked(world: W
 async def test_a_reply_is_owed_once_per_turn_and_ordinal(world: World) -> None:
     begun = await world.exchange("hello", "hi")
     with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
-        await world.store.transact(transaction(outbox.owe_replies)(begun.turn.number, [NOTICE], NOON))
+        await world.store.transact(outbox.owe_replies(begun.turn.number, [NOTICE], NOON))
     assert len(await claim(world)) == 1
 
 
@@ -197,7 +196,7 @@ async def test_what_waits_for_a_chat_can_be_hastened(world: World) -> None:
 
 async def test_parts_that_are_owed_at_once_come_in_their_order(world: World) -> None:
     parts = [to_chat("7", text) for text in ("one", "two", "three")]
-    await world.store.transact(Transaction(lambda: outbox.owe_all(parts, "command:1", NOON)))
+    await world.store.transact(outbox.owe_all(parts, "command:1", NOON))
     world.later(seconds=1)
     for part in parts:
         assert await world.store.read(outbox.is_owed(part))

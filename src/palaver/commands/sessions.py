@@ -69,12 +69,14 @@ def moving(store: Store) -> list[Performance]:
     return [Performance(_NEW, new), Performance(_BACK, back)]
 
 
+@transaction
 def leave(store: Store, spoken: Spoken) -> Statements[bool]:
     """Whoever goes elsewhere does not answer what was asked here, and is not held up by it."""
     key, now = spoken.received.key, spoken.now
     return (yield from store.steering.drop_parked(key, now, note=texts.LEFT_NOTE, error="left without an answer"))
 
 
+@transaction
 def take_part(store: Store, spoken: Spoken) -> Statements[Session | None]:
     """The open session of the conversation that was spoken in. Whoever acts on it takes part in it, and may read it."""
     current = yield from store.sessions.open_by_key(spoken.received.key)

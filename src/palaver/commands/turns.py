@@ -109,6 +109,7 @@ def about_turns(store: Store) -> list[Performance]:
     def deny(invocation: Invocation, spoken: Spoken) -> Statements[str]:
         return (yield from decide(invocation, spoken, allowed=False)) or "Not allowed."
 
+    @transaction
     def decide(invocation: Invocation, spoken: Spoken, *, allowed: bool) -> Statements[str | None]:
         received = spoken.received
         is_admin = (received.role or AccessRole.GUEST) >= AccessRole.ADMIN

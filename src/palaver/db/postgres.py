@@ -13,7 +13,17 @@ import asyncpg
 
 from palaver.db.notifications import Wakeups
 from palaver.db.schema import HOLD, tenant
-from palaver.db.transaction import Lock, Notify, Row, Statement, Statements, Transaction, storable
+from palaver.db.transaction import (
+    ConstraintViolated,
+    Lock,
+    Notify,
+    Row,
+    Statement,
+    Statements,
+    Transaction,
+    fail_statement,
+    storable,
+)
 from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
 
 __all__ = [
@@ -75,7 +85,15 @@ async def _drive(connection: Connection, steps: Statements[T], topics: set[str])
         while True:
             if isinstance(statement, Notify):
                 topics.add(statement.topic)
-            statement = steps.send(await _run(connection, statement))
+            try:
+                rows = await _run(connection, statement)
+            except asyncpg.IntegrityConstraintViolationError as error:
+                violated = ConstraintViolated(f"the database refused: {error}")
+                violated.__cause__ = error
+                fail_statement(steps, violated)
+            except (*_LOST, asyncpg.PostgresError) as error:
+                fail_statement(steps, error)
+            statement = steps.send(rows)
     except StopIteration as finished:
         return finished.value
 

@@ -13,7 +13,15 @@ from typing import Generic, NamedTuple, TypeVar
 
 from palaver.db.file_lock import FileOwnership, may_pass, may_write
 from palaver.db.notifications import Wakeups
-from palaver.db.transaction import Notify, Row, Statements, Transaction, storable
+from palaver.db.transaction import (
+    ConstraintViolated,
+    Notify,
+    Row,
+    Statements,
+    Transaction,
+    fail_statement,
+    storable,
+)
 from palaver.model.errors import StoreError, StoreUnavailable
 
 __all__ = [
@@ -85,23 +93,34 @@ _PATIENCE = 100
 
 
 def drive(db: sqlite3.Connection, steps: Statements[T], notified: set[str]) -> T:
-    """Run every statement of the work on this connection. There are no locks to take: whoever writes is alone."""
+    """Run every statement of a transaction on this connection. Locks need no statement: there is one writer."""
     cursor = db.cursor()
     try:
         statement = next(steps)
         while True:
             rows: list[Row] = []
-            if isinstance(statement, tuple):
-                sql, values = statement
-                if isinstance(values, tuple):
-                    rows = cursor.execute(sql, storable(values)).fetchall()
-                else:
-                    cursor.executemany(sql, map(storable, values))
-            elif isinstance(statement, Notify):
-                notified.add(statement.topic)
+            try:
+                if isinstance(statement, tuple):
+                    sql, values = statement
+                    if isinstance(values, tuple):
+                        rows = cursor.execute(sql, storable(values)).fetchall()
+                    else:
+                        cursor.executemany(sql, map(storable, values))
+                elif isinstance(statement, Notify):
+                    notified.add(statement.topic)
+            except sqlite3.Error as error:
+                fail_statement(steps, _violation(error) or error)
             statement = steps.send(rows)
     except StopIteration as finished:
         return finished.value
+
+
+def _violation(error: sqlite3.Error) -> ConstraintViolated | None:
+    if not isinstance(error, sqlite3.IntegrityError):
+        return None
+    violated = ConstraintViolated(f"the database refused: {error}")
+    violated.__cause__ = error
+    return violated
 
 
 def _refusal(problem: str, error: sqlite3.Error) -> StoreError:
@@ -133,7 +152,7 @@ class _Job(Generic[T]):
             return True
         self.error = None
         try:
-            self.result = drive(db, self.work(), notified)
+            self.result = drive(db, iter(self.work), notified)
         except sqlite3.Error as error:
             self.error = _refusal("the database refused", error)
         except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the caller, not to this thread

@@ -1,20 +1,30 @@
-"""Transaction: one atomic step as a generator of statements, that any database can drive.
+"""Transaction: one atomic step, written as a generator of statements that any database can run.
 
-A piece of work yields statements and is given their rows. It knows neither threads nor event loops, so the same code
-runs on the writer thread of SQLite and over a connection to PostgreSQL, and pieces are joined with `yield from`.
+A transaction yields statements and receives their rows. It knows neither threads nor event loops, so the same code
+runs on SQLite's writer thread and over a connection to PostgreSQL.
 
     @transaction
     def rename(session: int, title: str) -> Statements[None]:
         yield "UPDATE sessions SET title = ? WHERE no = ?", (title, session)
+
+Calling `rename(…)` only describes the step. Run it with `await store.transact(rename(…))`, or make it part of another
+transaction with `yield from rename(…)`. Every function that a module exports is a `@transaction`; a private generator
+is a part of the function that calls it.
+
+A statement that fails raises its error at the `yield`, so the traceback names the function that knows the statement.
+Catch `ConstraintViolated` there to raise an error of your own. Do not go on after it: the database has already given
+up the transaction.
 """
 
 from collections.abc import Callable, Generator
 from functools import partial, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
+from palaver.model.errors import StoreError
 from palaver.model.value import value
 
 __all__ = [
+    "ConstraintViolated",
     "Lock",
     "Notify",
     "Row",
@@ -22,6 +32,7 @@ __all__ = [
     "Statements",
     "Transaction",
     "Value",
+    "fail_statement",
     "storable",
     "transaction",
 ]
@@ -34,16 +45,20 @@ Value = str | int | bytes | None
 Row = tuple[Any, ...]
 
 
+class ConstraintViolated(StoreError):
+    """The schema refused a statement: a unique index, a check or a foreign key."""
+
+
 @value(kw_only=False)
 class Lock:
-    """From here to the end of the work, nobody else works under this name."""
+    """Until the transaction ends, no other transaction can hold this name."""
 
     name: str
 
 
 @value(kw_only=False)
 class Notify:
-    """Once the work is committed, wake whoever waits for this."""
+    """Wake everyone who listens to this topic once the transaction is committed."""
 
     topic: str
 
@@ -54,8 +69,8 @@ Statement = tuple[str, tuple[Value, ...]] | tuple[str, list[tuple[Value, ...]]] 
 Statements = Generator[Statement, list[Row], T]
 
 
-class Transaction(partial[Statements[T_co]]):  # pyright: ignore[reportInvalidTypeArguments] - nobody writes into one
-    """Transaction that can be started, and started again when a transaction had to be given up."""
+class Transaction(partial[Statements[T_co]]):  # pyright: ignore[reportInvalidTypeArguments] - the type is only read
+    """A step that can be started, and started again if the database had to give it up."""
 
     __slots__ = ()
 
@@ -64,7 +79,7 @@ class Transaction(partial[Statements[T_co]]):  # pyright: ignore[reportInvalidTy
 
 
 def transaction(function: Callable[P, Statements[T]]) -> Callable[P, Transaction[T]]:
-    """Turn a generator function into one that returns `Transaction`."""
+    """Make a generator function return a `Transaction`."""
 
     @wraps(function)
     def describe(*args: P.args, **kwargs: P.kwargs) -> Transaction[T]:
@@ -73,13 +88,24 @@ def transaction(function: Callable[P, Statements[T]]) -> Callable[P, Transaction
     return describe
 
 
+def fail_statement(steps: Statements[T], error: Exception) -> NoReturn:
+    """Raise the error of a failed statement where the transaction yielded it."""
+    try:
+        steps.throw(error)
+    except StopIteration:
+        pass
+    else:
+        steps.close()
+    raise StoreError("a transaction went on after one of its statements had failed") from error
+
+
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 def storable(values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """NUL and half surrogates, which not every text column holds, become the replacement character."""
+    """Replace NUL and lone surrogates, which not every text column can hold."""
     for each in values:
-        # Neither is printable, and that is asked quickly.
+        # Neither is printable, and that check is fast.
         if type(each) is str and not each.isprintable():
             return tuple(_cleaned(text) if isinstance(text, str) else text for text in values)
     return values

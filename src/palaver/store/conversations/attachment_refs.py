@@ -15,6 +15,7 @@ __all__ = [
 _PAGE = 500
 
 
+@transaction
 def note_files(kind: Literal["entry", "in", "out"], held: Mapping[int, Sequence[str]]) -> Statements[None]:
     """As long as one of these is there, its files are kept."""
     rows: list[tuple[Value, ...]] = [(name, kind, holder) for holder, files in held.items() for name in files]
@@ -22,6 +23,7 @@ def note_files(kind: Literal["entry", "in", "out"], held: Mapping[int, Sequence[
         yield "INSERT INTO attachments (sha256, kind, holder) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows
 
 
+@transaction
 def drop_files(which: str, *values: Value) -> Statements[list[str]]:
     """Their holders go: gives the files that nobody has any more."""
     rows = yield f"DELETE FROM attachments WHERE {which} RETURNING sha256", values
@@ -40,6 +42,7 @@ def held_among(names: Collection[str]) -> Statements[set[str]]:
     return held
 
 
+@transaction
 def copy_files(start: int, copy: int, count: int) -> Statements[None]:
     """Of entries that were copied from one range to another, the copies have the same files."""
     yield (

@@ -24,6 +24,7 @@ __all__ = [
 _LOOK = Notify(INBOX)
 
 
+@transaction
 def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:
     """A turn that is at work goes along. Where the new key has a conversation already, only what waits goes there."""
     for name in sorted({old.text, new.text}):

@@ -120,6 +120,7 @@ def open_session(
     return opened
 
 
+@transaction
 def enter(
     key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, said: datetime, human: bool
 ) -> Statements[Opened]:
@@ -153,6 +154,7 @@ def enter(
     return Opened(session=reopened, opening=Opening.REOPENED, is_first_contact=is_first)
 
 
+@transaction
 def due(current: Session, at: datetime, rule: ResetRule) -> Statements[EndReason | None]:
     """Why an open session is to be reset at that time. One in a turn is not, nor one with a young process."""
     idle = decide_reset(rule.policy, Activity(last_human=current.last_human), at, rule.zone)
@@ -234,6 +236,7 @@ def _bring(key: SessionKey, number: int, source: Source) -> Statements[None]:
     )
 
 
+@transaction
 def route(key: SessionKey, number: int, source: Source) -> Statements[None]:
     """A place stays where it is, whoever speaks to it from elsewhere; a person is where they last were."""
     address = "routes.address" if key.platform else "excluded.address"

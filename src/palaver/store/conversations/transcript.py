@@ -51,6 +51,7 @@ def load(turn: Turn) -> Statements[list[Entry]]:
 _SHOWN_FROM = f"(SELECT no * {SEQS} + shown_from FROM sessions WHERE no = ?)"
 
 
+@transaction
 def shown(session_number: int, *, turn: int | None = None) -> Statements[list[Entry]]:
     """Everything not hidden in a session, or what is of one of its turns; what was hidden before it is not read."""
     of_turn: tuple[Value, ...] = () if turn is None else (turn,)
@@ -128,6 +129,7 @@ def add(key: SessionKey, entry: Entry) -> Statements[bool]:
     return bool(rows)
 
 
+@transaction
 def append(
     session_number: int,
     first_seq: int,
@@ -151,6 +153,7 @@ def append(
         yield from journal(kind, session_number, first_seq, last_seq, turn if settles else None)
 
 
+@transaction
 def journal(
     kind: str, session_number: int, first_seq: int, last_seq: int, settled: int | None = None
 ) -> Statements[None]:
@@ -179,6 +182,7 @@ def undo(key: SessionKey, count: int, now: datetime, *, principal: Principal) ->
     return Undone(kind=OperationKind.UNDO, session=session.id, entries=hidden)
 
 
+@transaction
 def hide(
     kind: OperationKind,
     key: SessionKey,
@@ -199,6 +203,7 @@ def hide(
     return operation
 
 
+@transaction
 def read_on_from(session_number: int, seq: int) -> Statements[None]:
     """A session is read from its first entry that is shown; where none is, from this seq on."""
     # What others are just writing stands behind everything that is seen here.
@@ -209,6 +214,7 @@ def read_on_from(session_number: int, seq: int) -> Statements[None]:
     )
 
 
+@transaction
 def show(operation: int, session_number: int) -> Statements[list[Entry]]:
     """Show again what an operation hid."""
     first = session_number * SEQS

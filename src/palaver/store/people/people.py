@@ -68,6 +68,7 @@ class Offer:
     """One of them is not any more whom the other agreed to: both are asked again."""
 
 
+@transaction
 def meet(received: Received) -> Statements[None]:
     """At first contact somebody becomes a person, under the name they go by."""
     identity, name = identity_of(received.inbound.source), received.inbound.labels.user

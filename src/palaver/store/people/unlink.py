@@ -54,12 +54,14 @@ def _theirs(session: Session, people: Collection[str]) -> tuple[str, tuple[Value
     return f"{_THEIRS} ({marks})", (first, first + SEQS, identity_of(session.origin) or "", *names)
 
 
+@transaction
 def spoke(session: Session, people: Collection[str]) -> Statements[bool]:
     """Whether anything in a session is theirs."""
     where, values = _theirs(session, people)
     return bool((yield f"SELECT 1 FROM entries e WHERE {where} LIMIT 1", values))
 
 
+@transaction
 def copy_part(session: Session, people: Collection[str], now: datetime) -> Statements[Session]:
     """What is theirs in a session, in a session that only they may read. Its turns go along."""
     number = yield from _new_session(session, people, now)

@@ -43,6 +43,7 @@ _OPERATOR = Principal.operator()
 _OVER = "state IN ('done', 'failed')"
 
 
+@transaction
 def note(erasure: int, kind: str, digests: Iterable[str]) -> Statements[None]:
     """What a step takes away, in that step."""
     rows: list[tuple[Value, ...]] = [(erasure, kind, digest) for digest in dict.fromkeys(digests)]

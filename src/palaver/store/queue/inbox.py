@@ -135,6 +135,7 @@ def _followed(number: int, led: str, place: SessionKey) -> Statements[SessionKey
     return SessionKey.parse(led)
 
 
+@transaction
 def carry(place: SessionKey, old: SessionKey, new: SessionKey) -> Statements[None]:
     """What was said in a place, and waits in one conversation, from now on waits in another."""
     moved = yield (
@@ -148,6 +149,7 @@ def carry(place: SessionKey, old: SessionKey, new: SessionKey) -> Statements[Non
         yield _LOOK
 
 
+@transaction
 def move(received: Received, place: SessionKey) -> Statements[None]:
     """A message that waits was said in another place than was thought."""
     rows = yield (
@@ -198,22 +200,26 @@ def _heed_early_change(number: int, inbound: Inbound, role: AccessRole | None) -
         return
 
 
+@transaction
 def replace_text(number: int, inbound: Inbound, text: str, role: AccessRole | None) -> Statements[None]:
     """A message that still waits says something else; what it said before is kept with it."""
     changed = replace(inbound, text=text, earlier=(*inbound.earlier, inbound.text), revision=None)
     yield "UPDATE inbox SET body = ? WHERE no = ? AND state = 'waiting'", (inbound_body(changed, role), number)
 
 
+@transaction
 def withdraw(number: int, reason: str) -> Statements[None]:
     """A message that still waits is not answered."""
     yield from _finish(number, "done", reason)
 
 
+@transaction
 def fail(number: int, reason: str) -> Statements[bool]:
     """A message that still waits cannot be answered."""
     return (yield from _finish(number, "failed", reason))
 
 
+@transaction
 def line(key: SessionKey) -> Statements[list[Received]]:
     """All that waits in a conversation, the longest waiting first."""
     rows = yield f"{_IN_LINE} ORDER BY i.no", (key.text,)
@@ -249,6 +255,7 @@ def _finish(number: int, state: str, reason: str) -> Statements[bool]:
     return bool(rows)
 
 
+@transaction
 def enqueue(key: SessionKey, now: datetime) -> Statements[None]:
     """Something waits in a conversation that did not before."""
     yield Lock(key.text)
@@ -286,18 +293,21 @@ _WAITING_ALONE = (
 )
 
 
+@transaction
 def waiting(key: SessionKey, *, held: bool = True) -> Statements[list[Received]]:
     """What waits in a conversation, the longest waiting first; held, nobody else takes it until the end of the work."""
     rows: list[Row] = yield _WAITING_HELD if held else _WAITING, (key.text, MOST_WAITING)
     return as_one([received_of(row) for row in rows])
 
 
+@transaction
 def waiting_alone(key: SessionKey, most: int) -> Statements[list[Received]]:
     """The same where no turn is open in the conversation; nothing where one is."""
     rows: list[Row] = yield _WAITING_ALONE, (key.text, most)
     return as_one([received_of(row) for row in rows])
 
 
+@transaction
 def put_into_turn(turn: int, messages: Sequence[Received], *, are_all: bool = False) -> Statements[None]:
     """Whoever holds the conversation may have found that these are all that wait in it."""
     key = messages[0].key

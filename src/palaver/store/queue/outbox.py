@@ -57,6 +57,7 @@ def _files(outbound: Outbound) -> tuple[str, ...]:
     return kept_of([outbound.file] if outbound.file else [])
 
 
+@transaction
 def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Statements[None]:
     """The replies of a turn, each owed once: the same turn and ordinal cannot be written twice."""
     if len(replies) > REPLIES:  # The rest would have the numbers of the next turn.
@@ -92,12 +93,14 @@ def owe(outbound: Outbound, dedup: str, now: datetime) -> Statements[int | None]
     return rows[0][0] if rows else None
 
 
+@transaction
 def owe_all(parts: Sequence[Outbound], name: str, now: datetime) -> Statements[None]:
     """Something in several parts, sent in their order."""
     for part, outbound in enumerate(parts):
         yield from owe(outbound, f"{name}:{part}", now)
 
 
+@transaction
 def drop(numbers: Sequence[int]) -> Statements[None]:
     """Sends go, sent or not. The last number given stays, with nothing behind it: no other message ever gets it."""
     if not numbers:

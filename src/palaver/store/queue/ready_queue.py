@@ -22,6 +22,7 @@ _OUT = (
 )
 
 
+@transaction
 def queue(key: SessionKey) -> Statements[None]:
     """Something waits in a conversation that is held."""
     # The row is written to also where it is there already: then nobody can take it away who does not see the message.
@@ -31,12 +32,14 @@ def queue(key: SessionKey) -> Statements[None]:
     )
 
 
+@transaction
 def bring(key: SessionKey) -> Statements[None]:
     """Something from elsewhere waits in a conversation that need not be held."""
     yield _end_of(key)
     yield from queue(key)
 
 
+@transaction
 def step_back(key: SessionKey) -> Statements[None]:
     """A conversation that was served goes behind all others, or out of the line if nothing waits in it any more."""
     yield _end_of(key)
@@ -45,6 +48,7 @@ def step_back(key: SessionKey) -> Statements[None]:
     yield _OUT, (key.text,)
 
 
+@transaction
 def leave(key: SessionKey) -> Statements[None]:
     """Nothing waits any more in a conversation that is held, unless something was brought there meanwhile."""
     yield _end_of(key)

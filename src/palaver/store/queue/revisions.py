@@ -241,6 +241,7 @@ def _hide_from(first: Entry, session: Session, inbound: Inbound, now: datetime) 
 # The way back
 
 
+@transaction
 def unrevise(operation: int, details: Mapping[str, Any], session: Session, shown: Sequence[Entry]) -> Statements[None]:
     """The message is as it was again: the answer to the changed one goes out of sight."""
     start, first, end = details.get("answered_from"), session.number * SEQS, (session.number + 1) * SEQS

@@ -157,6 +157,7 @@ def occupy(key: SessionKey, now: datetime, received: Received | None = None) -> 
     return rows[0][0]
 
 
+@transaction
 def write_messages(turn: Turn, messages: Sequence[Received]) -> Statements[int]:
     """What people said, as entries of the turn."""
     yield from _hear(messages, turn.session_number)

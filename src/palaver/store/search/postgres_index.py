@@ -64,6 +64,7 @@ class _Look:
         self._match = all_of(_match(wanted))
         self._columns = f"id, entry, page, at{f', left(body, {_BEGINNING})' if bodies else ''}"
 
+    @transaction
     def among_newest(self, limit: int) -> Statements[list[Row]]:
         bounds, match = self._bounds, self._match
         return (
@@ -74,6 +75,7 @@ class _Look:
             )
         )
 
+    @transaction
     def beginning_of_newest(self) -> Statements[int | None]:
         """When the newest documents begin; None if there are no others."""
         rows = yield (
@@ -83,6 +85,7 @@ class _Look:
         )
         return rows[0][0] if rows else None
 
+    @transaction
     def in_index(self, limit: int, since: int | None = None) -> Statements[list[Row]]:
         """Found first and sorted then, or the planner might walk through all documents in the order wanted."""
         where = all_of([self._match, self._bounds, *([] if since is None else [Filter("at >= ?", (since,))])])
