@@ -57,13 +57,13 @@ class Verdict:
     """Rows that still wait, run or are owed."""
     broken: Sequence[str] = ()
     """Entries that stand twice, and promises that the store itself finds broken."""
-    fates: Mapping[str, str] = field(default_factory=dict[str, str])
+    outcomes: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def complaints(self) -> list[str]:
-        """Everything that should not be, each with the fate of its message."""
+        """Everything that should not be, each with the outcome of its message."""
         kinds = ("lost", "duplicate_turns", "duplicate_sends", "out_of_order", "leaked")
-        found = [f"{kind}: {word}: {self.fates.get(word, '?')}" for kind in kinds for word in getattr(self, kind)]
+        found = [f"{kind}: {word}: {self.outcomes.get(word, '?')}" for kind in kinds for word in getattr(self, kind)]
         return [
             *found,
             *(f"unfinished: {words}" for words in self.unfinished),
@@ -116,7 +116,7 @@ class _Story:
         return sum(MAY_BE_DUPLICATE not in message.text for _, message in self.seen) > 1
 
     @property
-    def fate(self) -> str:
+    def outcome(self) -> str:
         seen = [(place, message.key, message.text) for place, message in self.seen]
         inbox = [(each.number, each.key.text, each.state.value, each.turn) for each in self.inbox]
         return f"inbox {inbox} heard {self.heard} turn {self.turn} reply {self.reply} seen {seen}"
@@ -248,5 +248,5 @@ async def judge(chats: Sequence[Room], store: Store) -> Verdict:
         given_up=sum(story.is_given_up for story in stories),
         unfinished=await store.read(_unfinished()),
         broken=[*_written_twice(rows["entries"]), *map(str, await store.read(violations()))],
-        fates={story.word: story.fate for story in stories},
+        outcomes={story.word: story.outcome for story in stories},
     )

@@ -13,7 +13,7 @@ from palaver.model.turn import outbound_to
 from palaver.protocols.clock import Clock
 from palaver.store.archive.collector import collect_some
 from palaver.store.archive.exporter import Form, write_archive
-from palaver.store.archive.importer import Fate, import_sessions
+from palaver.store.archive.importer import ImportOutcome, import_sessions
 from palaver.store.conversations import deletion
 from palaver.store.people import pairing
 from tests.engine.gateway import Bench
@@ -67,8 +67,8 @@ class Owner:
     async def _keep(self, here: Bench, what: str, title: str) -> None:
         if what == "import":
             lines = b"".join(self._files[title]).splitlines(keepends=True)
-            fates = [each.fate async for each in import_sessions(here.store.database, lines)]
-            assert fates == [Fate.IMPORTED]
+            outcomes = [each.outcome async for each in import_sessions(here.store.database, lines)]
+            assert outcomes == [ImportOutcome.IMPORTED]
             return
         session = await here.store.read(here.store.sessions.find(title, OPERATOR))
         if what == "delete":

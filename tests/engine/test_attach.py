@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.cli.trace import print_fate
+from palaver.cli.trace import print_trace
 from palaver.model.access import AccessRole, Grant
 from palaver.model.busy import BusyMode
 from palaver.model.key import derive_key
@@ -13,7 +13,7 @@ from palaver.model.scope import GroupScope, Scope
 from palaver.model.scoped_setting import Layers
 from palaver.model.source import Source
 from palaver.model.turn import outbound_to
-from palaver.store.status.trace import fates
+from palaver.store.status.trace import find_traces
 from palaver.testkit.faults import Mishap
 from palaver.testkit.world import LoopClock
 from tests.engine.agents import Slow
@@ -269,7 +269,7 @@ async def test_what_we_say_in_an_attached_chat_is_known_where_it_is_attached_to(
         assert len([text for text in texts if text.startswith("the news")]) == 1
 
 
-async def test_the_fate_of_a_message_says_where_it_went_and_why(
+async def test_the_trace_of_a_message_says_where_it_went_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = f"sqlite:///{tmp_path}/p.db"
@@ -280,9 +280,9 @@ async def test_the_fate_of_a_message_says_where_it_went_and_why(
         await two.ask(second, alice, "/attach Plans")
         await two.ask(second, alice, "hello")
         numbers = await two.here.rows("SELECT max(no) FROM inbox")
-        fate = (await two.here.store.read(fates(f"in:{numbers[0][0]}", OPERATOR)))[0]
-    assert fate.arrivals[0].place == f"agent:main:fake:dm:{second.id}:account:bot"
-    print_fate(fate, LoopClock().now(), content=False)
+        trace = (await two.here.store.read(find_traces(f"in:{numbers[0][0]}", OPERATOR)))[0]
+    assert trace.messages[0].place == f"agent:main:fake:dm:{second.id}:account:bot"
+    print_trace(trace, LoopClock().now(), content=False)
     assert f"which its place agent:main:fake:dm:{second.id}:account:bot is attached to" in _unwrapped(capsys)
 
 

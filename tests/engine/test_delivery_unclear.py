@@ -95,7 +95,7 @@ async def test_the_owner_is_told_once_of_what_stays_unclear(store_url: str) -> N
             await until(lambda: not world.luck.next)
             await here.settled()
         assert sorted(await states(here)) == ["delivered", "unclear", "unclear"]
-        assert ["palaver fate out:-1" in message.text for message in home.shown] == [True]
+        assert ["palaver trace out:-1" in message.text for message in home.shown] == [True]
 
 
 async def test_the_owner_is_told_in_the_chat_itself_where_there_is_no_other(tmp_path: Path) -> None:

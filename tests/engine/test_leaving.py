@@ -27,7 +27,7 @@ async def ask_first(here: Bench, chat: Chat, person: Person, *texts: str) -> Non
     await until(lambda: not here.world.unacknowledged())
 
 
-async def fates(here: Bench) -> list[tuple[str, str | None]]:
+async def outcomes(here: Bench) -> list[tuple[str, str | None]]:
     rows = await here.rows("SELECT state, reason FROM inbox WHERE turn_no IS NULL AND reason IS NOT NULL ORDER BY no")
     return [(state, reason) for state, reason in rows]
 
@@ -42,7 +42,7 @@ async def test_what_waited_when_a_fresh_conversation_began_is_not_answered_in_it
         await chat.say(alice, "three")
         await chat.hears("You said: three")
         await here.settled()
-        assert await fates(here) == [("failed", LEFT_BEHIND)] * 2
+        assert await outcomes(here) == [("failed", LEFT_BEHIND)] * 2
         first, second = await here.rows("SELECT id FROM sessions ORDER BY no")
         assert await here.texts(second[0]) == ["three", "You said: three"]
         assert await here.store.read(violations()) == []
@@ -61,7 +61,7 @@ async def test_wherever_a_command_leads_what_was_said_before_it_stays_behind(tmp
         await ask_first(here, chat, alice, "one")
         await chat.say(alice, command)
         await chat.hears(unanswered(1))
-        assert await fates(here) == [("failed", LEFT_BEHIND)]
+        assert await outcomes(here) == [("failed", LEFT_BEHIND)]
 
 
 async def test_what_waits_stays_in_line_where_a_command_leads_nowhere(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ async def test_what_waits_stays_in_line_where_a_command_leads_nowhere(tmp_path: 
         await chat.hears("Holidays")
         await chat.say(alice, "/stop")
         await chat.hears("You said: one")
-        assert await fates(here) == []
+        assert await outcomes(here) == []
 
 
 async def test_whoever_spoke_from_another_place_is_told_there(store_url: str) -> None:
@@ -99,7 +99,7 @@ async def test_a_place_that_goes_elsewhere_takes_nothing_along_that_it_said_befo
         await second.say(alice, "/attach Plans")
         await second.hears(unanswered(1))
         assert await two.ask(second, alice, "two") == "You said: two"
-        assert await fates(two.here) == [("failed", LEFT_BEHIND)]
+        assert await outcomes(two.here) == [("failed", LEFT_BEHIND)]
 
 
 async def test_what_is_ordered_from_beside_leaves_behind_all_that_waits_and_the_chat_is_told(tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ async def test_each_retry_is_answered_and_gives_nobody_the_rights_of_whoever_ord
             await here.settled()
             said = await here.rows("SELECT turn_no FROM inbox WHERE dedup LIKE 'retry:%' AND turn_no > 0 ORDER BY no")
             assert len({turn for (turn,) in said}) == times
-        (fate,) = await here.store.read(here.store.trace.fates(f"turn:{said[-1][0]}", OPERATOR))
-        assert [arrival.role for arrival in fate.arrivals] == [GUEST]
+        (trace,) = await here.store.read(here.store.trace.find_traces(f"turn:{said[-1][0]}", OPERATOR))
+        assert [arrival.role for arrival in trace.messages] == [GUEST]
 
 
 async def test_nobody_leaves_a_conversation_in_the_middle_of_a_turn(store_url: str) -> None:

@@ -22,7 +22,7 @@ from palaver.protocols.clock import SystemClock
 from palaver.protocols.tools import Tool, Toolset, Use
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.status.invariants import violations
-from palaver.store.status.trace import fates
+from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
 from palaver.testkit.mailbox import File, Person
 from palaver.testkit.world import World
@@ -357,9 +357,9 @@ async def test_a_message_is_sent_at_once_to_where_it_was_asked_for(store_url: st
         await here.settled()
         assert [message.text for message in chat.shown] == ["one moment", "send_here: It is on its way."]
         number = (await here.rows("SELECT id FROM outbox WHERE id < 0 AND dedup LIKE 'tool:%'"))[0][0]
-        (fate,) = await here.store.read(fates(f"out:{number}", OPERATOR))
-        assert fate.run is not None
-        assert {sending.why for sending in fate.sendings} >= {"tool", "reply"}
+        (trace,) = await here.store.read(find_traces(f"out:{number}", OPERATOR))
+        assert trace.turn is not None
+        assert {sending.why for sending in trace.deliveries} >= {"tool", "reply"}
 
 
 async def test_another_place_is_written_to_only_once_a_person_has_allowed_it(store_url: str) -> None:

@@ -21,7 +21,7 @@ _MOMENT = timedelta(microseconds=1)
 _ENDED_BY_ITSELF = {EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED}
 _HIDING = {OperationKind.UNDO, OperationKind.COMPACTION}
 _OPEN = {TurnState.RUNNING, TurnState.PARKED, TurnState.INTERRUPTED}
-_FATES = {TurnState.DONE: InboxState.DONE, TurnState.FAILED: InboxState.FAILED}
+_STATE_BY_TURN = {TurnState.DONE: InboxState.DONE, TurnState.FAILED: InboxState.FAILED}
 
 
 @dataclass
@@ -174,7 +174,7 @@ class Model:
             return InboxState.REFUSED
         if message.turn is None:
             return InboxState.WAITING
-        return _FATES.get(self.turns[message.turn].state, InboxState.IN_TURN)
+        return _STATE_BY_TURN.get(self.turns[message.turn].state, InboxState.IN_TURN)
 
     def waiting(self, key: SessionKey) -> list[Message]:
         return [each for each in self.inbox.values() if each.key == key and self.state_of(each) is InboxState.WAITING]

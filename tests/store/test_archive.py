@@ -24,7 +24,7 @@ from palaver.model.transcript import Entry, Role, Sender, ToolCall
 from palaver.store.archive.collector import collect, collect_all, collect_some
 from palaver.store.archive.exporter import Form, write_archive
 from palaver.store.archive.format import HEADER, ArchivedOperation, ArchivedSession, ArchivedTurn, Record, lines
-from palaver.store.archive.importer import Fate, Imported, import_sessions
+from palaver.store.archive.importer import Imported, ImportOutcome, import_sessions
 from palaver.store.conversations import deletion, history, sessions, transcript
 from palaver.store.opening import open_store
 from palaver.store.queue import turns
@@ -69,8 +69,8 @@ async def bring(store: Store, archive: bytes | Iterable[bytes], *, as_copy: bool
     return [imported async for imported in import_sessions(store.database, source, as_copy=as_copy)]
 
 
-def fates(outcomes: Iterable[Imported]) -> list[Fate]:
-    return [each.fate for each in outcomes]
+def outcomes_of(outcomes: Iterable[Imported]) -> list[ImportOutcome]:
+    return [each.outcome for each in outcomes]
 
 
 def changed(archive: bytes, number: int, **fields: object) -> bytes:
@@ -122,7 +122,7 @@ async def eventful(world: World) -> None:
 async def test_what_comes_back_is_what_went(world: World, other: Store) -> None:
     await eventful(world)
     archive = await export(world.store)
-    assert set(fates(await bring(other, archive))) == {Fate.IMPORTED}
+    assert set(outcomes_of(await bring(other, archive))) == {ImportOutcome.IMPORTED}
     assert await export(other) == archive
     assert await other.read(violations()) == []
 
@@ -133,7 +133,7 @@ async def test_and_back_again(world: World, other: Store) -> None:
     archive = await export(world.store)
     await bring(other, archive)
     await world.store.transact(clear())
-    assert set(fates(await bring(world.store, await export(other)))) == {Fate.IMPORTED}
+    assert set(outcomes_of(await bring(world.store, await export(other)))) == {ImportOutcome.IMPORTED}
     assert await export(world.store) == archive
     assert await world.store.read(violations()) == []
 
@@ -218,7 +218,9 @@ async def test_a_way_back_that_leads_nowhere_is_refused(world: World, other: Sto
         json.loads(line) for line in b"".join([part async for part in write_archive(records, Form.JSONL)]).splitlines()
     ]
     told[1]["session"]["operations"][0]["details"] |= wrong
-    assert fates(await bring(other, [json.dumps(each).encode() + b"\n" for each in told])) == [Fate.REFUSED]
+    assert outcomes_of(await bring(other, [json.dumps(each).encode() + b"\n" for each in told])) == [
+        ImportOutcome.REFUSED
+    ]
 
 
 @transaction
@@ -389,12 +391,12 @@ def records(draw: st.DrawFn) -> Record:
 @given(record=records())
 async def test_any_session_comes_back_exactly(store: Store, record: Record) -> None:
     archive = [HEADER, *lines(record)]
-    assert fates(await bring(store, archive)) == [Fate.IMPORTED]
+    assert outcomes_of(await bring(store, archive)) == [ImportOutcome.IMPORTED]
     there = await store.read(collect(record.session.id, OPERATOR))
     there.session.routes = []  # an open session is given one
     assert [HEADER, *lines(there)] == archive
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", b"".join(archive).decode())
-    assert fates(await bring(store, archive)) == [Fate.UNCHANGED]
+    assert outcomes_of(await bring(store, archive)) == [ImportOutcome.UNCHANGED]
     assert await store.read(violations()) == []
     await store.transact(deletion.delete(record.session.id, OPERATOR, NOON))
 
@@ -406,9 +408,9 @@ async def test_importing_twice_changes_nothing(world: World, other: Store) -> No
     await eventful(world)
     archive = await export(world.store)
     first = await bring(other, archive)
-    assert set(fates(await bring(other, archive))) == {Fate.UNCHANGED}
+    assert set(outcomes_of(await bring(other, archive))) == {ImportOutcome.UNCHANGED}
     assert await export(other) == archive
-    assert set(fates(await bring(world.store, archive))) == {Fate.UNCHANGED}
+    assert set(outcomes_of(await bring(world.store, archive))) == {ImportOutcome.UNCHANGED}
     assert len(first) == 6
 
 
@@ -419,8 +421,11 @@ async def test_a_session_that_has_gone_on_is_not_overwritten(world: World) -> No
     await world.exchange("two")
     now = await export(world.store)
     outcomes = await bring(world.store, archive)
-    assert fates(outcomes) == [Fate.REFUSED, Fate.UNCHANGED] or fates(outcomes) == [Fate.UNCHANGED, Fate.REFUSED]
-    refused = next(each for each in outcomes if each.fate is Fate.REFUSED)
+    assert outcomes_of(outcomes) == [ImportOutcome.REFUSED, ImportOutcome.UNCHANGED] or outcomes_of(outcomes) == [
+        ImportOutcome.UNCHANGED,
+        ImportOutcome.REFUSED,
+    ]
+    refused = next(each for each in outcomes if each.outcome is ImportOutcome.REFUSED)
     assert refused.session
     assert "other content" in refused.notes[0]
     assert refused.session in refused.notes[0]
@@ -433,7 +438,7 @@ async def test_a_copy_beside_what_has_gone_on_and_only_one(world: World) -> None
     archive = await export(world.store)
     await world.exchange("two")
     (copied,) = await bring(world.store, archive, as_copy=True)
-    assert copied.fate is Fate.COPIED
+    assert copied.outcome is ImportOutcome.COPIED
     assert copied.id
     assert copied.id != session
     assert copied.id[:10] == session[:10]
@@ -442,7 +447,7 @@ async def test_a_copy_beside_what_has_gone_on_and_only_one(world: World) -> None
     assert (copy.title, copy.end_reason) == ("Holiday #2", EndReason.SWITCHED)
     assert any("Holiday #2" in note for note in copied.notes)
     assert await world.texts(session) == ["one", "yes", "two", "yes"]
-    assert fates(await bring(world.store, archive, as_copy=True)) == [Fate.UNCHANGED]
+    assert outcomes_of(await bring(world.store, archive, as_copy=True)) == [ImportOutcome.UNCHANGED]
     assert await world.store.read(violations()) == []
 
 
@@ -455,7 +460,7 @@ async def test_a_copied_branch_belongs_to_the_copied_parent(world: World) -> Non
     await world.store.transact(sessions.switch(KEY, ALICE, parent, OPERATOR, world.now, by="me"))
     await world.exchange("more")
     copies = await bring(world.store, archive, as_copy=True)
-    assert fates(copies) == [Fate.COPIED, Fate.COPIED]
+    assert outcomes_of(copies) == [ImportOutcome.COPIED, ImportOutcome.COPIED]
     there = await world.store.read(sessions.get_visible(copies[1].id or "", OPERATOR))
     assert (copies[1].session, there.parent) == (child.id, copies[0].id)
 
@@ -468,10 +473,10 @@ async def test_a_title_that_is_taken_gets_the_next_number(world: World, other: S
     await other.transact(sessions.rename(mine, "Holiday", OPERATOR))
     archive = await export(world.store)
     (imported,) = await bring(other, archive)
-    assert imported.fate is Fate.IMPORTED
+    assert imported.outcome is ImportOutcome.IMPORTED
     assert any("Holiday #2" in note for note in imported.notes)
     assert (await other.read(sessions.get_visible(session, OPERATOR))).title == "Holiday #2"
-    assert fates(await bring(other, archive)) == [Fate.UNCHANGED]
+    assert outcomes_of(await bring(other, archive)) == [ImportOutcome.UNCHANGED]
 
 
 async def test_a_conversation_that_goes_on_elsewhere_is_not_interrupted(world: World, other: Store) -> None:
@@ -490,7 +495,9 @@ async def test_a_conversation_that_goes_on_elsewhere_is_not_interrupted(world: W
 
 
 async def refused(store: Store, archive: bytes) -> list[str]:
-    return [note for each in await bring(store, archive) if each.fate is Fate.REFUSED for note in each.notes]
+    return [
+        note for each in await bring(store, archive) if each.outcome is ImportOutcome.REFUSED for note in each.notes
+    ]
 
 
 @pytest.mark.parametrize(
@@ -586,7 +593,7 @@ async def test_garbage_between_the_lines(world: World, other: Store, garbage: by
     assert len(notes) == 1
     assert notes[0].startswith(f"line {before}: ")
     broken = before in {3, 4, 5}
-    assert fates(outcomes).count(Fate.IMPORTED) == (1 if broken else 2)
+    assert outcomes_of(outcomes).count(ImportOutcome.IMPORTED) == (1 if broken else 2)
 
 
 async def test_an_archive_that_breaks_off(world: World, other: Store) -> None:
@@ -594,16 +601,16 @@ async def test_an_archive_that_breaks_off(world: World, other: Store) -> None:
     archive = await export(world.store)
     for length in range(len(HEADER), len(archive), 997):
         outcomes = await bring(other, archive[:length])
-        assert fates(outcomes).count(Fate.REFUSED) <= 1
+        assert outcomes_of(outcomes).count(ImportOutcome.REFUSED) <= 1
         assert await other.read(violations()) == []
-    assert Fate.REFUSED not in fates(await bring(other, archive))
+    assert ImportOutcome.REFUSED not in outcomes_of(await bring(other, archive))
     assert await export(other) == archive
 
 
 async def test_empty_lines_are_nothing(world: World, other: Store) -> None:
     await world.exchange("one")
     archive = await export(world.store)
-    assert fates(await bring(other, archive.replace(b"\n", b"\r\n\r\n"))) == [Fate.IMPORTED]
+    assert outcomes_of(await bring(other, archive.replace(b"\n", b"\r\n\r\n"))) == [ImportOutcome.IMPORTED]
     assert await export(other) == archive
 
 

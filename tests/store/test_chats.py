@@ -48,7 +48,7 @@ async def test_a_conversation_goes_on_under_the_new_id(store: Store) -> None:
     assert (session.key, session.origin.chat_id) == (key_of(NEW), "-1001")
     assert await store.read(chat_migration.moved()) == {"telegram:": {"-1": "-1001"}}
     assert await store.read(violations()) == []
-    assert await store.read(trace.fates(f"turn:{begun.turn.number}", OPERATOR))
+    assert await store.read(trace.find_traces(f"turn:{begun.turn.number}", OPERATOR))
 
 
 async def test_a_turn_at_work_is_told_and_hears_what_is_said_under_the_new_id(store: Store) -> None:

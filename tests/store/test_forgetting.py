@@ -33,7 +33,7 @@ from palaver.store.privacy.erasure import Forgetting
 from palaver.store.privacy.receipt import Receipt, Verdict, hand_over, read_receipt, receipt_of, verify
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.status.invariants import violations
-from palaver.store.status.trace import fates
+from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
 from tests.store.conftest import DRIVER
 from tests.store.world import NOON, OPERATOR, World, answer, dm, key_of
@@ -422,7 +422,7 @@ async def test_no_number_is_given_twice(store_url: str) -> None:
             await store.transact(hand_over(await _forget(store)))
             assert await store.read(violations()) == []
             for name in (f"in:{message}", f"out:{send}"):
-                told = repr(await store.read(fates(name, OPERATOR)))
+                told = repr(await store.read(find_traces(name, OPERATOR)))
                 assert ID not in told
         left = await _everything(store_url)
     assert [first[0] < then[0] for first, then in pairwise(numbers)] == [True, True]

@@ -39,7 +39,7 @@ BREAKS = {
     "every message is waiting, in a turn, done, refused or failed": "UPDATE inbox SET state = 'lost' WHERE no = 1",
     "a message in a turn has that turn": "UPDATE inbox SET turn_no = 99 WHERE no = 1",
     "a conversation stands in line exactly while messages wait in it": "DELETE FROM lines",
-    "a message of a turn shares the turn's fate, and has none of its own": "UPDATE inbox SET turn_no = 1"
+    "a message of a turn has no state of its own: the turn's state counts": "UPDATE inbox SET turn_no = 1"
     " WHERE state = 'waiting'",
     "every send is due, claimed, delivered, dead or unclear": "UPDATE outbox SET state = 'lost'",
     "a claimed send has an owner and an end": "UPDATE outbox SET state = 'claimed'",

@@ -54,23 +54,23 @@ async def test_messages_in_and_out_are_listed_newest_first_and_by_state(world: W
     world.later(seconds=1)
     await world.exchange("two", source=dm("8"))
     await world.say("three")
-    found = await world.store.read(overview.arrivals(OPERATOR))
+    found = await world.store.read(overview.list_inbound(OPERATOR))
     assert [each.inbound.text for each in found if each.inbound] == ["three", "two", "one"]
-    older = await world.store.read(overview.arrivals(OPERATOR, before=found[1].number))
+    older = await world.store.read(overview.list_inbound(OPERATOR, before=found[1].number))
     assert [each.number for each in older] == [found[2].number]
-    waiting = await world.store.read(overview.arrivals(OPERATOR, states={InboxState.WAITING}))
+    waiting = await world.store.read(overview.list_inbound(OPERATOR, states={InboxState.WAITING}))
     assert [each.number for each in waiting] == [found[0].number]
-    sent = await world.store.read(overview.sendings(OPERATOR))
+    sent = await world.store.read(overview.list_outbound(OPERATOR))
     assert [each.delivery.outbound.text for each in sent] == ["yes", "psst", "yes"]
     assert [each.why for each in sent] == ["reply", "n1", "reply"]
-    assert len(await world.store.read(overview.sendings(OPERATOR, states={OutboxState.DUE}, limit=2))) == 2
-    assert not await world.store.read(overview.sendings(OPERATOR, states={OutboxState.DEAD}))
+    assert len(await world.store.read(overview.list_outbound(OPERATOR, states={OutboxState.DUE}, limit=2))) == 2
+    assert not await world.store.read(overview.list_outbound(OPERATOR, states={OutboxState.DEAD}))
 
 
 async def test_lists_of_messages_are_the_operators(world: World) -> None:
     await world.exchange("one")
-    assert not await world.store.read(overview.arrivals(ANN))
-    assert not await world.store.read(overview.sendings(ANN))
+    assert not await world.store.read(overview.list_inbound(ANN))
+    assert not await world.store.read(overview.list_outbound(ANN))
 
 
 async def test_a_passage_is_read_from_its_end_or_on_from_an_entry(world: World) -> None:

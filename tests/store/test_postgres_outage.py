@@ -60,7 +60,7 @@ async def proxy(server: Server, url: str) -> AsyncIterator[Proxy]:
 # What is written, and what became of it
 
 
-class Fate(StrEnum):
+class Outcome(StrEnum):
     RETURNED = "returned"
     NOT_KNOWN = "not known"
     FAILED = "failed"
@@ -71,12 +71,12 @@ def accept(text: str) -> Transaction[int | None]:
     return inbox.accept(Inbound(source=dm(), text=text, at=NOON), key_of(dm()), NOON)
 
 
-async def fate_of(store: Store, step: Transaction[object]) -> Fate:
+async def outcome_of(store: Store, step: Transaction[object]) -> Outcome:
     try:
         await store.transact(step)
     except StoreUnavailable as error:
-        return Fate.NOT_KNOWN if "it is not known whether" in str(error) else Fate.FAILED
-    return Fate.RETURNED
+        return Outcome.NOT_KNOWN if "it is not known whether" in str(error) else Outcome.FAILED
+    return Outcome.RETURNED
 
 
 @transaction
@@ -84,46 +84,46 @@ def bodies() -> Statements[list[Row]]:
     return (yield "SELECT convert_from(body, 'UTF8')::json ->> 'text' FROM inbox", ())
 
 
-async def check_fates(url: str, fates: dict[str, Fate]) -> None:
+async def check_outcomes(url: str, outcomes: dict[str, Outcome]) -> None:
     """Returned: there once. Not known: there once or not. Failed: not there."""
     async with await open_store(url) as store:
         times = Counter(row[0] for row in await store.read(bodies()))
         assert await store.read(violations()) == []
-    allowed = {Fate.RETURNED: {1}, Fate.NOT_KNOWN: {0, 1}, Fate.FAILED: {0}}
-    assert {name: times[name] for name, fate in fates.items() if times[name] not in allowed[fate]} == {}
+    allowed = {Outcome.RETURNED: {1}, Outcome.NOT_KNOWN: {0, 1}, Outcome.FAILED: {0}}
+    assert {name: times[name] for name, outcome in outcomes.items() if times[name] not in allowed[outcome]} == {}
 
 
-async def write_through(store: Store, disturb: Callable[[], Awaitable[None]]) -> dict[str, Fate]:
+async def write_through(store: Store, disturb: Callable[[], Awaitable[None]]) -> dict[str, Outcome]:
     """Many write all the time; the disturbance comes in the middle of it, and all go on until it is over."""
-    fates: dict[str, Fate] = {}
+    outcomes: dict[str, Outcome] = {}
     over = asyncio.Event()
 
     async def write(task: int) -> None:
         number = 0
         while not over.is_set():
             name = f"{task} {(number := number + 1)}"
-            fates[name] = await fate_of(store, accept(name))
-        assert await fate_of(store, accept(f"{task} afterwards")) is Fate.RETURNED
-        fates[f"{task} afterwards"] = Fate.RETURNED
+            outcomes[name] = await outcome_of(store, accept(name))
+        assert await outcome_of(store, accept(f"{task} afterwards")) is Outcome.RETURNED
+        outcomes[f"{task} afterwards"] = Outcome.RETURNED
 
     writers = [asyncio.create_task(write(task)) for task in range(20)]
-    while len(fates) < 60:  # noqa: ASYNC110
+    while len(outcomes) < 60:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     await disturb()
-    before = len(fates)
-    while len(fates) < before + 60:  # noqa: ASYNC110
+    before = len(outcomes)
+    while len(outcomes) < before + 60:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     over.set()
     await asyncio.gather(*writers)
-    return fates
+    return outcomes
 
 
 @pytest.mark.parametrize("mode", ["immediate", "fast"])
 async def test_a_server_that_restarts_in_the_middle(server: Server, url: str, mode: str) -> None:
     async with await open_store(url) as store:
-        fates = await write_through(store, lambda: asyncio.to_thread(server.restart, mode))
-    assert Fate.RETURNED in fates.values()
-    await check_fates(url, fates)
+        outcomes = await write_through(store, lambda: asyncio.to_thread(server.restart, mode))
+    assert Outcome.RETURNED in outcomes.values()
+    await check_outcomes(url, outcomes)
 
 
 async def test_a_network_that_is_cut_again_and_again(proxy: Proxy, url: str) -> None:
@@ -135,8 +135,8 @@ async def test_a_network_that_is_cut_again_and_again(proxy: Proxy, url: str) -> 
             await asyncio.sleep(0.15)
 
     async with await open_store(proxy.url) as store:
-        fates = await write_through(store, disturb)
-    await check_fates(url, fates)
+        outcomes = await write_through(store, disturb)
+    await check_outcomes(url, outcomes)
 
 
 async def test_an_outage_that_does_not_end_is_said_and_nothing_was_written(
@@ -165,7 +165,7 @@ async def test_a_commit_without_an_answer_is_not_known_and_not_repeated(
 ) -> None:
     async with await open_store(proxy.url) as store:
         proxy.fail_at(b"COMMIT;", cut)
-        assert await fate_of(store, accept("perhaps")) is Fate.NOT_KNOWN
+        assert await outcome_of(store, accept("perhaps")) is Outcome.NOT_KNOWN
         assert proxy.faults == 1
         await store.transact(accept("certainly"))
     async with await open_store(url) as store:
@@ -177,7 +177,7 @@ async def test_a_cut_before_the_commit_is_made_good(proxy: Proxy, url: str, cut:
     async with await open_store(proxy.url) as store:
         for words in (b"BEGIN", b"INSERT INTO inbox"):
             proxy.fail_at(words, cut)
-            assert await fate_of(store, accept(words.decode())) is Fate.RETURNED
+            assert await outcome_of(store, accept(words.decode())) is Outcome.RETURNED
         assert proxy.faults == 2
     async with await open_store(url) as store:
         assert sorted(await store.read(bodies())) == [("BEGIN",), ("INSERT INTO inbox",)]
@@ -188,7 +188,7 @@ async def test_a_cut_after_the_commit_does_not_do_it_again(proxy: Proxy, url: st
     async with await open_store(proxy.url) as store:
         await store.transact(accept("first"))
         proxy.fail_at(b"COMMIT;", Cut.ANSWERED)
-        assert await fate_of(store, accept("second")) is Fate.RETURNED
+        assert await outcome_of(store, accept("second")) is Outcome.RETURNED
         assert proxy.faults == 1
         await store.transact(accept("third"))
     async with await open_store(url) as store:

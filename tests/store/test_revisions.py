@@ -15,7 +15,7 @@ from palaver.model.turn import Inbound, Outbound, Received, Revision
 from palaver.store.conversations import deletion, history, transcript
 from palaver.store.queue import inbox, revisions, turns
 from palaver.store.status.invariants import violations
-from palaver.store.status.trace import fates
+from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
 from tests.store.world import OPERATOR, World, answer, dm, group, key_of
 
@@ -273,8 +273,8 @@ async def test_a_deleted_message_takes_along_what_followed_and_that_is_said_once
     assert await go_back(world, deleted)
     assert await world.texts(begun.turn.session) == ["one", "yes"]
     assert await world.store.read(inbox.claimable(9)) == []
-    rows = await world.store.read(fates(f"in:{deleted.number}", OPERATOR))
-    assert [sending.delivery.outbound.text for sending in rows[0].sendings] == ["4 gone"]
+    rows = await world.store.read(find_traces(f"in:{deleted.number}", OPERATOR))
+    assert [sending.delivery.outbound.text for sending in rows[0].deliveries] == ["4 gone"]
 
 
 async def test_while_a_turn_runs_nothing_goes_back(world: World) -> None:
@@ -313,22 +313,22 @@ async def test_what_is_answered_again_is_changed_where_it_is_answered_again(worl
 # What became of it
 
 
-async def test_a_fate_tells_the_changes_of_a_message(world: World) -> None:
+async def test_a_trace_shows_the_changes_of_a_message(world: World) -> None:
     await world.exchange("one")
     await change(world, "m1", "eins")
-    (fate,) = await world.store.read(fates("m1", OPERATOR))
-    assert [(each.number, each.reason) for each in fate.arrivals] == [
+    (trace,) = await world.store.read(find_traces("m1", OPERATOR))
+    assert [(each.number, each.reason) for each in trace.messages] == [
         (1, None),
         (2, "the agent is told with its next turn"),
     ]
     await change(world, "m9", "unknown")
-    (fate,) = await world.store.read(fates("telegram:7:m9", OPERATOR))
-    assert fate.arrivals[0].reason == "the message it changes has not come"
+    (trace,) = await world.store.read(find_traces("telegram:7:m9", OPERATOR))
+    assert trace.messages[0].reason == "the message it changes has not come"
 
 
 async def test_with_a_session_the_words_of_changes_go_too(world: World) -> None:
     begun = await world.exchange("one")
     await change(world, "m1", "canary")
     await world.store.transact(deletion.delete(begun.turn.session, OPERATOR, world.now))
-    (fate,) = await world.store.read(fates("in:2", OPERATOR))
-    assert fate.arrivals[0].inbound is None
+    (trace,) = await world.store.read(find_traces("in:2", OPERATOR))
+    assert trace.messages[0].inbound is None

@@ -112,8 +112,8 @@ def imagine(model: Model) -> Seen:
     for turn in model.turns.values():
         seen[f"turn {turn.number}"] = (turn.key, turn.session, turn.state, turn.attempt, turn.fence, turn.worker)
     for message in model.inbox.values():
-        fate = model.state_of(message)
-        seen[f"message {message.number}"] = (message.key, message.text, fate, message.turn)
+        state = model.state_of(message)
+        seen[f"message {message.number}"] = (message.key, message.text, state, message.turn)
     for send in model.outbox.values():
         seen[f"send {send.number}"] = (send.text, send.state, send.attempts, send.may_be_duplicate)
     return seen

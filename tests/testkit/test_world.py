@@ -214,15 +214,15 @@ async def test_faults_of_sends(faults: Faults, error: type[PlatformError], shown
 
 
 async def test_the_same_seed_gives_the_same_faults() -> None:
-    async def fates(seed: int) -> list[str]:
+    async def outcomes(seed: int) -> list[str]:
         world = World(faults=Faults(refused=0.2, busy=0.2, lost_before=0.2, lost_after=0.2), seed=seed)
         chat = dm(world)
         sends = [world.send("bot", to(chat), str(number)) for number in range(30)]
-        return [type(fate).__name__ for fate in await asyncio.gather(*sends, return_exceptions=True)]
+        return [type(outcome).__name__ for outcome in await asyncio.gather(*sends, return_exceptions=True)]
 
-    assert await fates(1) == await fates(1)
-    assert await fates(1) != await fates(2)
-    assert {"str", "SendRefused", "PlatformBusy", "SendUnclear"} == set(await fates(1))
+    assert await outcomes(1) == await outcomes(1)
+    assert await outcomes(1) != await outcomes(2)
+    assert {"str", "SendRefused", "PlatformBusy", "SendUnclear"} == set(await outcomes(1))
 
 
 async def test_mishaps_can_be_ordered() -> None:

@@ -79,8 +79,8 @@ async def test_said_answered_and_found_again(owner: httpx.AsyncClient) -> None:
     assert later == told
     hits = (await owner.get("/search", params={"q": "elsewhere", "role": "user"})).json()["hits"]
     assert [hit["session"]["id"] for hit in hits] == [other["session"]]
-    fate = (await owner.get("/fates", params={"name": told["id"]})).json()["fates"]
-    assert [sending["text"] for sending in fate[0]["sendings"]] == ["You said: hello"]
+    trace = (await owner.get("/traces", params={"name": told["id"]})).json()["traces"]
+    assert [sending["text"] for sending in trace[0]["sendings"]] == ["You said: hello"]
 
 
 async def test_sessions_page_by_page_and_filtered(owner: httpx.AsyncClient) -> None:
@@ -254,7 +254,7 @@ async def test_what_is_wrong_is_said_with_what_would_be_right(owner: httpx.Async
         ("/sessions", {"limit": "many"}, "many", "1 to 500"),
         ("/sessions", {"since": "today"}, "today", "RFC3339 encoded datetime"),
         ("/usage", {"by": "zzz"}, "zzz", "day, person, model"),
-        ("/fates", {"name": ""}, "", "str of length >= 1"),
+        ("/traces", {"name": ""}, "", "str of length >= 1"),
         ("/search", {}, "q", None),
     ):
         told = (await owner.get(path, params=params)).json()

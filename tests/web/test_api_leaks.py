@@ -52,7 +52,7 @@ def paths(endpoint: Endpoint, hers: dict[str, str]) -> list[str]:
 async def ask(client: httpx.AsyncClient, endpoint: Endpoint, path: str, hers: dict[str, str]) -> str:
     query = {
         "/search": {"q": CANARY},
-        "/fates": {"name": hers["message"]},
+        "/traces": {"name": hers["message"]},
         "/turns": {"session": hers["session"]},
         "/sessions": {"person": "api:alice"},
     }.get(endpoint.path, {})

@@ -30,7 +30,7 @@ PAGES = (
     "/search?q=train",
     "/turns",
     "/messages",
-    "/fate?name=in:1",
+    "/trace?name=in:1",
     "/platforms",
     "/people",
     "/usage",
@@ -310,7 +310,7 @@ async def test_nothing_that_anybody_has_said_runs_or_breaks_a_page(shared: Opene
         "/messages",
         "/people",
         "/usage?by=person",
-        "/fate?name=%3Cimg%20src%3Dx%20onerror%3Dwindow.ran%3D1%3E",
+        "/trace?name=%3Cimg%20src%3Dx%20onerror%3Dwindow.ran%3D1%3E",
         "/explain?platform=telegram&chat=%3Cscript%3Ewindow.ran%3D1%3C/script%3E",
         *(f"/sessions/{session}" for session in sessions),
     ]

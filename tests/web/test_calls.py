@@ -55,7 +55,7 @@ async def test_a_call_reaches_the_adapter_of_its_account_and_what_it_brought_is_
 
 
 async def _messages(window: Opened) -> list[tuple[str | None, str | None]]:
-    arrivals = await window.store.read(window.store.overview.arrivals(Principal.operator()))
+    arrivals = await window.store.read(window.store.overview.list_inbound(Principal.operator()))
     sources = [each.inbound.source for each in arrivals if each.inbound]
     return [(source.account, source.message_id) for source in sources]
 

@@ -170,7 +170,7 @@ async def test_the_client_uses_its_own_tools(window: Opened, ai: openai.AsyncOpe
     assert await ask(ai, messages, tools=[WEATHER, CLOCK]) == (answer, session), "given again, nothing is done again"
     messages += [assistant(answer), user("thanks")]
     assert await ask(ai, messages) == ("You said: thanks", session)
-    assert len(await window.store.read(window.store.trace.fates(session, Principal.operator()))) == 2
+    assert len(await window.store.read(window.store.trace.find_traces(session, Principal.operator()))) == 2
 
 
 async def _called(ai: openai.AsyncOpenAI, messages: Messages, *, streams: bool) -> tuple[str, str, str]:

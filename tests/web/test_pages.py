@@ -30,7 +30,7 @@ PAGES = (
     "/search?q=hello",
     "/turns",
     "/messages",
-    "/fate?name=in:1",
+    "/trace?name=in:1",
     "/platforms",
     "/people",
     "/usage",
@@ -184,15 +184,15 @@ async def test_what_waits_for_permission_is_allowed_and_what_runs_is_stopped(
     hangs.cancel()
 
 
-async def test_messages_have_fates(window: Opened, client: httpx.AsyncClient) -> None:
+async def test_messages_have_traces(window: Opened, client: httpx.AsyncClient) -> None:
     await say(window, "hello")
     page = (await client.get("/messages")).text
     assert "in:1" in page
     assert "You said: hello" in page
-    fate = (await client.get("/fate?name=in:1")).text
-    assert "received from terminal" in fate
-    assert "delivered" in fate
-    assert "there is no message" in (await client.get("/fate?name=in:99")).text
+    trace = (await client.get("/trace?name=in:1")).text
+    assert "received from terminal" in trace
+    assert "delivered" in trace
+    assert "there is no message" in (await client.get("/trace?name=in:99")).text
     assert (await client.post("/sends/-x/settle", data={"how": "again"})).status_code == 404
     assert (await client.post("/sends/1024/settle", data={"how": "again"})).status_code == 404
 
@@ -273,7 +273,7 @@ async def test_somebody_else_sees_their_own_conversations_and_no_page_of_the_own
             assert session not in page.text
         for path in ("", "/export", "/entries/1", "?audit=1"):
             assert (await client.get(f"/sessions/{session}{path}")).status_code == 404
-        assert "no message" in (await client.get("/fate?name=in:1")).text
+        assert "no message" in (await client.get("/trace?name=in:1")).text
         for path, data in (
             (f"/sessions/{session}/order", {"text": "/undo"}),
             (f"/sessions/{session}/rename", {"title": "mine"}),
@@ -297,7 +297,7 @@ async def test_somebody_acts_in_their_own_conversations(window: Opened) -> None:
         assert "ONE" in page
         branched = await client.post(f"/sessions/{session}/order", data={"text": "/branch", "title": "Mine"})
         assert "ONE" in (await client.get(branched.headers["x-goto"])).text
-        assert "turn 1 in agent:main:telegram:dm:7" in (await client.get("/fate?name=turn:1")).text
+        assert "turn 1 in agent:main:telegram:dm:7" in (await client.get("/trace?name=turn:1")).text
     async with window.visit("telegram:8") as client:
         assert (await client.get(branched.headers["x-goto"])).status_code == 404
 

@@ -54,8 +54,8 @@ async def test_what_was_taken_back_is_shown_to_the_owner_alone(window: Opened) -
 
 
 async def roles(window: Opened, message: str) -> list[AccessRole | None]:
-    (fate,) = await window.store.read(window.store.trace.fates(message, Principal.operator()))
-    return [arrival.role for arrival in fate.arrivals]
+    (trace,) = await window.store.read(window.store.trace.find_traces(message, Principal.operator()))
+    return [arrival.role for arrival in trace.messages]
 
 
 @pytest.mark.parametrize("text", ["/sessions --all", "/export", "/queue x", "/no such command", "/stop"])

@@ -31,7 +31,7 @@ from palaver.model.text import one_line
 from palaver.store.archive.collector import collect_all, collect_some
 from palaver.store.archive.exporter import Form, write_archive
 from palaver.store.archive.format import Record
-from palaver.store.archive.importer import Fate, Imported, import_sessions
+from palaver.store.archive.importer import Imported, ImportOutcome, import_sessions
 from palaver.store.archive.reader import check_header
 from palaver.store.status.session_list import EVERYTHING, ListFilter
 from palaver.store.store import Store
@@ -194,7 +194,7 @@ def import_archive(
     _refuse_others(file)
     ask(store, bring, make=True)
     report.print()
-    if report.fates[Fate.REFUSED]:
+    if report.outcomes[ImportOutcome.REFUSED]:
         raise typer.Exit(1)
 
 
@@ -219,10 +219,10 @@ def _lines(file: str) -> Generator[IO[bytes]]:
 
 
 _WORDS = {
-    Fate.IMPORTED: "imported",
-    Fate.UNCHANGED: "already there, unchanged",
-    Fate.COPIED: "imported as a copy",
-    Fate.REFUSED: "refused",
+    ImportOutcome.IMPORTED: "imported",
+    ImportOutcome.UNCHANGED: "already there, unchanged",
+    ImportOutcome.COPIED: "imported as a copy",
+    ImportOutcome.REFUSED: "refused",
 }
 _MOST_NOTES = 1000
 
@@ -231,27 +231,27 @@ class _ImportReport:
     """Counts what became of every session; what deserves a word is told as it happens, or kept for the machine."""
 
     def __init__(self, *, as_json: bool) -> None:
-        self.fates: Counter[Fate] = Counter()
+        self.outcomes: Counter[ImportOutcome] = Counter()
         self._as_json = as_json
         self._notes: list[dict[str, object]] = []
         self._progress = Progress("sessions")
 
     def add(self, imported: Imported) -> None:
-        self.fates[imported.fate] += 1
-        self._progress.show(self.fates.total())
+        self.outcomes[imported.outcome] += 1
+        self._progress.show(self.outcomes.total())
         if imported.notes and self._as_json:
             self._keep(imported)
         elif imported.notes:
             self._progress.finish()
             for note in imported.notes:
-                told = note if imported.fate is Fate.REFUSED else f"session {imported.id}: {note}"
+                told = note if imported.outcome is ImportOutcome.REFUSED else f"session {imported.id}: {note}"
                 print_note(one_line(told, 500))
 
     def _keep(self, imported: Imported) -> None:
         if len(self._notes) < _MOST_NOTES:
             self._notes.append(
                 {
-                    "fate": imported.fate,
+                    "outcome": imported.outcome,
                     "line": imported.line,
                     "session": imported.session,
                     "id": imported.id,
@@ -262,7 +262,9 @@ class _ImportReport:
     def print(self) -> None:
         self._progress.finish()
         if self._as_json:
-            print_json({**{fate.value: self.fates[fate] for fate in Fate}, "notes": self._notes})
+            print_json({**{outcome.value: self.outcomes[outcome] for outcome in ImportOutcome}, "notes": self._notes})
             return
-        summary = ", ".join(f"{self.fates[fate]} {_WORDS[fate]}" for fate in Fate if self.fates[fate])
+        summary = ", ".join(
+            f"{self.outcomes[outcome]} {_WORDS[outcome]}" for outcome in ImportOutcome if self.outcomes[outcome]
+        )
         print_line(summary or "The archive holds no sessions.")

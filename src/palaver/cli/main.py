@@ -59,7 +59,7 @@ _GROUPS = {
     "pair": Later("pair", "palaver.cli.pair", "Strangers who ask to be let in."),
     "grants": Later("grants", "palaver.cli.grants", "Who may talk, as what, and why."),
     "platforms": Later("platforms", "palaver.cli.platforms", "Which accounts are connected."),
-    "fate": Later("fate", "palaver.cli.trace", "What became of a message, in or out."),
+    "trace": Later("trace", "palaver.cli.trace", "What became of a message, in or out."),
     "file": Later("file", "palaver.cli.files", "A file that came with a message or went out with an answer."),
     "web": Later("web", "palaver.cli.web", "Login links and tokens for the window."),
     "mcp": Later("mcp", "palaver.cli.mcp", "Conversations as tools for another agent, over standard input and output."),

@@ -1,4 +1,4 @@
-"""`palaver fate`: what became of a message, and settling what nobody but a person can know."""
+"""`palaver trace`: what became of a message, and settling what nobody but a person can know."""
 
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -15,17 +15,17 @@ from palaver.model.text import visible
 from palaver.model.transcript import Entry
 from palaver.store.archive.render import moment_text
 from palaver.store.queue import outbox
-from palaver.store.status.trace import NAMES, Arrival, Fate, Run, Sending, fates
+from palaver.store.status.trace import NAMES, DeliveryTrace, InboundTrace, Trace, TurnTrace, find_traces
 from palaver.store.store import Store
 
 __all__ = [
     "EXAMPLES",
     "app",
-    "fate",
-    "print_fate",
+    "print_trace",
+    "trace",
 ]
 
-EXAMPLES = {"fate": "palaver fate in:42"}
+EXAMPLES = {"trace": "palaver trace in:42"}
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -35,8 +35,8 @@ Delivered = Annotated[bool, typer.Option("--delivered", help="Settle an unclear 
 Again = Annotated[bool, typer.Option("--again", help="Settle an unclear send: it did not arrive, send it once more.")]
 
 
-@app.command(help=f"What became of a message, in or out, from the beginning to the end.\n\n{EXAMPLES['fate']}")
-def fate(
+@app.command(help=f"What became of a message, in or out, from the beginning to the end.\n\n{EXAMPLES['trace']}")
+def trace(
     message: Message,
     *,
     content: Content = False,
@@ -46,28 +46,28 @@ def fate(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    async def tell(opened: Store) -> list[Fate]:
+    async def tell(opened: Store) -> list[Trace]:
         if delivered or again:
             await _settle(opened, message, delivered=delivered, again=again)
-        return await _fates(opened, message, limit)
+        return await _traces(opened, message, limit)
 
     told = ask(store, tell)
     if json:
-        print_json({"asked": message, "fates": [_fate_fields(each, content=content) for each in told]})
+        print_json({"asked": message, "traces": [_trace_fields(each, content=content) for each in told]})
         return
     for number, each in enumerate(told):
         if number:
             print_line("")
-        print_fate(each, shared_options.now(), content=content)
+        print_trace(each, shared_options.now(), content=content)
     if not told:
         print_note("No turn has run in this session.")
 
 
-async def _fates(store: Store, message: str, limit: int) -> list[Fate]:
+async def _traces(store: Store, message: str, limit: int) -> list[Trace]:
     try:
-        return await store.read(fates(message, OPERATOR, limit=limit))
+        return await store.read(find_traces(message, OPERATOR, limit=limit))
     except NotFound as error:
-        error.add_note(f"allowed: {NAMES}; for example: {EXAMPLES['fate']}")
+        error.add_note(f"allowed: {NAMES}; for example: {EXAMPLES['trace']}")
         raise
 
 
@@ -78,25 +78,25 @@ async def _settle(store: Store, message: str, *, delivered: bool, again: bool) -
             "One send is settled in one way, not",
             found=message if delivered != again else "--delivered --again",
             allowed="out:N with --delivered or --again",
-            example="palaver fate out:7168 --delivered",
+            example="palaver trace out:7168 --delivered",
         )
     state = OutboxState.DELIVERED if delivered else OutboxState.DUE
     if not await store.transact(outbox.resolve(int(text), state, shared_options.now())):
-        raise StoreError(f"{message} is not an unclear send, so there is nothing to settle: palaver fate {message}")
+        raise StoreError(f"{message} is not an unclear send, so there is nothing to settle: palaver trace {message}")
 
 
 # For machines
 
 
-def _fate_fields(fate: Fate, *, content: bool) -> dict[str, object]:
+def _trace_fields(trace: Trace, *, content: bool) -> dict[str, object]:
     return {
-        "messages": [_arrival_fields(arrival, content=content) for arrival in fate.arrivals],
-        "turn": fate.run and _run_fields(fate.run, content=content),
-        "sends": [_sending_fields(sending, content=content) for sending in fate.sendings],
+        "messages": [_arrival_fields(arrival, content=content) for arrival in trace.messages],
+        "turn": trace.turn and _run_fields(trace.turn, content=content),
+        "sends": [_sending_fields(sending, content=content) for sending in trace.deliveries],
     }
 
 
-def _arrival_fields(arrival: Arrival, *, content: bool) -> dict[str, object]:
+def _arrival_fields(arrival: InboundTrace, *, content: bool) -> dict[str, object]:
     inbound = arrival.inbound
     fields: dict[str, object] = {
         "number": arrival.number,
@@ -116,7 +116,7 @@ def _arrival_fields(arrival: Arrival, *, content: bool) -> dict[str, object]:
     return fields | ({"text": inbound.text, "earlier": inbound.earlier} if content and inbound else {})
 
 
-def _run_fields(run: Run, *, content: bool) -> dict[str, object]:
+def _run_fields(run: TurnTrace, *, content: bool) -> dict[str, object]:
     turn = run.turn
     return {
         "number": turn.number,
@@ -143,7 +143,7 @@ def _entry_fields(entry: Entry, *, content: bool) -> dict[str, object]:
     return fields | ({"text": entry.text} if content else {})
 
 
-def _sending_fields(sending: Sending, *, content: bool) -> dict[str, object]:
+def _sending_fields(sending: DeliveryTrace, *, content: bool) -> dict[str, object]:
     delivery, outbound = sending.delivery, sending.delivery.outbound
     fields: dict[str, object] = {
         "number": delivery.number,
@@ -169,10 +169,10 @@ _STYLES = {Tone.PLAIN: "", Tone.WELL: "green", Tone.OPEN: "yellow", Tone.BAD: "b
 _MINUTE = 60
 
 
-def print_fate(fate: Fate, present: datetime, *, content: bool) -> None:
-    steps = steps_of(fate, present)
+def print_trace(trace: Trace, present: datetime, *, content: bool) -> None:
+    steps = steps_of(trace, present)
     began = steps[0].at
-    print_heading(visible(title_of(fate)))
+    print_heading(visible(title_of(trace)))
     print_text((f"{moment_text(began)} ({ago(began, present)})", "dim"))
     width = max(len(step.what) for step in steps)
     for step in steps:

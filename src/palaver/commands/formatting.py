@@ -10,7 +10,7 @@ from palaver.model.redact import redact
 from palaver.model.session import Session, identity_of
 from palaver.model.text import one_line
 from palaver.model.turn import Inbound
-from palaver.store.status.trace import Arrival, Fate, Run, Sending
+from palaver.store.status.trace import DeliveryTrace, InboundTrace, Trace, TurnTrace
 
 __all__ = [
     "Step",
@@ -127,35 +127,35 @@ class Step(NamedTuple):
     exact: bool = True
 
 
-def title_of(fate: Fate) -> str:
-    if fate.run:
-        return f"turn {fate.run.turn.number} in {fate.run.turn.key.text}"
-    if fate.arrivals:
-        return f"message {fate.arrivals[0].number} in {fate.arrivals[0].key}"
-    return f"send {fate.sendings[0].delivery.number}"
+def title_of(trace: Trace) -> str:
+    if trace.turn:
+        return f"turn {trace.turn.turn.number} in {trace.turn.turn.key.text}"
+    if trace.messages:
+        return f"message {trace.messages[0].number} in {trace.messages[0].key}"
+    return f"send {trace.deliveries[0].delivery.number}"
 
 
-def steps_of(fate: Fate, present: datetime) -> list[Step]:
+def steps_of(trace: Trace, present: datetime) -> list[Step]:
     """In the order of time."""
-    return sorted(_steps(fate, present), key=lambda step: step.at)
+    return sorted(_steps(trace, present), key=lambda step: step.at)
 
 
-def _steps(fate: Fate, present: datetime) -> Iterator[Step]:
-    for arrival in fate.arrivals:
+def _steps(trace: Trace, present: datetime) -> Iterator[Step]:
+    for arrival in trace.messages:
         yield from _arrival_steps(arrival)
-        if arrival.state is InboxState.DONE and (arrival.reason or fate.run is None):
+        if arrival.state is InboxState.DONE and (arrival.reason or trace.turn is None):
             done = arrival.reason or "obeyed as a command"
             yield Step(arrival.received, f"in:{arrival.number}", done, Tone.WELL, exact=False)
-        elif arrival.state is InboxState.FAILED and fate.run is None:
+        elif arrival.state is InboxState.FAILED and trace.turn is None:
             failed = f"a command that was not obeyed: {arrival.reason}"
             yield Step(arrival.received, f"in:{arrival.number}", failed, Tone.BAD, exact=False)
-    if fate.run:
-        yield from _run_steps(fate.run, present)
-    for sending in fate.sendings:
+    if trace.turn:
+        yield from _run_steps(trace.turn, present)
+    for sending in trace.deliveries:
         yield from _sending_steps(sending, present)
 
 
-def _arrival_steps(arrival: Arrival) -> Iterator[Step]:
+def _arrival_steps(arrival: InboundTrace) -> Iterator[Step]:
     name, at, inbound = f"in:{arrival.number}", arrival.received, arrival.inbound
     if inbound is None:
         yield Step(at, name, "received; what it said was deleted with its session")
@@ -181,12 +181,12 @@ def _as_what(inbound: Inbound) -> str:
     return "as the deletion of" if inbound.revision.deleted else "as a change of"
 
 
-def _waits_for(arrival: Arrival) -> str:
+def _waits_for(arrival: InboundTrace) -> str:
     first = f"turn:{arrival.behind_turn}" if arrival.behind_turn else "a gateway to take it up"
     return f"{first}, behind {counted(arrival.behind, 'message')}" if arrival.behind else first
 
 
-def _run_steps(run: Run, present: datetime) -> Iterator[Step]:
+def _run_steps(run: TurnTrace, present: datetime) -> Iterator[Step]:
     turn, name = run.turn, f"turn:{run.turn.number}"
     yield Step(turn.started, name, f"began in session {turn.session}")
     for entry in run.entries:
@@ -203,11 +203,11 @@ def _run_steps(run: Run, present: datetime) -> Iterator[Step]:
     yield Step(run.ended or present, name, outcome, tone, exact=run.ended is not None)
 
 
-def _lease(run: Run) -> str:
+def _lease(run: TurnTrace) -> str:
     return f"; held until {_moment(run.turn.lease_until)}" if run.turn.state is TurnState.RUNNING else ""
 
 
-def _sending_steps(sending: Sending, present: datetime) -> Iterator[Step]:
+def _sending_steps(sending: DeliveryTrace, present: datetime) -> Iterator[Step]:
     delivery, outbound = sending.delivery, sending.delivery.outbound
     name, at = f"out:{delivery.number}", delivery.created
     why = _WHY.get(sending.why, f"{sending.why} is owed")
@@ -218,10 +218,10 @@ def _sending_steps(sending: Sending, present: datetime) -> Iterator[Step]:
     state = f"{_outcome(sending, present)}{tries}{_words(delivery.error)}"
     yield Step(at, name, state, _TONES.get(delivery.state, Tone.OPEN), exact=False)
     if delivery.state is OutboxState.UNCLEAR:
-        yield Step(at, name, f"look, then: palaver fate {name} --delivered, or --again", exact=False)
+        yield Step(at, name, f"look, then: palaver trace {name} --delivered, or --again", exact=False)
 
 
-def _outcome(sending: Sending, present: datetime) -> str:
+def _outcome(sending: DeliveryTrace, present: datetime) -> str:
     delivery = sending.delivery
     match delivery.state:
         case OutboxState.DELIVERED:

@@ -173,8 +173,8 @@ def gone_notice(place: str) -> str:
 
 def unclear_notice(message: str) -> str:
     return (
-        f"Nobody knows whether {message}, a message of mine, has arrived. On my machine, `palaver fate {message}` shows"
-        " where it was to go and settles it; `palaver doctor` says whether there are more."
+        f"Nobody knows whether {message}, a message of mine, has arrived. On my machine, `palaver trace {message}`"
+        " shows where it was to go and settles it; `palaver doctor` says whether there are more."
     )
 
 

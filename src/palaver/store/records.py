@@ -312,7 +312,7 @@ def received_of(row: Row) -> Received:
         number=no,
         key=SessionKey.parse(key),
         inbound=written.inbound,
-        state=_FATES.get(turn_state) or _STATES[state],
+        state=_STATE_BY_TURN.get(turn_state) or _STATES[state],
         received=instant(received),
         turn=turn,
         reason=reason or turn_error,
@@ -322,7 +322,7 @@ def received_of(row: Row) -> Received:
 
 
 _STATES = {state.value: state for state in InboxState}
-_FATES = {TurnState.DONE.value: InboxState.DONE, TurnState.FAILED.value: InboxState.FAILED}
+_STATE_BY_TURN = {TurnState.DONE.value: InboxState.DONE, TurnState.FAILED.value: InboxState.FAILED}
 
 TURN_COLUMNS = (
     "t.no, t.key, s.id, t.state, t.attempt, t.fence, t.worker, t.lease_until, t.started, t.error, t.session_no,"

@@ -22,7 +22,7 @@ from palaver.store.people.people import person_of
 from palaver.store.records import entries_of, json_text, kept_of, micros, prepare
 
 __all__ = [
-    "Fate",
+    "ImportOutcome",
     "Imported",
     "import_sessions",
 ]
@@ -31,7 +31,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _WORKER = "import"
 
 
-class Fate(StrEnum):
+class ImportOutcome(StrEnum):
     IMPORTED = "imported"
     UNCHANGED = "unchanged"
     COPIED = "copied"
@@ -42,7 +42,7 @@ class Fate(StrEnum):
 class Imported:
     """What became of one session of an archive."""
 
-    fate: Fate
+    outcome: ImportOutcome
     line: int
     session: str | None = None
     """Its id in the archive."""
@@ -60,21 +60,23 @@ async def import_sessions(
     renamed: dict[str, str] = {}
     for found in read_archive(archive):
         if isinstance(found, Problem):
-            yield Imported(fate=Fate.REFUSED, line=found.line, session=found.session, notes=(found.sentence,))
+            yield Imported(
+                outcome=ImportOutcome.REFUSED, line=found.line, session=found.session, notes=(found.sentence,)
+            )
             continue
         arrival = _Arrival(found.record, renamed)
         try:
             imported = await database.transact(_bring(arrival, found.line, as_copy=as_copy))
         except PalaverError as error:
             imported = _refused(found.record.session.id, found.line, str(error))
-        if imported.fate is Fate.COPIED and imported.session and imported.id:
+        if imported.outcome is ImportOutcome.COPIED and imported.session and imported.id:
             renamed[imported.session] = imported.id
         yield imported
 
 
 def _refused(session: str, line: int, reason: str) -> Imported:
     sentence = f"line {line}: session {session} was not imported: {reason}"
-    return Imported(fate=Fate.REFUSED, line=line, session=session, notes=(sentence,))
+    return Imported(outcome=ImportOutcome.REFUSED, line=line, session=session, notes=(sentence,))
 
 
 class _Arrival:
@@ -104,18 +106,18 @@ class _Arrival:
 @transaction
 def _bring(arrival: _Arrival, line: int, *, as_copy: bool) -> Statements[Imported]:
     archived = arrival.session.id
-    id_, fate = archived, Fate.IMPORTED
+    id_, outcome = archived, ImportOutcome.IMPORTED
     same = yield from _is_there(id_, arrival)
     if same is False and as_copy:
-        id_, fate = arrival.copy_id(), Fate.COPIED
+        id_, outcome = arrival.copy_id(), ImportOutcome.COPIED
         same = yield from _is_there(id_, arrival)
     if same is False:
         return _refused(archived, line, "a session of that id is here with other content; --as-copy imports it beside")
     if same:
-        return Imported(fate=Fate.UNCHANGED, line=line, session=archived, id=id_)
+        return Imported(outcome=ImportOutcome.UNCHANGED, line=line, session=archived, id=id_)
     notes = yield from _write(id_, arrival)
     count = len(arrival.record.entries)
-    return Imported(fate=fate, line=line, session=archived, id=id_, entries=count, notes=tuple(notes))
+    return Imported(outcome=outcome, line=line, session=archived, id=id_, entries=count, notes=tuple(notes))
 
 
 def _is_there(id_: str, arrival: _Arrival) -> Statements[bool | None]:

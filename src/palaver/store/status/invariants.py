@@ -52,7 +52,7 @@ INVARIANTS = (
     ),
     Invariant(
         "P1",
-        "a message of a turn shares the turn's fate, and has none of its own",
+        "a message of a turn has no state of its own: the turn's state counts",
         "SELECT no FROM inbox WHERE state <> 'in-turn' AND turn_no IS NOT NULL",
     ),
     Invariant(
@@ -196,7 +196,7 @@ DEADLINES = (
         "P2",
         "no send is left of which nobody knows whether it arrived",
         "SELECT 'out:' || id FROM outbox WHERE state = 'unclear'",
-        "look into the chat, then say what you saw: palaver fate out:N --delivered, or palaver fate out:N --again",
+        "look into the chat, then say what you saw: palaver trace out:N --delivered, or palaver trace out:N --again",
     ),
 )
 """What holds while a gateway is at work and people do their part; a promise that takes time."""

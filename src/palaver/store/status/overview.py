@@ -19,12 +19,12 @@ from palaver.store.records import (
     session_of,
     turn_of,
 )
-from palaver.store.status.trace import Arrival, Flight, Sending, arrival_of, sending_of
+from palaver.store.status.trace import DeliveryTrace, InboundTrace, OpenTurn, delivery_trace, inbound_trace
 
 __all__ = [
-    "arrivals",
     "flights",
-    "sendings",
+    "list_inbound",
+    "list_outbound",
 ]
 
 _LOOK_BACK = 10_000
@@ -40,7 +40,7 @@ def flights(
     *,
     number: int | None = None,
     states: Collection[TurnState] = (),
-) -> Statements[list[Flight]]:
+) -> Statements[list[OpenTurn]]:
     seen = visible_to(principal)
     wanted = {"s.id": session, "t.no": number}
     only: dict[str, Value] = {column: value for column, value in wanted.items() if value is not None}
@@ -51,13 +51,13 @@ def flights(
         f" WHERE t.state IN {OPEN_TURN} AND {seen.sql}{narrowed} AND {_among('t.state', states)} ORDER BY t.no LIMIT ?",
         (*seen.values, *only.values(), *(state.value for state in states), limit),
     )
-    found: list[Flight] = []
+    found: list[OpenTurn] = []
     for row in rows:
         turn, (stop, asked, waiting, *columns) = turn_of(row[:_TURN_WIDTH]), row[_TURN_WIDTH:]
         call = (yield from _call(turn, asked)) if asked else None
         question = turn.question if turn.state is TurnState.PARKED else None
         found.append(
-            Flight(
+            OpenTurn(
                 turn=turn,
                 session=session_of(tuple(columns)),
                 stop=stop,
@@ -81,9 +81,9 @@ def _call(turn: Turn, name: str) -> Statements[ToolCall]:
 
 
 @transaction
-def arrivals(
+def list_inbound(
     principal: Principal, *, states: Collection[InboxState] = (), before: int | None = None, limit: int = 50
-) -> Statements[list[Arrival]]:
+) -> Statements[list[InboundTrace]]:
     """What belongs to no turn is the operator's, so the list is, too."""
     if not principal.sees_all:
         return []
@@ -92,16 +92,16 @@ def arrivals(
         f" LEFT JOIN turns t ON t.no = i.turn_no WHERE {_among('i.state', states)} ORDER BY i.no DESC LIMIT ?",
         (_LAST if before is None else before, *(state.value for state in states), limit),
     )
-    return [arrival_of(row) for row in rows]
+    return [inbound_trace(row) for row in rows]
 
 
 _LAST = 1 << 62
 
 
 @transaction
-def sendings(
+def list_outbound(
     principal: Principal, *, states: Collection[OutboxState] = (), limit: int = 50
-) -> Statements[list[Sending]]:
+) -> Statements[list[DeliveryTrace]]:
     """What turns owe is numbered upwards, everything else downwards."""
     if not principal.sees_all:
         return []
@@ -114,7 +114,7 @@ def sendings(
             f" WHERE {_among('state', states)} ORDER BY created DESC, abs(id) DESC LIMIT ?",
             tuple(values),
         )
-    told = [sending_of(row) for row in rows]
+    told = [delivery_trace(row) for row in rows]
     return sorted(told, key=lambda each: (each.delivery.created, each.delivery.number), reverse=True)[:limit]
 
 

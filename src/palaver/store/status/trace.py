@@ -1,4 +1,4 @@
-"""Fates: what became of any message, in or out, told for a principal."""
+"""Traces: what became of any message, in or out, told for a principal."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -33,14 +33,14 @@ from palaver.store.records import (
 
 __all__ = [
     "NAMES",
-    "Arrival",
-    "Fate",
-    "Flight",
-    "Run",
-    "Sending",
-    "arrival_of",
-    "fates",
-    "sending_of",
+    "DeliveryTrace",
+    "InboundTrace",
+    "OpenTurn",
+    "Trace",
+    "TurnTrace",
+    "delivery_trace",
+    "find_traces",
+    "inbound_trace",
 ]
 
 NAMES = "in:42, turn:7, out:7168, a message id of a platform, telegram:CHAT:MESSAGE, or a session"
@@ -48,7 +48,7 @@ NAMES = "in:42, turn:7, out:7168, a message id of a platform, telegram:CHAT:MESS
 
 
 @value
-class Arrival:
+class InboundTrace:
     """A message that came in."""
 
     number: int
@@ -69,7 +69,7 @@ class Arrival:
 
 
 @value
-class Run:
+class TurnTrace:
     """A turn, and what it left."""
 
     turn: Turn
@@ -83,7 +83,7 @@ class Run:
 
 
 @value
-class Sending:
+class DeliveryTrace:
     """Something owed."""
 
     delivery: Delivery
@@ -95,16 +95,16 @@ class Sending:
 
 
 @value
-class Fate:
+class Trace:
     """A turn with all it answers and owes; or what never came to a turn."""
 
-    arrivals: tuple[Arrival, ...] = ()
-    run: Run | None = None
-    sendings: tuple[Sending, ...] = ()
+    messages: tuple[InboundTrace, ...] = ()
+    turn: TurnTrace | None = None
+    deliveries: tuple[DeliveryTrace, ...] = ()
 
 
 @value
-class Flight:
+class OpenTurn:
     """A turn that has not ended, and the conversation it is in."""
 
     turn: Turn
@@ -120,7 +120,7 @@ class Flight:
 
 
 class _Anchor(NamedTuple):
-    """Where a fate is told from."""
+    """Where a trace is told from."""
 
     kind: str
     number: int
@@ -131,7 +131,7 @@ class _Anchor(NamedTuple):
 
 
 @transaction
-def fates(name: str, principal: Principal, *, limit: int = 20) -> Statements[list[Fate]]:
+def find_traces(name: str, principal: Principal, *, limit: int = 20) -> Statements[list[Trace]]:
     """Of a message, a turn or a send one; of a session those of its newest turns, the oldest in front."""
     anchors = yield from _named(name)
     told = yield from _tell(anchors, principal)
@@ -152,17 +152,17 @@ def _session(name: str, principal: Principal) -> Statements[Session]:
         raise NotFound("message, turn or session", name) from None
 
 
-def _tell(anchors: Iterable[_Anchor], principal: Principal) -> Statements[dict[_Anchor, Fate]]:
-    told: dict[_Anchor, Fate] = {}
+def _tell(anchors: Iterable[_Anchor], principal: Principal) -> Statements[dict[_Anchor, Trace]]:
+    told: dict[_Anchor, Trace] = {}
     for anchor in anchors:
         home = yield from _home(anchor)
-        fate = yield from _FATES[home.kind](home.number, principal)
-        if fate and home not in told:
-            told[home] = fate if principal.sees_all else _for_people(fate)
+        trace = yield from _TRACES[home.kind](home.number, principal)
+        if trace and home not in told:
+            told[home] = trace if principal.sees_all else _for_people(trace)
     return told
 
 
-# From a name to where its fate is told
+# From a name to where its trace is told
 
 
 _NUMBERED = re.compile(r"(in|out|turn):(-?[0-9]{1,18})", re.ASCII)
@@ -204,7 +204,7 @@ def _names(platform: str, account: str, chat: str, message: str) -> set[str]:
 
 
 def _home(anchor: _Anchor) -> Statements[_Anchor]:
-    """A message in a turn, and whatever a turn owes, has its fate with the turn; an answer with its command."""
+    """A message in a turn, and whatever a turn owes, has its trace with the turn; an answer with its command."""
     if anchor.kind == "in":
         rows = yield "SELECT turn_no FROM inbox WHERE no = ? AND turn_no IS NOT NULL", (anchor.number,)
         return _Anchor("turn", rows[0][0]) if rows else anchor
@@ -226,7 +226,7 @@ _HOMES = {"command": "in", "revision": "in", "busy": "turn", "parked": "turn", "
 # Telling
 
 
-def _of_turn(number: int, principal: Principal) -> Statements[Fate | None]:
+def _of_turn(number: int, principal: Principal) -> Statements[Trace | None]:
     run = yield from _run(number, principal)
     if run is None:
         return None
@@ -248,10 +248,10 @@ def _of_turn(number: int, principal: Principal) -> Statements[Fate | None]:
             micros(run.turn.started),
         ),
     )
-    return Fate(arrivals=tuple(arrivals), run=run, sendings=tuple(sendings))
+    return Trace(messages=tuple(arrivals), turn=run, deliveries=tuple(sendings))
 
 
-def _of_message(number: int, principal: Principal) -> Statements[Fate | None]:
+def _of_message(number: int, principal: Principal) -> Statements[Trace | None]:
     found = yield from _arrivals("i.no = ? OR i.revises = (SELECT dedup FROM inbox WHERE no = ?)", number)
     arrivals = [arrival for arrival in found if _may_see(arrival, principal)]
     if number not in {arrival.number for arrival in arrivals}:
@@ -259,25 +259,25 @@ def _of_message(number: int, principal: Principal) -> Statements[Fate | None]:
     names = [_begins(f"{why}:{number}:") for why in _ANSWERS]
     begins = " OR ".join([_BEGINS] * len(names))
     sendings = yield from _sendings(f"id < 0 AND ({begins})", [value for name in names for value in name])
-    return Fate(arrivals=tuple(arrivals), sendings=tuple(sendings))
+    return Trace(messages=tuple(arrivals), deliveries=tuple(sendings))
 
 
 _ANSWERS = ("command", "revision", "pair", "paired")
 """What is owed in answer to a message that never came to a turn."""
 
 
-def _may_see(arrival: Arrival, principal: Principal) -> bool:
+def _may_see(arrival: InboundTrace, principal: Principal) -> bool:
     sender = arrival.inbound and identity_of(arrival.inbound.source)
     return principal.sees_all or sender in principal.identities
 
 
-def _of_send(number: int, principal: Principal) -> Statements[Fate | None]:
+def _of_send(number: int, principal: Principal) -> Statements[Trace | None]:
     """What belongs to no message and no turn is the operator's."""
     sendings = yield from _sendings("id = ?", (number,))
-    return Fate(sendings=tuple(sendings)) if sendings and principal.sees_all else None
+    return Trace(deliveries=tuple(sendings)) if sendings and principal.sees_all else None
 
 
-_FATES = {"turn": _of_turn, "in": _of_message, "out": _of_send}
+_TRACES = {"turn": _of_turn, "in": _of_message, "out": _of_send}
 
 
 _BEGINS = "substr(dedup, 1, ?) = ?"
@@ -287,7 +287,7 @@ def _begins(prefix: str) -> tuple[Value, ...]:
     return len(prefix), prefix
 
 
-def _run(number: int, principal: Principal) -> Statements[Run | None]:
+def _run(number: int, principal: Principal) -> Statements[TurnTrace | None]:
     seen = visible_to(principal)
     rows = yield (
         f"SELECT {TURN_COLUMNS}, t.ended, t.stop, t.model, t.input_tokens, t.output_tokens, t.cost_micros"
@@ -303,7 +303,7 @@ def _run(number: int, principal: Principal) -> Statements[Run | None]:
         " LEFT JOIN operations o ON o.no = e.hidden_by WHERE e.id >= ? AND e.id < ? AND e.turn_no = ? ORDER BY e.id",
         (turn.session_number * SEQS, (turn.session_number + 1) * SEQS, number),
     )
-    return Run(
+    return TurnTrace(
         turn=turn,
         ended=None if ended is None else instant(ended),
         stop=stop,
@@ -313,47 +313,47 @@ def _run(number: int, principal: Principal) -> Statements[Run | None]:
     )
 
 
-def _for_people(fate: Fate) -> Fate:
+def _for_people(trace: Trace) -> Trace:
     """Without words that were taken back; and what agents, platforms and workers say when they fail may quote."""
-    run = fate.run and replace(fate.run, turn=replace(fate.run.turn, error=None, worker=""))
-    return Fate(
-        arrivals=tuple(_arrival_for_people(each, run) for each in fate.arrivals),
-        run=run,
-        sendings=tuple(_sending_for_people(each, run) for each in fate.sendings),
+    run = trace.turn and replace(trace.turn, turn=replace(trace.turn.turn, error=None, worker=""))
+    return Trace(
+        messages=tuple(_arrival_for_people(each, run) for each in trace.messages),
+        turn=run,
+        deliveries=tuple(_sending_for_people(each, run) for each in trace.deliveries),
     )
 
 
-def _arrival_for_people(arrival: Arrival, run: Run | None) -> Arrival:
+def _arrival_for_people(arrival: InboundTrace, run: TurnTrace | None) -> InboundTrace:
     if run and run.taken_back and arrival.inbound:
         arrival = replace(arrival, inbound=replace(arrival.inbound, text="", earlier=(), files=()))
     return replace(arrival, reason=None) if run and arrival.state is not InboxState.REFUSED else arrival
 
 
-def _sending_for_people(sending: Sending, run: Run | None) -> Sending:
+def _sending_for_people(sending: DeliveryTrace, run: TurnTrace | None) -> DeliveryTrace:
     delivery = replace(sending.delivery, error=None)
     if run and run.taken_back:
         delivery = replace(delivery, outbound=replace(delivery.outbound, text="", file=None, choices=()))
     return replace(sending, delivery=delivery, worker=None)
 
 
-def _arrivals(condition: str, number: int) -> Statements[list[Arrival]]:
+def _arrivals(condition: str, number: int) -> Statements[list[InboundTrace]]:
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE {condition} ORDER BY i.no",
         (number,) * condition.count("?"),
     )
-    arrivals: list[Arrival] = []
+    arrivals: list[InboundTrace] = []
     for row in rows:
-        arrival = arrival_of(row)
+        arrival = inbound_trace(row)
         arrivals.append((yield from _in_line(arrival)) if arrival.state is InboxState.WAITING else arrival)
     return arrivals
 
 
-def arrival_of(row: Row) -> Arrival:
+def inbound_trace(row: Row) -> InboundTrace:
     number, key, state, received, _, reason, body, *_ = row
     if not body:
-        return Arrival(number=number, key=key, state=InboxState(state), received=instant(received), reason=reason)
+        return InboundTrace(number=number, key=key, state=InboxState(state), received=instant(received), reason=reason)
     told = received_of(row)
-    return Arrival(
+    return InboundTrace(
         number=number,
         key=key,
         state=told.state,
@@ -365,7 +365,7 @@ def arrival_of(row: Row) -> Arrival:
     )
 
 
-def _in_line(arrival: Arrival) -> Statements[Arrival]:
+def _in_line(arrival: InboundTrace) -> Statements[InboundTrace]:
     turns = yield f"SELECT no FROM turns WHERE key = ? AND state IN {OPEN_TURN}", (arrival.key,)
     ahead = yield (
         "SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting' AND no < ?",
@@ -374,17 +374,17 @@ def _in_line(arrival: Arrival) -> Statements[Arrival]:
     return replace(arrival, behind_turn=turns[0][0] if turns else None, behind=ahead[0][0])
 
 
-def _sendings(condition: str, values: Sequence[Value]) -> Statements[list[Sending]]:
+def _sendings(condition: str, values: Sequence[Value]) -> Statements[list[DeliveryTrace]]:
     rows = yield (
         f"SELECT {DELIVERY_COLUMNS}, dedup, worker, claim_until FROM outbox WHERE {condition} ORDER BY created, id",
         tuple(values),
     )
-    return [sending_of(row) for row in rows]
+    return [delivery_trace(row) for row in rows]
 
 
-def sending_of(row: Row) -> Sending:
+def delivery_trace(row: Row) -> DeliveryTrace:
     *columns, dedup, worker, until = row
-    return Sending(
+    return DeliveryTrace(
         delivery=delivery_of(tuple(columns)),
         why=dedup.partition(":")[0] if dedup else "reply",
         worker=worker,

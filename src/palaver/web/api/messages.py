@@ -1,4 +1,4 @@
-"""The API: messages are sent, waited for, and their fate is told."""
+"""The API: messages are sent, waited for, and their trace is told."""
 
 import re
 import secrets
@@ -13,7 +13,7 @@ from palaver.model.errors import BadArgument, NotFound
 from palaver.model.lifecycle import InboxState, OutboxState, TurnState
 from palaver.model.source import Source
 from palaver.store.status.journal_feed import Right
-from palaver.store.status.trace import Fate
+from palaver.store.status.trace import Trace
 from palaver.web.api.endpoints import Ask, Endpoint, Later, Shape, body_of
 from palaver.web.api.schemas import MessageShape, Moment, UsageShape, message_shape, usage_shape
 from palaver.web.message_service import LONGEST_TEXT, Said, Speaking, conversation_for
@@ -22,11 +22,11 @@ __all__ = [
     "ENDPOINTS",
     "KEY_HEADER",
     "ArrivalShape",
-    "FateShape",
-    "FatesShape",
     "NewFileShape",
     "SendShape",
     "SendingShape",
+    "TraceShape",
+    "TracesShape",
     "key_of",
 ]
 
@@ -122,7 +122,7 @@ class SendingShape(Shape, frozen=True, kw_only=True):
     error: str | None
 
 
-class FateShape(Shape, frozen=True, kw_only=True):
+class TraceShape(Shape, frozen=True, kw_only=True):
     """A turn with all it answers and owes; or what never came to a turn."""
 
     turn: str | None
@@ -133,24 +133,24 @@ class FateShape(Shape, frozen=True, kw_only=True):
     used: UsageShape
 
 
-class FatesShape(Shape, frozen=True, kw_only=True):
-    fates: list[FateShape]
+class TracesShape(Shape, frozen=True, kw_only=True):
+    traces: list[TraceShape]
 
 
-class _FateQuery(Shape, frozen=True, kw_only=True):
+class _TraceQuery(Shape, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=500)]
     """in:42, turn:7, out:7168, a message id of a platform, or a session."""
 
 
-async def _fate(ask: Ask) -> FatesShape:
+async def _traces(ask: Ask) -> TracesShape:
     store, name = ask.desk.store, ask.query.name
-    found = await ask.desk.read(ask.visitor, lambda principal: store.trace.fates(name, principal))
-    return FatesShape(fates=[_fate_shape(fate) for fate in found])
+    found = await ask.desk.read(ask.visitor, lambda principal: store.trace.find_traces(name, principal))
+    return TracesShape(traces=[_trace_shape(trace) for trace in found])
 
 
-def _fate_shape(fate: Fate) -> FateShape:
-    run = fate.run
-    return FateShape(
+def _trace_shape(trace: Trace) -> TraceShape:
+    run = trace.turn
+    return TraceShape(
         turn=run and f"turn:{run.turn.number}",
         turn_state=run and run.turn.state,
         session=run and run.turn.session,
@@ -162,7 +162,7 @@ def _fate_shape(fate: Fate) -> FateShape:
                 reason=each.reason,
                 text=each.inbound and each.inbound.text,
             )
-            for each in fate.arrivals
+            for each in trace.messages
         ],
         sendings=[
             SendingShape(
@@ -175,7 +175,7 @@ def _fate_shape(fate: Fate) -> FateShape:
                 receipt=each.delivery.receipt,
                 error=each.delivery.error,
             )
-            for each in fate.sendings
+            for each in trace.deliveries
         ],
         used=usage_shape(run.usage) if run else UsageShape(),
     )
@@ -204,10 +204,10 @@ ENDPOINTS = (
     ),
     Endpoint(
         method="GET",
-        path="/fates",
-        does=_fate,
-        asks=_FateQuery,
-        gives=FatesShape,
+        path="/traces",
+        does=_traces,
+        asks=_TraceQuery,
+        gives=TracesShape,
         summary="What became of any message, in or out",
     ),
 )

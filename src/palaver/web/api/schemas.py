@@ -95,7 +95,7 @@ class MessageShape(Shape, frozen=True, kw_only=True):
     """A message that was sent, and what came of it so far."""
 
     id: str
-    """As `palaver fate` takes it."""
+    """As `palaver trace` takes it."""
     state: InboxState
     received: Moment
     session: str | None

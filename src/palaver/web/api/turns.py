@@ -9,7 +9,7 @@ from palaver.model.lifecycle import TurnState
 from palaver.model.session import Principal
 from palaver.store.results import Decision
 from palaver.store.status.journal_feed import Right
-from palaver.store.status.trace import Flight
+from palaver.store.status.trace import OpenTurn
 from palaver.store.store import Store
 from palaver.web.api.endpoints import Ask, Endpoint, Shape
 from palaver.web.api.schemas import CallShape, Limit, Moment
@@ -58,7 +58,7 @@ class DoneShape(Shape, frozen=True, kw_only=True):
     """False where there was nothing to do any more."""
 
 
-def _shape(flight: Flight) -> FlightShape:
+def _shape(flight: OpenTurn) -> FlightShape:
     turn, asked = flight.turn, flight.asked
     return FlightShape(
         id=f"turn:{turn.number}",
@@ -90,7 +90,7 @@ async def _approvals(ask: Ask) -> FlightsShape:
     return await _listed(ask, TurnState.PARKED)
 
 
-def _named(store: Store, principal: Principal, name: str) -> Statements[Flight]:
+def _named(store: Store, principal: Principal, name: str) -> Statements[OpenTurn]:
     number = _NAME.fullmatch(name)
     found = (yield from store.overview.flights(principal, 1, number=int(number[1]))) if number else []
     if not found:

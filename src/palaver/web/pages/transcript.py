@@ -15,7 +15,7 @@ from palaver.model.session import Principal, Session
 from palaver.model.text import one_line
 from palaver.model.transcript import Entry
 from palaver.store.archive.exporter import Form
-from palaver.store.status.trace import Flight
+from palaver.store.status.trace import OpenTurn
 from palaver.web.authorization import rename
 from palaver.web.http import PICTURES, download, number
 from palaver.web.pages.parts import LONGEST_TEXT, asked, done, form_of, legible, order, show
@@ -83,7 +83,7 @@ class _Transcript:
     @transaction
     def _looked(
         self, name: str, principal: Principal, place: dict[str, int], *, audit: bool
-    ) -> Statements[tuple[Session, list[Entry], list[Flight]]]:
+    ) -> Statements[tuple[Session, list[Entry], list[OpenTurn]]]:
         session = yield from self._store.sessions.get_visible(name, principal)
         entries = yield from self._store.transcript.passage(name, principal, **place, limit=_PAGE, hidden=audit)
         flights = yield from self._store.overview.flights(principal, 1, session.id)

@@ -12,7 +12,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import InvalidInput, NotFound
 from palaver.model.lifecycle import InboxState, OutboxState
 from palaver.model.session import Principal
-from palaver.store.status.trace import NAMES, Arrival, Fate, Sending
+from palaver.store.status.trace import NAMES, DeliveryTrace, InboundTrace, Trace
 from palaver.web.http import number
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, done, form_of, keep_query, show
@@ -40,9 +40,9 @@ def routes(desk: Desk) -> list[Route]:
         last = number(before)
 
         @transaction
-        def looked(principal: Principal) -> Statements[tuple[list[Arrival], list[Sending]]]:
-            came = yield from desk.store.overview.arrivals(principal, states=states[0], before=last, limit=_PAGE)
-            went = yield from desk.store.overview.sendings(principal, states=states[1], limit=_PAGE)
+        def looked(principal: Principal) -> Statements[tuple[list[InboundTrace], list[DeliveryTrace]]]:
+            came = yield from desk.store.overview.list_inbound(principal, states=states[0], before=last, limit=_PAGE)
+            went = yield from desk.store.overview.list_outbound(principal, states=states[1], limit=_PAGE)
             return came, went
 
         came, went = await desk.read(visitor, looked)
@@ -60,11 +60,11 @@ def routes(desk: Desk) -> list[Route]:
             names=NAMES,
         )
 
-    async def fate(request: Request, visitor: Visitor) -> Response:
+    async def trace(request: Request, visitor: Visitor) -> Response:
         name, now = asked(request, "name")[:500], desk.clock.now()
         found, problem = await _told(desk, visitor, name) if name else ([], "")
-        stories = [(title_of(fate), steps_of(fate, now), _unclear(fate)) for fate in found]
-        return show(desk, request, "fate.html", visitor, name=name, stories=stories, problem=problem, names=NAMES)
+        stories = [(title_of(trace), steps_of(trace, now), _unclear(trace)) for trace in found]
+        return show(desk, request, "trace.html", visitor, name=name, stories=stories, problem=problem, names=NAMES)
 
     async def settle(request: Request, visitor: Visitor) -> Response:
         """What only a person can know: whether a send arrived."""
@@ -76,15 +76,15 @@ def routes(desk: Desk) -> list[Route]:
         resolve = desk.store.outbox.resolve(int(number), _SETTLED[how], desk.clock.now())
         if not await desk.store.transact(resolve):
             raise NotFound("unclear send", f"out:{number}")
-        return done(request, "Settled.", f"/fate?name=out:{number}")
+        return done(request, "Settled.", f"/trace?name=out:{number}")
 
-    return [page("/messages", messages), page("/fate", fate), deed("/sends/{number}/settle", settle)]
+    return [page("/messages", messages), page("/trace", trace), deed("/sends/{number}/settle", settle)]
 
 
-async def _told(desk: Desk, visitor: Visitor, name: str) -> tuple[list[Fate], str]:
+async def _told(desk: Desk, visitor: Visitor, name: str) -> tuple[list[Trace], str]:
     """What became of it, or why that cannot be told."""
     try:
-        return await desk.read(visitor, lambda principal: desk.store.trace.fates(name, principal)), ""
+        return await desk.read(visitor, lambda principal: desk.store.trace.find_traces(name, principal)), ""
     except (NotFound, InvalidInput) as error:
         return [], str(error)
 
@@ -92,5 +92,5 @@ async def _told(desk: Desk, visitor: Visitor, name: str) -> tuple[list[Fate], st
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
-def _unclear(fate: Fate) -> list[int]:
-    return [each.delivery.number for each in fate.sendings if each.delivery.state is OutboxState.UNCLEAR]
+def _unclear(trace: Trace) -> list[int]:
+    return [each.delivery.number for each in trace.deliveries if each.delivery.state is OutboxState.UNCLEAR]

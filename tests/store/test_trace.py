@@ -16,7 +16,7 @@ from palaver.model.turn import Inbound, Outbound
 from palaver.store.conversations import deletion, transcript
 from palaver.store.queue import inbox, outbox, steering, turns
 from palaver.store.results import Welcome
-from palaver.store.status.trace import Fate, fates
+from palaver.store.status.trace import Trace, find_traces
 from palaver.store.store import Store
 from tests.store.world import LEASE, NEVER, NOON, OPERATOR, World, dm, first, group, key_of
 
@@ -24,9 +24,9 @@ ANN = Principal(identities=frozenset({"telegram:7"}))
 BEN = Principal(identities=frozenset({"telegram:8"}))
 
 
-async def told(store: Store, name: str, principal: Principal = OPERATOR) -> Fate:
-    (fate,) = await store.read(fates(name, principal))
-    return fate
+async def told(store: Store, name: str, principal: Principal = OPERATOR) -> Trace:
+    (trace,) = await store.read(find_traces(name, principal))
+    return trace
 
 
 async def deliver(world: World, receipt: str) -> None:
@@ -44,14 +44,14 @@ async def test_one_story_under_every_name(store: Store, name: str) -> None:
     await world.exchange("hello")
     await deliver(world, "r-99")
     await world.exchange("other", source=dm("8"))
-    fate = await told(store, name)
-    assert [arrival.number for arrival in fate.arrivals] == [1]
-    assert fate.arrivals[0].state is InboxState.DONE
-    assert fate.run
-    assert (fate.run.turn.number, fate.run.turn.state, fate.run.turn.worker) == (1, TurnState.DONE, "w1")
-    assert [entry.text for entry in fate.run.entries] == ["hello", "yes"]
-    assert fate.run.usage.input_tokens == 10
-    assert [(each.delivery.state, each.delivery.receipt, each.why) for each in fate.sendings] == [
+    trace = await told(store, name)
+    assert [arrival.number for arrival in trace.messages] == [1]
+    assert trace.messages[0].state is InboxState.DONE
+    assert trace.turn
+    assert (trace.turn.turn.number, trace.turn.turn.state, trace.turn.turn.worker) == (1, TurnState.DONE, "w1")
+    assert [entry.text for entry in trace.turn.entries] == ["hello", "yes"]
+    assert trace.turn.usage.input_tokens == 10
+    assert [(each.delivery.state, each.delivery.receipt, each.why) for each in trace.deliveries] == [
         (OutboxState.DELIVERED, "r-99", "reply")
     ]
 
@@ -61,8 +61,8 @@ async def test_a_session_tells_its_newest_turns(store: Store) -> None:
     begun = await world.exchange("one")
     for text in ("two", "three"):
         await world.exchange(text)
-    stories = await store.read(fates(begun.turn.session, OPERATOR, limit=2))
-    assert [fate.run.turn.number for fate in stories if fate.run] == [2, 3]
+    stories = await store.read(find_traces(begun.turn.session, OPERATOR, limit=2))
+    assert [trace.turn.turn.number for trace in stories if trace.turn] == [2, 3]
 
 
 async def test_ids_of_every_kind_are_found(store: Store) -> None:
@@ -71,7 +71,7 @@ async def test_ids_of_every_kind_are_found(store: Store) -> None:
     await world.say("hello", room, id_="$1:example.org")
     await world.say("hello", replace(room, chat_id="!rxx:example.org"), id_="$1xexample.org")
     for name in ("$1:example.org", "matrix:!r%_:example.org:$1:example.org"):
-        assert (await told(store, name)).arrivals[0].number == 1
+        assert (await told(store, name)).messages[0].number == 1
 
 
 async def test_what_several_have_in_common_names_none_of_them(store: Store) -> None:
@@ -79,9 +79,9 @@ async def test_what_several_have_in_common_names_none_of_them(store: Store) -> N
     await world.exchange("one", source=dm("7"))
     await world.say("two", dm("8"), id_="m1")
     with pytest.raises(BadArgument, match="turn:1, in:2"):
-        await store.read(fates("m1", OPERATOR))
-    assert (await told(store, "telegram:8:m1")).arrivals[0].number == 2
-    assert (await told(store, "m1", ANN)).arrivals[0].number == 1
+        await store.read(find_traces("m1", OPERATOR))
+    assert (await told(store, "telegram:8:m1")).messages[0].number == 2
+    assert (await told(store, "m1", ANN)).messages[0].number == 1
 
 
 @pytest.mark.parametrize("name", ["in:99", "out:99", "out:-99", "turn:99", "nothing", "telegram:7:99", "", "%", ":"])
@@ -89,7 +89,7 @@ async def test_what_is_not_there_is_not_found(store: Store, name: str) -> None:
     world = World(store)
     await world.exchange("hello")
     with pytest.raises(NotFound):
-        await store.read(fates(name, OPERATOR))
+        await store.read(find_traces(name, OPERATOR))
 
 
 async def test_only_those_who_took_part_are_told(store: Store) -> None:
@@ -100,20 +100,20 @@ async def test_only_those_who_took_part_are_told(store: Store) -> None:
     await deliver(world, "r-1")
     for name in ("in:1", "turn:1", "out:1024", "m1", "r-1", "in:2"):
         with pytest.raises(NotFound):
-            await store.read(fates(name, BEN))
+            await store.read(find_traces(name, BEN))
         if name != "r-1":
-            assert (await told(store, name, ANN)).arrivals
-    assert (await told(store, "out:-1")).sendings[0].why == "gone"
+            assert (await told(store, name, ANN)).messages
+    assert (await told(store, "out:-1")).deliveries[0].why == "gone"
     with pytest.raises(NotFound):
-        await store.read(fates("out:-1", ANN))
+        await store.read(find_traces("out:-1", ANN))
 
 
 async def test_everybody_in_a_shared_turn_is_told_all_of_it(store: Store) -> None:
     world = World(store)
     await world.exchange("one", source=group("7"))
-    assert (await told(store, "in:1", ANN)).run
+    assert (await told(store, "in:1", ANN)).turn
     with pytest.raises(NotFound):
-        await store.read(fates("in:1", BEN))
+        await store.read(find_traces("in:1", BEN))
 
 
 async def test_what_was_taken_back_and_how_it_failed_is_told_to_the_operator_alone(store: Store) -> None:
@@ -128,15 +128,15 @@ async def test_what_was_taken_back_and_how_it_failed_is_told_to_the_operator_alo
     for delivery in await store.transact(outbox.claim("w1", world.now, LEASE)):
         dead = outbox.settle_send(delivery, "w1", OutboxState.DEAD, error="canary, said the platform")
         await store.transact(dead)
-    assert str(await store.read(fates(begun.turn.session, OPERATOR))).count("canary") == 7
-    undone, failed = await store.read(fates(begun.turn.session, ANN))
+    assert str(await store.read(find_traces(begun.turn.session, OPERATOR))).count("canary") == 7
+    undone, failed = await store.read(find_traces(begun.turn.session, ANN))
     assert "canary" not in f"{undone} {failed}"
-    assert undone.run
-    assert failed.run
-    assert (undone.run.taken_back, undone.run.entries, undone.arrivals[0].state) == (True, (), InboxState.DONE)
-    assert (failed.run.turn.worker, failed.arrivals[0].reason, failed.sendings[0].worker) == ("", None, None)
-    assert failed.arrivals[0].inbound
-    assert (failed.arrivals[0].inbound.text, failed.sendings[0].delivery.outbound.text) == ("go on", "Sorry.")
+    assert undone.turn
+    assert failed.turn
+    assert (undone.turn.taken_back, undone.turn.entries, undone.messages[0].state) == (True, (), InboxState.DONE)
+    assert (failed.turn.turn.worker, failed.messages[0].reason, failed.deliveries[0].worker) == ("", None, None)
+    assert failed.messages[0].inbound
+    assert (failed.messages[0].inbound.text, failed.deliveries[0].delivery.outbound.text) == ("go on", "Sorry.")
     assert "by" not in steps_of(failed, world.now)[-1].sentence
 
 
@@ -146,9 +146,9 @@ async def test_what_waits_says_for_what(store: Store) -> None:
     await world.begin()
     await world.say("two")
     await world.say("three")
-    (waiting,) = (await told(store, "in:3")).arrivals
+    (waiting,) = (await told(store, "in:3")).messages
     assert (waiting.state, waiting.behind_turn, waiting.behind) == (InboxState.WAITING, 1, 1)
-    running = (await told(store, "in:1")).run
+    running = (await told(store, "in:1")).turn
     assert running
     assert (running.ended, running.turn.state) == (None, TurnState.RUNNING)
 
@@ -157,7 +157,7 @@ async def test_who_was_let_in_and_who_was_not(store: Store) -> None:
     inbound = Inbound(source=replace(dm(), message_id="m1"), text="hello", at=NOON)
     key = key_of(dm())
     await store.transact(inbox.accept(inbound, key, NOON, role=AccessRole.MEMBER, refused="a stranger"))
-    (refused,) = (await told(store, "in:1")).arrivals
+    (refused,) = (await told(store, "in:1")).messages
     assert (refused.state, refused.reason, refused.role) == (InboxState.REFUSED, "a stranger", AccessRole.MEMBER)
 
 
@@ -175,10 +175,10 @@ async def test_the_answer_to_a_command_belongs_to_it(store: Store) -> None:
     answers = [Outbound(platform="telegram", chat_id="7", text=text) for text in ("one", "two")]
     await store.transact(inbox.obey(received, _say("x"), lambda _: answers, NOON))
     for name in ("in:1", "out:-1", "out:-2"):
-        fate = await told(store, name, ANN)
-        assert [each.delivery.outbound.text for each in fate.sendings] == ["one", "two"]
-        assert {each.why for each in fate.sendings} == {"command"}
-        assert fate.arrivals[0].state is InboxState.DONE
+        trace = await told(store, name, ANN)
+        assert [each.delivery.outbound.text for each in trace.deliveries] == ["one", "two"]
+        assert {each.why for each in trace.deliveries} == {"command"}
+        assert trace.messages[0].state is InboxState.DONE
 
 
 async def test_words_around_a_turn_belong_to_it(store: Store) -> None:
@@ -200,14 +200,14 @@ async def test_words_around_a_turn_belong_to_it(store: Store) -> None:
     later = Inbound(source=replace(dm(), message_id="m9"), text="two", at=NOON)
     await store.transact(inbox.accept(later, key_of(dm()), NOON + timedelta(seconds=1), while_busy=lambda _: outbound))
     await store.transact(steering.request_stop(key_of(dm()), NOON, by="telegram:7"))
-    fate = await told(store, "turn:1")
-    assert [each.why for each in fate.sendings] == ["welcome", "busy"]
-    assert fate.run
-    assert (fate.run.stop or "").startswith("telegram:7 at ")
-    assert await told(store, "out:-2") == fate
+    trace = await told(store, "turn:1")
+    assert [each.why for each in trace.deliveries] == ["welcome", "busy"]
+    assert trace.turn
+    assert (trace.turn.stop or "").startswith("telegram:7 at ")
+    assert await told(store, "out:-2") == trace
     await store.transact(outbox.owe(outbound, "parked:1", NOON + timedelta(seconds=2)))
     for name in ("turn:1", "out:-3"):
-        assert [each.why for each in (await told(store, name)).sendings] == ["welcome", "busy", "parked"]
+        assert [each.why for each in (await told(store, name)).deliveries] == ["welcome", "busy", "parked"]
 
 
 async def test_a_second_attempt_is_told(store: Store) -> None:
@@ -216,7 +216,7 @@ async def test_a_second_attempt_is_told(store: Store) -> None:
     await world.begin()
     world.later(minutes=5)
     await store.transact(turns.reclaim("w2", world.now, LEASE))
-    run = (await told(store, "in:1")).run
+    run = (await told(store, "in:1")).turn
     assert run
     assert (run.turn.attempt, run.turn.worker, run.turn.halted) == (2, "w2", NOON + LEASE)
 
@@ -225,7 +225,7 @@ async def test_a_claim_says_by_whom(store: Store) -> None:
     world = World(store)
     await world.exchange("one")
     await store.transact(outbox.claim("w3", world.now, LEASE))
-    (sending,) = (await told(store, "out:1024")).sendings
+    (sending,) = (await told(store, "out:1024")).deliveries
     assert (sending.delivery.state, sending.worker, sending.claim_until) == (OutboxState.CLAIMED, "w3", NOON + LEASE)
 
 
@@ -233,9 +233,9 @@ async def test_what_was_deleted_is_told_without_its_words_and_to_the_operator_on
     world = World(store)
     begun = await world.exchange("secret")
     await store.transact(deletion.delete(begun.turn.session, OPERATOR, NOON))
-    (deleted,) = (await told(store, "in:1")).arrivals
+    (deleted,) = (await told(store, "in:1")).messages
     assert (deleted.inbound, deleted.state) == (None, InboxState.DONE)
     with pytest.raises(NotFound):
-        await store.read(fates("in:1", ANN))
+        await store.read(find_traces("in:1", ANN))
     with pytest.raises(NotFound):
-        await store.read(fates("turn:1", OPERATOR))
+        await store.read(find_traces("turn:1", OPERATOR))
