@@ -28,7 +28,7 @@ from palaver.store.opening import open_store
 from palaver.store.store import Store
 from palaver.web.event_hub import Hub
 from palaver.web.sse import stream
-from palaver.web.tokens import Doors, make_token
+from palaver.web.tokens import Authenticator, make_token
 
 __all__ = ["push"]
 
@@ -98,13 +98,13 @@ async def _measured(file: Path) -> tuple[list[float], list[float], list[float], 
 async def _window(file: Path) -> AsyncGenerator[tuple[Store, int, str]]:
     """Streams of a store in which nobody is at work."""
     async with await open_store(str(file), exclusive=True) as store:
-        hub, doors = Hub(store, alone=True), Doors(store=store, clock=SystemClock())
+        hub, auth = Hub(store, alone=True), Authenticator(store=store, clock=SystemClock())
         token, _ = await make_token(store, SystemClock().now(), name="bench")
 
         async def events(request: Request) -> Response:
-            visitor = await doors.by_token(request.headers["authorization"].removeprefix("Bearer "))
-            assert visitor  # noqa: S101
-            return stream(request, visitor, hub, doors)
+            caller = await auth.by_token(request.headers["authorization"].removeprefix("Bearer "))
+            assert caller  # noqa: S101
+            return stream(request, caller, hub, auth)
 
         app = Starlette(routes=[Route("/events", events)])
         port = _free_port()

@@ -7,8 +7,8 @@ from palaver.model.errors import StoreUnavailable
 from palaver.protocols.clock import SystemClock
 from palaver.store.status.journal_feed import Right
 from palaver.web.address import Address
-from palaver.web.auth_middleware import Attempts
-from palaver.web.tokens import Doors, make_token
+from palaver.web.auth_middleware import FailureLimiter
+from palaver.web.tokens import Authenticator, make_token
 from tests.web.conftest import Opened
 
 HERE = Address(host="127.0.0.1", port=8787, url="http://127.0.0.1:8787")
@@ -113,10 +113,10 @@ async def test_an_origin_that_is_none_is_refused(client: httpx.AsyncClient) -> N
 async def test_whatever_breaks_is_answered_and_logged_without_its_words(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def breaks(_doors: Doors, _secret: str) -> None:
+    async def breaks(_doors: Authenticator, _secret: str) -> None:
         raise ValueError("words of somebody's")
 
-    monkeypatch.setattr(Doors, "by_login", breaks)
+    monkeypatch.setattr(Authenticator, "by_login", breaks)
     answer = await client.get("/")
     assert (answer.status_code, "content-security-policy" in answer.headers) == (500, True)
     assert [getattr(record, "action", "") for record in caplog.records if "broke" in record.getMessage()] == [
@@ -147,16 +147,16 @@ async def test_nobody_can_fill_the_memory_from_outside(window: Opened) -> None:
 async def test_a_store_that_does_not_answer_is_said(
     window: Opened, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(_doors: Doors, _secret: str) -> None:
+    async def fails(_doors: Authenticator, _secret: str) -> None:
         raise StoreUnavailable("the disk is away")
 
-    monkeypatch.setattr(Doors, "by_login", fails)
+    monkeypatch.setattr(Authenticator, "by_login", fails)
     answer = await client.get(f"{window.url}/")
     assert (answer.status_code, "try again" in answer.text, "disk" in answer.text) == (503, True, False)
 
 
 def test_failures_are_forgotten_after_a_while_and_count_for_all_together() -> None:
-    attempts = Attempts(each=2, everybody=3, window=10)
+    attempts = FailureLimiter(each=2, everybody=3, window=10)
     attempts.failed("a", 0)
     attempts.failed("a", 1)
     assert attempts.wait("a", 2) == 8

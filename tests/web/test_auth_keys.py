@@ -19,8 +19,8 @@ from palaver.store.people import api_tokens
 from palaver.store.status import journal_feed
 from palaver.store.status.journal_feed import EVERY_RIGHT, START, KeyKind, Right
 from palaver.store.store import Store
-from palaver.web.tokens import IDLE_FOR, LINK_FOR, LOGIN_FOR, Doors, make_link, make_token
-from palaver.web.visitor import Visitor, digest_of
+from palaver.web.caller import CallerAdapter, digest_of
+from palaver.web.tokens import IDLE_FOR, LINK_FOR, LOGIN_FOR, Authenticator, make_link, make_token
 from tests.store.world import NOON, World, dm
 from tests.web.conftest import opened
 
@@ -34,35 +34,35 @@ class Clock:
 
 async def test_a_link_becomes_a_login_once_and_both_end(store: Store) -> None:
     clock = Clock()
-    doors = Doors(store=store, clock=clock)
+    auth = Authenticator(store=store, clock=clock)
     code = (await make_link(store, "http://x", NOON, identity="web:alice")).partition("#")[2]
-    made = await doors.log_in(code, "a browser")
+    made = await auth.log_in(code, "a browser")
     assert made
-    secret, visitor = made
-    assert (visitor.identity, visitor.user, visitor.key.rights) == ("web:alice", "alice", EVERY_RIGHT)
-    assert await doors.log_in(code, "another") is None
-    found = await doors.by_login(secret)
+    secret, caller = made
+    assert (caller.identity, caller.user, caller.key.rights) == ("web:alice", "alice", EVERY_RIGHT)
+    assert await auth.log_in(code, "another") is None
+    found = await auth.by_login(secret)
     assert found
-    assert found.csrf == visitor.csrf
-    assert await doors.by_token(secret) is None, "a login is no token"
+    assert found.csrf == caller.csrf
+    assert await auth.by_token(secret) is None, "a login is no token"
     clock.moment = NOON + IDLE_FOR + timedelta(seconds=1)
-    assert await doors.by_login(secret) is None, "nobody has used it for a week"
+    assert await auth.by_login(secret) is None, "nobody has used it for a week"
     late = (await make_link(store, "http://x", NOON)).partition("#")[2]
     clock.moment = NOON + LINK_FOR
-    assert await doors.log_in(late, "late") is None
+    assert await auth.log_in(late, "late") is None
 
 
 async def test_a_login_that_is_used_lives_on_but_not_for_ever(store: Store) -> None:
     clock = Clock()
-    doors = Doors(store=store, clock=clock)
-    made = await doors.log_in((await make_link(store, "http://x", NOON)).partition("#")[2], "a browser")
+    auth = Authenticator(store=store, clock=clock)
+    made = await auth.log_in((await make_link(store, "http://x", NOON)).partition("#")[2], "a browser")
     assert made
     while clock.moment + timedelta(days=6) < NOON + LOGIN_FOR:
         clock.moment += timedelta(days=6)
-        assert await doors.by_login(made[0])
+        assert await auth.by_login(made[0])
     clock.moment = NOON + LOGIN_FOR
-    assert await doors.by_login(made[0]) is None
-    assert not await doors.still_stands(made[1])
+    assert await auth.by_login(made[0]) is None
+    assert not await auth.still_stands(made[1])
 
 
 @pytest.mark.parametrize("nobody", ["", "telegram:", ":7", "7"])
@@ -72,8 +72,8 @@ async def test_a_key_for_nobody_is_no_key_of_the_owners(store: Store, nobody: st
     with pytest.raises(InvalidInput, match="A key cannot be for"):
         await make_token(store, NOON, name="x", identity=nobody)
     made = await store.transact(store.api_tokens.add(digest_of("old"), KeyKind.TOKEN, NOON, identity=nobody))
-    visitor = Visitor(key=made)
-    assert (visitor.identity, visitor.is_owner) == (nobody, False)
+    caller = CallerAdapter(key=made)
+    assert (caller.identity, caller.is_owner) == (nobody, False)
 
 
 async def test_a_token_has_a_name(store: Store) -> None:

@@ -13,7 +13,7 @@ from palaver.config.web import WebChoice
 from palaver.gateway.gateway import Gateway
 from palaver.model.session import Principal
 from palaver.web import callbacks
-from tests.web.caller import Caller, install
+from tests.web.callback_platform import CallerAdapter, install
 from tests.web.conftest import Opened, opened
 
 RIGHT = {"x-secret": "s3cret"}
@@ -44,7 +44,7 @@ async def test_a_call_reaches_the_adapter_of_its_account_and_what_it_brought_is_
     headers = {**RIGHT, "cookie": "palaver-8787=login", "X-Twice": "a"}
     answer = await stranger.post("/in/caller/main/up/date%2F1?id=9&q=x", content=b"hello", headers=headers)
     assert (answer.status_code, answer.text) == (200, "<b>heard</b>")
-    [call] = Caller.heard
+    [call] = CallerAdapter.heard
     assert (call.method, call.path, call.body) == ("POST", "up/date/1", b"hello")
     assert call.query == {"id": "9", "q": "x"}
     assert call.headers["x-twice"] == "a"
@@ -72,7 +72,7 @@ async def test_an_answer_can_neither_set_a_cookie_nor_become_a_page_of_ours(stra
 async def test_there_is_nothing_but_the_accounts_that_are_configured(stranger: httpx.AsyncClient, path: str) -> None:
     answer = await stranger.post(path, headers=RIGHT)
     assert (answer.status_code, answer.text) == (404, "There is nothing here.\n")
-    assert not Caller.heard
+    assert not CallerAdapter.heard
 
 
 async def test_pages_keep_their_checks_of_names_and_logins(stranger: httpx.AsyncClient) -> None:
@@ -108,7 +108,7 @@ async def test_a_body_is_as_large_as_it_may_be_and_comes_in_time(
     async with asyncio.timeout(10):
         assert b" 408 " in await reader.readline()
     writer.close()
-    assert not Caller.heard
+    assert not CallerAdapter.heard
 
 
 async def test_who_is_turned_away_again_and_again_is_not_even_looked_at(stranger: httpx.AsyncClient) -> None:
@@ -117,7 +117,7 @@ async def test_who_is_turned_away_again_and_again_is_not_even_looked_at(stranger
     late = await stranger.post("/in/caller/main", headers=RIGHT)
     assert late.status_code == 429
     assert int(late.headers["retry-after"]) > 0
-    assert len(Caller.heard) == 60
+    assert len(CallerAdapter.heard) == 60
 
 
 async def test_without_a_window_an_account_that_is_called_is_told_so(

@@ -23,10 +23,10 @@ from palaver.store.status import journal_feed
 from palaver.store.status.journal_feed import EVERY_RIGHT, START, Key, KeyKind, News
 from palaver.store.store import Store
 from palaver.web import event_hub, sse
+from palaver.web.caller import CallerAdapter
 from palaver.web.event_hub import Event, Hub
 from palaver.web.feeds import Feed
 from palaver.web.tokens import make_token
-from palaver.web.visitor import Visitor
 from tests.platforms.terminal.people import Person
 from tests.store.conftest import fresh_store
 from tests.store.world import NOON, World, dm
@@ -184,9 +184,9 @@ async def test_an_event_at_one_gateway_reaches_browsers_at_another(tmp_path: Pat
 # The hub by itself
 
 
-def owner() -> Visitor:
+def owner() -> CallerAdapter:
     key = Key(number=1, kind=KeyKind.LOGIN, name="", rights=EVERY_RIGHT, created=NOON, last_used=NOON)
-    return Visitor(key=key)
+    return CallerAdapter(key=key)
 
 
 @asynccontextmanager
@@ -268,16 +268,16 @@ async def next_named(stream: AsyncIterator[Event | None], *names: str) -> Event:
 
 
 async def test_who_was_cut_off_is_told_that_there_is_more_in_their_chat_and_nobody_else_is(store: Store) -> None:
-    alice = Visitor(key=replace(owner().key, identity="web:alice"))
+    alice = CallerAdapter(key=replace(owner().key, identity="web:alice"))
     async with humming(store) as hub:
         before = await hub.position()
         hub.push("web:owner", Event(name="chat", body={"text": "sent meanwhile"}))
         mine = await next_named(hub.events(owner(), before), "changed")
         assert mine.body == {"topics": ["chat"]}
-        for position, visitor in ((mine.id, owner()), (before, alice)):
-            stream = hub.events(visitor, position)
+        for position, caller in ((mine.id, owner()), (before, alice)):
+            stream = hub.events(caller, position)
             await anext(stream)
-            hub.push(visitor.identity, Event(name="chat", merges="grows"))
+            hub.push(caller.identity, Event(name="chat", merges="grows"))
             assert (await next_named(stream, "chat", "changed")).name == "chat"
         assert await hub.position() == mine.id, "what only grows is nothing to come back for"
 

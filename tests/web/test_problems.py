@@ -5,7 +5,7 @@ import pytest
 
 from palaver.web.errors import UNTOLD
 from palaver.web.http import number
-from palaver.web.services import Desk
+from palaver.web.services import Services
 
 
 async def test_what_nobody_expected_is_said_in_the_form_that_was_asked_for(
@@ -14,7 +14,7 @@ async def test_what_nobody_expected_is_said_in_the_form_that_was_asked_for(
     async def breaks(*_: object) -> None:
         raise ValueError("words of somebody's")
 
-    monkeypatch.setattr(Desk, "read", breaks)
+    monkeypatch.setattr(Services, "read", breaks)
     page, program = await client.get("/sessions"), await client.get("/api/v1/sessions")
     assert (page.status_code, program.status_code) == (500, 500)
     assert UNTOLD in page.text

@@ -49,8 +49,8 @@ from palaver.store.store import Store
 from palaver.tools.toolsets import Offering
 from palaver.web.address import Address
 from palaver.web.event_hub import CHAT, Event, Hub
-from palaver.web.services import Desk
-from palaver.web.tokens import Doors
+from palaver.web.services import Services
+from palaver.web.tokens import Authenticator
 
 __all__ = [
     "COLLECT_AFTER",
@@ -155,7 +155,7 @@ class Gateway:
         log.info("the configuration was read again", extra={"action": "reload"})
 
     @asynccontextmanager
-    async def _window(self, desk: Desk) -> AsyncGenerator[None]:
+    async def _window(self, desk: Services) -> AsyncGenerator[None]:
         """Open, where somebody wants one and what it is made of is installed."""
         if self._tells_link is None:
             yield
@@ -180,7 +180,7 @@ class Gateway:
         adapters: Sequence[Adapter],
         hooks: Sequence[Hook],
         toolsets: Sequence[Toolset],
-    ) -> Desk:
+    ) -> Services:
         alone = sqlite_path(self._config.store) is not None
         store.erasures = replace(store.erasures, elsewhere=forgets_typed(self._config.data_dir))
         commands, clock = with_plugins(standard_commands(store), store), SystemClock()
@@ -231,18 +231,18 @@ class Gateway:
         browsers: WebAdapter,
         waiting: ReplyWaiter,
         shelf: BlobStore,
-    ) -> Desk:
+    ) -> Services:
         """What pages and the API work with."""
         web, clock = self._config.web, SystemClock()
-        return Desk(
+        return Services(
             store=store,
             engine=engine,
             commands=commands,
             clock=clock,
             address=Address(host=web.host, port=web.port, url=web.url, trusted_proxies=web.trusted_proxies),
-            doors=Doors(store=store, clock=clock),
+            auth=Authenticator(store=store, clock=clock),
             hub=hub,
-            talking=browsers,
+            webchat=browsers,
             waiting=waiting,
             platforms=known_platforms(),
             listening=self._listening,

@@ -52,38 +52,38 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palaver.model.errors import PalaverError, StoreError
 from palaver.web import api, callbacks, http, login, pages
-from palaver.web.auth_middleware import Guard, visitor_if_any
+from palaver.web.auth_middleware import AuthMiddleware, caller_or_none
 from palaver.web.errors import API, OPENAI, problem, status_of, told
 from palaver.web.pages.base import POSITION, Link, navigation, render
-from palaver.web.services import Desk
+from palaver.web.services import Services
 
 __all__ = ["make_app"]
 
 _TITLES = {400: "That cannot be", 403: "Not allowed", 404: "Nothing here", 409: "Not now", 503: "Not now"}
 
 
-def make_app(desk: Desk) -> Guard:
-    routes = [*login.routes(desk), *callbacks.routes(desk), *http.routes()]
+def make_app(services: Services) -> AuthMiddleware:
+    routes = [*login.routes(services), *callbacks.routes(services), *http.routes()]
     links: list[Link] = []
     for module in (*_modules(pages), *_modules(api)):
-        routes += module.routes(desk)
+        routes += module.routes(services)
         links += [module.LINK] if hasattr(module, "LINK") else []
     navigation[:] = sorted(links, key=lambda link: link.place)
     app = Starlette(routes=routes, exception_handlers=dict.fromkeys((PalaverError, HTTPException, Exception), _failed))
-    return Guard(_Marked(app, desk), desk.doors, desk.address)
+    return AuthMiddleware(_Marked(app, services), services.auth, services.address)
 
 
 class _Marked:
     """Before a page reads anything it is known how things stand, so that what happens meanwhile is pushed to it."""
 
-    def __init__(self, app: ASGIApp, desk: Desk) -> None:
+    def __init__(self, app: ASGIApp, services: Services) -> None:
         self._app = app
-        self._desk = desk
+        self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if "text/html" in Headers(scope=scope).get("accept", "") and visitor_if_any(Request(scope)):
+        if "text/html" in Headers(scope=scope).get("accept", "") and caller_or_none(Request(scope)):
             with suppress(StoreError):  # whoever reads next says so
-                scope.setdefault("state", {})[POSITION] = await self._desk.hub.position()
+                scope.setdefault("state", {})[POSITION] = await self._services.hub.position()
         await self._app(scope, receive, send)
 
 
@@ -103,5 +103,5 @@ async def _failed(request: Request, error: Exception) -> Response:
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"error": words}, status_code=status)
     title = _TITLES.get(status, "That went wrong")
-    visitor = visitor_if_any(request)
-    return render(request, "problem.html", visitor, status=status, title=title, problem=words)
+    caller = caller_or_none(request)
+    return render(request, "problem.html", caller, status=status, title=title, problem=words)

@@ -16,19 +16,19 @@ from palaver.engine.retry import log_error
 from palaver.model.errors import StoreError
 from palaver.web.address import Address
 from palaver.web.bodies import again
+from palaver.web.caller import CallerAdapter
 from palaver.web.errors import IN, UNTOLD, refusal
-from palaver.web.tokens import Doors
-from palaver.web.visitor import Visitor
+from palaver.web.tokens import Authenticator
 
 __all__ = [
     "CSRF_FIELD",
     "CSRF_HEADER",
-    "Attempts",
-    "Guard",
+    "AuthMiddleware",
+    "FailureLimiter",
+    "caller_of",
+    "caller_or_none",
     "cookie_name",
     "login_secret",
-    "visitor_if_any",
-    "visitor_of",
 ]
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _MOST_ADDRESSES = 10_000
 
 
 @dataclass
-class Attempts:
+class FailureLimiter:
     """Failures of the last minute. Times are seconds of any clock that never goes back."""
 
     each: int = 5
@@ -68,7 +68,7 @@ class Attempts:
 
 CSRF_HEADER = "x-csrf-token"
 CSRF_FIELD = "csrf"
-_VISITOR = "palaver.visitor"
+_CALLER = "palaver.caller"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _OPEN = frozenset({"/login", "/health", "/ready"})
 _OPEN_FOLDERS = ("/static/", IN)
@@ -98,20 +98,20 @@ def login_secret(scheme: str, headers: Headers, address: Address) -> str | None:
     return _cookies(headers).get(cookie_name(is_secure=address.is_secure(scheme), port=address.port))
 
 
-def visitor_of(request: Request) -> Visitor:
-    return request.scope[_VISITOR]
+def caller_of(request: Request) -> CallerAdapter:
+    return request.scope[_CALLER]
 
 
-def visitor_if_any(request: Request) -> Visitor | None:
-    return request.scope.get(_VISITOR)
+def caller_or_none(request: Request) -> CallerAdapter | None:
+    return request.scope.get(_CALLER)
 
 
 @dataclass(frozen=True)
-class Guard:
+class AuthMiddleware:
     """Wraps the whole application, so that a page cannot forget it."""
 
     app: ASGIApp
-    doors: Doors
+    auth: Authenticator
     address: Address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -155,31 +155,31 @@ class Guard:
     async def _unknown(self, scope: Scope, headers: Headers) -> Response | None:
         if scope["path"] in _OPEN or scope["path"].startswith(_OPEN_FOLDERS):
             return None
-        visitor = await self._visitor(scope, headers)
-        if visitor is None:
+        caller = await self._find_caller(scope, headers)
+        if caller is None:
             return _turned_away(scope, headers)
-        scope[_VISITOR] = visitor
+        scope[_CALLER] = caller
         return None
 
-    async def _visitor(self, scope: Scope, headers: Headers) -> Visitor | None:
+    async def _find_caller(self, scope: Scope, headers: Headers) -> CallerAdapter | None:
         """A token counts alone: whoever shows one does not use the cookie that a browser may send along."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         if token:
-            return await self.doors.by_token(token.strip()) if kind.lower() == "bearer" else None
+            return await self.auth.by_token(token.strip()) if kind.lower() == "bearer" else None
         secret = login_secret(scope["scheme"], headers, self.address)
-        return await self.doors.by_login(secret) if secret else None
+        return await self.auth.by_login(secret) if secret else None
 
     async def _forged(self, scope: Scope, headers: Headers, receive: Receive) -> tuple[Receive, Response | None]:
         """Whether something is done with a login that no page of ours has asked for."""
-        visitor: Visitor | None = scope.get(_VISITOR)
-        if scope["method"] in _SAFE or visitor is None or visitor.csrf is None:
+        caller: CallerAdapter | None = scope.get(_CALLER)
+        if scope["method"] in _SAFE or caller is None or caller.csrf is None:
             return receive, None
         shown = headers.get(CSRF_HEADER)
         if shown is None and headers.get("content-type", "").partition(";")[0].strip() == _FORM:
             body = await _body(receive)
             shown = _field(body)
             receive = again(body, receive)
-        if shown is not None and hmac.compare_digest(shown.encode(), visitor.csrf.encode()):
+        if shown is not None and hmac.compare_digest(shown.encode(), caller.csrf.encode()):
             return receive, None
         return receive, refusal(scope["path"], 403, "The form is too old: load the page again.")
 

@@ -4,8 +4,8 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine.intake.effective_role import Standing, standing
 from palaver.model.errors import NotAllowed
 from palaver.model.session import Principal, Session
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor
+from palaver.web.caller import CallerAdapter
+from palaver.web.services import Services
 
 __all__ = [
     "entitled",
@@ -14,22 +14,22 @@ __all__ = [
 
 
 @transaction
-def entitled(desk: Desk, principal: Principal, session: str, command: str) -> Statements[Standing]:
+def entitled(services: Services, principal: Principal, session: str, command: str) -> Statements[Standing]:
     """In the step that does it: as what they do it; raises NotAllowed where they may not give this command there."""
-    options = desk.engine.options
-    there = yield from standing(desk.store, options.grants, session, principal)
-    needed = options.command_roles.get(command, desk.commands.table[command].role)
+    options = services.engine.options
+    there = yield from standing(services.store, options.grants, session, principal)
+    needed = options.command_roles.get(command, services.commands.table[command].role)
     if there.role < needed:
         raise NotAllowed(f"/{command}", needed.text)
     return there
 
 
-async def rename(desk: Desk, visitor: Visitor, session: str, title: str) -> Session:
+async def rename(services: Services, caller: CallerAdapter, session: str, title: str) -> Session:
     @transaction
     def renamed(principal: Principal) -> Statements[Session]:
-        yield from entitled(desk, principal, session, "title")
-        return (yield from desk.store.sessions.rename(session, title, principal))
+        yield from entitled(services, principal, session, "title")
+        return (yield from services.store.sessions.rename(session, title, principal))
 
-    found = await desk.act(visitor, renamed)
-    desk.hub.hint("sessions")
+    found = await services.act(caller, renamed)
+    services.hub.hint("sessions")
     return found

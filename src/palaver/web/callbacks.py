@@ -14,10 +14,10 @@ from palaver.engine.retry import log_error
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import StoreError
 from palaver.protocols.adapter import Call, Listening, PlatformBusy, PlatformError, Reply
-from palaver.web.auth_middleware import Attempts
+from palaver.web.auth_middleware import FailureLimiter
 from palaver.web.bodies import TooMuchAtOnce
 from palaver.web.errors import IN, UNTOLD, refusal
-from palaver.web.services import Desk
+from palaver.web.services import Services
 
 __all__ = [
     "routes",
@@ -37,14 +37,14 @@ _HEADERS = {"content-security-policy": "default-src 'none'; sandbox", "cache-con
 """An answer that quotes its caller must not become a page of ours in somebody's browser."""
 
 
-def routes(desk: Desk) -> list[Route]:
-    return [Route(f"{IN}{{rest:path}}", _Calls(desk).answer, methods=list(_METHODS))]
+def routes(services: Services) -> list[Route]:
+    return [Route(f"{IN}{{rest:path}}", _Calls(services).answer, methods=list(_METHODS))]
 
 
 @dataclass
 class _Calls:
-    desk: Desk
-    failures: Attempts = field(default_factory=lambda: Attempts(each=60, everybody=None))
+    services: Services
+    failures: FailureLimiter = field(default_factory=lambda: FailureLimiter(each=60, everybody=None))
 
     async def answer(self, request: Request) -> Response:
         address, now = request.client.host if request.client else "", asyncio.get_running_loop().time()
@@ -59,7 +59,7 @@ class _Calls:
         # As it was sent: whatever is escaped in a name is of that name.
         platform, account, path, *_ = [*request.scope["raw_path"].decode("latin-1").split("/", 4)[2:], "", "", ""]
         name = unquote(platform), unquote(account)
-        adapter = self.desk.listening.get(name)
+        adapter = self.services.listening.get(name)
         if adapter is None:
             return refusal(IN, 404, "There is nothing here.")
         try:
@@ -74,7 +74,7 @@ class _Calls:
 
     async def _asked(self, adapter: Listening, call: Call, name: tuple[str, str]) -> Response:
         try:
-            return _response(await adapter.hear(call, self.desk.engine.inlet(*name)))
+            return _response(await adapter.hear(call, self.services.engine.inlet(*name)))
         except PlatformBusy as busy:
             return _later(503, busy.after)
         except (PlatformError, StoreError):
@@ -84,10 +84,10 @@ class _Calls:
             return refusal(IN, 500, UNTOLD)
 
     async def _call(self, request: Request, path: str) -> Call:
-        options = self.desk.engine.options
+        options = self.services.engine.options
         async with (
             asyncio.timeout(_PATIENCE),
-            self.desk.bodies.read(request.stream(), options, with_files=False) as read,
+            self.services.bodies.read(request.stream(), options, with_files=False) as read,
         ):
             body = bytes(read)
         headers: dict[str, str] = {}

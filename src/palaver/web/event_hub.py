@@ -16,9 +16,9 @@ from palaver.model.errors import StoreError
 from palaver.protocols.hooks import Growth, Happening
 from palaver.store.status.journal_feed import WINDOW
 from palaver.store.store import Store
+from palaver.web.caller import OWNER, CallerAdapter
 from palaver.web.feeds import Event, Feed, Reader, entries_of, placed
 from palaver.web.http import number
-from palaver.web.visitor import OWNER, Visitor
 
 __all__ = [
     "CHAT",
@@ -190,16 +190,16 @@ class Hub:
             for reader in feed.readers:
                 reader.end()
 
-    async def events(self, visitor: Visitor, position: str | None) -> AsyncIterator[Event | None]:
+    async def events(self, caller: CallerAdapter, position: str | None) -> AsyncIterator[Event | None]:
         """What happens after the position, for ever; None now and then where nothing does.
 
         It ends where the reader is too slow, or the window closes.
         """
-        with self._reading(visitor, await self._now()) as (feed, reader):
+        with self._reading(caller, await self._now()) as (feed, reader):
             said = _POSITION.fullmatch(position or "")
             at, hints = said.groups() if said else (reader.since, self._hints)
             # What comes from here on waits among what follows, and whoever is cut off before it was not told of it.
-            missed, told = self._missed(visitor, hints), self._hints
+            missed, told = self._missed(caller, hints), self._hints
             yield placed(Event(name="ready" if said or position is None else "reset"), f"{at}/{hints}")
             for event in missed:
                 yield placed(event, f"{at}/{told}")
@@ -216,13 +216,13 @@ class Hub:
                 if not taken:
                     yield None
 
-    def _missed(self, visitor: Visitor, hints: str) -> list[Event]:
+    def _missed(self, caller: CallerAdapter, hints: str) -> list[Event]:
         boot, _, count = hints.partition(".")
         told = number(count) if boot == self._boot else None
         known = -1 if told is None else told
-        changed = {**self._changed, CHAT: max(self._changed.get(CHAT, 0), self._pushed.get(visitor.key.identity, 0))}
+        changed = {**self._changed, CHAT: max(self._changed.get(CHAT, 0), self._pushed.get(caller.key.identity, 0))}
         missed = [topic for topic in TOPICS if known < changed.get(topic, 0)]
-        topics = missed if visitor.is_owner else [CHAT] if CHAT in missed else []
+        topics = missed if caller.is_owner else [CHAT] if CHAT in missed else []
         return [Event(name="changed", body={"topics": topics})] if topics else []
 
     async def _replayed(self, feed: Feed, reader: Reader, at: str) -> AsyncIterator[Event]:
@@ -242,10 +242,10 @@ class Hub:
         return await self._store.read(self._store.journal_feed.newest())
 
     @contextmanager
-    def _reading(self, visitor: Visitor, now: str) -> Generator[tuple[Feed, Reader]]:
-        whose = visitor.key.identity
+    def _reading(self, caller: CallerAdapter, now: str) -> Generator[tuple[Feed, Reader]]:
+        whose = caller.key.identity
         if whose not in self._feeds:
-            self._feeds[whose] = Feed(self._store, visitor, now, lambda: self._hints)
+            self._feeds[whose] = Feed(self._store, caller, now, lambda: self._hints)
             self._tasks[whose] = asyncio.create_task(self._feeds[whose].run(), name="feed")
         feed = self._feeds[whose]
         reader = Reader(feed.position, is_over=self._is_closed)

@@ -13,7 +13,7 @@ from palaver.model.value import value
 from palaver.protocols.hooks import Growth
 from palaver.store.status.journal_feed import News
 from palaver.store.store import Store
-from palaver.web.visitor import Visitor, principal_of
+from palaver.web.caller import CallerAdapter, principal_of
 
 __all__ = [
     "Event",
@@ -89,7 +89,7 @@ class Feed:
     """Everything that one principal may know: read once, however many streams they have."""
 
     store: Store
-    visitor: Visitor
+    caller: CallerAdapter
     position: str
     hints: Callable[[], str]
     readers: set[Reader] = field(default_factory=set[Reader])
@@ -125,7 +125,7 @@ class Feed:
             reader.push(told)
 
     async def news(self, position: str) -> News:
-        return await self.store.read(_news(self.store, self.visitor, position))
+        return await self.store.read(_news(self.store, self.caller, position))
 
     async def push_growth(self, growth: Growth) -> None:
         """To whoever may read the conversation, looked up once for each turn."""
@@ -139,21 +139,21 @@ class Feed:
 
     async def _may_see(self, session: str) -> bool:
         try:
-            await self.store.read(_seen(self.store, self.visitor, session))
+            await self.store.read(_seen(self.store, self.caller, session))
         except StoreError:
             return False
         return True
 
 
 @transaction
-def _seen(store: Store, visitor: Visitor, session: str) -> Statements[None]:
-    principal = yield from principal_of(visitor, store)
+def _seen(store: Store, caller: CallerAdapter, session: str) -> Statements[None]:
+    principal = yield from principal_of(caller, store)
     yield from store.sessions.get_visible(session, principal)
 
 
 @transaction
-def _news(store: Store, visitor: Visitor, position: str) -> Statements[News]:
-    principal = yield from principal_of(visitor, store)
+def _news(store: Store, caller: CallerAdapter, position: str) -> Statements[News]:
+    principal = yield from principal_of(caller, store)
     return (yield from store.journal_feed.after(position, principal, _PAGE))
 
 

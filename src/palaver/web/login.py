@@ -14,13 +14,13 @@ from palaver.model.errors import StoreError
 from palaver.model.text import one_line
 from palaver.model.turn import account_text
 from palaver.store.status.journal_feed import Right
-from palaver.web.auth_middleware import Attempts, cookie_name, login_secret
+from palaver.web.auth_middleware import FailureLimiter, cookie_name, login_secret
+from palaver.web.caller import CallerAdapter
 from palaver.web.pages.base import render
 from palaver.web.routes import deed, page
-from palaver.web.services import Desk
+from palaver.web.services import Services
 from palaver.web.sse import stream
 from palaver.web.tokens import LOGIN_FOR
-from palaver.web.visitor import Visitor
 
 __all__ = [
     "routes",
@@ -32,12 +32,12 @@ _LONGEST_FORM = 10_000
 _WRONG = "This code is wrong, was used before, or has ended."
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(services: Services) -> list[Route]:
     """Whatever is no page of its own."""
-    entry = _Entry(desk)
+    entry = _Entry(services)
 
-    async def events(request: Request, visitor: Visitor) -> Response:
-        return stream(request, visitor, desk.hub, desk.doors)
+    async def events(request: Request, caller: CallerAdapter) -> Response:
+        return stream(request, caller, services.hub, services.auth)
 
     return [
         Route("/health", _alive),
@@ -55,20 +55,20 @@ async def _alive(_: Request) -> Response:
 
 
 class _Entry:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._attempts = Attempts()
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._attempts = FailureLimiter()
 
     async def ready(self, _: Request) -> Response:
         """Whether the store answers and takes, and every account is served, here or elsewhere; nothing more."""
         try:
-            accounts = await self._desk.store.read(self._desk.store.accounts.health(self._desk.clock.now()))
+            accounts = await self._services.store.read(self._services.store.accounts.health(self._services.clock.now()))
         except StoreError:
             return PlainTextResponse("the store does not answer\n", status_code=503)
-        if self._desk.store.has_refused:
+        if self._services.store.has_refused:
             return PlainTextResponse("the store does not take what is written\n", status_code=503)
         served = {account_text(each.platform, each.account) for each in accounts if each.worker is not None}
-        if not self._desk.engine.health.keys() <= served:
+        if not self._services.engine.health.keys() <= served:
             return PlainTextResponse("an account is not served\n", status_code=503)
         return PlainTextResponse("ok\n")
 
@@ -80,7 +80,7 @@ class _Entry:
         code, wanted = form.get("code", [""])[0], _place(form.get("next", [""])[0])
         address, now = request.client.host if request.client else "", asyncio.get_running_loop().time()
         browser = one_line(request.headers.get("user-agent", ""), _LONGEST_NAME)
-        found = await self._desk.doors.log_in(code, browser) if len(code) <= _LONGEST_CODE else None
+        found = await self._services.auth.log_in(code, browser) if len(code) <= _LONGEST_CODE else None
         if found is None and await self._is_in(request):
             return RedirectResponse(wanted, status_code=303)
         if found is None:
@@ -93,26 +93,26 @@ class _Entry:
 
     async def _is_in(self, request: Request) -> bool:
         """A link that was opened before, as out of the history, leads whom it has let in where it led them then."""
-        secret = login_secret(request.scope["scheme"], request.headers, self._desk.address)
-        return secret is not None and await self._desk.doors.by_login(secret) is not None
+        secret = login_secret(request.scope["scheme"], request.headers, self._services.address)
+        return secret is not None and await self._services.auth.by_login(secret) is not None
 
-    async def log_out(self, request: Request, visitor: Visitor) -> Response:
-        await self._desk.doors.log_out(visitor)
+    async def log_out(self, request: Request, caller: CallerAdapter) -> Response:
+        await self._services.auth.log_out(caller)
         answer = RedirectResponse("/login", status_code=303)
         self._set_cookie(request, answer, "", 0)
         return answer
 
     def _set_cookie(self, request: Request, answer: Response, secret: str, seconds: int) -> None:
-        is_secure = self._desk.address.is_secure(request.url.scheme)
-        name = cookie_name(is_secure=is_secure, port=self._desk.address.port)
+        is_secure = self._services.address.is_secure(request.url.scheme)
+        name = cookie_name(is_secure=is_secure, port=self._services.address.port)
         answer.set_cookie(name, secret, max_age=seconds, path="/", secure=is_secure, httponly=True, samesite="lax")
 
-    async def metrics(self, _: Request, __: Visitor) -> Response:
-        if self._desk.metrics is None:
+    async def metrics(self, _: Request, __: CallerAdapter) -> Response:
+        if self._services.metrics is None:
             return PlainTextResponse(
                 "Metrics need prometheus-client: pip install 'palaver[metrics]'\n", status_code=404
             )
-        return Response(self._desk.metrics(), media_type="text/plain; version=0.0.4")
+        return Response(self._services.metrics(), media_type="text/plain; version=0.0.4")
 
 
 def _wrong(request: Request, wanted: str, wait: int) -> Response:

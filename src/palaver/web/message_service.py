@@ -25,10 +25,10 @@ from palaver.model.value import value
 from palaver.store.status.journal_feed import Right
 from palaver.store.status.message_status import Reply
 from palaver.web.authorization import entitled
+from palaver.web.caller import OWNER, CallerAdapter, principal_of
 from palaver.web.event_hub import HEARTBEAT
 from palaver.web.routes import check
-from palaver.web.services import Desk
-from palaver.web.visitor import OWNER, Visitor, principal_of
+from palaver.web.services import Services
 
 __all__ = [
     "LONGEST_TEXT",
@@ -64,13 +64,13 @@ def conversation_for(key: str | None) -> str:
 class Speaking:
     """Somebody with a token, who talks."""
 
-    desk: Desk
-    visitor: Visitor
+    services: Services
+    caller: CallerAdapter
 
     @property
     def user(self) -> str:
         """As whom they speak here. Raises where they are at home elsewhere: nobody knows them here."""
-        identity = self.visitor.key.identity
+        identity = self.caller.key.identity
         if identity is None:
             return OWNER
         platform, _, name = identity.partition(":")
@@ -98,35 +98,35 @@ class Speaking:
             )
         if await self._is_own(session):
             return replace(session.origin, message_id=message)
-        check(self.visitor, Right.READ)
+        check(self.caller, Right.READ)
         source = self.at(f"session-{session.id}", message)
-        place = await self.desk.engine.place_of(source)
-        await self.desk.store.transact(_attach(self, session, place, source))
+        place = await self.services.engine.place_of(source)
+        await self.services.store.transact(_attach(self, session, place, source))
         return source
 
     async def refuse_foreign(self, session: Session) -> None:
         """Raises where somebody who may not read would speak in, and hear of, what did not begin and stay with them."""
         if not await self._is_own(session):
-            check(self.visitor, Right.READ)
+            check(self.caller, Right.READ)
 
     async def _is_own(self, session: Session) -> bool:
-        return await _began_and_stayed(self.desk, session, _PLATFORM, self.user)
+        return await _began_and_stayed(self.services, session, _PLATFORM, self.user)
 
     async def say(self, source: Source, said: Said) -> Received:
         """Safe when it returns. What was said before under this id is given as it was; other words are refused."""
-        only_talks = self.visitor.only_talks
+        only_talks = self.caller.only_talks
         inbound = Inbound(
             source=source,
             text=said.text,
-            at=self.desk.clock.now(),
+            at=self.services.clock.now(),
             files=said.files,
             offers=said.offers,
             plain=said.plain or only_talks,
         )
         found = await self.earlier([source])
         if found is None:
-            await refuse_elsewhere(self.desk, self.visitor, source)
-            await self.desk.engine.receive(inbound, Trust(only_talks=only_talks))
+            await refuse_elsewhere(self.services, self.caller, source)
+            await self.services.engine.receive(inbound, Trust(only_talks=only_talks))
             found = await self.earlier([source])
         if found is None:
             raise StoreUnavailable("The message was not taken: try again.")
@@ -134,30 +134,30 @@ class Speaking:
             raise HTTPException(
                 403, f"This was refused: {found.reason}. Once that has changed, send it under a new id."
             )
-        meant = self.desk.engine.meant(inbound)
+        meant = self.services.engine.meant(inbound)
         refuse_other(found, [meant.text], said.files, meant.busy)
         return found
 
     async def earlier(self, sources: Sequence[Source]) -> Received | None:
         """What was said under one of these ids."""
-        answers = self.desk.store.message_status
-        return await self.desk.read(self.visitor, lambda principal: answers.said(sources, principal))
+        answers = self.services.store.message_status
+        return await self.services.read(self.caller, lambda principal: answers.said(sources, principal))
 
     async def reply(self, number: int, seconds: float = 0.0, receive: Receive | None = None) -> Reply:
         """What came of a message, as soon as something did, or whoever waits has gone, or their key."""
-        answers = self.desk.store.message_status
-        found = await self.desk.read(self.visitor, lambda principal: answers.reply(number, principal))
+        answers = self.services.store.message_status
+        found = await self.services.read(self.caller, lambda principal: answers.reply(number, principal))
         if seconds and receive:
-            with self.desk.waiting.waiting(number) as waiter:
+            with self.services.waiting.waiting(number) as waiter:
                 await waiter.until_settled(seconds, self._present(receive))
             await self.refuse_revoked()
-            found = await self.desk.read(self.visitor, lambda principal: answers.reply(number, principal))
+            found = await self.services.read(self.caller, lambda principal: answers.reply(number, principal))
         return found
 
     async def refuse_revoked(self) -> None:
         """Raises where the key was taken back meanwhile: whatever comes then is not for whoever has it."""
         with suppress(StoreUnavailable):  # then it is asked next time
-            if not await self.desk.doors.still_stands(self.visitor):
+            if not await self.services.auth.still_stands(self.caller):
                 raise HTTPException(401, "This token was taken back.")
 
     def _present(self, receive: Receive) -> Receive:
@@ -178,7 +178,9 @@ class Speaking:
 
     async def keep(self, name: str, media_type: str, content: bytes) -> Attachment:
         """A file that comes with a message: it is safe before the message is."""
-        return await self.desk.talking.keep(name, media_type, _pieces(content), self.desk.engine.options.file_size)
+        return await self.services.webchat.keep(
+            name, media_type, _pieces(content), self.services.engine.options.file_size
+        )
 
 
 def refuse_other(
@@ -191,19 +193,19 @@ def refuse_other(
         raise HTTPException(409, "This Idempotency-Key was used for another message; take another one.")
 
 
-async def refuse_elsewhere(desk: Desk, visitor: Visitor, source: Source) -> None:
+async def refuse_elsewhere(services: Services, caller: CallerAdapter, source: Source) -> None:
     """A place of theirs may lead to a conversation that is not, attached or resumed there: that is for who may read."""
-    if visitor.may(Right.READ):
+    if caller.may(Right.READ):
         return
-    key = await desk.engine.key_of(source)
-    current = await desk.store.read(desk.store.sessions.open_by_key(key))
-    if current and not await _began_and_stayed(desk, current, source.platform, source.user_id):
-        check(visitor, Right.READ)
+    key = await services.engine.key_of(source)
+    current = await services.store.read(services.store.sessions.open_by_key(key))
+    if current and not await _began_and_stayed(services, current, source.platform, source.user_id):
+        check(caller, Right.READ)
 
 
-async def _began_and_stayed(desk: Desk, session: Session, platform: str, user: str | None) -> bool:
+async def _began_and_stayed(services: Services, session: Session, platform: str, user: str | None) -> bool:
     home = session.origin
-    return (home.platform, home.user_id) == (platform, user) and await desk.engine.place_of(home) == session.key
+    return (home.platform, home.user_id) == (platform, user) and await services.engine.place_of(home) == session.key
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:
@@ -212,9 +214,9 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
 
 @transaction
 def _attach(speaking: Speaking, session: Session, place: SessionKey, source: Source) -> Statements[None]:
-    store, now = speaking.desk.store, speaking.desk.clock.now()
-    principal = yield from principal_of(speaking.visitor, store)
-    yield from entitled(speaking.desk, principal, session.id, "attach")
+    store, now = speaking.services.store, speaking.services.clock.now()
+    principal = yield from principal_of(speaking.caller, store)
+    yield from entitled(speaking.services, principal, session.id, "attach")
     if (yield from store.attach.leads_to(place)) == session.key:
         return
     held = yield from store.attach.attachable(session.id, place, principal)

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from palaver.store.status.journal_feed import Right
-from palaver.web.auth_middleware import visitor_of
-from palaver.web.visitor import Visitor
+from palaver.web.auth_middleware import caller_of
+from palaver.web.caller import CallerAdapter
 
 __all__ = [
     "Does",
@@ -19,7 +19,7 @@ __all__ = [
     "page",
 ]
 
-Does = Callable[[Request, Visitor], Awaitable[Response]]
+Does = Callable[[Request, CallerAdapter], Awaitable[Response]]
 
 
 def page(path: str, does: Does, *, needs: Right = Right.READ, for_owner: bool = False) -> Route:
@@ -36,16 +36,16 @@ def door(path: str, does: Does, *, methods: Sequence[str], needs: Right, for_own
     """`for_owner`: it is about the gateway, and not about anybody's own conversations."""
 
     async def answer(request: Request) -> Response:
-        visitor = visitor_of(request)
-        check(visitor, needs, for_owner=for_owner)
-        return await does(request, visitor)
+        caller = caller_of(request)
+        check(caller, needs, for_owner=for_owner)
+        return await does(request, caller)
 
     return Route(path, answer, methods=list(methods))
 
 
-def check(visitor: Visitor, needs: Right | None, *, for_owner: bool = False) -> None:
+def check(caller: CallerAdapter, needs: Right | None, *, for_owner: bool = False) -> None:
     """Raises where somebody may not do this with their key; None is what any key may do."""
-    if needs and not visitor.may(needs):
+    if needs and not caller.may(needs):
         raise HTTPException(403, f"This needs a token with the scope {needs.value}.")
-    if for_owner and not visitor.is_owner:
+    if for_owner and not caller.is_owner:
         raise HTTPException(403, "This is the owner's: it takes a login or token that was made without --as.")

@@ -13,7 +13,7 @@ import uvicorn
 from palaver.engine.retry import log_error, log_task_error, retry_outage
 from palaver.web.address import Address
 from palaver.web.app import make_app
-from palaver.web.services import Desk
+from palaver.web.services import Services
 from palaver.web.tokens import has_keys, make_link
 
 if TYPE_CHECKING:
@@ -37,22 +37,22 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def opened(desk: Desk, tell: Callable[[str], None], *, is_kept: bool = False) -> AsyncGenerator[None]:
+async def opened(services: Services, tell: Callable[[str], None], *, is_kept: bool = False) -> AsyncGenerator[None]:
     """While this lasts the window is open, or waits for its port. Once it is open, a login link is told.
 
     Where what is told is kept, as logs are, no link is: but to a gateway that nobody has come to yet.
     """
     is_open = asyncio.Event()
     tasks = [
-        asyncio.create_task(_unending(desk.hub.serve), name="hub"),
-        asyncio.create_task(_unending(partial(_serve, make_app(desk), desk, is_open)), name="window"),
-        asyncio.create_task(_tell_how(desk, tell, is_open, is_kept=is_kept), name="link"),
+        asyncio.create_task(_unending(services.hub.serve), name="hub"),
+        asyncio.create_task(_unending(partial(_serve, make_app(services), services, is_open)), name="window"),
+        asyncio.create_task(_tell_how(services, tell, is_open, is_kept=is_kept), name="link"),
     ]
     tasks[-1].add_done_callback(partial(log_task_error, log, "no link was made", {"action": "window.untold"}))
     try:
         yield
     finally:
-        desk.hub.close()
+        services.hub.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -68,22 +68,22 @@ async def _unending(part: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(_TRY_AGAIN)
 
 
-async def _tell_how(desk: Desk, tell: Callable[[str], None], is_open: asyncio.Event, *, is_kept: bool) -> None:
+async def _tell_how(services: Services, tell: Callable[[str], None], is_open: asyncio.Event, *, is_kept: bool) -> None:
     await is_open.wait()
-    tell(await retry_outage(lambda: _how(desk, is_kept=is_kept)))
+    tell(await retry_outage(lambda: _how(services, is_kept=is_kept)))
 
 
-async def _how(desk: Desk, *, is_kept: bool) -> str:
+async def _how(services: Services, *, is_kept: bool) -> str:
     """How to log in."""
-    url, now = desk.address.url, desk.clock.now()
-    if is_kept and await has_keys(desk.store, now):
+    url, now = services.address.url, services.clock.now()
+    if is_kept and await has_keys(services.store, now):
         return f"The window is open at {url}; `palaver web link` makes a link that logs a browser in."
-    link = await make_link(desk.store, url, now)
+    link = await make_link(services.store, url, now)
     return f"Open {link} in a browser; the link is good once, for an hour."
 
 
-async def _serve(app: "ASGIApp", desk: Desk, is_open: asyncio.Event) -> None:
-    address = desk.address
+async def _serve(app: "ASGIApp", services: Services, is_open: asyncio.Event) -> None:
+    address = services.address
     config = uvicorn.Config(
         app,
         log_config=None,

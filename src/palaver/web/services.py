@@ -16,28 +16,28 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.store import Store
 from palaver.web.address import Address
 from palaver.web.bodies import Bodies
+from palaver.web.caller import CallerAdapter, principal_of
 from palaver.web.event_hub import Hub
-from palaver.web.tokens import Doors
-from palaver.web.visitor import Visitor, principal_of
-from palaver.web.webchat import Talking
+from palaver.web.tokens import Authenticator
+from palaver.web.webchat import WebChat
 
 __all__ = [
-    "Desk",
+    "Services",
 ]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Desk:
+class Services:
     store: Store
     engine: Engine
     commands: Registry
     clock: Clock
     address: Address
-    doors: Doors
+    auth: Authenticator
     hub: Hub
-    talking: Talking
+    webchat: WebChat
     waiting: ReplyWaiter
     platforms: Mapping[str, Platform]
     """Every platform there is, whether it is used or not."""
@@ -50,19 +50,19 @@ class Desk:
     metrics: Callable[[], bytes] | None = None
     """The figures as Prometheus reads them, where somebody counts."""
 
-    async def read(self, visitor: Visitor, question: Callable[[Principal], Transaction[T]]) -> T:
+    async def read(self, caller: CallerAdapter, question: Callable[[Principal], Transaction[T]]) -> T:
         """Ask the store on behalf of the visitor: for example
 
         `await desk.read(visitor, lambda p: store.session_list.previews(p, 50))`.
         """
-        return await self.store.read(_asked(self.store, visitor, question))
+        return await self.store.read(_asked(self.store, caller, question))
 
-    async def act(self, visitor: Visitor, deed: Callable[[Principal], Transaction[T]]) -> T:
+    async def act(self, caller: CallerAdapter, deed: Callable[[Principal], Transaction[T]]) -> T:
         """Change something on behalf of the visitor, in one step."""
-        return await self.store.transact(_asked(self.store, visitor, deed))
+        return await self.store.transact(_asked(self.store, caller, deed))
 
 
 @transaction
-def _asked(store: Store, visitor: Visitor, question: Callable[[Principal], Transaction[T]]) -> Statements[T]:
-    principal = yield from principal_of(visitor, store)
+def _asked(store: Store, caller: CallerAdapter, question: Callable[[Principal], Transaction[T]]) -> Statements[T]:
+    principal = yield from principal_of(caller, store)
     return (yield from question(principal))

@@ -12,14 +12,14 @@ from palaver.model.value import value
 from palaver.protocols.clock import Clock
 from palaver.store.status.journal_feed import EVERY_RIGHT, Key, KeyKind, Right
 from palaver.store.store import Store
-from palaver.web.visitor import Visitor, digest_of
+from palaver.web.caller import CallerAdapter, digest_of
 
 __all__ = [
     "IDLE_FOR",
     "LINK_FOR",
     "LOGIN_FOR",
     "TOKEN_MARK",
-    "Doors",
+    "Authenticator",
     "csrf_of",
     "has_keys",
     "make_link",
@@ -81,11 +81,11 @@ def csrf_of(secret: str) -> str:
 
 
 @value
-class Doors:
+class Authenticator:
     store: Store
     clock: Clock
 
-    async def log_in(self, code: str, name: str) -> tuple[str, Visitor] | None:
+    async def log_in(self, code: str, name: str) -> tuple[str, CallerAdapter] | None:
         """The secret of a new login for a code that was not used yet. Whoever guesses makes nobody write."""
         secret, now = secrets.token_urlsafe(_BYTES), self.clock.now()
         if await self.store.read(self.store.api_tokens.find(digest_of(code), KeyKind.LINK, now)) is None:
@@ -94,22 +94,22 @@ class Doors:
             digest_of(code), digest_of(secret), now, name=name, expires=now + LOGIN_FOR
         )
         key = await self.store.transact(exchange)
-        return None if key is None else (secret, Visitor(key=key, csrf=csrf_of(secret)))
+        return None if key is None else (secret, CallerAdapter(key=key, csrf=csrf_of(secret)))
 
-    async def log_out(self, visitor: Visitor) -> None:
-        await self.store.transact(self.store.api_tokens.revoke(visitor.key.number))
+    async def log_out(self, caller: CallerAdapter) -> None:
+        await self.store.transact(self.store.api_tokens.revoke(caller.key.number))
 
-    async def by_login(self, secret: str) -> Visitor | None:
+    async def by_login(self, secret: str) -> CallerAdapter | None:
         key = await self._standing(secret, KeyKind.LOGIN)
-        return key and Visitor(key=key, csrf=csrf_of(secret))
+        return key and CallerAdapter(key=key, csrf=csrf_of(secret))
 
-    async def by_token(self, token: str) -> Visitor | None:
+    async def by_token(self, token: str) -> CallerAdapter | None:
         key = await self._standing(token, KeyKind.TOKEN)
-        return key and Visitor(key=key)
+        return key and CallerAdapter(key=key)
 
-    async def still_stands(self, visitor: Visitor) -> bool:
+    async def still_stands(self, caller: CallerAdapter) -> bool:
         """Whether the key was not taken back since."""
-        return await self.store.read(self.store.api_tokens.stands(visitor.key.number, self.clock.now()))
+        return await self.store.read(self.store.api_tokens.stands(caller.key.number, self.clock.now()))
 
     async def _standing(self, secret: str, kind: KeyKind) -> Key | None:
         now = self.clock.now()

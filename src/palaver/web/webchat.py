@@ -7,11 +7,11 @@ from palaver.model.attachment import Attachment
 from palaver.model.source import Source
 
 __all__ = [
-    "Talking",
+    "WebChat",
 ]
 
 
-class Talking(Protocol):
+class WebChat(Protocol):
     async def say(
         self,
         user: str,

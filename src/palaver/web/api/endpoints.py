@@ -19,19 +19,19 @@ from palaver.model.errors import BadArgument, PalaverError
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.store.status.journal_feed import Right
-from palaver.web.auth_middleware import visitor_of
+from palaver.web.auth_middleware import caller_of
 from palaver.web.bodies import SMALL
+from palaver.web.caller import CallerAdapter
 from palaver.web.errors import problem
 from palaver.web.routes import check
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor
+from palaver.web.services import Services
 
 __all__ = [
     "PREFIX",
     "Ask",
     "Endpoint",
     "Later",
-    "Shape",
+    "Schema",
     "body_of",
     "checked",
     "converted",
@@ -47,7 +47,7 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _LONGEST = 300
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is taken or given as JSON."""
 
 
@@ -55,8 +55,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Ask:
     """One request, read and checked."""
 
-    desk: Desk
-    visitor: Visitor
+    services: Services
+    caller: CallerAdapter
     request: Request
     path: Mapping[str, Any]
     query: Any
@@ -85,8 +85,8 @@ class Endpoint:
     """None for what any key may ask."""
     for_owner: bool = False
     """It is about the gateway, and not about anybody's own conversations."""
-    asks: type[Shape] | None = None
-    takes: type[Shape] | None = None
+    asks: type[Schema] | None = None
+    takes: type[Schema] | None = None
     example: Mapping[str, object] = field(default_factory=dict[str, object])
     """A body that is taken."""
     with_files: bool = False
@@ -101,10 +101,10 @@ class Endpoint:
         return self.needs.value if self.needs else "any"
 
 
-def route_of(endpoint: Endpoint, desk: Desk) -> Route:
+def route_of(endpoint: Endpoint, services: Services) -> Route:
     async def answer(request: Request) -> Response:
         try:
-            told = await _done(endpoint, desk, request)
+            told = await _done(endpoint, services, request)
             if isinstance(told, Later):
                 told = await told.tells()
         except (PalaverError, HTTPException) as error:
@@ -120,22 +120,22 @@ def body_of(told: object, status: int) -> Response:
     return Response(msgspec.json.encode(told), status_code=status, media_type=_JSON)
 
 
-def checked(endpoint: Endpoint, visitor: Visitor) -> None:
+def checked(endpoint: Endpoint, caller: CallerAdapter) -> None:
     """Raises where the visitor may not do this."""
-    check(visitor, endpoint.needs, for_owner=endpoint.for_owner)
+    check(caller, endpoint.needs, for_owner=endpoint.for_owner)
 
 
-async def _done(endpoint: Endpoint, desk: Desk, request: Request) -> object:
-    visitor = visitor_of(request)
-    checked(endpoint, visitor)
+async def _done(endpoint: Endpoint, services: Services, request: Request) -> object:
+    caller = caller_of(request)
+    checked(endpoint, caller)
     query = _query(endpoint, request)
-    async with _body(endpoint, desk, request) as body:
-        ask = Ask(desk=desk, visitor=visitor, request=request, path=request.path_params, query=query, body=body)
+    async with _body(endpoint, services, request) as body:
+        ask = Ask(services=services, caller=caller, request=request, path=request.path_params, query=query, body=body)
         return await endpoint.does(ask)
 
 
-def _query(endpoint: Endpoint, request: Request) -> Shape | None:
-    given, shape = request.query_params, endpoint.asks or Shape
+def _query(endpoint: Endpoint, request: Request) -> Schema | None:
+    given, shape = request.query_params, endpoint.asks or Schema
     names = shape.__struct_fields__
     example = "?limit=20" if "limit" in names else f"?{names[0]}=…" if names else request.url.path
     twice = [name for name in given if len(given.getlist(name)) > 1]
@@ -145,19 +145,19 @@ def _query(endpoint: Endpoint, request: Request) -> Shape | None:
 
 
 @asynccontextmanager
-async def _body(endpoint: Endpoint, desk: Desk, request: Request) -> AsyncGenerator[Shape | None]:
+async def _body(endpoint: Endpoint, services: Services, request: Request) -> AsyncGenerator[Schema | None]:
     if endpoint.takes is None:
         yield None
         return
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise HTTPException(415, f"A body is {_JSON} here; add the header Content-Type: {_JSON}.")
-    options, example = desk.engine.options, msgspec.json.encode(endpoint.example).decode()
-    async with desk.bodies.read(request.stream(), options, with_files=endpoint.with_files) as content:
+    options, example = services.engine.options, msgspec.json.encode(endpoint.example).decode()
+    async with services.bodies.read(request.stream(), options, with_files=endpoint.with_files) as content:
         yield _decoded(content, endpoint.takes, example)
 
 
-def _decoded(content: bytearray, shape: type[Shape], example: str) -> Shape:
+def _decoded(content: bytearray, shape: type[Schema], example: str) -> Schema:
     try:
         return msgspec.json.decode(content, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -171,7 +171,7 @@ def _plain(content: bytearray) -> Mapping[str, Any]:
     return {}
 
 
-def _from_text(shape: type[Shape], given: Mapping[str, str], example: str) -> Shape:
+def _from_text(shape: type[Schema], given: Mapping[str, str], example: str) -> Schema:
     try:
         found = msgspec.convert(given, shape, strict=False)
     except msgspec.ValidationError as error:
@@ -181,14 +181,14 @@ def _from_text(shape: type[Shape], given: Mapping[str, str], example: str) -> Sh
     return converted(shape, {**msgspec.structs.asdict(found), **texts}, example)
 
 
-def converted(shape: type[Shape], given: Mapping[str, Any], example: str) -> Shape:
+def converted(shape: type[Schema], given: Mapping[str, Any], example: str) -> Schema:
     try:
         return msgspec.convert(given, shape)
     except msgspec.ValidationError as error:
         raise _wrong(shape, error, example, given) from error
 
 
-def _wrong(shape: type[Shape], error: Exception, example: str, given: Mapping[str, Any]) -> BadArgument:
+def _wrong(shape: type[Schema], error: Exception, example: str, given: Mapping[str, Any]) -> BadArgument:
     """What is wrong with it; a field that does not exist may have been meant for one that does."""
     said, fields = str(error), shape.__struct_fields__
     allowed = ", ".join(fields) or "nothing"
@@ -210,7 +210,7 @@ def _kind(said: str) -> str:
     return one_line(_AROUND.sub("", said).replace("`", ""), _LONGEST)
 
 
-def _values(shape: type[Shape], name: str) -> str:
+def _values(shape: type[Schema], name: str) -> str:
     """What a field takes, where that can be counted up, or has two ends."""
     hints = _parts(get_type_hints(shape, include_extras=True).get(name))
     kinds = [kind for kind in hints if isinstance(kind, type) and issubclass(kind, Enum)]

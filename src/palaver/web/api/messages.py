@@ -14,19 +14,19 @@ from palaver.model.lifecycle import InboxState, OutboxState, TurnState
 from palaver.model.source import Source
 from palaver.store.status.journal_feed import Right
 from palaver.store.status.trace import Trace
-from palaver.web.api.endpoints import Ask, Endpoint, Later, Shape, body_of
-from palaver.web.api.schemas import MessageShape, Moment, UsageShape, message_shape, usage_shape
+from palaver.web.api.endpoints import Ask, Endpoint, Later, Schema, body_of
+from palaver.web.api.schemas import MessageSchema, Moment, UsageSchema, message_schema, usage_schema
 from palaver.web.message_service import LONGEST_TEXT, Said, Speaking, conversation_for
 
 __all__ = [
     "ENDPOINTS",
     "KEY_HEADER",
-    "ArrivalShape",
-    "NewFileShape",
-    "SendShape",
-    "SendingShape",
-    "TraceShape",
-    "TracesShape",
+    "ArrivalSchema",
+    "NewFileSchema",
+    "SendSchema",
+    "SendingSchema",
+    "TraceSchema",
+    "TracesSchema",
     "key_of",
 ]
 
@@ -44,20 +44,20 @@ def key_of(ask_headers: str | None) -> str | None:
     return ask_headers
 
 
-class NewFileShape(Shape, frozen=True, kw_only=True):
+class NewFileSchema(Schema, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=200)]
     content: bytes
     """In base64."""
     media_type: str = UNKNOWN_TYPE
 
 
-class SendShape(Shape, frozen=True, kw_only=True):
+class SendSchema(Schema, frozen=True, kw_only=True):
     text: Annotated[str, Meta(max_length=LONGEST_TEXT)] = ""
     session: str | None = None
     """The id of a session to say it in; else it is said in a conversation of your own."""
     conversation: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
     """The name of a conversation of your own; without it a new one begins."""
-    files: tuple[NewFileShape, ...] = ()
+    files: tuple[NewFileSchema, ...] = ()
     wait: _Wait = 0.0
     """For how many seconds to wait for the answer."""
 
@@ -66,7 +66,7 @@ async def _send(ask: Ask) -> object:
     body, key = ask.body, key_of(ask.request.headers.get(KEY_HEADER))
     if not body.text.strip() and not body.files:
         raise BadArgument("There is nothing to say in", found=body.text, allowed="a text or files", example="hello")
-    speaking = Speaking(ask.desk, ask.visitor)
+    speaking = Speaking(ask.services, ask.caller)
     source = await _source(ask, speaking, key)
     files = [await speaking.keep(file.name, file.media_type, file.content) for file in body.files]
     received = await speaking.say(source, Said(text=body.text, files=tuple(files)))
@@ -74,7 +74,7 @@ async def _send(ask: Ask) -> object:
 
 
 async def _come(speaking: Speaking, number: int, wait: float, receive: Receive) -> object:
-    told = message_shape(await speaking.reply(number, wait, receive))
+    told = message_schema(await speaking.reply(number, wait, receive))
     is_open = told.state in {InboxState.WAITING, InboxState.IN_TURN} and told.waits_for is None
     return body_of(told, 202 if is_open else 200)
 
@@ -87,23 +87,25 @@ async def _source(ask: Ask, speaking: Speaking, key: str | None) -> Source:
         raise BadArgument(
             "A message is said in one place, not in", found="two", allowed="session or conversation", example="session"
         )
-    session = await ask.desk.read(ask.visitor, lambda who: ask.desk.store.sessions.get_visible(body.session, who))
+    session = await ask.services.read(
+        ask.caller, lambda who: ask.services.store.sessions.get_visible(body.session, who)
+    )
     return await speaking.in_session(session, message)
 
 
-class _MessageQuery(Shape, frozen=True, kw_only=True):
+class _MessageQuery(Schema, frozen=True, kw_only=True):
     wait: _Wait = 0.0
 
 
-async def _message(ask: Ask) -> MessageShape:
+async def _message(ask: Ask) -> MessageSchema:
     found = _NUMBER.fullmatch(ask.path["id"])
     if found is None:
         raise NotFound("message", ask.path["id"])
-    speaking, number = Speaking(ask.desk, ask.visitor), int(found[1])
-    return message_shape(await speaking.reply(number, ask.query.wait, ask.request.receive))
+    speaking, number = Speaking(ask.services, ask.caller), int(found[1])
+    return message_schema(await speaking.reply(number, ask.query.wait, ask.request.receive))
 
 
-class ArrivalShape(Shape, frozen=True, kw_only=True):
+class ArrivalSchema(Schema, frozen=True, kw_only=True):
     id: str
     state: InboxState
     received: Moment
@@ -111,7 +113,7 @@ class ArrivalShape(Shape, frozen=True, kw_only=True):
     text: str | None
 
 
-class SendingShape(Shape, frozen=True, kw_only=True):
+class SendingSchema(Schema, frozen=True, kw_only=True):
     id: str
     why: str
     state: OutboxState
@@ -122,40 +124,40 @@ class SendingShape(Shape, frozen=True, kw_only=True):
     error: str | None
 
 
-class TraceShape(Shape, frozen=True, kw_only=True):
+class TraceSchema(Schema, frozen=True, kw_only=True):
     """A turn with all it answers and owes; or what never came to a turn."""
 
     turn: str | None
     turn_state: TurnState | None
     session: str | None
-    arrivals: list[ArrivalShape]
-    sendings: list[SendingShape]
-    used: UsageShape
+    arrivals: list[ArrivalSchema]
+    sendings: list[SendingSchema]
+    used: UsageSchema
 
 
-class TracesShape(Shape, frozen=True, kw_only=True):
-    traces: list[TraceShape]
+class TracesSchema(Schema, frozen=True, kw_only=True):
+    traces: list[TraceSchema]
 
 
-class _TraceQuery(Shape, frozen=True, kw_only=True):
+class _TraceQuery(Schema, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=500)]
     """in:42, turn:7, out:7168, a message id of a platform, or a session."""
 
 
-async def _traces(ask: Ask) -> TracesShape:
-    store, name = ask.desk.store, ask.query.name
-    found = await ask.desk.read(ask.visitor, lambda principal: store.trace.find_traces(name, principal))
-    return TracesShape(traces=[_trace_shape(trace) for trace in found])
+async def _traces(ask: Ask) -> TracesSchema:
+    store, name = ask.services.store, ask.query.name
+    found = await ask.services.read(ask.caller, lambda principal: store.trace.find_traces(name, principal))
+    return TracesSchema(traces=[_trace_schema(trace) for trace in found])
 
 
-def _trace_shape(trace: Trace) -> TraceShape:
+def _trace_schema(trace: Trace) -> TraceSchema:
     run = trace.turn
-    return TraceShape(
+    return TraceSchema(
         turn=run and f"turn:{run.turn.number}",
         turn_state=run and run.turn.state,
         session=run and run.turn.session,
         arrivals=[
-            ArrivalShape(
+            ArrivalSchema(
                 id=f"in:{each.number}",
                 state=each.state,
                 received=each.received,
@@ -165,7 +167,7 @@ def _trace_shape(trace: Trace) -> TraceShape:
             for each in trace.messages
         ],
         sendings=[
-            SendingShape(
+            SendingSchema(
                 id=f"out:{each.delivery.number}",
                 why=each.why,
                 state=each.delivery.state,
@@ -177,7 +179,7 @@ def _trace_shape(trace: Trace) -> TraceShape:
             )
             for each in trace.deliveries
         ],
-        used=usage_shape(run.usage) if run else UsageShape(),
+        used=usage_schema(run.usage) if run else UsageSchema(),
     )
 
 
@@ -186,9 +188,9 @@ ENDPOINTS = (
         method="POST",
         path="/messages",
         does=_send,
-        takes=SendShape,
+        takes=SendSchema,
         example={"text": "hello", "conversation": "plans", "wait": 30},
-        gives=MessageShape,
+        gives=MessageSchema,
         with_files=True,
         needs=Right.CHAT,
         headers={KEY_HEADER: "Sent again with the same key it is the same message, and is answered once."},
@@ -199,7 +201,7 @@ ENDPOINTS = (
         path="/messages/{id}",
         does=_message,
         asks=_MessageQuery,
-        gives=MessageShape,
+        gives=MessageSchema,
         summary="What came of a message of yours so far",
     ),
     Endpoint(
@@ -207,7 +209,7 @@ ENDPOINTS = (
         path="/traces",
         does=_traces,
         asks=_TraceQuery,
-        gives=TracesShape,
+        gives=TracesSchema,
         summary="What became of any message, in or out",
     ),
 )

@@ -18,14 +18,14 @@ from palaver.model.value import value
 from palaver.store.status.journal_feed import Right
 from palaver.store.status.message_status import Reply
 from palaver.web.api.messages import KEY_HEADER, key_of
+from palaver.web.caller import CallerAdapter, principal_of
 from palaver.web.event_hub import HEARTBEAT
 from palaver.web.message_service import Said, Speaking, refuse_other
 from palaver.web.openai.responses import Grown, Telling, line, outcome_of
 from palaver.web.openai.schema import MODEL, Asked, read, request_of
 from palaver.web.openai.sessions import Finding, folded
 from palaver.web.routes import deed, page
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor, principal_of
+from palaver.web.services import Services
 
 __all__ = ["SESSION_HEADER", "routes"]
 
@@ -36,16 +36,16 @@ _CARD = {"id": MODEL, "object": "model", "created": 0, "owned_by": "palaver"}
 _STREAM = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
-def routes(desk: Desk) -> list[Route]:
-    async def complete(request: Request, visitor: Visitor) -> Response:
-        async with desk.bodies.read(request.stream(), desk.engine.options, with_files=True) as content:
-            completion = await _said(desk, visitor, request, request_of(content))
+def routes(services: Services) -> list[Route]:
+    async def complete(request: Request, caller: CallerAdapter) -> Response:
+        async with services.bodies.read(request.stream(), services.engine.options, with_files=True) as content:
+            completion = await _said(services, caller, request, request_of(content))
         return await completion.answer(request.receive)
 
-    async def models(_: Request, __: Visitor) -> Response:
+    async def models(_: Request, __: CallerAdapter) -> Response:
         return JSONResponse({"object": "list", "data": [_CARD]})
 
-    async def model(request: Request, _: Visitor) -> Response:
+    async def model(request: Request, _: CallerAdapter) -> Response:
         _check_model(request.path_params["id"])
         return JSONResponse(_CARD)
 
@@ -61,9 +61,9 @@ def _check_model(name: str) -> None:
         raise HTTPException(404, f"There is no model {name[:100]!r} here; allowed: {MODEL}, whoever answers behind it.")
 
 
-async def _said(desk: Desk, visitor: Visitor, request: Request, asked: Asked) -> "_Completion":
+async def _said(services: Services, caller: CallerAdapter, request: Request, asked: Asked) -> "_Completion":
     _check_model(asked.model)
-    said, speaking = read(asked), Speaking(desk, visitor)
+    said, speaking = read(asked), Speaking(services, caller)
     finding = Finding(
         speaking=speaking,
         read=said,
@@ -73,7 +73,7 @@ async def _said(desk: Desk, visitor: Visitor, request: Request, asked: Asked) ->
     )
     received = await (_continued(finding) if said.results else _begun(finding))
     return _Completion(
-        desk=desk, speaking=speaking, received=received, streams=asked.stream, wants_usage=asked.wants_usage
+        services=services, speaking=speaking, received=received, streams=asked.stream, wants_usage=asked.wants_usage
     )
 
 
@@ -95,7 +95,7 @@ async def _begun(finding: Finding) -> Received:
 async def _continued(finding: Finding) -> Received:
     """The turn goes on from which the calls came. Given again, results change nothing."""
     for session in await finding.candidates():
-        found = await finding.speaking.desk.store.transact(_given(finding, session.id))
+        found = await finding.speaking.services.store.transact(_given(finding, session.id))
         if found is not None:
             return found
     wrong = next(iter(finding.read.results))
@@ -104,8 +104,8 @@ async def _continued(finding: Finding) -> Received:
 
 @transaction
 def _given(finding: Finding, session: str) -> Statements[Received | None]:
-    store, now, results = finding.speaking.desk.store, finding.speaking.desk.clock.now(), finding.read.results
-    principal = yield from principal_of(finding.speaking.visitor, store)
+    store, now, results = finding.speaking.services.store, finding.speaking.services.clock.now(), finding.read.results
+    principal = yield from principal_of(finding.speaking.caller, store)
     for entry in reversed((yield from store.transcript.load_visible(session, principal))):
         if entry.turn and results.keys() & {call.id for call in entry.calls}:
             yield from store.message_status.give_results(int(entry.turn), results, now, principal)
@@ -117,7 +117,7 @@ def _given(finding: Finding, session: str) -> Statements[Received | None]:
 class _Completion:
     """One answer. Whether its client stays or goes, the turn goes on to its end, and is in the conversation."""
 
-    desk: Desk
+    services: Services
     speaking: Speaking
     received: Received
     streams: bool
@@ -129,7 +129,7 @@ class _Completion:
         if self.streams:
             return await self._streamed(telling)
         reply = await self.speaking.reply(received.number, _PATIENCE, receive)
-        outcome = outcome_of(reply, self.desk)
+        outcome = outcome_of(reply, self.services)
         return JSONResponse(telling.whole(outcome, reply), headers=_headers(reply))
 
     async def _streamed(self, telling: Telling) -> Response:
@@ -147,13 +147,13 @@ class _Completion:
     async def _pieces(self, telling: Telling) -> AsyncIterator[bytes]:
         grown, has_begun = Grown(), False
         try:
-            with self.desk.waiting.waiting(self.received.number) as waiter:
+            with self.services.waiting.waiting(self.received.number) as waiter:
                 async for piece in self._growing(waiter, grown):
                     has_begun = True
                     yield telling.piece({"role": "assistant", "content": piece})
             await self.speaking.refuse_revoked()
             reply = await self.speaking.reply(self.received.number)
-            outcome = outcome_of(reply, self.desk)
+            outcome = outcome_of(reply, self.services)
         except (PalaverError, HTTPException) as error:
             if not has_begun:
                 raise
@@ -175,7 +175,7 @@ class _Completion:
             if now() - asked >= HEARTBEAT:
                 await self.speaking.refuse_revoked()
                 asked = now()
-            if more := grown.more(self.desk.waiting.said(waiter)):
+            if more := grown.more(self.services.waiting.said(waiter)):
                 yield more
 
 

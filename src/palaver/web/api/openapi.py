@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from palaver.web.api.endpoints import PREFIX, Endpoint, Shape
+from palaver.web.api.endpoints import PREFIX, Endpoint, Schema
 
 __all__ = ["Problem", "document"]
 
@@ -15,7 +15,7 @@ _REF = "#/components/schemas/{name}"
 _JSON = "application/json"
 
 
-class Problem(Shape, frozen=True, kw_only=True):
+class Problem(Schema, frozen=True, kw_only=True):
     """What went wrong, after RFC 9457."""
 
     type: str
@@ -134,9 +134,9 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
     return {**dict.fromkeys(statuses, good), "default": problem}
 
 
-def _ref(shape: type[Shape]) -> dict[str, str]:
+def _ref(shape: type[Schema]) -> dict[str, str]:
     return {"$ref": _REF.format(name=shape.__name__)}
 
 
-def _content(shape: type[Shape], kind: str) -> dict[str, Any]:
+def _content(shape: type[Schema], kind: str) -> dict[str, Any]:
     return {f"application/{kind}": {"schema": _ref(shape)}}

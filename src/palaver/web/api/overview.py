@@ -5,28 +5,28 @@ from datetime import UTC, date, timedelta
 from palaver.model.quotas import Spent
 from palaver.store.people.usage import By
 from palaver.store.status.journal_feed import Right
-from palaver.web.api.endpoints import Ask, Endpoint, Shape
-from palaver.web.api.schemas import Moment, UsageShape
+from palaver.web.api.endpoints import Ask, Endpoint, Schema
+from palaver.web.api.schemas import Moment, UsageSchema
 from palaver.web.sse import stream
 
-__all__ = ["ENDPOINTS", "AccountShape", "AccountsShape", "MeShape", "UsedShape", "UsesShape"]
+__all__ = ["ENDPOINTS", "AccountSchema", "AccountsSchema", "MeSchema", "UsedSchema", "UsesSchema"]
 
 _LATELY = timedelta(days=30)
 
 
-class MeShape(Shape, frozen=True, kw_only=True):
+class MeSchema(Schema, frozen=True, kw_only=True):
     identity: str | None
     """On whose behalf you read; null for the owner, who sees everything."""
     scopes: list[Right]
     expires: Moment | None
 
 
-async def _me(ask: Ask) -> MeShape:
-    key = ask.visitor.key
-    return MeShape(identity=key.identity, scopes=sorted(key.rights), expires=key.expires)
+async def _me(ask: Ask) -> MeSchema:
+    key = ask.caller.key
+    return MeSchema(identity=key.identity, scopes=sorted(key.rights), expires=key.expires)
 
 
-class AccountShape(Shape, frozen=True, kw_only=True):
+class AccountSchema(Schema, frozen=True, kw_only=True):
     name: str
     state: str
     connected_since: Moment | None
@@ -34,15 +34,15 @@ class AccountShape(Shape, frozen=True, kw_only=True):
     failed_at: Moment | None
 
 
-class AccountsShape(Shape, frozen=True, kw_only=True):
-    accounts: list[AccountShape]
+class AccountsSchema(Schema, frozen=True, kw_only=True):
+    accounts: list[AccountSchema]
 
 
-async def _platforms(ask: Ask) -> AccountsShape:
-    found = await ask.desk.store.read(ask.desk.store.accounts.health(ask.desk.clock.now()))
-    return AccountsShape(
+async def _platforms(ask: Ask) -> AccountsSchema:
+    found = await ask.services.store.read(ask.services.store.accounts.health(ask.services.clock.now()))
+    return AccountsSchema(
         accounts=[
-            AccountShape(
+            AccountSchema(
                 name=each.name,
                 state=each.state,
                 connected_since=each.connected_since,
@@ -54,39 +54,39 @@ async def _platforms(ask: Ask) -> AccountsShape:
     )
 
 
-class _UsageQuery(Shape, frozen=True, kw_only=True):
+class _UsageQuery(Schema, frozen=True, kw_only=True):
     by: By = By.DAY
     since: Moment | None = None
     """By default thirty days ago."""
     until: Moment | None = None
 
 
-class UsedShape(Shape, frozen=True, kw_only=True):
+class UsedSchema(Schema, frozen=True, kw_only=True):
     of: str
     """A day, a person or a model."""
-    used: UsageShape
+    used: UsageSchema
 
 
-class UsesShape(Shape, frozen=True, kw_only=True):
+class UsesSchema(Schema, frozen=True, kw_only=True):
     by: By
-    usage: list[UsedShape]
+    usage: list[UsedSchema]
 
 
-async def _usage(ask: Ask) -> UsesShape:
-    query, uses = ask.query, ask.desk.store.usage
-    since = query.since or ask.desk.clock.now() - _LATELY
-    found = await ask.desk.read(
-        ask.visitor, lambda who: uses.table(query.by, who, since=since, until=query.until, zone=UTC)
+async def _usage(ask: Ask) -> UsesSchema:
+    query, uses = ask.query, ask.services.store.usage
+    since = query.since or ask.services.clock.now() - _LATELY
+    found = await ask.services.read(
+        ask.caller, lambda who: uses.table(query.by, who, since=since, until=query.until, zone=UTC)
     )
-    return UsesShape(by=query.by, usage=[UsedShape(of=_name(of), used=_shape(spent)) for of, spent in found.items()])
+    return UsesSchema(by=query.by, usage=[UsedSchema(of=_name(of), used=_shape(spent)) for of, spent in found.items()])
 
 
 def _name(of: str | date) -> str:
     return of.isoformat() if isinstance(of, date) else of
 
 
-def _shape(spent: Spent) -> UsageShape:
-    return UsageShape(
+def _shape(spent: Spent) -> UsageSchema:
+    return UsageSchema(
         turns=spent.turns,
         input_tokens=spent.input_tokens,
         output_tokens=spent.output_tokens,
@@ -94,22 +94,22 @@ def _shape(spent: Spent) -> UsageShape:
     )
 
 
-class _EventsQuery(Shape, frozen=True, kw_only=True):
+class _EventsQuery(Schema, frozen=True, kw_only=True):
     after: str | None = None
     """The id of the last event that you know, as the header Last-Event-ID."""
 
 
 async def _events(ask: Ask) -> object:
-    return stream(ask.request, ask.visitor, ask.desk.hub, ask.desk.doors)
+    return stream(ask.request, ask.caller, ask.services.hub, ask.services.auth)
 
 
 ENDPOINTS = (
-    Endpoint(method="GET", path="/me", does=_me, gives=MeShape, needs=None, summary="Who you are here"),
+    Endpoint(method="GET", path="/me", does=_me, gives=MeSchema, needs=None, summary="Who you are here"),
     Endpoint(
         method="GET",
         path="/platforms",
         does=_platforms,
-        gives=AccountsShape,
+        gives=AccountsSchema,
         for_owner=True,
         summary="Which accounts are connected, since when, and what went wrong last",
     ),
@@ -118,7 +118,7 @@ ENDPOINTS = (
         path="/usage",
         does=_usage,
         asks=_UsageQuery,
-        gives=UsesShape,
+        gives=UsesSchema,
         summary="What was used, by day, person or model; of others only for the owner",
     ),
     Endpoint(

@@ -15,47 +15,47 @@ from palaver.model.label import Label
 from palaver.store.people.grants import Stranger, Table
 from palaver.store.people.people import Person
 from palaver.store.status.journal_feed import Right
-from palaver.web.api.endpoints import Ask, Endpoint, Shape
+from palaver.web.api.endpoints import Ask, Endpoint, Schema
 from palaver.web.api.schemas import Limit, Moment
 
 __all__ = [
     "ENDPOINTS",
-    "ApproveShape",
-    "DenyShape",
-    "GrantShape",
-    "GrantsShape",
-    "IdentityShape",
-    "NewGrantShape",
-    "PeopleShape",
-    "PersonShape",
-    "StrangerShape",
-    "StrangersShape",
+    "ApproveSchema",
+    "DenySchema",
+    "GrantSchema",
+    "GrantsSchema",
+    "IdentitySchema",
+    "NewGrantSchema",
+    "PeopleSchema",
+    "PersonSchema",
+    "StrangerSchema",
+    "StrangersSchema",
 ]
 
 _Text = Annotated[str, Meta(min_length=1, max_length=500)]
 _LARGEST = (1 << 62) - 1
 
 
-class IdentityShape(Shape, frozen=True, kw_only=True):
+class IdentitySchema(Schema, frozen=True, kw_only=True):
     identity: str
     name: str | None
     since: Moment
 
 
-class PersonShape(Shape, frozen=True, kw_only=True):
+class PersonSchema(Schema, frozen=True, kw_only=True):
     id: str
     name: str | None
     since: Moment
-    identities: list[IdentityShape]
+    identities: list[IdentitySchema]
 
 
-class PeopleShape(Shape, frozen=True, kw_only=True):
-    people: list[PersonShape]
+class PeopleSchema(Schema, frozen=True, kw_only=True):
+    people: list[PersonSchema]
     after: str | None
     """Where the next page begins; null on the last one."""
 
 
-class _PeopleQuery(Shape, frozen=True, kw_only=True):
+class _PeopleQuery(Schema, frozen=True, kw_only=True):
     after: str = ""
     limit: Limit = 100
 
@@ -64,32 +64,32 @@ def _plain(name: Label | None) -> str | None:
     return name and name.plain()
 
 
-def _person(person: Person) -> PersonShape:
-    return PersonShape(
+def _person(person: Person) -> PersonSchema:
+    return PersonSchema(
         id=person.id,
         name=_plain(person.name),
         since=person.since,
         identities=[
-            IdentityShape(identity=each.identity, name=_plain(each.name), since=each.since)
+            IdentitySchema(identity=each.identity, name=_plain(each.name), since=each.since)
             for each in person.identities
         ],
     )
 
 
-async def _list(ask: Ask) -> PeopleShape:
-    query, people = ask.query, ask.desk.store.people
-    found = await ask.desk.read(
-        ask.visitor, lambda principal: people.everybody(principal, after=query.after, limit=query.limit)
+async def _list(ask: Ask) -> PeopleSchema:
+    query, people = ask.query, ask.services.store.people
+    found = await ask.services.read(
+        ask.caller, lambda principal: people.everybody(principal, after=query.after, limit=query.limit)
     )
-    return PeopleShape(people=list(map(_person, found)), after=found[-1].id if len(found) == query.limit else None)
+    return PeopleSchema(people=list(map(_person, found)), after=found[-1].id if len(found) == query.limit else None)
 
 
-async def _get(ask: Ask) -> PersonShape:
-    people = ask.desk.store.people
-    return _person(await ask.desk.read(ask.visitor, lambda who: people.find_person(ask.path["name"], who)))
+async def _get(ask: Ask) -> PersonSchema:
+    people = ask.services.store.people
+    return _person(await ask.services.read(ask.caller, lambda who: people.find_person(ask.path["name"], who)))
 
 
-class StrangerShape(Shape, frozen=True, kw_only=True):
+class StrangerSchema(Schema, frozen=True, kw_only=True):
     identity: str
     name: str | None
     asked: Moment
@@ -98,12 +98,12 @@ class StrangerShape(Shape, frozen=True, kw_only=True):
     """How many messages of theirs wait."""
 
 
-class StrangersShape(Shape, frozen=True, kw_only=True):
-    strangers: list[StrangerShape]
+class StrangersSchema(Schema, frozen=True, kw_only=True):
+    strangers: list[StrangerSchema]
 
 
-def _stranger(stranger: Stranger) -> StrangerShape:
-    return StrangerShape(
+def _stranger(stranger: Stranger) -> StrangerSchema:
+    return StrangerSchema(
         identity=stranger.identity,
         name=_plain(stranger.name),
         asked=stranger.asked,
@@ -112,73 +112,73 @@ def _stranger(stranger: Stranger) -> StrangerShape:
     )
 
 
-async def _strangers(ask: Ask) -> StrangersShape:
-    found = await ask.desk.store.read(ask.desk.store.pairing.pending(ask.desk.clock.now()))
-    return StrangersShape(strangers=list(map(_stranger, found)))
+async def _strangers(ask: Ask) -> StrangersSchema:
+    found = await ask.services.store.read(ask.services.store.pairing.pending(ask.services.clock.now()))
+    return StrangersSchema(strangers=list(map(_stranger, found)))
 
 
-class ApproveShape(Shape, frozen=True, kw_only=True):
+class ApproveSchema(Schema, frozen=True, kw_only=True):
     code: _Text
     role: str = AccessRole.MEMBER.text
 
 
-async def _approve(ask: Ask) -> StrangerShape:
-    body, desk = ask.body, ask.desk
+async def _approve(ask: Ask) -> StrangerSchema:
+    body, services = ask.body, ask.services
     code, role, replies = parse_code(body.code), AccessRole.named(body.role), Replies({})
-    found = await desk.act(
-        ask.visitor,
-        lambda principal: desk.store.pairing.approve(
+    found = await services.act(
+        ask.caller,
+        lambda principal: services.store.pairing.approve(
             code,
             role,
-            desk.clock.now(),
+            services.clock.now(),
             by=principal.name,
             answer=lambda source: replies.to(source, texts.PAIRED),
         ),
     )
-    desk.hub.hint("people")
+    services.hub.hint("people")
     if found is None:
         allowed = "what a stranger was given in the last hour"
         raise BadArgument("Nobody waits with the code", found=body.code, allowed=allowed, example="K7QM3XPR")
     return _stranger(found)
 
 
-class DenyShape(Shape, frozen=True, kw_only=True):
+class DenySchema(Schema, frozen=True, kw_only=True):
     who: _Text
     """An identity, or a code."""
     block: bool = False
     """For good."""
 
 
-async def _deny(ask: Ask) -> StrangerShape:
-    body, desk = ask.body, ask.desk
-    found = await desk.act(
-        ask.visitor,
-        lambda who: desk.store.pairing.deny(body.who, desk.clock.now(), by=who.name, blocks=body.block),
+async def _deny(ask: Ask) -> StrangerSchema:
+    body, services = ask.body, ask.services
+    found = await services.act(
+        ask.caller,
+        lambda who: services.store.pairing.deny(body.who, services.clock.now(), by=who.name, blocks=body.block),
     )
-    desk.hub.hint("people")
+    services.hub.hint("people")
     if found is None:
         raise NotFound("stranger", body.who)
     return _stranger(found)
 
 
-class GrantShape(Shape, frozen=True, kw_only=True):
+class GrantSchema(Schema, frozen=True, kw_only=True):
     number: int | None
     """Null for what stands in the configuration."""
     grant: Mapping[str, str]
 
 
-class GrantsShape(Shape, frozen=True, kw_only=True):
-    grants: list[GrantShape]
+class GrantsSchema(Schema, frozen=True, kw_only=True):
+    grants: list[GrantSchema]
 
 
-async def _grants(ask: Ask) -> GrantsShape:
-    table = await ask.desk.store.read(ask.desk.store.grants.table(Table()))
-    fixed = [GrantShape(number=None, grant=grant.to_json()) for grant in ask.desk.engine.options.grants]
-    kept = [GrantShape(number=number, grant=grant.to_json()) for number, grant in table.grants.items()]
-    return GrantsShape(grants=[*fixed, *kept])
+async def _grants(ask: Ask) -> GrantsSchema:
+    table = await ask.services.store.read(ask.services.store.grants.table(Table()))
+    fixed = [GrantSchema(number=None, grant=grant.to_json()) for grant in ask.services.engine.options.grants]
+    kept = [GrantSchema(number=number, grant=grant.to_json()) for number, grant in table.grants.items()]
+    return GrantsSchema(grants=[*fixed, *kept])
 
 
-class NewGrantShape(Shape, frozen=True, kw_only=True):
+class NewGrantSchema(Schema, frozen=True, kw_only=True):
     to: _Text
     """telegram:7, a whole platform, person:ID, or everybody."""
     role: str = AccessRole.MEMBER.text
@@ -186,27 +186,31 @@ class NewGrantShape(Shape, frozen=True, kw_only=True):
     block: bool = False
 
 
-async def _grant(ask: Ask) -> GrantShape:
-    body, desk = ask.body, ask.desk
+async def _grant(ask: Ask) -> GrantSchema:
+    body, services = ask.body, ask.services
     grant = Grant(
         effect=Effect.BLOCK if body.block else Effect.ALLOW,
         role=AccessRole.named(body.role),
         basis=Basis.IDENTITY,
         chat_id=body.chat,
-        **whom(body.to, desk.platforms),
+        **whom(body.to, services.platforms),
     )
-    number = await desk.act(ask.visitor, lambda who: desk.store.grants.add(grant, desk.clock.now(), by=who.name))
-    desk.hub.hint("people")
-    return GrantShape(number=number, grant=grant.to_json())
+    number = await services.act(
+        ask.caller, lambda who: services.store.grants.add(grant, services.clock.now(), by=who.name)
+    )
+    services.hub.hint("people")
+    return GrantSchema(number=number, grant=grant.to_json())
 
 
-async def _revoke(ask: Ask) -> GrantShape:
-    desk, number = ask.desk, min(ask.path["number"], _LARGEST)
-    grant = await desk.act(ask.visitor, lambda who: desk.store.grants.remove(number, desk.clock.now(), by=who.name))
-    desk.hub.hint("people")
+async def _revoke(ask: Ask) -> GrantSchema:
+    services, number = ask.services, min(ask.path["number"], _LARGEST)
+    grant = await services.act(
+        ask.caller, lambda who: services.store.grants.remove(number, services.clock.now(), by=who.name)
+    )
+    services.hub.hint("people")
     if grant is None:
         raise NotFound("grant", str(number))
-    return GrantShape(number=number, grant=grant.to_json())
+    return GrantSchema(number=number, grant=grant.to_json())
 
 
 ENDPOINTS = (
@@ -215,7 +219,7 @@ ENDPOINTS = (
         path="/people",
         does=_list,
         asks=_PeopleQuery,
-        gives=PeopleShape,
+        gives=PeopleSchema,
         needs=Right.MANAGE,
         for_owner=True,
         summary="People, and under which identities they are known",
@@ -224,7 +228,7 @@ ENDPOINTS = (
         method="GET",
         path="/people/{name}",
         does=_get,
-        gives=PersonShape,
+        gives=PersonSchema,
         needs=Right.MANAGE,
         for_owner=True,
         summary="A person, by id or by an identity",
@@ -233,7 +237,7 @@ ENDPOINTS = (
         method="GET",
         path="/pairing",
         does=_strangers,
-        gives=StrangersShape,
+        gives=StrangersSchema,
         needs=Right.MANAGE,
         for_owner=True,
         summary="Strangers who ask to be let in",
@@ -242,9 +246,9 @@ ENDPOINTS = (
         method="POST",
         path="/pairing/approve",
         does=_approve,
-        takes=ApproveShape,
+        takes=ApproveSchema,
         example={"code": "K7QM3XPR", "role": "member"},
-        gives=StrangerShape,
+        gives=StrangerSchema,
         needs=Right.MANAGE,
         for_owner=True,
         summary="Let in whoever has a code",
@@ -253,9 +257,9 @@ ENDPOINTS = (
         method="POST",
         path="/pairing/deny",
         does=_deny,
-        takes=DenyShape,
+        takes=DenySchema,
         example={"who": "telegram:7"},
-        gives=StrangerShape,
+        gives=StrangerSchema,
         needs=Right.MANAGE,
         for_owner=True,
         summary="Turn a stranger away",
@@ -264,7 +268,7 @@ ENDPOINTS = (
         method="GET",
         path="/grants",
         does=_grants,
-        gives=GrantsShape,
+        gives=GrantsSchema,
         needs=Right.MANAGE,
         for_owner=True,
         summary="Who may do what",
@@ -273,9 +277,9 @@ ENDPOINTS = (
         method="POST",
         path="/grants",
         does=_grant,
-        takes=NewGrantShape,
+        takes=NewGrantSchema,
         example={"to": "telegram:7", "role": "member"},
-        gives=GrantShape,
+        gives=GrantSchema,
         status=201,
         needs=Right.MANAGE,
         for_owner=True,
@@ -285,7 +289,7 @@ ENDPOINTS = (
         method="DELETE",
         path="/grants/{number:int}",
         does=_revoke,
-        gives=GrantShape,
+        gives=GrantSchema,
         needs=Right.MANAGE,
         for_owner=True,
         summary="Take a grant back",

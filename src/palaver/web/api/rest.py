@@ -8,9 +8,9 @@ from palaver import __version__
 from palaver.web.api import messages, overview, people, sessions, turns
 from palaver.web.api.endpoints import PREFIX, route_of
 from palaver.web.api.openapi import document
+from palaver.web.caller import CallerAdapter
 from palaver.web.routes import page
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor
+from palaver.web.services import Services
 
 __all__ = ["ENDPOINTS", "routes"]
 
@@ -23,8 +23,8 @@ ENDPOINTS = (
 )
 
 
-def routes(desk: Desk) -> list[Route]:
-    async def described(_: Request, __: Visitor) -> Response:
-        return JSONResponse(document(ENDPOINTS, __version__, desk.address.url))
+def routes(services: Services) -> list[Route]:
+    async def described(_: Request, __: CallerAdapter) -> Response:
+        return JSONResponse(document(ENDPOINTS, __version__, services.address.url))
 
-    return [page(f"{PREFIX}/openapi.json", described), *(route_of(endpoint, desk) for endpoint in ENDPOINTS)]
+    return [page(f"{PREFIX}/openapi.json", described), *(route_of(endpoint, services) for endpoint in ENDPOINTS)]

@@ -11,28 +11,28 @@ from palaver.model.session import Session
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Usage
 from palaver.store.status.message_status import Reply
-from palaver.web.api.endpoints import Shape
+from palaver.web.api.endpoints import Schema
 
 __all__ = [
-    "CallShape",
-    "EntryShape",
-    "FileShape",
+    "CallSchema",
+    "EntrySchema",
+    "FileSchema",
     "Limit",
-    "MessageShape",
+    "MessageSchema",
     "Moment",
-    "SessionShape",
-    "UsageShape",
-    "entry_shape",
-    "message_shape",
-    "session_shape",
-    "usage_shape",
+    "SessionSchema",
+    "UsageSchema",
+    "entry_schema",
+    "message_schema",
+    "session_schema",
+    "usage_schema",
 ]
 
 Moment = Annotated[datetime, Meta(tz=True)]
 Limit = Annotated[int, Meta(ge=1, le=500)]
 
 
-class UsageShape(Shape, frozen=True, kw_only=True):
+class UsageSchema(Schema, frozen=True, kw_only=True):
     turns: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -40,7 +40,7 @@ class UsageShape(Shape, frozen=True, kw_only=True):
     """Millionths of the currency of the price table."""
 
 
-class SessionShape(Shape, frozen=True, kw_only=True):
+class SessionSchema(Schema, frozen=True, kw_only=True):
     id: str
     key: str
     """Which conversation it is."""
@@ -55,12 +55,12 @@ class SessionShape(Shape, frozen=True, kw_only=True):
     parent: str | None
     """The session it is a branch of."""
     entries: int
-    used: UsageShape
+    used: UsageSchema
     last_said: str | None = None
     """What a person said last, in lists."""
 
 
-class FileShape(Shape, frozen=True, kw_only=True):
+class FileSchema(Schema, frozen=True, kw_only=True):
     id: str | None
     """Under which it can be fetched; null where it is not here."""
     name: str
@@ -68,14 +68,14 @@ class FileShape(Shape, frozen=True, kw_only=True):
     size: int | None
 
 
-class CallShape(Shape, frozen=True, kw_only=True):
+class CallSchema(Schema, frozen=True, kw_only=True):
     id: str
     name: str
     arguments: str
     """JSON, as the model wrote it."""
 
 
-class EntryShape(Shape, frozen=True, kw_only=True):
+class EntrySchema(Schema, frozen=True, kw_only=True):
     seq: int
     role: Role
     at: Moment
@@ -83,15 +83,15 @@ class EntryShape(Shape, frozen=True, kw_only=True):
     turn: str | None
     sender: str | None
     sender_name: str | None
-    calls: list[CallShape]
+    calls: list[CallSchema]
     answers: str | None
     """The call whose result this is."""
-    files: list[FileShape]
+    files: list[FileSchema]
     observed: bool
     hidden: bool
 
 
-class MessageShape(Shape, frozen=True, kw_only=True):
+class MessageSchema(Schema, frozen=True, kw_only=True):
     """A message that was sent, and what came of it so far."""
 
     id: str
@@ -106,15 +106,15 @@ class MessageShape(Shape, frozen=True, kw_only=True):
     """What the gateway said: the answer to a command, a question, what went wrong."""
     waits_for: str | None
     """`approval` where a person has to allow something, `tools` where you have to use a tool; else null."""
-    calls: list[CallShape]
+    calls: list[CallSchema]
     """The tools to use."""
-    files: list[FileShape]
+    files: list[FileSchema]
     """What came with the answer."""
-    used: UsageShape
+    used: UsageSchema
 
 
-def usage_shape(usage: Usage, turns: int = 0) -> UsageShape:
-    return UsageShape(
+def usage_schema(usage: Usage, turns: int = 0) -> UsageSchema:
+    return UsageSchema(
         turns=turns,
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
@@ -122,9 +122,9 @@ def usage_shape(usage: Usage, turns: int = 0) -> UsageShape:
     )
 
 
-def session_shape(session: Session, last_said: str | None = None) -> SessionShape:
+def session_schema(session: Session, last_said: str | None = None) -> SessionSchema:
     counters = session.counters
-    return SessionShape(
+    return SessionSchema(
         id=session.id,
         key=session.key.text,
         platform=session.origin.platform,
@@ -137,7 +137,7 @@ def session_shape(session: Session, last_said: str | None = None) -> SessionShap
         end_reason=session.end_reason,
         parent=session.parent,
         entries=counters.entries,
-        used=UsageShape(
+        used=UsageSchema(
             turns=counters.turns,
             input_tokens=counters.input_tokens,
             output_tokens=counters.output_tokens,
@@ -147,13 +147,13 @@ def session_shape(session: Session, last_said: str | None = None) -> SessionShap
     )
 
 
-def _file(file: Attachment) -> FileShape:
-    return FileShape(id=file.id, name=file.name.plain(), media_type=file.media_type, size=file.size)
+def _file(file: Attachment) -> FileSchema:
+    return FileSchema(id=file.id, name=file.name.plain(), media_type=file.media_type, size=file.size)
 
 
-def entry_shape(entry: Entry) -> EntryShape:
+def entry_schema(entry: Entry) -> EntrySchema:
     sender = entry.sender
-    return EntryShape(
+    return EntrySchema(
         seq=entry.seq,
         role=entry.role,
         at=entry.at,
@@ -161,7 +161,7 @@ def entry_shape(entry: Entry) -> EntryShape:
         turn=entry.turn and f"turn:{entry.turn}",
         sender=sender and sender.id,
         sender_name=sender and sender.name and sender.name.plain(),
-        calls=[CallShape(id=call.id, name=call.name, arguments=call.arguments) for call in entry.calls],
+        calls=[CallSchema(id=call.id, name=call.name, arguments=call.arguments) for call in entry.calls],
         answers=entry.answers,
         files=[_file(file) for file in entry.files],
         observed=entry.observed,
@@ -169,12 +169,12 @@ def entry_shape(entry: Entry) -> EntryShape:
     )
 
 
-def message_shape(reply: Reply) -> MessageShape:
+def message_schema(reply: Reply) -> MessageSchema:
     received, turn = reply.received, reply.turn
     said = [entry for entry in reply.entries if entry.role is Role.ASSISTANT and not entry.calls]
     last = said[-1] if said and reply.ended else None
     calls = reply.waits_with
-    return MessageShape(
+    return MessageSchema(
         id=f"in:{received.number}",
         state=received.state,
         received=received.received,
@@ -183,7 +183,7 @@ def message_shape(reply: Reply) -> MessageShape:
         answer=last and last.text,
         notices=list(reply.notices),
         waits_for=("tools" if calls else "approval") if reply.is_parked else None,
-        calls=[CallShape(id=call.id, name=call.name, arguments=call.arguments) for call in calls],
+        calls=[CallSchema(id=call.id, name=call.name, arguments=call.arguments) for call in calls],
         files=[_file(file) for file in (last.files if last else ())],
-        used=usage_shape(reply.usage, int(reply.ended is not None)),
+        used=usage_schema(reply.usage, int(reply.ended is not None)),
     )

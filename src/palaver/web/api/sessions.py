@@ -11,27 +11,27 @@ from palaver.model.transcript import Role
 from palaver.store.search.search import Order, SearchFilter
 from palaver.store.status.journal_feed import Right
 from palaver.store.status.session_list import ListFilter
-from palaver.web.api.endpoints import Ask, Endpoint, Shape
-from palaver.web.api.schemas import EntryShape, Limit, Moment, SessionShape, entry_shape, session_shape
+from palaver.web.api.endpoints import Ask, Endpoint, Schema
+from palaver.web.api.schemas import EntrySchema, Limit, Moment, SessionSchema, entry_schema, session_schema
 from palaver.web.authorization import rename
+from palaver.web.caller import principal_of
 from palaver.web.http import download
-from palaver.web.visitor import principal_of
 
 __all__ = [
     "ENDPOINTS",
-    "AnswerShape",
-    "CommandShape",
-    "EntriesShape",
-    "HitShape",
-    "HitsShape",
-    "RenameShape",
-    "SessionsShape",
+    "AnswerSchema",
+    "CommandSchema",
+    "EntriesSchema",
+    "HitSchema",
+    "HitsSchema",
+    "RenameSchema",
+    "SessionsSchema",
 ]
 
 _Seq = Annotated[int, Meta(ge=0, le=1 << 24)]
 
 
-class _SessionsQuery(Shape, frozen=True, kw_only=True):
+class _SessionsQuery(Schema, frozen=True, kw_only=True):
     platform: str | None = None
     profile: str | None = None
     state: SessionState | None = None
@@ -46,13 +46,13 @@ class _SessionsQuery(Shape, frozen=True, kw_only=True):
     limit: Limit = 50
 
 
-class SessionsShape(Shape, frozen=True, kw_only=True):
-    sessions: list[SessionShape]
+class SessionsSchema(Schema, frozen=True, kw_only=True):
+    sessions: list[SessionSchema]
     after: str | None
     """Where the next page begins; null on the last one."""
 
 
-async def _list(ask: Ask) -> SessionsShape:
+async def _list(ask: Ask) -> SessionsSchema:
     query: _SessionsQuery = ask.query
     wanted = ListFilter(
         platform=query.platform,
@@ -63,46 +63,46 @@ async def _list(ask: Ask) -> SessionsShape:
         since=query.since,
         until=query.until,
     )
-    lists = ask.desk.store.session_list
-    page = await ask.desk.read(
-        ask.visitor,
+    lists = ask.services.store.session_list
+    page = await ask.services.read(
+        ask.caller,
         lambda principal: lists.list_sessions(principal, wanted=wanted, after=query.after, limit=query.limit),
     )
-    return SessionsShape(
-        sessions=[session_shape(each.session, each.last_said) for each in page.previews], after=page.after
+    return SessionsSchema(
+        sessions=[session_schema(each.session, each.last_said) for each in page.previews], after=page.after
     )
 
 
-async def _get(ask: Ask) -> SessionShape:
-    sessions = ask.desk.store.sessions
-    return session_shape(await ask.desk.read(ask.visitor, lambda who: sessions.get_visible(ask.path["id"], who)))
+async def _get(ask: Ask) -> SessionSchema:
+    sessions = ask.services.store.sessions
+    return session_schema(await ask.services.read(ask.caller, lambda who: sessions.get_visible(ask.path["id"], who)))
 
 
-class RenameShape(Shape, frozen=True, kw_only=True):
+class RenameSchema(Schema, frozen=True, kw_only=True):
     title: Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-async def _rename(ask: Ask) -> SessionShape:
-    return session_shape(await rename(ask.desk, ask.visitor, ask.path["id"], ask.body.title))
+async def _rename(ask: Ask) -> SessionSchema:
+    return session_schema(await rename(ask.services, ask.caller, ask.path["id"], ask.body.title))
 
 
-class CommandShape(Shape, frozen=True, kw_only=True):
+class CommandSchema(Schema, frozen=True, kw_only=True):
     command: Annotated[str, Meta(min_length=2, max_length=10_000)]
 
 
-class AnswerShape(Shape, frozen=True, kw_only=True):
+class AnswerSchema(Schema, frozen=True, kw_only=True):
     answer: str
 
 
-async def _command(ask: Ask) -> AnswerShape:
-    desk, visitor = ask.desk, ask.visitor
-    principal = await desk.store.read(principal_of(visitor, desk.store))
-    answer = await desk.engine.order(ask.body.command, ask.path["id"], principal)
-    desk.hub.hint("sessions", "turns")
-    return AnswerShape(answer=answer)
+async def _command(ask: Ask) -> AnswerSchema:
+    services, caller = ask.services, ask.caller
+    principal = await services.store.read(principal_of(caller, services.store))
+    answer = await services.engine.order(ask.body.command, ask.path["id"], principal)
+    services.hub.hint("sessions", "turns")
+    return AnswerSchema(answer=answer)
 
 
-class _EntriesQuery(Shape, frozen=True, kw_only=True):
+class _EntriesQuery(Schema, frozen=True, kw_only=True):
     before: _Seq | None = None
     """The last entries before this seq."""
     after: _Seq | None = None
@@ -112,18 +112,18 @@ class _EntriesQuery(Shape, frozen=True, kw_only=True):
     limit: Limit = 100
 
 
-class EntriesShape(Shape, frozen=True, kw_only=True):
-    entries: list[EntryShape]
+class EntriesSchema(Schema, frozen=True, kw_only=True):
+    entries: list[EntrySchema]
 
 
-async def _entries(ask: Ask) -> EntriesShape:
-    query, transcripts = ask.query, ask.desk.store.transcript
+async def _entries(ask: Ask) -> EntriesSchema:
+    query, transcripts = ask.query, ask.services.store.transcript
     if query.before is not None and query.after is not None:
         raise BadArgument("Entries are given in one direction, not in", found="two", allowed="one", example="?after=7")
-    if query.hidden and not ask.visitor.is_owner:
+    if query.hidden and not ask.caller.is_owner:
         raise HTTPException(403, "What was hidden is the owner's to see.")
-    found = await ask.desk.read(
-        ask.visitor,
+    found = await ask.services.read(
+        ask.caller,
         lambda principal: transcripts.passage(
             ask.path["id"],
             principal,
@@ -133,10 +133,10 @@ async def _entries(ask: Ask) -> EntriesShape:
             hidden=query.hidden,
         ),
     )
-    return EntriesShape(entries=[entry_shape(entry) for entry in found])
+    return EntriesSchema(entries=[entry_schema(entry) for entry in found])
 
 
-class _SearchQuery(Shape, frozen=True, kw_only=True):
+class _SearchQuery(Schema, frozen=True, kw_only=True):
     q: Annotated[str, Meta(min_length=1, max_length=1000)]
     platform: str | None = None
     person: str | None = None
@@ -148,20 +148,20 @@ class _SearchQuery(Shape, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
 
 
-class HitShape(Shape, frozen=True, kw_only=True):
-    session: SessionShape
-    entry: EntryShape
+class HitSchema(Schema, frozen=True, kw_only=True):
+    session: SessionSchema
+    entry: EntrySchema
     snippet: str
     marks: list[tuple[int, int]]
     """Where in the snippet the words stand."""
 
 
-class HitsShape(Shape, frozen=True, kw_only=True):
-    hits: list[HitShape]
+class HitsSchema(Schema, frozen=True, kw_only=True):
+    hits: list[HitSchema]
 
 
-async def _search(ask: Ask) -> HitsShape:
-    query, store = ask.query, ask.desk.store
+async def _search(ask: Ask) -> HitsSchema:
+    query, store = ask.query, ask.services.store
     wanted = SearchFilter(
         platform=query.platform,
         people=frozenset({query.person} if query.person else ()),
@@ -170,13 +170,13 @@ async def _search(ask: Ask) -> HitsShape:
         since=query.since,
         until=query.until,
     )
-    principal = await store.read(principal_of(ask.visitor, store))
+    principal = await store.read(principal_of(ask.caller, store))
     hits = await store.search.find(query.q, principal, filter=wanted, order=query.order, limit=query.limit)
-    return HitsShape(
+    return HitsSchema(
         hits=[
-            HitShape(
-                session=session_shape(hit.session),
-                entry=entry_shape(hit.entry),
+            HitSchema(
+                session=session_schema(hit.session),
+                entry=entry_schema(hit.entry),
                 snippet=hit.snippet,
                 marks=list(hit.marks),
             )
@@ -186,9 +186,9 @@ async def _search(ask: Ask) -> HitsShape:
 
 
 async def _file(ask: Ask) -> object:
-    files = ask.desk.store.attachments
-    found = await ask.desk.read(ask.visitor, lambda principal: files.find(ask.path["id"], principal))
-    return download(found, ask.desk.shelf)
+    files = ask.services.store.attachments
+    found = await ask.services.read(ask.caller, lambda principal: files.find(ask.path["id"], principal))
+    return download(found, ask.services.shelf)
 
 
 ENDPOINTS = (
@@ -197,17 +197,17 @@ ENDPOINTS = (
         path="/sessions",
         does=_list,
         asks=_SessionsQuery,
-        gives=SessionsShape,
+        gives=SessionsSchema,
         summary="Sessions that you may see, those used last in front",
     ),
-    Endpoint(method="GET", path="/sessions/{id}", does=_get, gives=SessionShape, summary="One session"),
+    Endpoint(method="GET", path="/sessions/{id}", does=_get, gives=SessionSchema, summary="One session"),
     Endpoint(
         method="PATCH",
         path="/sessions/{id}",
         does=_rename,
-        takes=RenameShape,
+        takes=RenameSchema,
         example={"title": "Holiday plans"},
-        gives=SessionShape,
+        gives=SessionSchema,
         needs=Right.MANAGE,
         summary="Give a session another title",
     ),
@@ -215,9 +215,9 @@ ENDPOINTS = (
         method="POST",
         path="/sessions/{id}/commands",
         does=_command,
-        takes=CommandShape,
+        takes=CommandSchema,
         example={"command": "/undo"},
-        gives=AnswerShape,
+        gives=AnswerSchema,
         needs=Right.MANAGE,
         summary="Do a command in a session that is open, as if it had been said there; the answer comes to you alone",
     ),
@@ -226,7 +226,7 @@ ENDPOINTS = (
         path="/sessions/{id}/entries",
         does=_entries,
         asks=_EntriesQuery,
-        gives=EntriesShape,
+        gives=EntriesSchema,
         summary="The transcript of a session: its newest entries, or those before or after one",
     ),
     Endpoint(
@@ -234,7 +234,7 @@ ENDPOINTS = (
         path="/search",
         does=_search,
         asks=_SearchQuery,
-        gives=HitsShape,
+        gives=HitsSchema,
         summary="Find what was said in sessions that you may see",
     ),
     Endpoint(

@@ -11,17 +11,17 @@ from palaver.store.results import Decision
 from palaver.store.status.journal_feed import Right
 from palaver.store.status.trace import OpenTurn
 from palaver.store.store import Store
-from palaver.web.api.endpoints import Ask, Endpoint, Shape
-from palaver.web.api.schemas import CallShape, Limit, Moment
+from palaver.web.api.endpoints import Ask, Endpoint, Schema
+from palaver.web.api.schemas import CallSchema, Limit, Moment
 from palaver.web.authorization import entitled
-from palaver.web.visitor import principal_of
+from palaver.web.caller import principal_of
 
-__all__ = ["ENDPOINTS", "DecisionShape", "DoneShape", "FlightShape", "FlightsShape"]
+__all__ = ["ENDPOINTS", "DecisionSchema", "DoneSchema", "FlightSchema", "FlightsSchema"]
 
 _NAME = re.compile(r"turn:([0-9]{1,18})", re.ASCII)
 
 
-class FlightShape(Shape, frozen=True, kw_only=True):
+class FlightSchema(Schema, frozen=True, kw_only=True):
     id: str
     session: str
     title: str | None
@@ -30,7 +30,7 @@ class FlightShape(Shape, frozen=True, kw_only=True):
     attempt: int
     stop: str | None
     """Who asked it to stop, and when."""
-    asks: CallShape | None
+    asks: CallSchema | None
     """What it waits for leave for."""
     question: str | None
     """The name of that, for the answer."""
@@ -38,29 +38,29 @@ class FlightShape(Shape, frozen=True, kw_only=True):
     """How many messages wait behind it."""
 
 
-class FlightsShape(Shape, frozen=True, kw_only=True):
-    turns: list[FlightShape]
+class FlightsSchema(Schema, frozen=True, kw_only=True):
+    turns: list[FlightSchema]
 
 
-class _TurnsQuery(Shape, frozen=True, kw_only=True):
+class _TurnsQuery(Schema, frozen=True, kw_only=True):
     session: str | None = None
     limit: Limit = 100
 
 
-class DecisionShape(Shape, frozen=True, kw_only=True):
+class DecisionSchema(Schema, frozen=True, kw_only=True):
     allow: bool
     question: str
     """As the turn names it: where something else is asked by now, nothing is done."""
 
 
-class DoneShape(Shape, frozen=True, kw_only=True):
+class DoneSchema(Schema, frozen=True, kw_only=True):
     done: bool
     """False where there was nothing to do any more."""
 
 
-def _shape(flight: OpenTurn) -> FlightShape:
+def _shape(flight: OpenTurn) -> FlightSchema:
     turn, asked = flight.turn, flight.asked
-    return FlightShape(
+    return FlightSchema(
         id=f"turn:{turn.number}",
         session=turn.session,
         title=flight.session.title,
@@ -68,25 +68,25 @@ def _shape(flight: OpenTurn) -> FlightShape:
         started=turn.started,
         attempt=turn.attempt,
         stop=flight.stop,
-        asks=CallShape(id=asked.id, name=asked.name, arguments=asked.arguments) if asked else None,
+        asks=CallSchema(id=asked.id, name=asked.name, arguments=asked.arguments) if asked else None,
         question=flight.question,
         waiting=flight.waiting,
     )
 
 
-async def _listed(ask: Ask, *states: TurnState) -> FlightsShape:
-    overview, query = ask.desk.store.overview, ask.query
-    found = await ask.desk.read(
-        ask.visitor, lambda principal: overview.flights(principal, query.limit, query.session, states=states)
+async def _listed(ask: Ask, *states: TurnState) -> FlightsSchema:
+    overview, query = ask.services.store.overview, ask.query
+    found = await ask.services.read(
+        ask.caller, lambda principal: overview.flights(principal, query.limit, query.session, states=states)
     )
-    return FlightsShape(turns=[_shape(each) for each in found])
+    return FlightsSchema(turns=[_shape(each) for each in found])
 
 
-async def _list(ask: Ask) -> FlightsShape:
+async def _list(ask: Ask) -> FlightsSchema:
     return await _listed(ask)
 
 
-async def _approvals(ask: Ask) -> FlightsShape:
+async def _approvals(ask: Ask) -> FlightsSchema:
     return await _listed(ask, TurnState.PARKED)
 
 
@@ -98,38 +98,38 @@ def _named(store: Store, principal: Principal, name: str) -> Statements[OpenTurn
     return found[0]
 
 
-async def _stop(ask: Ask) -> DoneShape:
-    store, now = ask.desk.store, ask.desk.clock.now()
+async def _stop(ask: Ask) -> DoneSchema:
+    store, now = ask.services.store, ask.services.clock.now()
 
     @transaction
     def stop() -> Statements[bool]:
-        principal = yield from principal_of(ask.visitor, store)
+        principal = yield from principal_of(ask.caller, store)
         flight = yield from _named(store, principal, ask.path["id"])
-        yield from entitled(ask.desk, principal, flight.turn.session, "stop")
+        yield from entitled(ask.services, principal, flight.turn.session, "stop")
         if flight.turn.state is TurnState.PARKED:
             decided = yield from store.steering.decide(flight.turn.key, now, principal, allowed=False)
             return decided is Decision.DONE
         return (yield from store.steering.request_stop(flight.turn.key, now, by=principal.name))
 
-    return DoneShape(done=await store.transact(stop()))
+    return DoneSchema(done=await store.transact(stop()))
 
 
-async def _decide(ask: Ask) -> DoneShape:
-    store, now = ask.desk.store, ask.desk.clock.now()
+async def _decide(ask: Ask) -> DoneSchema:
+    store, now = ask.services.store, ask.services.clock.now()
 
     @transaction
     def decide() -> Statements[bool]:
-        principal = yield from principal_of(ask.visitor, store)
+        principal = yield from principal_of(ask.caller, store)
         flight = yield from _named(store, principal, ask.path["id"])
         body = ask.body
-        there = yield from entitled(ask.desk, principal, flight.turn.session, "approve" if body.allow else "deny")
+        there = yield from entitled(ask.services, principal, flight.turn.session, "approve" if body.allow else "deny")
         decider = Principal.operator() if there.role >= AccessRole.ADMIN else principal
         decided = yield from store.steering.decide(
             flight.turn.key, now, decider, allowed=body.allow, question=body.question
         )
         return decided is Decision.DONE
 
-    return DoneShape(done=await store.transact(decide()))
+    return DoneSchema(done=await store.transact(decide()))
 
 
 ENDPOINTS = (
@@ -138,14 +138,14 @@ ENDPOINTS = (
         path="/turns",
         does=_list,
         asks=_TurnsQuery,
-        gives=FlightsShape,
+        gives=FlightsSchema,
         summary="Turns that have not ended, the oldest first",
     ),
     Endpoint(
         method="POST",
         path="/turns/{id}/stop",
         does=_stop,
-        gives=DoneShape,
+        gives=DoneSchema,
         needs=Right.MANAGE,
         summary="Stop a turn; what it asked is denied",
     ),
@@ -154,16 +154,16 @@ ENDPOINTS = (
         path="/approvals",
         does=_approvals,
         asks=_TurnsQuery,
-        gives=FlightsShape,
+        gives=FlightsSchema,
         summary="Turns that wait until a person allows something",
     ),
     Endpoint(
         method="POST",
         path="/approvals/{id}",
         does=_decide,
-        takes=DecisionShape,
+        takes=DecisionSchema,
         example={"allow": True, "question": "12-1"},
-        gives=DoneShape,
+        gives=DoneSchema,
         needs=Right.MANAGE,
         summary="Allow or deny what a turn asks",
     ),

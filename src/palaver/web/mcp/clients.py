@@ -17,11 +17,11 @@ from starlette.responses import Response
 
 from palaver.model.errors import PalaverError
 from palaver.model.value import value
-from palaver.web.api.endpoints import PREFIX, Ask, Later, Shape, checked, converted
+from palaver.web.api.endpoints import PREFIX, Ask, Later, Schema, checked, converted
+from palaver.web.caller import CallerAdapter
 from palaver.web.errors import API, problem
 from palaver.web.mcp.tools import Deed
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor
+from palaver.web.services import Services
 
 __all__ = [
     "Here",
@@ -31,8 +31,8 @@ __all__ = [
 
 @value
 class Here:
-    desk: Desk
-    visitor: Visitor
+    services: Services
+    caller: CallerAdapter
     request: Request
 
     async def ask(self, deed: Deed, given: Mapping[str, Any]) -> tuple[bool, bytes]:
@@ -46,13 +46,13 @@ class Here:
 
     def _asked(self, deed: Deed, given: Mapping[str, Any]) -> Ask:
         endpoint = deed.endpoint
-        checked(endpoint, self.visitor)
+        checked(endpoint, self.caller)
         path, rest = deed.parts(given)
         example = msgspec.json.encode(endpoint.example).decode()
-        shape = converted(endpoint.asks or endpoint.takes or Shape, rest, example)
+        shape = converted(endpoint.asks or endpoint.takes or Schema, rest, example)
         return Ask(
-            desk=self.desk,
-            visitor=self.visitor,
+            services=self.services,
+            caller=self.caller,
             request=self.request,
             path=path,
             query=shape if endpoint.asks else None,

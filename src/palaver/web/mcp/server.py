@@ -15,12 +15,12 @@ from palaver import __version__
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import BadArgument
 from palaver.model.text import one_line
-from palaver.web.auth_middleware import visitor_of
+from palaver.web.auth_middleware import caller_of
 from palaver.web.bodies import TooMuchAtOnce, again
 from palaver.web.errors import problem, refusal
 from palaver.web.mcp.clients import Here
 from palaver.web.mcp.tools import DEEDS, LIST, ME, READ, Deed, Reach
-from palaver.web.services import Desk
+from palaver.web.services import Services
 
 __all__ = [
     "make_server",
@@ -128,16 +128,16 @@ def _detail(told: bytes) -> str:
 _PATH = "/mcp"
 
 
-def routes(desk: Desk) -> list[Route]:
-    return [Route(_PATH, _Door(desk), methods=["POST"])]
+def routes(services: Services) -> list[Route]:
+    return [Route(_PATH, _Door(services), methods=["POST"])]
 
 
 class _Door:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, options = Request(scope, receive), self._desk.engine.options
+        request, options = Request(scope, receive), self._services.engine.options
         try:
             # An extra, and slow to import.
             make_server: Any = import_module("palaver.web.mcp.server").make_server
@@ -146,12 +146,12 @@ class _Door:
             await refusal(_PATH, 501, "MCP needs a package: pip install 'palaver[mcp]'.")(scope, receive, send)
             return
         try:
-            async with self._desk.bodies.read(request.stream(), options, with_files=False) as content:
+            async with self._services.bodies.read(request.stream(), options, with_files=False) as content:
                 receive = again(bytes(content), receive)
         except (TooLarge, TooMuchAtOnce) as error:
             await problem(_PATH, error)(scope, receive, send)
             return
-        server = make_server(Here(desk=self._desk, visitor=visitor_of(request), request=request))
+        server = make_server(Here(services=self._services, caller=caller_of(request), request=request))
         once = manager(app=server, json_response=True, stateless=True)
         async with once.run():
             await once.handle_request(scope, receive, send)

@@ -15,7 +15,7 @@ from palaver.model.transcript import Role
 from palaver.model.value import value
 from palaver.store.status.message_status import Reply
 from palaver.web.openai.schema import MODEL
-from palaver.web.services import Desk
+from palaver.web.services import Services
 
 __all__ = [
     "Grown",
@@ -40,17 +40,17 @@ class Outcome:
         return "tool_calls" if self.calls else "stop"
 
 
-def outcome_of(reply: Reply, desk: Desk) -> Outcome:
+def outcome_of(reply: Reply, services: Services) -> Outcome:
     """Raises what is said instead of an answer."""
     turn = reply.turn
     if reply.received.state is InboxState.WAITING:
-        raise HTTPException(409, f"{texts.ASKED_FIRST} {_elsewhere(desk)}", headers=_NOT_AGAIN)
+        raise HTTPException(409, f"{texts.ASKED_FIRST} {_elsewhere(services)}", headers=_NOT_AGAIN)
     if turn is None and reply.received.state is InboxState.FAILED:
         raise HTTPException(409, _BETWEEN.join(reply.notices), headers=_NOT_AGAIN)
     if turn is not None and turn.state is TurnState.FAILED:
-        raise _failed(reply, turn.error or "", desk)
+        raise _failed(reply, turn.error or "", services)
     if turn is None or (reply.is_parked and not reply.waits_with):
-        where = (_elsewhere(desk),) if reply.is_parked else ()
+        where = (_elsewhere(services),) if reply.is_parked else ()
         return Outcome(content=_BETWEEN.join((*reply.notices, *where)))
     said = [entry.text for entry in reply.entries if entry.role is Role.ASSISTANT and entry.text.strip()]
     calls = [
@@ -60,18 +60,18 @@ def outcome_of(reply: Reply, desk: Desk) -> Outcome:
     return Outcome(content=_BETWEEN.join(said), calls=calls)
 
 
-def _elsewhere(desk: Desk) -> str:
+def _elsewhere(services: Services) -> str:
     """Where commands are heard: a client sends what anybody wrote, so nothing that it sends is one."""
-    return f"Not here, where no commands are heard, but at {desk.address.url}/turns."
+    return f"Not here, where no commands are heard, but at {services.address.url}/turns."
 
 
-def _failed(reply: Reply, error: str, desk: Desk) -> HTTPException:
+def _failed(reply: Reply, error: str, services: Services) -> HTTPException:
     told = _BETWEEN.join(reply.notices) or texts.SORRY
     measure = texts.measure_of(error)
     if measure is None:
         return HTTPException(500, told, headers=_NOT_AGAIN)
-    source, now = reply.received.inbound.source, desk.clock.now()
-    free = free_again(measure, now, desk.engine.options.zones.find(source).value)
+    source, now = reply.received.inbound.source, services.clock.now()
+    free = free_again(measure, now, services.engine.options.zones.find(source).value)
     after = {"retry-after": str(math.ceil((free - now).total_seconds()))} if free else {}
     return HTTPException(429, told, headers={**_NOT_AGAIN, **after})
 

@@ -13,9 +13,9 @@ from palaver.model.session import Principal, Session
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
 from palaver.model.value import value
+from palaver.web.caller import principal_of
 from palaver.web.message_service import Speaking, conversation_for
 from palaver.web.openai.schema import Read, Utterance, bounded
-from palaver.web.visitor import principal_of
 
 __all__ = [
     "Finding",
@@ -60,7 +60,7 @@ class Finding:
             return await self.speaking.in_session(await self._bound(self.session), message), self.read.text
         if self.user is not None:
             source = self.speaking.at(_named(self.user), message)
-            is_new = not await self._sessions([await self.speaking.desk.engine.place_of(source)])
+            is_new = not await self._sessions([await self.speaking.services.engine.place_of(source)])
             return source, _first(opening(self.read.system, self.read.text)) if is_new else self.read.text
         return await self._matched(message)
 
@@ -88,20 +88,20 @@ class Finding:
 
     async def _places(self, message: str | None) -> Mapping[SessionKey, Source]:
         sources = [self.speaking.at(f"{self._name}-{place}", message) for place in range(_PLACES)]
-        return {await self.speaking.desk.engine.place_of(source): source for source in sources}
+        return {await self.speaking.services.engine.place_of(source): source for source in sources}
 
     async def _key_at(self, conversation: str) -> SessionKey:
-        return await self.speaking.desk.engine.place_of(self.speaking.at(conversation))
+        return await self.speaking.services.engine.place_of(self.speaking.at(conversation))
 
     async def _bound(self, name: str) -> Session:
-        desk = self.speaking.desk
-        found = await desk.read(self.speaking.visitor, lambda who: desk.store.sessions.find(name, who))
+        services = self.speaking.services
+        found = await services.read(self.speaking.caller, lambda who: services.store.sessions.find(name, who))
         await self.speaking.refuse_foreign(found)
         return found
 
     async def _sessions(self, keys: Sequence[SessionKey]) -> list[Session]:
-        desk = self.speaking.desk
-        return await desk.read(self.speaking.visitor, lambda who: desk.store.message_status.at(keys, who))
+        services = self.speaking.services
+        return await services.read(self.speaking.caller, lambda who: services.store.message_status.at(keys, who))
 
     async def _matched(self, message: str) -> tuple[Source, str]:
         places = await self._places(message)
@@ -116,19 +116,19 @@ class Finding:
                 found = found or ((session, stands) if stands else None)
         text = self.read.text if found else _first(folded(self.read.system, self.read.before, self.read.text))
         elsewhere = self._elsewhere(message)
-        beside = await self.speaking.desk.engine.place_of(elsewhere), elsewhere
-        source = await self.speaking.desk.store.transact(_allot(self.speaking, places, beside, found))
+        beside = await self.speaking.services.engine.place_of(elsewhere), elsewhere
+        source = await self.speaking.services.store.transact(_allot(self.speaking, places, beside, found))
         return source, text
 
     async def _standing(self, session: Session) -> Standing | None:
-        transcripts = self.speaking.desk.store.transcript
-        load = self.speaking.desk.read(self.speaking.visitor, lambda who: transcripts.load_all(session.id, who))
+        transcripts = self.speaking.services.store.transcript
+        load = self.speaking.services.read(self.speaking.caller, lambda who: transcripts.load_all(session.id, who))
         return standing(self.read.system, self.read.before, await load)
 
     async def leave_calls(self, source: Source) -> None:
         """Whoever says something else than what came of the calls they were asked for lets them be."""
-        key = await self.speaking.desk.engine.key_of(source)
-        await self.speaking.desk.store.transact(_leave(self.speaking, key))
+        key = await self.speaking.services.engine.key_of(source)
+        await self.speaking.services.store.transact(_leave(self.speaking, key))
 
 
 def _named(user: str) -> str:
@@ -149,8 +149,8 @@ def _allot(
     found: tuple[Session, Standing] | None,
 ) -> Statements[Source]:
     """A place for one more conversation, which goes on from another, or begins. It is taken in this step."""
-    store, now = speaking.desk.store, speaking.desk.clock.now()
-    principal = yield from principal_of(speaking.visitor, store)
+    store, now = speaking.services.store, speaking.services.clock.now()
+    principal = yield from principal_of(speaking.caller, store)
     yield Lock(f"conversations of {beside[1].user_id}")
     taken = yield from store.message_status.at([*places, beside[0]], principal)
     for session in taken:
@@ -174,8 +174,8 @@ def _allot(
 
 @transaction
 def _leave(speaking: Speaking, key: SessionKey) -> Statements[None]:
-    store, now = speaking.desk.store, speaking.desk.clock.now()
-    principal: Principal = yield from principal_of(speaking.visitor, store)
+    store, now = speaking.services.store, speaking.services.clock.now()
+    principal: Principal = yield from principal_of(speaking.caller, store)
     current = (yield from store.steering.status(key, principal)).session
     for flight in (yield from store.overview.flights(principal, 1, current.id)) if current else ():
         received = yield from store.message_status.heard(flight.turn.number, principal)

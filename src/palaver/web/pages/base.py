@@ -10,8 +10,8 @@ from starlette.responses import HTMLResponse
 from palaver.model.text import visible
 from palaver.model.value import value
 from palaver.store.status.journal_feed import Right
+from palaver.web.caller import CallerAdapter
 from palaver.web.http import asset
-from palaver.web.visitor import Visitor
 
 __all__ = ["POSITION", "THEME", "Link", "environment", "navigation", "render"]
 
@@ -59,7 +59,7 @@ environment = _environment()
 def render(
     request: Request,
     template: str,
-    visitor: Visitor | None,
+    caller: CallerAdapter | None,
     /,
     *,
     status: int = 200,
@@ -68,8 +68,8 @@ def render(
 ) -> HTMLResponse:
     """A page out of a template that extends `layout.html`. Whatever stands in `facts` is escaped."""
     text = environment.get_template(template).render(
-        visitor=visitor,
-        links=_links(visitor),
+        user=caller,
+        links=_links(caller),
         here=request.url.path,
         theme=theme if (theme := request.cookies.get(THEME)) in _THEMES else "",
         position=getattr(request.state, POSITION, ""),
@@ -79,9 +79,9 @@ def render(
     return HTMLResponse(text.encode(errors="replace"), status_code=status, headers=dict(headers or {}))
 
 
-def _links(visitor: Visitor | None) -> Sequence[Link]:
-    return [] if visitor is None else [link for link in navigation if _has_a_point(link, visitor)]
+def _links(caller: CallerAdapter | None) -> Sequence[Link]:
+    return [] if caller is None else [link for link in navigation if _has_a_point(link, caller)]
 
 
-def _has_a_point(link: Link, visitor: Visitor) -> bool:
-    return visitor.may(link.needs) and (visitor.is_owner or not link.for_owner)
+def _has_a_point(link: Link, caller: CallerAdapter) -> bool:
+    return caller.may(link.needs) and (caller.is_owner or not link.for_owner)

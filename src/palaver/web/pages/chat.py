@@ -20,13 +20,13 @@ from palaver.store.results import Status
 from palaver.store.status.journal_feed import Right
 from palaver.store.status.webchat_log import Line
 from palaver.store.store import Store
+from palaver.web.caller import CallerAdapter
 from palaver.web.http import download, number
 from palaver.web.message_service import refuse_elsewhere
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import LONGEST_TEXT, entered, show
 from palaver.web.routes import deed, page
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor
+from palaver.web.services import Services
 
 __all__ = ["LINK", "routes"]
 
@@ -42,8 +42,8 @@ _LONGEST_TEXT = 200_000
 _LAST_MOMENT = 10**16
 
 
-def routes(desk: Desk) -> list[Route]:
-    chat = _Chat(desk)
+def routes(services: Services) -> list[Route]:
+    chat = _Chat(services)
     return [
         page("/chat", chat.show, needs=Right.CHAT),
         deed("/chat", chat.begin, needs=Right.CHAT),
@@ -54,18 +54,18 @@ def routes(desk: Desk) -> list[Route]:
 
 
 class _Chat:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
-    async def show(self, request: Request, visitor: Visitor) -> Response:
-        source, engine = self._source(request, visitor), self._desk.engine
+    async def show(self, request: Request, caller: CallerAdapter) -> Response:
+        source, engine = self._source(request, caller), self._services.engine
         before = _moment(request.query_params.get("before", ""))
         place, key = await engine.place_of(source), await engine.key_of(source)
 
         @transaction
         def looked() -> Statements[tuple[list[Line], Status, list[Session]]]:
-            store = self._desk.store
-            principal = yield from self._speaker(store, visitor)
+            store = self._services.store
+            principal = yield from self._speaker(store, caller)
             lines = yield from store.webchat_log.talk(
                 place, source.chat_id or "", principal, before=before, limit=_LINES
             )
@@ -73,12 +73,12 @@ class _Chat:
             previews = yield from store.session_list.previews(principal, _CHATS)
             return lines, status, [preview.session for preview in previews]
 
-        lines, status, sessions = await self._desk.store.read(looked())
+        lines, status, sessions = await self._services.store.read(looked())
         return show(
-            self._desk,
+            self._services,
             request,
             "chat.html",
-            visitor,
+            caller,
             name=_name(request),
             chat=source.chat_id,
             lines=lines,
@@ -86,21 +86,21 @@ class _Chat:
             chats=_chats(sessions, _name(request)),
             earlier=int(lines[0].at.timestamp() * 1_000_000) if len(lines) == _LINES else None,
             is_old=before is not None,
-            commands=sorted((name, each.help) for name, each in self._desk.commands.table.items()),
+            commands=sorted((name, each.help) for name, each in self._services.commands.table.items()),
             message=secrets.token_hex(12),
             largest=engine.options.file_size,
             most_files=engine.options.files_per_message,
             longest=LONGEST_TEXT,
         )
 
-    async def begin(self, _: Request, __: Visitor) -> Response:
+    async def begin(self, _: Request, __: CallerAdapter) -> Response:
         """A conversation is there as soon as something is said in it."""
         return RedirectResponse(f"/chat/{secrets.token_hex(4)}", status_code=303)
 
-    async def say(self, request: Request, visitor: Visitor) -> Response:
-        source, name = self._source(request, visitor), _name(request)
+    async def say(self, request: Request, caller: CallerAdapter) -> Response:
+        source, name = self._source(request, caller), _name(request)
         self._refuse_too_much(request)
-        files_at_most = self._desk.engine.options.files_per_message
+        files_at_most = self._services.engine.options.files_per_message
         async with request.form(max_files=files_at_most, max_fields=_MOST_FIELDS) as form:
             text, message = entered(str(form.get("text", ""))), str(form.get("id", "")) or secrets.token_hex(12)
             files = [await self._kept(each) for each in _uploads(form)]
@@ -108,9 +108,9 @@ class _Chat:
             raise HTTPException(400, "There is nothing to say.")
         if len(text) > _LONGEST_TEXT:
             raise HTTPException(413, f"A message has at most {_LONGEST_TEXT:,} characters, not {len(text):,}.")
-        await refuse_elsewhere(self._desk, visitor, source)
-        await self._desk.talking.say(
-            source.user_id or "", name, message, text, files=files, only_talks=visitor.only_talks
+        await refuse_elsewhere(self._services, caller, source)
+        await self._services.webchat.say(
+            source.user_id or "", name, message, text, files=files, only_talks=caller.only_talks
         )
         if "text/html" in request.headers.get("accept", "") and "x-csrf-token" not in request.headers:
             return RedirectResponse(f"/chat/{name}", status_code=303)
@@ -118,7 +118,7 @@ class _Chat:
 
     def _refuse_too_much(self, request: Request) -> None:
         """Before any of it is written to a disk."""
-        options, length = self._desk.engine.options, number(request.headers.get("content-length", ""))
+        options, length = self._services.engine.options, number(request.headers.get("content-length", ""))
         if length is None:
             raise HTTPException(411, "A message has to say how long it is.")
         # What is no file is read into memory.
@@ -132,37 +132,37 @@ class _Chat:
             while piece := await upload.read(_PIECE):
                 yield piece
 
-        limit = self._desk.engine.options.file_size
+        limit = self._services.engine.options.file_size
         called, kind = upload.filename or "file", upload.content_type or ""
         try:
-            return await self._desk.talking.keep(called, kind, pieces(), limit)
+            return await self._services.webchat.keep(called, kind, pieces(), limit)
         except TooLarge as error:
             raise HTTPException(413, f"{visible(one_line(called, 100))} is larger than {size_text(limit)}.") from error
 
-    async def file(self, request: Request, visitor: Visitor) -> Response:
-        source, line = self._source(request, visitor), request.path_params["message"]
+    async def file(self, request: Request, caller: CallerAdapter) -> Response:
+        source, line = self._source(request, caller), request.path_params["message"]
 
         @transaction
         def found() -> Statements[Line]:
-            principal = yield from self._speaker(self._desk.store, visitor)
-            return (yield from self._desk.store.webchat_log.line(line, source.chat_id or "", principal))
+            principal = yield from self._speaker(self._services.store, caller)
+            return (yield from self._services.store.webchat_log.line(line, source.chat_id or "", principal))
 
-        files = (await self._desk.store.read(found())).files
+        files = (await self._services.store.read(found())).files
         place = int(request.path_params["place"])
         if place >= len(files):
             raise HTTPException(404, "There is no such file.")
-        return download(files[place], self._desk.shelf)
+        return download(files[place], self._services.shelf)
 
     @staticmethod
     @transaction
-    def _speaker(store: Store, visitor: Visitor) -> Statements[Principal]:
+    def _speaker(store: Store, caller: CallerAdapter) -> Statements[Principal]:
         """The person who talks: also the owner reads no other chats here than their own."""
-        return (yield from store.people.principal_of(visitor.identity))
+        return (yield from store.people.principal_of(caller.identity))
 
-    def _source(self, request: Request, visitor: Visitor) -> Source:
-        if visitor.user is None:
+    def _source(self, request: Request, caller: CallerAdapter) -> Source:
+        if caller.user is None:
             raise HTTPException(403, "This login has no web chat of its own: it takes one made with --as web:NAME.")
-        return self._desk.talking.source(visitor.user, _name(request))
+        return self._services.webchat.source(caller.user, _name(request))
 
 
 def _name(request: Request) -> str:

@@ -14,11 +14,11 @@ from palaver.model.local_time import parse_instant, zone
 from palaver.model.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
 from palaver.model.scope import Scope, choose_profile
 from palaver.model.source import DM, MAIN, USUAL_KINDS, Source
+from palaver.web.caller import CallerAdapter
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, show
 from palaver.web.routes import page
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor
+from palaver.web.services import Services
 
 __all__ = ["LINK", "routes"]
 
@@ -29,25 +29,25 @@ _RESET = ("session", "policy", "idle_minutes", "at_hour", "zone", "last_active",
 _LONGEST = 500
 
 
-def routes(desk: Desk) -> list[Route]:
-    async def explain(request: Request, visitor: Visitor) -> Response:
+def routes(services: Services) -> list[Route]:
+    async def explain(request: Request, caller: CallerAdapter) -> Response:
         fields = {name: asked(request, name)[:_LONGEST] for name in (*_KEY, *_RESET)}
         facts: dict[str, object] = {"key": None, "scope": None, "reset": None, "problem": "", "rule": None}
         try:
             if fields["platform"]:
-                facts["key"], facts["scope"] = _explained(desk, fields)
+                facts["key"], facts["scope"] = _explained(services, fields)
             elif fields["session"] or fields["last_active"]:
-                facts["reset"], facts["rule"] = await _decided(desk, visitor, fields)
+                facts["reset"], facts["rule"] = await _decided(services, caller, fields)
         except (InvalidInput, NotFound) as error:
             facts["problem"] = str(error)
         return show(
-            desk,
+            services,
             request,
             "explain.html",
-            visitor,
+            caller,
             **facts,
             asked=fields,
-            platforms=sorted(desk.platforms),
+            platforms=sorted(services.platforms),
             kinds=[(kind, kind) for kind in USUAL_KINDS],
             policies=[(mode.value, mode.value) for mode in ResetMode],
         )
@@ -55,11 +55,11 @@ def routes(desk: Desk) -> list[Route]:
     return [page("/explain", explain, for_owner=True)]
 
 
-def _explained(desk: Desk, fields: dict[str, str]) -> tuple[Explanation, Scope]:
+def _explained(services: Services, fields: dict[str, str]) -> tuple[Explanation, Scope]:
     """By the rules as they are configured now."""
     platform, kind = fields["platform"].lower(), fields["kind"] or DM
-    if platform not in desk.platforms:
-        known = ", ".join(sorted(desk.platforms))
+    if platform not in services.platforms:
+        known = ", ".join(sorted(services.platforms))
         raise UnknownPlatform("Unknown platform", found=platform, allowed=known, example="telegram")
     if kind != DM and not fields["chat"]:
         raise BadArgument(f"A {kind} has a chat id, it cannot be", found="", allowed="any text", example="-100")
@@ -74,20 +74,22 @@ def _explained(desk: Desk, fields: dict[str, str]) -> tuple[Explanation, Scope]:
         account=fields["account"],
         profile=fields["profile"] or MAIN,
     )
-    options = desk.engine.options
+    options = services.engine.options
     source = replace(source, profile=choose_profile(source, options.profiles))
     scope = options.scopes.find(source).value
     return explain_key(source, scope, Speaker(fields["person"] or None, bool(fields["owner"]))), scope
 
 
 async def _decided(
-    desk: Desk, visitor: Visitor, fields: dict[str, str]
+    services: Services, caller: CallerAdapter, fields: dict[str, str]
 ) -> tuple[ResetDecision, tuple[ResetPolicy, ZoneInfo, datetime]]:
     """Of a session by the rules that hold for it; else by what was entered."""
-    present = parse_instant(fields["now"]) if fields["now"] else desk.clock.now()
+    present = parse_instant(fields["now"]) if fields["now"] else services.clock.now()
     if fields["session"]:
-        session = await desk.read(visitor, lambda principal: desk.store.sessions.find(fields["session"], principal))
-        rule = desk.engine.options.reset_rule(session.origin)
+        session = await services.read(
+            caller, lambda principal: services.store.sessions.find(fields["session"], principal)
+        )
+        rule = services.engine.options.reset_rule(session.origin)
         policy, there, spoken = rule.policy, rule.zone, session.last_human
     else:
         policy = ResetPolicy(

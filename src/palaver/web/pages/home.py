@@ -4,20 +4,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from palaver.web.caller import CallerAdapter
 from palaver.web.pages.base import Link, render
 from palaver.web.routes import page
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor
+from palaver.web.services import Services
 
 __all__ = ["LINK", "routes"]
 
 LINK = Link(title="Home", path="/", place=0)
 
 
-def routes(desk: Desk) -> list[Route]:
-    async def home(request: Request, visitor: Visitor) -> Response:
-        health = await desk.store.read(desk.store.accounts.health(desk.clock.now())) if visitor.is_owner else []
-        recent = await desk.read(visitor, lambda principal: desk.store.session_list.previews(principal, 10))
-        return render(request, "home.html", visitor, accounts=health, recent=recent)
+def routes(services: Services) -> list[Route]:
+    async def home(request: Request, caller: CallerAdapter) -> Response:
+        health = (
+            await services.store.read(services.store.accounts.health(services.clock.now())) if caller.is_owner else []
+        )
+        recent = await services.read(caller, lambda principal: services.store.session_list.previews(principal, 10))
+        return render(request, "home.html", caller, accounts=health, recent=recent)
 
     return [page("/", home)]

@@ -18,11 +18,11 @@ from palaver.model.session import Principal
 from palaver.model.text import one_line
 from palaver.store.people.grants import Change, Stranger, Table
 from palaver.store.people.people import Person
+from palaver.web.caller import CallerAdapter
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, done, form_of, keep_query, show
 from palaver.web.routes import deed, page
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor
+from palaver.web.services import Services
 
 __all__ = ["LINK", "routes"]
 
@@ -31,8 +31,8 @@ _PAGE, _CHANGES = 50, 20
 _ROLES = [(role.text, role.text) for role in AccessRole]
 
 
-def routes(desk: Desk) -> list[Route]:
-    people = _People(desk)
+def routes(services: Services) -> list[Route]:
+    people = _People(services)
     return [
         page("/people", people.show),
         deed("/people/approve", people.approve),
@@ -43,13 +43,13 @@ def routes(desk: Desk) -> list[Route]:
 
 
 class _People:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._store = desk.store
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._store = services.store
 
-    async def show(self, request: Request, visitor: Visitor) -> Response:
-        _refuse_others(visitor)
-        now, after = self._desk.clock.now(), asked(request, "after")[:200]
+    async def show(self, request: Request, caller: CallerAdapter) -> Response:
+        _refuse_others(caller)
+        now, after = self._services.clock.now(), asked(request, "after")[:200]
 
         @transaction
         def looked(principal: Principal) -> Statements[tuple[list[Person], list[Stranger], Table, list[Change]]]:
@@ -58,13 +58,13 @@ class _People:
             table = yield from self._store.grants.table(Table())
             return everybody, strangers, table, (yield from self._store.grants.changes(_CHANGES))
 
-        everybody, strangers, table, changes = await self._desk.read(visitor, looked)
-        fixed = self._desk.engine.options.grants
+        everybody, strangers, table, changes = await self._services.read(caller, looked)
+        fixed = self._services.engine.options.grants
         return show(
-            self._desk,
+            self._services,
             request,
             "people.html",
-            visitor,
+            caller,
             people=everybody,
             more=keep_query(request, after=everybody[-1].id) if len(everybody) == _PAGE else None,
             strangers=strangers,
@@ -77,17 +77,17 @@ class _People:
             whom=WHOM,
         )
 
-    async def approve(self, request: Request, visitor: Visitor) -> Response:
+    async def approve(self, request: Request, caller: CallerAdapter) -> Response:
         """A code shows that whoever waits is the one that the owner means."""
-        _refuse_others(visitor)
+        _refuse_others(caller)
         form, replies = await form_of(request), Replies({})
         code, role = parse_code(_text(form, "code")), AccessRole.named(_text(form, "role") or AccessRole.MEMBER.text)
-        stranger = await self._desk.act(
-            visitor,
+        stranger = await self._services.act(
+            caller,
             lambda principal: self._store.pairing.approve(
                 code,
                 role,
-                self._desk.clock.now(),
+                self._services.clock.now(),
                 by=principal.name,
                 answer=lambda source: replies.to(source, texts.PAIRED),
             ),
@@ -101,20 +101,22 @@ class _People:
             )
         return self._done(request, f"{stranger.identity} is let in as {role.text}.")
 
-    async def deny(self, request: Request, visitor: Visitor) -> Response:
-        _refuse_others(visitor)
+    async def deny(self, request: Request, caller: CallerAdapter) -> Response:
+        _refuse_others(caller)
         form = await form_of(request)
         who, blocks = _text(form, "identity"), bool(form.get("block"))
-        stranger = await self._desk.act(
-            visitor,
-            lambda principal: self._store.pairing.deny(who, self._desk.clock.now(), by=principal.name, blocks=blocks),
+        stranger = await self._services.act(
+            caller,
+            lambda principal: self._store.pairing.deny(
+                who, self._services.clock.now(), by=principal.name, blocks=blocks
+            ),
         )
         if stranger is None:
             raise NotFound("stranger", who)
         return self._done(request, f"{stranger.identity} is turned away{' for good' if blocks else ''}.")
 
-    async def grant(self, request: Request, visitor: Visitor) -> Response:
-        _refuse_others(visitor)
+    async def grant(self, request: Request, caller: CallerAdapter) -> Response:
+        _refuse_others(caller)
         form = await form_of(request)
         grant = Grant(
             effect=Effect.BLOCK if form.get("block") else Effect.ALLOW,
@@ -123,18 +125,18 @@ class _People:
             chat_id=_text(form, "chat") or None,
             scope_id=_text(form, "server") or None,
             account=_text(form, "account") or None,
-            **whom(_text(form, "who"), self._desk.platforms),
+            **whom(_text(form, "who"), self._services.platforms),
         )
-        number = await self._desk.act(
-            visitor, lambda principal: self._store.grants.add(grant, self._desk.clock.now(), by=principal.name)
+        number = await self._services.act(
+            caller, lambda principal: self._store.grants.add(grant, self._services.clock.now(), by=principal.name)
         )
         return self._done(request, f"Grant {number}: {_told(grant)}.")
 
-    async def remove(self, request: Request, visitor: Visitor) -> Response:
-        _refuse_others(visitor)
+    async def remove(self, request: Request, caller: CallerAdapter) -> Response:
+        _refuse_others(caller)
         number = min(request.path_params["number"], _LARGEST)
-        grant = await self._desk.act(
-            visitor, lambda principal: self._store.grants.remove(number, self._desk.clock.now(), by=principal.name)
+        grant = await self._services.act(
+            caller, lambda principal: self._store.grants.remove(number, self._services.clock.now(), by=principal.name)
         )
         if grant is None:
             raise NotFound("grant", str(number))
@@ -156,6 +158,6 @@ def _told(grant: Grant) -> str:
     return f"{whom_words(grant)}, {place_words(grant)}{role}"
 
 
-def _refuse_others(visitor: Visitor) -> None:
-    if not visitor.is_owner:
+def _refuse_others(caller: CallerAdapter) -> None:
+    if not caller.is_owner:
         raise HTTPException(403, "This is for the owner of the gateway.")

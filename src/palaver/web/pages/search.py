@@ -9,12 +9,12 @@ from starlette.routing import Route
 from palaver.model.errors import InvalidInput
 from palaver.model.transcript import Role
 from palaver.store.search.search import SAID, Hit, Order, SearchFilter
+from palaver.web.caller import CallerAdapter
 from palaver.web.http import number
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, keep_query, principal, show
 from palaver.web.routes import page
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor
+from palaver.web.services import Services
 
 __all__ = ["LINK", "routes"]
 
@@ -26,16 +26,16 @@ _ROLES = {"": "what was said", **{role.value: role.value for role in Role}, "any
 _FIELDS = ("q", "platform", "person", "role", "days", "order")
 
 
-def routes(desk: Desk) -> list[Route]:
-    async def search(request: Request, visitor: Visitor) -> Response:
+def routes(services: Services) -> list[Route]:
+    async def search(request: Request, caller: CallerAdapter) -> Response:
         words, limit = asked(request, "q")[:_LONGEST], _limit(request)
         hits, problem = list[Hit](), ""
         if words:
             try:
-                hits = await desk.store.search.find(
+                hits = await services.store.search.find(
                     words,
-                    await principal(desk, visitor),
-                    filter=_filter(request, desk.clock.now()),
+                    await principal(services, caller),
+                    filter=_filter(request, services.clock.now()),
                     order=Order.BEST if asked(request, "order") == Order.BEST else Order.NEWEST,
                     limit=limit,
                     neighbours=1,
@@ -43,16 +43,16 @@ def routes(desk: Desk) -> list[Route]:
             except InvalidInput as error:
                 problem = str(error)
         return show(
-            desk,
+            services,
             request,
             "search.html",
-            visitor,
+            caller,
             words=words,
             hits=[(hit, list(_pieces(hit))) for hit in hits],
             problem=problem,
             more=keep_query(request, limit=min(limit * 2, _MOST)) if len(hits) == limit < _MOST else None,
             asked={name: asked(request, name) for name in _FIELDS},
-            platforms=sorted(desk.platforms),
+            platforms=sorted(services.platforms),
             roles=list(_ROLES.items()),
             days=[("", "any time"), *_DAYS.items()],
             orders=[(Order.NEWEST.value, "newest first"), (Order.BEST.value, "best first")],

@@ -6,11 +6,11 @@ from starlette.routing import Route
 
 from palaver.model.lifecycle import SessionState
 from palaver.store.status.session_list import ListFilter
+from palaver.web.caller import CallerAdapter
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, keep_query, show
 from palaver.web.routes import page
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor
+from palaver.web.services import Services
 
 __all__ = ["LINK", "routes"]
 
@@ -19,23 +19,25 @@ _PAGE = 50
 _STATES = {state.value: state for state in SessionState}
 
 
-def routes(desk: Desk) -> list[Route]:
-    async def listed(request: Request, visitor: Visitor) -> Response:
+def routes(services: Services) -> list[Route]:
+    async def listed(request: Request, caller: CallerAdapter) -> Response:
         wanted, after = _wanted(request), asked(request, "after") or None
-        found = await desk.read(
-            visitor,
-            lambda principal: desk.store.session_list.list_sessions(principal, wanted=wanted, after=after, limit=_PAGE),
+        found = await services.read(
+            caller,
+            lambda principal: services.store.session_list.list_sessions(
+                principal, wanted=wanted, after=after, limit=_PAGE
+            ),
         )
         return show(
-            desk,
+            services,
             request,
             "sessions.html",
-            visitor,
+            caller,
             previews=found.previews,
             next=found.after and keep_query(request, after=found.after),
             first=keep_query(request, after="") if after else None,
             asked={name: asked(request, name) for name in ("title", "platform", "person", "state")},
-            platforms=sorted(desk.platforms),
+            platforms=sorted(services.platforms),
             states=[("", "open or ended"), *((name, name) for name in _STATES)],
         )
 

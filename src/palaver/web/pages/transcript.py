@@ -17,11 +17,11 @@ from palaver.model.transcript import Entry
 from palaver.store.archive.exporter import Form
 from palaver.store.status.trace import OpenTurn
 from palaver.web.authorization import rename
+from palaver.web.caller import CallerAdapter
 from palaver.web.http import PICTURES, download, number
 from palaver.web.pages.parts import LONGEST_TEXT, asked, done, form_of, legible, order, show
 from palaver.web.routes import deed, page
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor
+from palaver.web.services import Services
 
 __all__ = ["routes"]
 
@@ -38,8 +38,8 @@ _FORMS = {
 _LONGEST_SEQ = 1 << 24
 
 
-def routes(desk: Desk) -> list[Route]:
-    transcript = _Transcript(desk)
+def routes(services: Services) -> list[Route]:
+    transcript = _Transcript(services)
     return [
         page("/sessions/{id}", transcript.show),
         page("/sessions/{id}/entries/{seq:int}", transcript.entry),
@@ -51,22 +51,22 @@ def routes(desk: Desk) -> list[Route]:
 
 
 class _Transcript:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._store = desk.store
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._store = services.store
 
-    async def show(self, request: Request, visitor: Visitor) -> Response:
-        audit = visitor.is_owner and bool(asked(request, "audit"))
+    async def show(self, request: Request, caller: CallerAdapter) -> Response:
+        audit = caller.is_owner and bool(asked(request, "audit"))
         place = _place(request)
-        session, entries, flights = await self._desk.read(
-            visitor, lambda principal: self._looked(request.path_params["id"], principal, place, audit=audit)
+        session, entries, flights = await self._services.read(
+            caller, lambda principal: self._looked(request.path_params["id"], principal, place, audit=audit)
         )
         is_newest = not place
         return show(
-            self._desk,
+            self._services,
             request,
             "transcript.html",
-            visitor,
+            caller,
             session=session,
             entries=entries,
             flights=flights,
@@ -89,11 +89,11 @@ class _Transcript:
         flights = yield from self._store.overview.flights(principal, 1, session.id)
         return session, entries, flights
 
-    async def entry(self, request: Request, visitor: Visitor) -> Response:
+    async def entry(self, request: Request, caller: CallerAdapter) -> Response:
         """One entry as plain text, whole."""
         name, seq = request.path_params["id"], request.path_params["seq"]
-        found = await self._desk.read(
-            visitor,
+        found = await self._services.read(
+            caller,
             lambda principal: self._store.transcript.passage(
                 name, principal, after=min(seq, _LONGEST_SEQ) - 1, before=min(seq, _LONGEST_SEQ) + 1, limit=1
             ),
@@ -102,14 +102,14 @@ class _Transcript:
             raise NotFound("entry", str(seq))
         return PlainTextResponse(legible(found[0].text))
 
-    async def export(self, request: Request, visitor: Visitor) -> Response:
+    async def export(self, request: Request, caller: CallerAdapter) -> Response:
         name, wanted = request.path_params["id"], asked(request, "format") or "md"
         if wanted not in _FORMS:
             raise HTTPException(400, f"A conversation is exported as one of {', '.join(_FORMS)}.")
         form, kind = _FORMS[wanted]
-        session = await self._desk.read(visitor, lambda principal: self._store.sessions.get_visible(name, principal))
-        content = await self._desk.read(
-            visitor, lambda principal: self._store.exporter.written(session.id, form, principal)
+        session = await self._services.read(caller, lambda principal: self._store.sessions.get_visible(name, principal))
+        content = await self._services.read(
+            caller, lambda principal: self._store.exporter.written(session.id, form, principal)
         )
         called = re.sub(r"[^\w-]+", "-", name_of(session)).strip("-")[:60] or session.id
         headers = {
@@ -118,7 +118,7 @@ class _Transcript:
         }
         return Response(content, media_type=kind, headers=headers)
 
-    async def order(self, request: Request, visitor: Visitor) -> Response:
+    async def order(self, request: Request, caller: CallerAdapter) -> Response:
         """The same commands as in the chat."""
         form = await form_of(request)
         session, text = request.path_params["id"], str(form.get("text", ""))
@@ -127,11 +127,11 @@ class _Transcript:
         name = text[1:].partition(" ")[0]
         if name == "branch":
             text = " ".join(filter(None, (text, one_line(str(form.get("title", "")), 200), _back(form.get("at")))))
-        said = await order(self._desk, visitor, session, text)
-        back = await self._leads_to(visitor, session) if name in {"back", "branch"} else session
+        said = await order(self._services, caller, session, text)
+        back = await self._leads_to(caller, session) if name in {"back", "branch"} else session
         return done(request, said, f"/sessions/{back}", moved=back != session)
 
-    async def _leads_to(self, visitor: Visitor, session: str) -> str:
+    async def _leads_to(self, caller: CallerAdapter, session: str) -> str:
         """The session in which the conversation goes on."""
 
         @transaction
@@ -140,19 +140,19 @@ class _Transcript:
             status = yield from self._store.steering.status(left.key, principal)
             return status.session.id if status.session else session
 
-        return await self._desk.read(visitor, found)
+        return await self._services.read(caller, found)
 
-    async def rename(self, request: Request, visitor: Visitor) -> Response:
+    async def rename(self, request: Request, caller: CallerAdapter) -> Response:
         title, session = str((await form_of(request)).get("title", "")), request.path_params["id"]
-        renamed = await rename(self._desk, visitor, session, title)
+        renamed = await rename(self._services, caller, session, title)
         return done(
             request, f"This conversation is called “{one_line(renamed.title or '', 100)}” now.", f"/sessions/{session}"
         )
 
-    async def file(self, request: Request, visitor: Visitor) -> Response:
+    async def file(self, request: Request, caller: CallerAdapter) -> Response:
         name = request.path_params["name"]
-        found = await self._desk.read(visitor, lambda principal: self._store.attachments.find(name, principal))
-        return download(found, self._desk.shelf)
+        found = await self._services.read(caller, lambda principal: self._store.attachments.find(name, principal))
+        return download(found, self._services.shelf)
 
 
 def _place(request: Request) -> dict[str, int]:

@@ -5,11 +5,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from palaver.model.lifecycle import TurnState
+from palaver.web.caller import CallerAdapter
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import show
 from palaver.web.routes import page
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor
+from palaver.web.services import Services
 
 __all__ = ["LINK", "routes"]
 
@@ -17,11 +17,11 @@ LINK = Link(title="Turns", path="/turns", place=30)
 _MOST = 200
 
 
-def routes(desk: Desk) -> list[Route]:
-    async def turns(request: Request, visitor: Visitor) -> Response:
-        flights = await desk.read(visitor, lambda principal: desk.store.overview.flights(principal, _MOST))
+def routes(services: Services) -> list[Route]:
+    async def turns(request: Request, caller: CallerAdapter) -> Response:
+        flights = await services.read(caller, lambda principal: services.store.overview.flights(principal, _MOST))
         asks = [flight for flight in flights if flight.turn.state is TurnState.PARKED]
         others = [flight for flight in flights if flight.turn.state is not TurnState.PARKED]
-        return show(desk, request, "turns.html", visitor, asks=asks, flights=others, most=_MOST)
+        return show(services, request, "turns.html", caller, asks=asks, flights=others, most=_MOST)
 
     return [page("/turns", turns)]

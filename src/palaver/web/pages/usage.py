@@ -10,12 +10,12 @@ from starlette.routing import Route
 from palaver.model.quotas import Spent
 from palaver.model.text import one_line
 from palaver.store.people.usage import By
+from palaver.web.caller import CallerAdapter
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, show
 from palaver.web.plots import Plot, columns, rows
 from palaver.web.routes import page
-from palaver.web.services import Desk
-from palaver.web.visitor import Visitor
+from palaver.web.services import Services
 
 __all__ = ["LINK", "routes"]
 
@@ -27,22 +27,22 @@ _MOST = 20
 _NOBODY = {By.PERSON: "(nobody)", By.MODEL: "(not said)", By.DAY: ""}
 
 
-def routes(desk: Desk) -> list[Route]:
-    async def usage(request: Request, visitor: Visitor) -> Response:
+def routes(services: Services) -> list[Route]:
+    async def usage(request: Request, caller: CallerAdapter) -> Response:
         by, span = _chosen(request)
         metric = asked(request, "metric") if asked(request, "metric") in _METRICS else "tokens"
-        zone, now = desk.engine.options.zones.default, desk.clock.now()
+        zone, now = services.engine.options.zones.default, services.clock.now()
         first = now - timedelta(days=int(span) - 1)
-        found = await desk.read(
-            visitor, lambda principal: desk.store.usage.table(by, principal, since=first, zone=zone)
+        found = await services.read(
+            caller, lambda principal: services.store.usage.table(by, principal, since=first, zone=zone)
         )
         table = {one_line(str(name), 60) or _NOBODY[by]: spent for name, spent in found.items()}
         days = [first.astimezone(zone).date() + timedelta(days=day) for day in range(int(span))]
         return show(
-            desk,
+            services,
             request,
             "usage.html",
-            visitor,
+            caller,
             table=table,
             total=_total(table),
             plot=_plot(by, metric, table, days) if table else None,

@@ -16,7 +16,7 @@ from palaver.model.turn import Inbound, Outbound
 from palaver.protocols.adapter import Call, Inlet, Limits, PlatformBusy, PlatformDown, Reply
 from tests.packages import bring
 
-__all__ = ["Caller", "Options", "install"]
+__all__ = ["CallerAdapter", "Options", "install"]
 
 
 class Options(BaseModel):
@@ -24,10 +24,10 @@ class Options(BaseModel):
 
 
 @dataclass
-class Caller:
+class CallerAdapter:
     account: str
     secret: str
-    platform: ClassVar[Platform] = Platform(name="caller", title="Caller")
+    platform: ClassVar[Platform] = Platform(name="caller", title="CallerAdapter")
     options: ClassVar[type[BaseModel]] = Options
     limits: ClassVar[Limits] = Limits()
     listens: ClassVar[bool] = True
@@ -71,5 +71,5 @@ class Caller:
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bring(folder, monkeypatch, {"caller": "tests.web.caller:Caller"})
-    monkeypatch.setattr(Caller, "heard", [])
+    bring(folder, monkeypatch, {"caller": "tests.web.callback_platform:CallerAdapter"})
+    monkeypatch.setattr(CallerAdapter, "heard", [])
