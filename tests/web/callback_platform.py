@@ -27,7 +27,7 @@ class Options(BaseModel):
 class CallerAdapter:
     account: str
     secret: str
-    platform: ClassVar[Platform] = Platform(name="caller", title="CallerAdapter")
+    platform: ClassVar[Platform] = Platform(name="caller", title="Caller")
     options: ClassVar[type[BaseModel]] = Options
     limits: ClassVar[Limits] = Limits()
     listens: ClassVar[bool] = True

@@ -19,7 +19,7 @@ from palaver.store.people import api_tokens
 from palaver.store.status import journal_feed
 from palaver.store.status.journal_feed import EVERY_RIGHT, START, KeyKind, Right
 from palaver.store.store import Store
-from palaver.web.caller import CallerAdapter, digest_of
+from palaver.web.caller import Caller, digest_of
 from palaver.web.tokens import IDLE_FOR, LINK_FOR, LOGIN_FOR, Authenticator, make_link, make_token
 from tests.store.world import NOON, World, dm
 from tests.web.conftest import opened
@@ -72,7 +72,7 @@ async def test_a_key_for_nobody_is_no_key_of_the_owners(store: Store, nobody: st
     with pytest.raises(InvalidInput, match="A key cannot be for"):
         await make_token(store, NOON, name="x", identity=nobody)
     made = await store.transact(store.api_tokens.add(digest_of("old"), KeyKind.TOKEN, NOON, identity=nobody))
-    caller = CallerAdapter(key=made)
+    caller = Caller(key=made)
     assert (caller.identity, caller.is_owner) == (nobody, False)
 
 

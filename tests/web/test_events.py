@@ -23,7 +23,7 @@ from palaver.store.status import journal_feed
 from palaver.store.status.journal_feed import EVERY_RIGHT, START, Key, KeyKind, News
 from palaver.store.store import Store
 from palaver.web import event_hub, sse
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.event_hub import Event, Hub
 from palaver.web.feeds import Feed
 from palaver.web.tokens import make_token
@@ -184,9 +184,9 @@ async def test_an_event_at_one_gateway_reaches_browsers_at_another(tmp_path: Pat
 # The hub by itself
 
 
-def owner() -> CallerAdapter:
+def owner() -> Caller:
     key = Key(number=1, kind=KeyKind.LOGIN, name="", rights=EVERY_RIGHT, created=NOON, last_used=NOON)
-    return CallerAdapter(key=key)
+    return Caller(key=key)
 
 
 @asynccontextmanager
@@ -268,7 +268,7 @@ async def next_named(stream: AsyncIterator[Event | None], *names: str) -> Event:
 
 
 async def test_who_was_cut_off_is_told_that_there_is_more_in_their_chat_and_nobody_else_is(store: Store) -> None:
-    alice = CallerAdapter(key=replace(owner().key, identity="web:alice"))
+    alice = Caller(key=replace(owner().key, identity="web:alice"))
     async with humming(store) as hub:
         before = await hub.position()
         hub.push("web:owner", Event(name="chat", body={"text": "sent meanwhile"}))

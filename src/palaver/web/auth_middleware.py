@@ -16,7 +16,7 @@ from palaver.engine.retry import log_error
 from palaver.model.errors import StoreError
 from palaver.web.address import Address
 from palaver.web.bodies import again
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.errors import IN, UNTOLD, refusal
 from palaver.web.tokens import Authenticator
 
@@ -98,11 +98,11 @@ def login_secret(scheme: str, headers: Headers, address: Address) -> str | None:
     return _cookies(headers).get(cookie_name(is_secure=address.is_secure(scheme), port=address.port))
 
 
-def caller_of(request: Request) -> CallerAdapter:
+def caller_of(request: Request) -> Caller:
     return request.scope[_CALLER]
 
 
-def caller_or_none(request: Request) -> CallerAdapter | None:
+def caller_or_none(request: Request) -> Caller | None:
     return request.scope.get(_CALLER)
 
 
@@ -161,7 +161,7 @@ class AuthMiddleware:
         scope[_CALLER] = caller
         return None
 
-    async def _find_caller(self, scope: Scope, headers: Headers) -> CallerAdapter | None:
+    async def _find_caller(self, scope: Scope, headers: Headers) -> Caller | None:
         """A token counts alone: whoever shows one does not use the cookie that a browser may send along."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         if token:
@@ -171,7 +171,7 @@ class AuthMiddleware:
 
     async def _forged(self, scope: Scope, headers: Headers, receive: Receive) -> tuple[Receive, Response | None]:
         """Whether something is done with a login that no page of ours has asked for."""
-        caller: CallerAdapter | None = scope.get(_CALLER)
+        caller: Caller | None = scope.get(_CALLER)
         if scope["method"] in _SAFE or caller is None or caller.csrf is None:
             return receive, None
         shown = headers.get(CSRF_HEADER)

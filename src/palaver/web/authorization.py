@@ -4,7 +4,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine.intake.effective_role import Standing, standing
 from palaver.model.errors import NotAllowed
 from palaver.model.session import Principal, Session
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.services import Services
 
 __all__ = [
@@ -24,7 +24,7 @@ def entitled(services: Services, principal: Principal, session: str, command: st
     return there
 
 
-async def rename(services: Services, caller: CallerAdapter, session: str, title: str) -> Session:
+async def rename(services: Services, caller: Caller, session: str, title: str) -> Session:
     @transaction
     def renamed(principal: Principal) -> Statements[Session]:
         yield from entitled(services, principal, session, "title")

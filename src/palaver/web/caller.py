@@ -11,7 +11,7 @@ from palaver.store.store import Store
 
 __all__ = [
     "OWNER",
-    "CallerAdapter",
+    "Caller",
     "digest_of",
     "principal_of",
 ]
@@ -21,7 +21,7 @@ OWNER = "owner"
 
 
 @value
-class CallerAdapter:
+class Caller:
     key: Key
     csrf: str | None = None
     """What every form of theirs carries; None for a program, which no page can make speak."""
@@ -56,7 +56,7 @@ def digest_of(secret: str) -> str:
 
 
 @transaction
-def principal_of(caller: CallerAdapter, store: Store) -> Statements[Principal]:
+def principal_of(caller: Caller, store: Store) -> Statements[Principal]:
     """Read it in the step that it is used in: the owner sees everything, others what they took part in."""
     if caller.key.identity is None:
         return Principal.operator()

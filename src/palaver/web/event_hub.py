@@ -16,7 +16,7 @@ from palaver.model.errors import StoreError
 from palaver.protocols.hooks import Growth, Happening
 from palaver.store.status.journal_feed import WINDOW
 from palaver.store.store import Store
-from palaver.web.caller import OWNER, CallerAdapter
+from palaver.web.caller import OWNER, Caller
 from palaver.web.feeds import Event, Feed, Reader, entries_of, placed
 from palaver.web.http import number
 
@@ -190,7 +190,7 @@ class Hub:
             for reader in feed.readers:
                 reader.end()
 
-    async def events(self, caller: CallerAdapter, position: str | None) -> AsyncIterator[Event | None]:
+    async def events(self, caller: Caller, position: str | None) -> AsyncIterator[Event | None]:
         """What happens after the position, for ever; None now and then where nothing does.
 
         It ends where the reader is too slow, or the window closes.
@@ -216,7 +216,7 @@ class Hub:
                 if not taken:
                     yield None
 
-    def _missed(self, caller: CallerAdapter, hints: str) -> list[Event]:
+    def _missed(self, caller: Caller, hints: str) -> list[Event]:
         boot, _, count = hints.partition(".")
         told = number(count) if boot == self._boot else None
         known = -1 if told is None else told
@@ -242,7 +242,7 @@ class Hub:
         return await self._store.read(self._store.journal_feed.newest())
 
     @contextmanager
-    def _reading(self, caller: CallerAdapter, now: str) -> Generator[tuple[Feed, Reader]]:
+    def _reading(self, caller: Caller, now: str) -> Generator[tuple[Feed, Reader]]:
         whose = caller.key.identity
         if whose not in self._feeds:
             self._feeds[whose] = Feed(self._store, caller, now, lambda: self._hints)

@@ -13,7 +13,7 @@ from palaver.model.value import value
 from palaver.protocols.hooks import Growth
 from palaver.store.status.journal_feed import News
 from palaver.store.store import Store
-from palaver.web.caller import CallerAdapter, principal_of
+from palaver.web.caller import Caller, principal_of
 
 __all__ = [
     "Event",
@@ -89,7 +89,7 @@ class Feed:
     """Everything that one principal may know: read once, however many streams they have."""
 
     store: Store
-    caller: CallerAdapter
+    caller: Caller
     position: str
     hints: Callable[[], str]
     readers: set[Reader] = field(default_factory=set[Reader])
@@ -146,13 +146,13 @@ class Feed:
 
 
 @transaction
-def _seen(store: Store, caller: CallerAdapter, session: str) -> Statements[None]:
+def _seen(store: Store, caller: Caller, session: str) -> Statements[None]:
     principal = yield from principal_of(caller, store)
     yield from store.sessions.get_visible(session, principal)
 
 
 @transaction
-def _news(store: Store, caller: CallerAdapter, position: str) -> Statements[News]:
+def _news(store: Store, caller: Caller, position: str) -> Statements[News]:
     principal = yield from principal_of(caller, store)
     return (yield from store.journal_feed.after(position, principal, _PAGE))
 

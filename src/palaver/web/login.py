@@ -15,7 +15,7 @@ from palaver.model.text import one_line
 from palaver.model.turn import account_text
 from palaver.store.status.journal_feed import Right
 from palaver.web.auth_middleware import FailureLimiter, cookie_name, login_secret
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.pages.base import render
 from palaver.web.routes import deed, page
 from palaver.web.services import Services
@@ -36,7 +36,7 @@ def routes(services: Services) -> list[Route]:
     """Whatever is no page of its own."""
     entry = _Entry(services)
 
-    async def events(request: Request, caller: CallerAdapter) -> Response:
+    async def events(request: Request, caller: Caller) -> Response:
         return stream(request, caller, services.hub, services.auth)
 
     return [
@@ -96,7 +96,7 @@ class _Entry:
         secret = login_secret(request.scope["scheme"], request.headers, self._services.address)
         return secret is not None and await self._services.auth.by_login(secret) is not None
 
-    async def log_out(self, request: Request, caller: CallerAdapter) -> Response:
+    async def log_out(self, request: Request, caller: Caller) -> Response:
         await self._services.auth.log_out(caller)
         answer = RedirectResponse("/login", status_code=303)
         self._set_cookie(request, answer, "", 0)
@@ -107,7 +107,7 @@ class _Entry:
         name = cookie_name(is_secure=is_secure, port=self._services.address.port)
         answer.set_cookie(name, secret, max_age=seconds, path="/", secure=is_secure, httponly=True, samesite="lax")
 
-    async def metrics(self, _: Request, __: CallerAdapter) -> Response:
+    async def metrics(self, _: Request, __: Caller) -> Response:
         if self._services.metrics is None:
             return PlainTextResponse(
                 "Metrics need prometheus-client: pip install 'palaver[metrics]'\n", status_code=404

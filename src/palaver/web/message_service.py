@@ -25,7 +25,7 @@ from palaver.model.value import value
 from palaver.store.status.journal_feed import Right
 from palaver.store.status.message_status import Reply
 from palaver.web.authorization import entitled
-from palaver.web.caller import OWNER, CallerAdapter, principal_of
+from palaver.web.caller import OWNER, Caller, principal_of
 from palaver.web.event_hub import HEARTBEAT
 from palaver.web.routes import check
 from palaver.web.services import Services
@@ -65,7 +65,7 @@ class Speaking:
     """Somebody with a token, who talks."""
 
     services: Services
-    caller: CallerAdapter
+    caller: Caller
 
     @property
     def user(self) -> str:
@@ -193,7 +193,7 @@ def refuse_other(
         raise HTTPException(409, "This Idempotency-Key was used for another message; take another one.")
 
 
-async def refuse_elsewhere(services: Services, caller: CallerAdapter, source: Source) -> None:
+async def refuse_elsewhere(services: Services, caller: Caller, source: Source) -> None:
     """A place of theirs may lead to a conversation that is not, attached or resumed there: that is for who may read."""
     if caller.may(Right.READ):
         return

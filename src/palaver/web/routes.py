@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from palaver.store.status.journal_feed import Right
 from palaver.web.auth_middleware import caller_of
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 
 __all__ = [
     "Does",
@@ -19,7 +19,7 @@ __all__ = [
     "page",
 ]
 
-Does = Callable[[Request, CallerAdapter], Awaitable[Response]]
+Does = Callable[[Request, Caller], Awaitable[Response]]
 
 
 def page(path: str, does: Does, *, needs: Right = Right.READ, for_owner: bool = False) -> Route:
@@ -43,7 +43,7 @@ def door(path: str, does: Does, *, methods: Sequence[str], needs: Right, for_own
     return Route(path, answer, methods=list(methods))
 
 
-def check(caller: CallerAdapter, needs: Right | None, *, for_owner: bool = False) -> None:
+def check(caller: Caller, needs: Right | None, *, for_owner: bool = False) -> None:
     """Raises where somebody may not do this with their key; None is what any key may do."""
     if needs and not caller.may(needs):
         raise HTTPException(403, f"This needs a token with the scope {needs.value}.")

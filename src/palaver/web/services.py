@@ -16,7 +16,7 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.store import Store
 from palaver.web.address import Address
 from palaver.web.bodies import Bodies
-from palaver.web.caller import CallerAdapter, principal_of
+from palaver.web.caller import Caller, principal_of
 from palaver.web.event_hub import Hub
 from palaver.web.tokens import Authenticator
 from palaver.web.webchat import WebChat
@@ -50,19 +50,19 @@ class Services:
     metrics: Callable[[], bytes] | None = None
     """The figures as Prometheus reads them, where somebody counts."""
 
-    async def read(self, caller: CallerAdapter, question: Callable[[Principal], Transaction[T]]) -> T:
+    async def read(self, caller: Caller, question: Callable[[Principal], Transaction[T]]) -> T:
         """Ask the store on behalf of the visitor: for example
 
         `await desk.read(visitor, lambda p: store.session_list.previews(p, 50))`.
         """
         return await self.store.read(_asked(self.store, caller, question))
 
-    async def act(self, caller: CallerAdapter, deed: Callable[[Principal], Transaction[T]]) -> T:
+    async def act(self, caller: Caller, deed: Callable[[Principal], Transaction[T]]) -> T:
         """Change something on behalf of the visitor, in one step."""
         return await self.store.transact(_asked(self.store, caller, deed))
 
 
 @transaction
-def _asked(store: Store, caller: CallerAdapter, question: Callable[[Principal], Transaction[T]]) -> Statements[T]:
+def _asked(store: Store, caller: Caller, question: Callable[[Principal], Transaction[T]]) -> Statements[T]:
     principal = yield from principal_of(caller, store)
     return (yield from question(principal))

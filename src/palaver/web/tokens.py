@@ -12,7 +12,7 @@ from palaver.model.value import value
 from palaver.protocols.clock import Clock
 from palaver.store.status.journal_feed import EVERY_RIGHT, Key, KeyKind, Right
 from palaver.store.store import Store
-from palaver.web.caller import CallerAdapter, digest_of
+from palaver.web.caller import Caller, digest_of
 
 __all__ = [
     "IDLE_FOR",
@@ -85,7 +85,7 @@ class Authenticator:
     store: Store
     clock: Clock
 
-    async def log_in(self, code: str, name: str) -> tuple[str, CallerAdapter] | None:
+    async def log_in(self, code: str, name: str) -> tuple[str, Caller] | None:
         """The secret of a new login for a code that was not used yet. Whoever guesses makes nobody write."""
         secret, now = secrets.token_urlsafe(_BYTES), self.clock.now()
         if await self.store.read(self.store.api_tokens.find(digest_of(code), KeyKind.LINK, now)) is None:
@@ -94,20 +94,20 @@ class Authenticator:
             digest_of(code), digest_of(secret), now, name=name, expires=now + LOGIN_FOR
         )
         key = await self.store.transact(exchange)
-        return None if key is None else (secret, CallerAdapter(key=key, csrf=csrf_of(secret)))
+        return None if key is None else (secret, Caller(key=key, csrf=csrf_of(secret)))
 
-    async def log_out(self, caller: CallerAdapter) -> None:
+    async def log_out(self, caller: Caller) -> None:
         await self.store.transact(self.store.api_tokens.revoke(caller.key.number))
 
-    async def by_login(self, secret: str) -> CallerAdapter | None:
+    async def by_login(self, secret: str) -> Caller | None:
         key = await self._standing(secret, KeyKind.LOGIN)
-        return key and CallerAdapter(key=key, csrf=csrf_of(secret))
+        return key and Caller(key=key, csrf=csrf_of(secret))
 
-    async def by_token(self, token: str) -> CallerAdapter | None:
+    async def by_token(self, token: str) -> Caller | None:
         key = await self._standing(token, KeyKind.TOKEN)
-        return key and CallerAdapter(key=key)
+        return key and Caller(key=key)
 
-    async def still_stands(self, caller: CallerAdapter) -> bool:
+    async def still_stands(self, caller: Caller) -> bool:
         """Whether the key was not taken back since."""
         return await self.store.read(self.store.api_tokens.stands(caller.key.number, self.clock.now()))
 

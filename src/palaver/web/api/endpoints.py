@@ -21,7 +21,7 @@ from palaver.model.value import value
 from palaver.store.status.journal_feed import Right
 from palaver.web.auth_middleware import caller_of
 from palaver.web.bodies import SMALL
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.errors import problem
 from palaver.web.routes import check
 from palaver.web.services import Services
@@ -56,7 +56,7 @@ class Ask:
     """One request, read and checked."""
 
     services: Services
-    caller: CallerAdapter
+    caller: Caller
     request: Request
     path: Mapping[str, Any]
     query: Any
@@ -120,7 +120,7 @@ def body_of(told: object, status: int) -> Response:
     return Response(msgspec.json.encode(told), status_code=status, media_type=_JSON)
 
 
-def checked(endpoint: Endpoint, caller: CallerAdapter) -> None:
+def checked(endpoint: Endpoint, caller: Caller) -> None:
     """Raises where the visitor may not do this."""
     check(caller, endpoint.needs, for_owner=endpoint.for_owner)
 

@@ -18,7 +18,7 @@ from palaver.model.value import value
 from palaver.store.status.journal_feed import Right
 from palaver.store.status.message_status import Reply
 from palaver.web.api.messages import KEY_HEADER, key_of
-from palaver.web.caller import CallerAdapter, principal_of
+from palaver.web.caller import Caller, principal_of
 from palaver.web.event_hub import HEARTBEAT
 from palaver.web.message_service import Said, Speaking, refuse_other
 from palaver.web.openai.responses import Grown, Telling, line, outcome_of
@@ -37,15 +37,15 @@ _STREAM = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 def routes(services: Services) -> list[Route]:
-    async def complete(request: Request, caller: CallerAdapter) -> Response:
+    async def complete(request: Request, caller: Caller) -> Response:
         async with services.bodies.read(request.stream(), services.engine.options, with_files=True) as content:
             completion = await _said(services, caller, request, request_of(content))
         return await completion.answer(request.receive)
 
-    async def models(_: Request, __: CallerAdapter) -> Response:
+    async def models(_: Request, __: Caller) -> Response:
         return JSONResponse({"object": "list", "data": [_CARD]})
 
-    async def model(request: Request, _: CallerAdapter) -> Response:
+    async def model(request: Request, _: Caller) -> Response:
         _check_model(request.path_params["id"])
         return JSONResponse(_CARD)
 
@@ -61,7 +61,7 @@ def _check_model(name: str) -> None:
         raise HTTPException(404, f"There is no model {name[:100]!r} here; allowed: {MODEL}, whoever answers behind it.")
 
 
-async def _said(services: Services, caller: CallerAdapter, request: Request, asked: Asked) -> "_Completion":
+async def _said(services: Services, caller: Caller, request: Request, asked: Asked) -> "_Completion":
     _check_model(asked.model)
     said, speaking = read(asked), Speaking(services, caller)
     finding = Finding(

@@ -8,7 +8,7 @@ from palaver import __version__
 from palaver.web.api import messages, overview, people, sessions, turns
 from palaver.web.api.endpoints import PREFIX, route_of
 from palaver.web.api.openapi import document
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.routes import page
 from palaver.web.services import Services
 
@@ -24,7 +24,7 @@ ENDPOINTS = (
 
 
 def routes(services: Services) -> list[Route]:
-    async def described(_: Request, __: CallerAdapter) -> Response:
+    async def described(_: Request, __: Caller) -> Response:
         return JSONResponse(document(ENDPOINTS, __version__, services.address.url))
 
     return [page(f"{PREFIX}/openapi.json", described), *(route_of(endpoint, services) for endpoint in ENDPOINTS)]

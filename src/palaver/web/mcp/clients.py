@@ -18,7 +18,7 @@ from starlette.responses import Response
 from palaver.model.errors import PalaverError
 from palaver.model.value import value
 from palaver.web.api.endpoints import PREFIX, Ask, Later, Schema, checked, converted
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.errors import API, problem
 from palaver.web.mcp.tools import Deed
 from palaver.web.services import Services
@@ -32,7 +32,7 @@ __all__ = [
 @value
 class Here:
     services: Services
-    caller: CallerAdapter
+    caller: Caller
     request: Request
 
     async def ask(self, deed: Deed, given: Mapping[str, Any]) -> tuple[bool, bytes]:

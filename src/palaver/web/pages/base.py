@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse
 from palaver.model.text import visible
 from palaver.model.value import value
 from palaver.store.status.journal_feed import Right
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.http import asset
 
 __all__ = ["POSITION", "THEME", "Link", "environment", "navigation", "render"]
@@ -59,7 +59,7 @@ environment = _environment()
 def render(
     request: Request,
     template: str,
-    caller: CallerAdapter | None,
+    caller: Caller | None,
     /,
     *,
     status: int = 200,
@@ -79,9 +79,9 @@ def render(
     return HTMLResponse(text.encode(errors="replace"), status_code=status, headers=dict(headers or {}))
 
 
-def _links(caller: CallerAdapter | None) -> Sequence[Link]:
+def _links(caller: Caller | None) -> Sequence[Link]:
     return [] if caller is None else [link for link in navigation if _has_a_point(link, caller)]
 
 
-def _has_a_point(link: Link, caller: CallerAdapter) -> bool:
+def _has_a_point(link: Link, caller: Caller) -> bool:
     return caller.may(link.needs) and (caller.is_owner or not link.for_owner)

@@ -20,7 +20,7 @@ from palaver.store.results import Status
 from palaver.store.status.journal_feed import Right
 from palaver.store.status.webchat_log import Line
 from palaver.store.store import Store
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.http import download, number
 from palaver.web.message_service import refuse_elsewhere
 from palaver.web.pages.base import Link
@@ -57,7 +57,7 @@ class _Chat:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def show(self, request: Request, caller: CallerAdapter) -> Response:
+    async def show(self, request: Request, caller: Caller) -> Response:
         source, engine = self._source(request, caller), self._services.engine
         before = _moment(request.query_params.get("before", ""))
         place, key = await engine.place_of(source), await engine.key_of(source)
@@ -93,11 +93,11 @@ class _Chat:
             longest=LONGEST_TEXT,
         )
 
-    async def begin(self, _: Request, __: CallerAdapter) -> Response:
+    async def begin(self, _: Request, __: Caller) -> Response:
         """A conversation is there as soon as something is said in it."""
         return RedirectResponse(f"/chat/{secrets.token_hex(4)}", status_code=303)
 
-    async def say(self, request: Request, caller: CallerAdapter) -> Response:
+    async def say(self, request: Request, caller: Caller) -> Response:
         source, name = self._source(request, caller), _name(request)
         self._refuse_too_much(request)
         files_at_most = self._services.engine.options.files_per_message
@@ -139,7 +139,7 @@ class _Chat:
         except TooLarge as error:
             raise HTTPException(413, f"{visible(one_line(called, 100))} is larger than {size_text(limit)}.") from error
 
-    async def file(self, request: Request, caller: CallerAdapter) -> Response:
+    async def file(self, request: Request, caller: Caller) -> Response:
         source, line = self._source(request, caller), request.path_params["message"]
 
         @transaction
@@ -155,11 +155,11 @@ class _Chat:
 
     @staticmethod
     @transaction
-    def _speaker(store: Store, caller: CallerAdapter) -> Statements[Principal]:
+    def _speaker(store: Store, caller: Caller) -> Statements[Principal]:
         """The person who talks: also the owner reads no other chats here than their own."""
         return (yield from store.people.principal_of(caller.identity))
 
-    def _source(self, request: Request, caller: CallerAdapter) -> Source:
+    def _source(self, request: Request, caller: Caller) -> Source:
         if caller.user is None:
             raise HTTPException(403, "This login has no web chat of its own: it takes one made with --as web:NAME.")
         return self._services.webchat.source(caller.user, _name(request))

@@ -14,7 +14,7 @@ from palaver.model.local_time import parse_instant, zone
 from palaver.model.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
 from palaver.model.scope import Scope, choose_profile
 from palaver.model.source import DM, MAIN, USUAL_KINDS, Source
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, show
 from palaver.web.routes import page
@@ -30,7 +30,7 @@ _LONGEST = 500
 
 
 def routes(services: Services) -> list[Route]:
-    async def explain(request: Request, caller: CallerAdapter) -> Response:
+    async def explain(request: Request, caller: Caller) -> Response:
         fields = {name: asked(request, name)[:_LONGEST] for name in (*_KEY, *_RESET)}
         facts: dict[str, object] = {"key": None, "scope": None, "reset": None, "problem": "", "rule": None}
         try:
@@ -81,7 +81,7 @@ def _explained(services: Services, fields: dict[str, str]) -> tuple[Explanation,
 
 
 async def _decided(
-    services: Services, caller: CallerAdapter, fields: dict[str, str]
+    services: Services, caller: Caller, fields: dict[str, str]
 ) -> tuple[ResetDecision, tuple[ResetPolicy, ZoneInfo, datetime]]:
     """Of a session by the rules that hold for it; else by what was entered."""
     present = parse_instant(fields["now"]) if fields["now"] else services.clock.now()

@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.pages.base import Link, render
 from palaver.web.routes import page
 from palaver.web.services import Services
@@ -15,7 +15,7 @@ LINK = Link(title="Home", path="/", place=0)
 
 
 def routes(services: Services) -> list[Route]:
-    async def home(request: Request, caller: CallerAdapter) -> Response:
+    async def home(request: Request, caller: Caller) -> Response:
         health = (
             await services.store.read(services.store.accounts.health(services.clock.now())) if caller.is_owner else []
         )

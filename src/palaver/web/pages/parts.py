@@ -14,7 +14,7 @@ from palaver.model.session import Principal
 from palaver.model.text import one_line, visible
 from palaver.model.value import value
 from palaver.web.auth_middleware import CSRF_HEADER
-from palaver.web.caller import CallerAdapter, principal_of
+from palaver.web.caller import Caller, principal_of
 from palaver.web.pages.base import environment, render
 from palaver.web.services import Services
 
@@ -82,9 +82,7 @@ _filters = cast("dict[str, Callable[..., str]]", environment.filters)
 _filters.update(legible=legible, line=_line, when=_when, exactly=_exactly, cost=_cost, size=size_text)
 
 
-def show(
-    services: Services, request: Request, template: str, caller: CallerAdapter, /, **facts: object
-) -> HTMLResponse:
+def show(services: Services, request: Request, template: str, caller: Caller, /, **facts: object) -> HTMLResponse:
     """A page with its scene."""
     scene = Scene(services.clock.now(), services.engine.options.zones.default)
     return render(request, template, caller, status=200, headers=None, scene=scene, **facts)
@@ -119,12 +117,12 @@ def done(request: Request, said: str, back: str, *, moved: bool = False) -> Resp
     return RedirectResponse(back, status_code=303)
 
 
-async def principal(services: Services, caller: CallerAdapter) -> Principal:
+async def principal(services: Services, caller: Caller) -> Principal:
     """For what takes more than one step; within a step `desk.read` and `desk.act` have it."""
     return await services.store.read(principal_of(caller, services.store))
 
 
-async def order(services: Services, caller: CallerAdapter, session: str, text: str) -> str:
+async def order(services: Services, caller: Caller, session: str, text: str) -> str:
     """Do a command in a conversation, as whom they are let in there."""
     said = await services.engine.order(text, session, await principal(services, caller))
     services.hub.hint("sessions", "turns")

@@ -18,7 +18,7 @@ from palaver.model.session import Principal
 from palaver.model.text import one_line
 from palaver.store.people.grants import Change, Stranger, Table
 from palaver.store.people.people import Person
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, done, form_of, keep_query, show
 from palaver.web.routes import deed, page
@@ -47,7 +47,7 @@ class _People:
         self._services = services
         self._store = services.store
 
-    async def show(self, request: Request, caller: CallerAdapter) -> Response:
+    async def show(self, request: Request, caller: Caller) -> Response:
         _refuse_others(caller)
         now, after = self._services.clock.now(), asked(request, "after")[:200]
 
@@ -77,7 +77,7 @@ class _People:
             whom=WHOM,
         )
 
-    async def approve(self, request: Request, caller: CallerAdapter) -> Response:
+    async def approve(self, request: Request, caller: Caller) -> Response:
         """A code shows that whoever waits is the one that the owner means."""
         _refuse_others(caller)
         form, replies = await form_of(request), Replies({})
@@ -101,7 +101,7 @@ class _People:
             )
         return self._done(request, f"{stranger.identity} is let in as {role.text}.")
 
-    async def deny(self, request: Request, caller: CallerAdapter) -> Response:
+    async def deny(self, request: Request, caller: Caller) -> Response:
         _refuse_others(caller)
         form = await form_of(request)
         who, blocks = _text(form, "identity"), bool(form.get("block"))
@@ -115,7 +115,7 @@ class _People:
             raise NotFound("stranger", who)
         return self._done(request, f"{stranger.identity} is turned away{' for good' if blocks else ''}.")
 
-    async def grant(self, request: Request, caller: CallerAdapter) -> Response:
+    async def grant(self, request: Request, caller: Caller) -> Response:
         _refuse_others(caller)
         form = await form_of(request)
         grant = Grant(
@@ -132,7 +132,7 @@ class _People:
         )
         return self._done(request, f"Grant {number}: {_told(grant)}.")
 
-    async def remove(self, request: Request, caller: CallerAdapter) -> Response:
+    async def remove(self, request: Request, caller: Caller) -> Response:
         _refuse_others(caller)
         number = min(request.path_params["number"], _LARGEST)
         grant = await self._services.act(
@@ -158,6 +158,6 @@ def _told(grant: Grant) -> str:
     return f"{whom_words(grant)}, {place_words(grant)}{role}"
 
 
-def _refuse_others(caller: CallerAdapter) -> None:
+def _refuse_others(caller: Caller) -> None:
     if not caller.is_owner:
         raise HTTPException(403, "This is for the owner of the gateway.")

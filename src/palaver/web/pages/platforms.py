@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import show
 from palaver.web.routes import page
@@ -22,7 +22,7 @@ def routes(services: Services) -> list[Route]:
     # A look at everything reads all there is: one at a time.
     alone = asyncio.Lock()
 
-    async def platforms(request: Request, caller: CallerAdapter) -> Response:
+    async def platforms(request: Request, caller: Caller) -> Response:
         _refuse_others(caller)
         accounts = await services.store.read(services.store.accounts.health(services.clock.now()))
         homes = await services.store.read(services.store.accounts.all_homes())
@@ -34,7 +34,7 @@ def routes(services: Services) -> list[Route]:
             services, request, "platforms.html", caller, accounts=accounts, homes=homes, waiting=waiting, due=due
         )
 
-    async def doctor(request: Request, caller: CallerAdapter) -> Response:
+    async def doctor(request: Request, caller: Caller) -> Response:
         _refuse_others(caller)
         async with alone:
             checks = await services.examine()
@@ -43,6 +43,6 @@ def routes(services: Services) -> list[Route]:
     return [page("/platforms", platforms), page("/doctor", doctor)]
 
 
-def _refuse_others(caller: CallerAdapter) -> None:
+def _refuse_others(caller: Caller) -> None:
     if not caller.is_owner:
         raise HTTPException(403, "This is for the owner of the gateway.")

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from palaver.model.errors import InvalidInput
 from palaver.model.transcript import Role
 from palaver.store.search.search import SAID, Hit, Order, SearchFilter
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.http import number
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, keep_query, principal, show
@@ -27,7 +27,7 @@ _FIELDS = ("q", "platform", "person", "role", "days", "order")
 
 
 def routes(services: Services) -> list[Route]:
-    async def search(request: Request, caller: CallerAdapter) -> Response:
+    async def search(request: Request, caller: Caller) -> Response:
         words, limit = asked(request, "q")[:_LONGEST], _limit(request)
         hits, problem = list[Hit](), ""
         if words:

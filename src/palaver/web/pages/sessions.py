@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from palaver.model.lifecycle import SessionState
 from palaver.store.status.session_list import ListFilter
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, keep_query, show
 from palaver.web.routes import page
@@ -20,7 +20,7 @@ _STATES = {state.value: state for state in SessionState}
 
 
 def routes(services: Services) -> list[Route]:
-    async def listed(request: Request, caller: CallerAdapter) -> Response:
+    async def listed(request: Request, caller: Caller) -> Response:
         wanted, after = _wanted(request), asked(request, "after") or None
         found = await services.read(
             caller,

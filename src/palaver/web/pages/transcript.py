@@ -17,7 +17,7 @@ from palaver.model.transcript import Entry
 from palaver.store.archive.exporter import Form
 from palaver.store.status.trace import OpenTurn
 from palaver.web.authorization import rename
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.http import PICTURES, download, number
 from palaver.web.pages.parts import LONGEST_TEXT, asked, done, form_of, legible, order, show
 from palaver.web.routes import deed, page
@@ -55,7 +55,7 @@ class _Transcript:
         self._services = services
         self._store = services.store
 
-    async def show(self, request: Request, caller: CallerAdapter) -> Response:
+    async def show(self, request: Request, caller: Caller) -> Response:
         audit = caller.is_owner and bool(asked(request, "audit"))
         place = _place(request)
         session, entries, flights = await self._services.read(
@@ -89,7 +89,7 @@ class _Transcript:
         flights = yield from self._store.overview.flights(principal, 1, session.id)
         return session, entries, flights
 
-    async def entry(self, request: Request, caller: CallerAdapter) -> Response:
+    async def entry(self, request: Request, caller: Caller) -> Response:
         """One entry as plain text, whole."""
         name, seq = request.path_params["id"], request.path_params["seq"]
         found = await self._services.read(
@@ -102,7 +102,7 @@ class _Transcript:
             raise NotFound("entry", str(seq))
         return PlainTextResponse(legible(found[0].text))
 
-    async def export(self, request: Request, caller: CallerAdapter) -> Response:
+    async def export(self, request: Request, caller: Caller) -> Response:
         name, wanted = request.path_params["id"], asked(request, "format") or "md"
         if wanted not in _FORMS:
             raise HTTPException(400, f"A conversation is exported as one of {', '.join(_FORMS)}.")
@@ -118,7 +118,7 @@ class _Transcript:
         }
         return Response(content, media_type=kind, headers=headers)
 
-    async def order(self, request: Request, caller: CallerAdapter) -> Response:
+    async def order(self, request: Request, caller: Caller) -> Response:
         """The same commands as in the chat."""
         form = await form_of(request)
         session, text = request.path_params["id"], str(form.get("text", ""))
@@ -131,7 +131,7 @@ class _Transcript:
         back = await self._leads_to(caller, session) if name in {"back", "branch"} else session
         return done(request, said, f"/sessions/{back}", moved=back != session)
 
-    async def _leads_to(self, caller: CallerAdapter, session: str) -> str:
+    async def _leads_to(self, caller: Caller, session: str) -> str:
         """The session in which the conversation goes on."""
 
         @transaction
@@ -142,14 +142,14 @@ class _Transcript:
 
         return await self._services.read(caller, found)
 
-    async def rename(self, request: Request, caller: CallerAdapter) -> Response:
+    async def rename(self, request: Request, caller: Caller) -> Response:
         title, session = str((await form_of(request)).get("title", "")), request.path_params["id"]
         renamed = await rename(self._services, caller, session, title)
         return done(
             request, f"This conversation is called “{one_line(renamed.title or '', 100)}” now.", f"/sessions/{session}"
         )
 
-    async def file(self, request: Request, caller: CallerAdapter) -> Response:
+    async def file(self, request: Request, caller: Caller) -> Response:
         name = request.path_params["name"]
         found = await self._services.read(caller, lambda principal: self._store.attachments.find(name, principal))
         return download(found, self._services.shelf)

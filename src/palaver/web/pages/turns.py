@@ -5,7 +5,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from palaver.model.lifecycle import TurnState
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import show
 from palaver.web.routes import page
@@ -18,7 +18,7 @@ _MOST = 200
 
 
 def routes(services: Services) -> list[Route]:
-    async def turns(request: Request, caller: CallerAdapter) -> Response:
+    async def turns(request: Request, caller: Caller) -> Response:
         flights = await services.read(caller, lambda principal: services.store.overview.flights(principal, _MOST))
         asks = [flight for flight in flights if flight.turn.state is TurnState.PARKED]
         others = [flight for flight in flights if flight.turn.state is not TurnState.PARKED]

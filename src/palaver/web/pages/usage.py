@@ -10,7 +10,7 @@ from starlette.routing import Route
 from palaver.model.quotas import Spent
 from palaver.model.text import one_line
 from palaver.store.people.usage import By
-from palaver.web.caller import CallerAdapter
+from palaver.web.caller import Caller
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, show
 from palaver.web.plots import Plot, columns, rows
@@ -28,7 +28,7 @@ _NOBODY = {By.PERSON: "(nobody)", By.MODEL: "(not said)", By.DAY: ""}
 
 
 def routes(services: Services) -> list[Route]:
-    async def usage(request: Request, caller: CallerAdapter) -> Response:
+    async def usage(request: Request, caller: Caller) -> Response:
         by, span = _chosen(request)
         metric = asked(request, "metric") if asked(request, "metric") in _METRICS else "tokens"
         zone, now = services.engine.options.zones.default, services.clock.now()
