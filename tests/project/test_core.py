@@ -30,9 +30,9 @@ def named(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, str(node.value)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_no_platform_is_named_in_the_core(path: Path) -> None:
-    assert not list(named(ast.parse(path.read_text())))
+def test_no_platform_is_named_in_the_core() -> None:
+    for path in MODULES:
+        assert not list(named(ast.parse(path.read_text()))), path
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,11 @@ class TestMine(AdapterConformance):
 
 import pytest
 
-from palaver.testkit.checks import AdapterConformance
-from palaver.testkit.rig import (
+# Register before the first import, or a failed check does not show its values.
+pytest.register_assert_rewrite("palaver.testkit.checks", "palaver.testkit.capabilities")
+
+from palaver.testkit.checks import AdapterConformance  # noqa: E402
+from palaver.testkit.rig import (  # noqa: E402
     CannotHappen,
     FilingRig,
     MentioningRig,
@@ -34,6 +37,3 @@ __all__ = [
     "Rig",
     "Shown",
 ]
-
-# So that a failed check shows the values. It has to be said before the module is imported.
-pytest.register_assert_rewrite("palaver.testkit.checks", "palaver.testkit.capabilities")
