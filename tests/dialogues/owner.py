@@ -4,7 +4,6 @@ import re
 from dataclasses import dataclass, field, replace
 
 from palaver.engine import texts
-from palaver.engine.delivery.replies import Replies
 from palaver.model.access import AccessRole
 from palaver.model.errors import LockedOut
 from palaver.model.session import Principal
@@ -51,13 +50,12 @@ class Owner:
 
     async def _let_in(self, here: Bench, code: str) -> str:
         """What was wrong with the code."""
-        replies = Replies({})
         answer = pairing.approve(
             code,
             AccessRole.MEMBER,
             self.clock.now(),
             by="operator",
-            answer=lambda source: replies.to(source, texts.PAIRED),
+            notice=texts.PAIRED,
         )
         try:
             return "" if await here.store.transact(answer) else "is wrong"

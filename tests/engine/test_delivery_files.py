@@ -9,6 +9,7 @@ from palaver.model.attachment import NewFile
 from palaver.model.turn import Outbound
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.results import RepeatSafety
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.world import World
 from tests.engine.agents import Scripted
@@ -46,7 +47,7 @@ async def test_a_file_may_take_longer_than_words_and_stays_with_whoever_sends_it
         await chat.say(alice, "report")
         await adapter.began.wait()
         clock.later(minutes=5)
-        others = here.store.outbox.reclaim_sends("w2", clock.now(), safe=lambda _: False)
+        others = here.store.outbox.reclaim_sends("w2", clock.now(), safe=RepeatSafety())
         assert await here.store.transact(others) == []
         adapter.goes_on.set()
         await here.settled()

@@ -4,7 +4,6 @@ import re
 from datetime import timedelta
 
 from palaver.engine import texts
-from palaver.engine.delivery.replies import Replies
 from palaver.model.access import AccessRole, Grant
 from palaver.model.codes import ALPHABET
 from palaver.model.platform import Platform
@@ -18,10 +17,7 @@ CODE = re.compile(f"[{ALPHABET}]{{8}}")
 
 
 async def approve(here: Bench, code: str, clock: MovableClock, role: AccessRole = AccessRole.MEMBER) -> bool:
-    told = Replies({})
-    work = here.store.pairing.approve(
-        code, role, clock.now(), by="operator", answer=lambda source: told.to(source, texts.PAIRED)
-    )
+    work = here.store.pairing.approve(code, role, clock.now(), by="operator", notice=texts.PAIRED)
     return await here.store.transact(work) is not None
 
 

@@ -13,6 +13,7 @@ from palaver.model.reset import Cause
 from palaver.model.session import Principal, identity_of
 from palaver.model.turn import Inbound, Outbound, Received
 from palaver.store.queue import inbox, outbox, turns
+from palaver.store.results import BusyNotices
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.world import LEASE, NOON, OPERATOR, World, dm, key_of
@@ -36,7 +37,14 @@ async def accept(world: World, id_: str, *, refused: str | None = None, cause: C
     source = dm(message_id=id_)
     inbound = Inbound(source=source, text="hello", at=NOON, cause=cause)
     return await world.store.transact(
-        inbox.accept(inbound, key_of(source), NOON, role=AccessRole.ADMIN, refused=refused, while_busy=lambda _: BUSY)
+        inbox.accept(
+            inbound,
+            key_of(source),
+            NOON,
+            role=AccessRole.ADMIN,
+            refused=refused,
+            busy_notices=BusyNotices(running=BUSY),
+        )
     )
 
 

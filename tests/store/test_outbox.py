@@ -12,6 +12,7 @@ from palaver.model.lifecycle import OutboxState
 from palaver.model.turn import Delivery, Outbound
 from palaver.store.opening import open_store
 from palaver.store.queue import outbox, turns
+from palaver.store.results import RepeatSafety
 from palaver.store.store import Store
 from tests.store.effort import steps_of
 from tests.store.world import LEASE, NOON, World
@@ -132,7 +133,9 @@ async def test_delivered_due_again_and_dead(world: World) -> None:
 
 
 async def reclaim(world: World, worker: str, *, safe: bool) -> list[Delivery]:
-    return await world.store.transact(outbox.reclaim_sends(worker, world.now, safe=lambda _: safe))
+    return await world.store.transact(
+        outbox.reclaim_sends(worker, world.now, safe=RepeatSafety(accounts=frozenset({"telegram:b"} if safe else ())))
+    )
 
 
 async def test_a_claim_whose_owner_is_gone_is_sent_once_more_marked(world: World) -> None:

@@ -38,14 +38,14 @@ async def ask(
     source = dm(user, message_id=id_ or str(hash((user, text))))
     inbound = Inbound(source=source, text=text, at=now, labels=Labels(user=Label("mallory\n\u202e")))
     return await store.transact(
-        pairing.ask(inbound, key_of(source), now, code=code, answer=lambda: notice(source, f"your code is {code}"))
+        pairing.ask(inbound, key_of(source), now, code=code, answer=notice(source, f"your code is {code}"))
     )
 
 
 async def approve(
     store: Store, code: str = CODE, *, now: datetime = NOON, role: AccessRole = AccessRole.MEMBER, by: str = "operator"
 ) -> Stranger | None:
-    return await store.transact(pairing.approve(code, role, now, by=by, answer=notice))
+    return await store.transact(pairing.approve(code, role, now, by=by, notice="word"))
 
 
 @transaction
@@ -210,7 +210,7 @@ async def test_a_hundred_at_once_get_three_codes(store: Store) -> None:
 async def test_where_users_differ_from_server_to_server_so_does_the_grant(store: Store) -> None:
     source = replace(dm("alice"), platform="irc", scope_id="one")
     inbound = Inbound(source=source, text="hi", at=NOON)
-    await store.transact(pairing.ask(inbound, key_of(source), NOON, code=CODE, answer=list))
+    await store.transact(pairing.ask(inbound, key_of(source), NOON, code=CODE, answer=()))
     await approve(store)
     assert list((await store.read(grants.table(Table()))).grants.values()) == [
         Grant(platform="irc", scope_id="one", user_id="alice")

@@ -13,7 +13,7 @@ from palaver.store.conversations import attach, attachments, expiry, sessions, u
 from palaver.store.opening import open_store
 from palaver.store.people import pairing, usage
 from palaver.store.queue import inbox, outbox, revisions, turns
-from palaver.store.results import OperationKind
+from palaver.store.results import OperationKind, RepeatSafety
 from tests.store.world import LEASE, NOON, OPERATOR, World, dm, key_of
 
 NOTICE = Outbound(platform="telegram", account="b", chat_id="7", text="hello")
@@ -37,7 +37,7 @@ ASKED = {
     "held": attachments.held("", 100),
     "hush": pairing.hush(),
     "reclaim": turns.reclaim("w1", NOON, LEASE),
-    "reclaim sends": outbox.reclaim_sends("w1", NOON, safe=lambda _: True),
+    "reclaim sends": outbox.reclaim_sends("w1", NOON, safe=RepeatSafety()),
     "charge": usage.charge(1),
     "by title": sessions.find("Plans", Principal.speaking(dm("8"))),
 }

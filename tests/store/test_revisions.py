@@ -59,7 +59,8 @@ def notices(hidden: int) -> list[Outbound]:
 
 
 async def go_back(world: World, received: Received) -> bool:
-    done = await world.store.transact(revisions.go_back_to(received, world.now, notices))
+    hides = await world.store.read(revisions.hidden_by_going_back(received))
+    done = await world.store.transact(revisions.go_back_to(received, world.now, notices(hides), hides=hides))
     assert await world.store.read(violations()) == []
     return done
 

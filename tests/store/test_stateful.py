@@ -38,7 +38,7 @@ from palaver.store.records import (
     source_of,
     turn_of,
 )
-from palaver.store.results import Opening, OperationKind
+from palaver.store.results import Opening, OperationKind, RepeatSafety
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.conftest import ENGINES, fresh_database
@@ -334,7 +334,7 @@ class Turning(StoreMachine):
 
     @rule(worker=workers, alone=st.booleans())
     def reclaim_sends(self, worker: str, alone: bool) -> None:
-        found = self.do(outbox.reclaim_sends(worker, self.model.now, safe=lambda _: False, alone=alone))
+        found = self.do(outbox.reclaim_sends(worker, self.model.now, safe=RepeatSafety(), alone=alone))
         lapsed = self.model.lapsed_sends(worker, alone=alone)
         assert {each.number for each in found} == {send.number for send in lapsed}
         for send in lapsed:

@@ -14,7 +14,7 @@ from palaver.model.session import Principal
 from palaver.model.turn import Inbound, Outbound, Received, Turn
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, steering, turns
-from palaver.store.results import Begun, Decision
+from palaver.store.results import Begun, BusyNotices, Decision
 from palaver.store.status import overview
 from palaver.store.store import Store
 from tests.store.conftest import fresh_store
@@ -168,7 +168,9 @@ async def test_a_turn_that_is_just_beginning_hears_of_a_message(postgres_server:
         spoken = dm(message_id="m9")
         inbound = Inbound(source=spoken, text="more", at=world.now)
         with store.listen(key_topic(KEY)) as signal:
-            await store.transact(inbox.accept(inbound, key_of(spoken), world.now, while_busy=lambda _: notice))
+            await store.transact(
+                inbox.accept(inbound, key_of(spoken), world.now, busy_notices=BusyNotices(running=notice))
+            )
             await asyncio.wait_for(signal.wait(), 30)
         await begins
         assert await store.read(outbox.depth()) == 1

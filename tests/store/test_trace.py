@@ -15,7 +15,7 @@ from palaver.model.source import Source
 from palaver.model.turn import Inbound, Outbound
 from palaver.store.conversations import deletion, transcript
 from palaver.store.queue import inbox, outbox, steering, turns
-from palaver.store.results import Welcome
+from palaver.store.results import BusyNotices, Welcome
 from palaver.store.status.trace import Trace, find_traces
 from palaver.store.store import Store
 from tests.store.world import LEASE, NEVER, NOON, OPERATOR, World, dm, first, group, key_of
@@ -198,7 +198,9 @@ async def test_words_around_a_turn_belong_to_it(store: Store) -> None:
     )
     assert begun
     later = Inbound(source=replace(dm(), message_id="m9"), text="two", at=NOON)
-    await store.transact(inbox.accept(later, key_of(dm()), NOON + timedelta(seconds=1), while_busy=lambda _: outbound))
+    await store.transact(
+        inbox.accept(later, key_of(dm()), NOON + timedelta(seconds=1), busy_notices=BusyNotices(running=outbound))
+    )
     await store.transact(steering.request_stop(key_of(dm()), NOON, by="telegram:7"))
     trace = await told(store, "turn:1")
     assert [each.why for each in trace.deliveries] == ["welcome", "busy"]

@@ -21,6 +21,7 @@ from palaver.model.turn import Delivery, Inbound, Outbound, Turn, Usage
 from palaver.store.conversations import history, sessions, transcript
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
+from palaver.store.results import RepeatSafety
 from palaver.store.store import Store
 from tests.store.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, answer, dm, first, key_of, only_begun
 
@@ -159,7 +160,7 @@ class Worker:
             self.note(state.value, delivery.number)
 
     async def reclaim_sends(self) -> None:
-        lost = outbox.reclaim_sends(self.name, self.now + 4 * LEASE, safe=lambda _: True)
+        lost = outbox.reclaim_sends(self.name, self.now + 4 * LEASE, safe=RepeatSafety(accounts=frozenset({"web:"})))
         for delivery in await self.store.transact(lost):
             self.note("unclear", delivery.number, delivery.attempts)
 

@@ -8,7 +8,6 @@ from palaver.cli import shared_options
 from palaver.cli.output import counted, print_json, print_line, print_note, print_rows
 from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ago, ask, iso
 from palaver.engine import texts
-from palaver.engine.delivery.replies import Replies
 from palaver.model.access import AccessRole
 from palaver.model.codes import LENGTH, parse_code
 from palaver.model.errors import BadArgument, InvalidInput
@@ -60,7 +59,6 @@ def approve_code(
     json: Json = False,
 ) -> None:
     wanted, given = parse_code(code), AccessRole.named(role)
-    replies = Replies({})
 
     async def approve(opened: Store) -> Stranger | None:
         answer = pairing.approve(
@@ -68,7 +66,7 @@ def approve_code(
             given,
             shared_options.now(),
             by=OPERATOR.name,
-            answer=lambda source: replies.to(source, texts.PAIRED),
+            notice=texts.PAIRED,
         )
         return await opened.transact(answer)
 

@@ -12,11 +12,12 @@ from palaver.model.reset import ResetPolicy
 from palaver.model.session import Session
 from palaver.model.source import Source
 from palaver.model.transcript import Entry
-from palaver.model.turn import Outbound, Received, Turn
+from palaver.model.turn import Outbound, Received, Turn, account_text
 from palaver.model.value import value
 
 __all__ = [
     "Begun",
+    "BusyNotices",
     "Choose",
     "Decision",
     "Greet",
@@ -26,6 +27,7 @@ __all__ = [
     "Opening",
     "OperationKind",
     "Preview",
+    "RepeatSafety",
     "ResetRule",
     "ResetRules",
     "Signals",
@@ -98,6 +100,28 @@ class Welcome:
 
     notes: tuple[str, ...] = ()
     notices: tuple[Outbound, ...] = ()
+
+
+@value
+class BusyNotices:
+    """Notices to send once for each open turn that a new message has to wait for."""
+
+    running: Outbound | None = None
+    parked: Outbound | None = None
+    """While the turn waits for an approval."""
+
+
+@value
+class RepeatSafety:
+    """The accounts at which a send can be repeated without showing the message twice."""
+
+    accounts: frozenset[str] = frozenset()
+    edits: frozenset[str] = frozenset()
+    """Where that holds for edits of a sent message."""
+
+    def covers(self, outbound: Outbound) -> bool:
+        account = account_text(outbound.platform, outbound.account)
+        return account in self.accounts or (outbound.edits is not None and account in self.edits)
 
 
 @value

@@ -30,19 +30,19 @@ _ELSEWHERE = "group"
 
 class Replies:
     def __init__(self, adapters: Mapping[str, Adapter]) -> None:
-        self._adapters = adapters
+        self.adapters = adapters
         """Every adapter under the text of its account."""
 
     def adapter_for(self, platform: str, account: str | None) -> Adapter | None:
-        return self._adapters.get(account_text(platform, account))
+        return self.adapters.get(account_text(platform, account))
 
     @property
     def platforms(self) -> Mapping[str, Platform]:
         """Those on which there is an account of ours."""
-        return {adapter.platform.name: adapter.platform for adapter in self._adapters.values()}
+        return {adapter.platform.name: adapter.platform for adapter in self.adapters.values()}
 
     def accounts(self, platform: str) -> list[str | None]:
-        return [adapter.account for adapter in self._adapters.values() if adapter.platform.name == platform]
+        return [adapter.account for adapter in self.adapters.values() if adapter.platform.name == platform]
 
     def reaches_people(self, source: Source) -> bool:
         adapter = self.adapter_for(source.platform, source.account)

@@ -27,6 +27,7 @@ from palaver.protocols.adapter import (
     Threading,
     able,
 )
+from palaver.store.results import RepeatSafety
 
 __all__ = [
     "DeliveryFailures",
@@ -96,9 +97,14 @@ class Sender:
 
     def is_safe(self, outbound: Outbound) -> bool:
         """Whether sending it twice shows it once."""
-        adapter = self.ctx.replies.adapter_for(outbound.platform, outbound.account)
-        is_edit = outbound.edits is not None and able(adapter, Editing)
-        return is_edit or (adapter is not None and adapter.limits.repeats_safely)
+        return self.repeat_safety().covers(outbound)
+
+    def repeat_safety(self) -> RepeatSafety:
+        adapters = self.ctx.replies.adapters
+        return RepeatSafety(
+            accounts=frozenset(name for name, adapter in adapters.items() if adapter.limits.repeats_safely),
+            edits=frozenset(name for name, adapter in adapters.items() if able(adapter, Editing)),
+        )
 
     async def send(self, adapter: Adapter, delivery: Delivery, limit: float) -> str:
         """Gives the receipt. Raises what adapters raise, and TimeoutError after so many seconds."""

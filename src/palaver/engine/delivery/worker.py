@@ -94,7 +94,7 @@ class DeliveryWorker:
     def reclaim(self, now: datetime) -> Statements[list[Delivery]]:
         """Take the sends whose owner is gone out of its hands."""
         reclaim = self.ctx.store.outbox.reclaim_sends(
-            self.ctx.worker, now, safe=self._hands.is_safe, alone=self.ctx.alone
+            self.ctx.worker, now, safe=self._hands.repeat_safety(), alone=self.ctx.alone
         )
         lost = yield from reclaim
         for delivery in lost:

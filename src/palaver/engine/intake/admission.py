@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
@@ -18,9 +18,10 @@ from palaver.model.key import SessionKey
 from palaver.model.reset import Cause
 from palaver.model.session import identity_of
 from palaver.model.source import Source, Trust
-from palaver.model.turn import Inbound, Outbound
+from palaver.model.turn import Inbound
 from palaver.model.value import value
 from palaver.store.people.grants import Table
+from palaver.store.results import BusyNotices
 
 __all__ = [
     "Admission",
@@ -119,10 +120,12 @@ class Admission:
         message: Inbound,
         key: SessionKey,
         admitted: Admitted,
-        while_busy: Callable[[bool], Outbound | None] | None,
+        busy_notices: BusyNotices,
     ) -> Taken | None:
         """Put a message into the inbox as it was decided. None if the grants have changed: then decide again."""
-        taken = await self._ctx.store.transact(self._accept(message, key, admitted, while_busy, self._ctx.clock.now()))
+        taken = await self._ctx.store.transact(
+            self._accept(message, key, admitted, busy_notices, self._ctx.clock.now())
+        )
         if isinstance(taken, Table):
             self._table = taken
             return None
@@ -135,7 +138,7 @@ class Admission:
         message: Inbound,
         key: SessionKey,
         admitted: Admitted,
-        while_busy: Callable[[bool], Outbound | None] | None,
+        busy_notices: BusyNotices,
         now: datetime,
     ) -> Statements[Taken | Table]:
         store, access, known = self._ctx.store, admitted.access, admitted.table
@@ -155,7 +158,7 @@ class Admission:
                 key,
                 now,
                 code=code,
-                answer=lambda: self._ctx.replies.to(message.source, texts.pairing_code(code)),
+                answer=self._ctx.replies.to(message.source, texts.pairing_code(code)),
             )
             return Taken(*asked) if asked else Taken(None)
         if access.verdict is Verdict.REFUSE and self._ctx.options.is_undecided(message):
@@ -164,7 +167,7 @@ class Admission:
             # Of somebody who is not let in nothing is kept but that they tried.
             unheard = replace(message, text="")
             return Taken((yield from store.inbox.accept(unheard, key, now, refused=access.reason)), access.reason)
-        number = yield from store.inbox.accept(message, key, now, role=admitted.role, while_busy=while_busy)
+        number = yield from store.inbox.accept(message, key, now, role=admitted.role, busy_notices=busy_notices)
         return Taken(number)
 
     def _tell(self, taken: Taken, key: SessionKey) -> None:

@@ -23,8 +23,9 @@ from palaver.model.reset import Cause
 from palaver.model.scope import DmScope, choose_profile
 from palaver.model.session import Principal, identity_of, source_behind
 from palaver.model.source import Source, Trust
-from palaver.model.turn import Inbound, Outbound, Received, account_text
+from palaver.model.turn import Inbound, Received, account_text
 from palaver.model.value import value
+from palaver.store.results import BusyNotices
 from palaver.store.store import Store
 
 __all__ = [
@@ -158,7 +159,7 @@ class Intake:
                 heard.check_ids()
             admitted = self._admission.decide(heard, trust, known.aliases_of(here))
             key = self._key(here, admitted.access.role, known)
-            taken = await self._admission.accept(message, key, admitted, self._busy(message))
+            taken = await self._admission.accept(message, key, admitted, self._busy_notices(message))
             if taken is not None:
                 return None if taken.number is None or taken.refused else (message, taken.number)
             # Somebody was linked, unlinked or granted something a moment ago.
@@ -222,24 +223,16 @@ class Intake:
         profile = choose_profile(plain, self._ctx.options.profiles)
         return plain if profile == plain.profile else replace(plain, profile=profile)
 
-    def _busy(self, message: Inbound) -> Callable[[bool], Outbound | None] | None:
-        """What is said to a person who writes into a running turn, or into one that waits for permission.
-
-        What acts at once waits for neither, and no command waits for permission.
-        """
+    def _busy_notices(self, message: Inbound) -> BusyNotices:
+        """Return what to answer if a turn is open. Urgent commands wait for none, other commands for no approval."""
         speaks = self._ctx.options.acknowledges and self._ctx.replies.reaches_people(message.source)
         is_for_us = message.cause is Cause.HUMAN and not message.observed and not self._obedience.is_urgent(message)
         if not (speaks and is_for_us):
-            return None
+            return BusyNotices()
         invokes = self._obedience.invokes(message)
-        notice = texts.busy_notice(self._ctx.options.busy_mode(message), is_command=invokes)
-
-        def told(is_parked: bool) -> Outbound | None:
-            if is_parked and invokes:
-                return None
-            return self._ctx.replies.to(message.source, texts.ASKED_FIRST if is_parked else notice)[0]
-
-        return told
+        text = texts.busy_notice(self._ctx.options.busy_mode(message), is_command=invokes)
+        notice = self._ctx.replies.to(message.source, text)[0]
+        return BusyNotices(running=notice, parked=None if invokes else replace(notice, text=texts.ASKED_FIRST))
 
     def _commands(self, message: Inbound) -> bool:
         """Whether it is a command of ours, right or wrong, that names no bot."""

@@ -12,7 +12,7 @@ from palaver.model.access import Access, Verdict
 from palaver.model.errors import InvalidInput
 from palaver.model.key import SessionKey
 from palaver.model.revision import RevisionPolicy
-from palaver.model.turn import Inbound, Outbound, Received
+from palaver.model.turn import Inbound, Received
 from palaver.model.value import value
 
 __all__ = [
@@ -56,10 +56,11 @@ class Revisions:
 
     async def go_back(self, received: Received) -> None:
         """To before a message that was changed after it was answered."""
-
-        def notices(hidden: int) -> list[Outbound]:
-            return self.ctx.replies.to(received.inbound.source, texts.went_back(hidden))
-
-        step = self.ctx.store.revisions.go_back_to(received, self.ctx.clock.now(), notices)
-        if await self.ctx.store.transact(step):
+        store, done = self.ctx.store, None
+        while done is None:
+            hides = await store.read(store.revisions.hidden_by_going_back(received))
+            notices = self.ctx.replies.to(received.inbound.source, texts.went_back(hides))
+            now = self.ctx.clock.now()
+            done = await store.transact(store.revisions.go_back_to(received, now, notices, hides=hides))
+        if done:
             log.info("went back to a changed message", extra={"action": "revision", "inbox": received.number})

@@ -1,7 +1,7 @@
 """Pairing in the store: strangers who were given a code, and what they said until they are let in."""
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from palaver.model.key import SessionKey
 from palaver.model.pairing import MOST_FAILURES, PAUSE, VALID_FOR, Asked, Reception, locked_until, receive_stranger
 from palaver.model.session import identity_of
 from palaver.model.source import Source
-from palaver.model.turn import Inbound, Outbound, Received
+from palaver.model.turn import Inbound, Outbound, Received, outbound_to
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind, Stranger
 from palaver.store.queue import inbox, outbox
@@ -51,7 +51,7 @@ def ask(
     now: datetime,
     *,
     code: str,
-    answer: Callable[[], Sequence[Outbound]],
+    answer: Sequence[Outbound],
 ) -> Statements[tuple[int, str] | None]:
     identity = identity_of(inbound.source) or ""
     yield _ONE_AT_A_TIME
@@ -63,7 +63,7 @@ def ask(
         return None
     if reception is Reception.CODE:
         yield from _give(identity, inbound.source.platform, number, code, now)
-        yield from outbox.owe_all(answer(), f"pair:{number}", now)
+        yield from outbox.owe_all(answer, f"pair:{number}", now)
         yield from say_once(f"pair:{number}")
     elif reception.keeps:
         yield "UPDATE pairings SET kept = kept + 1 WHERE identity = ?", (identity,)
@@ -153,9 +153,7 @@ def _stranger(row: Row) -> Stranger:
 
 
 @transaction
-def approve(
-    code: str, role: AccessRole, now: datetime, *, by: str, answer: Callable[[Source], Sequence[Outbound]]
-) -> Statements[Stranger | None]:
+def approve(code: str, role: AccessRole, now: datetime, *, by: str, notice: str) -> Statements[Stranger | None]:
     yield _ONE_AT_A_TIME
     yield from _refuse_locked_out(by, now)
     row = _with_code(code, (yield from _waiting(now)))
@@ -167,7 +165,7 @@ def approve(
     yield from grants.add(_grant(source, role=role), now, by=by)
     yield from grants.record(ChangeKind.APPROVED, now, by, stranger.identity, {"role": role.text})
     yield "DELETE FROM pairings WHERE identity = ?", (stranger.identity,)
-    yield from outbox.owe_all(answer(source), f"paired:{first.number}", now)
+    yield from outbox.owe_all([outbound_to(source, notice, reply_to=source.message_id)], f"paired:{first.number}", now)
     yield from _take_up(first, role, now)
     return stranger
 

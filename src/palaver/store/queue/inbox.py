@@ -18,6 +18,7 @@ from palaver.model.turn import Inbound, Outbound, Received
 from palaver.store.queue import outbox
 from palaver.store.queue.ready_queue import OPEN_TURN, bring, claimable, leave, queue, step_back
 from palaver.store.records import INBOX_COLUMNS, inbound_body, micros, received_of
+from palaver.store.results import BusyNotices
 
 __all__ = [
     "MOST_WAITING",
@@ -49,6 +50,7 @@ RUNNING = f"state IN {OPEN_TURN} AND state = 'running'"
 """In the words of the index that finds it."""
 _LOOK = Notify(INBOX)
 MOST_WAITING = 64
+_NO_NOTICES = BusyNotices()
 
 
 def dedup_name(source: Source) -> str | None:
@@ -67,16 +69,15 @@ def accept(
     *,
     role: AccessRole | None = None,
     refused: str | None = None,
-    while_busy: Callable[[bool], Outbound | None] | None = None,
+    busy_notices: BusyNotices = _NO_NOTICES,
     dedup: str | None = None,
     again: bool = False,
 ) -> Statements[int | None]:
     """Put a message into the inbox; None if it is there already. Only after this is a platform acknowledged.
 
     `key` is that of its place; where that is attached to another conversation, the message goes there. A turn that is
-    at work in the conversation hears of it; then `while_busy` is owed, once for each such turn. The same where a turn
-    waits for permission: `while_busy` is told whether it does. Under a name of its own, `dedup`, the message may have
-    been said before, and be said `again`: then what is changed in it later is changed here, too.
+    open in the conversation is notified, and the matching one of `busy_notices` is sent once for each such turn. With a
+    `dedup` name of its own, the message can repeat an earlier one; with `again`, later edits of that one change it too.
     """
     name = dedup_name(inbound.source)
     state = InboxState.REFUSED if refused else InboxState.WAITING
@@ -104,7 +105,7 @@ def accept(
     if not refused:
         key = yield from _followed(number, led, key)
         yield from queue(key)
-        is_changed = yield from _tell_running(key, now, while_busy, None if dedup else name)
+        is_changed = yield from _tell_running(key, now, busy_notices, None if dedup else name)
         yield _LOOK
         if is_changed:
             yield from _heed_early_change(number, inbound, role)
@@ -163,7 +164,7 @@ def move(received: Received, place: SessionKey) -> Statements[None]:
 
 
 def _tell_running(
-    key: SessionKey, now: datetime, while_busy: Callable[[bool], Outbound | None] | None = None, name: str | None = None
+    key: SessionKey, now: datetime, notices: BusyNotices = _NO_NOTICES, name: str | None = None
 ) -> Statements[bool]:
     """Also, in the same look: whether changes of the message of that name came before it."""
     found = yield (
@@ -174,7 +175,7 @@ def _tell_running(
     busy = [(number, state == TurnState.PARKED.value) for number, state in found if state]
     for number, is_parked in busy:
         yield Notify(key_topic(key))
-        if while_busy and (notice := while_busy(is_parked)):
+        if notice := notices.parked if is_parked else notices.running:
             yield from outbox.owe(notice, f"{'parked' if is_parked else 'busy'}:{number}", now)
     return len(busy) < len(found)
 
@@ -260,7 +261,7 @@ def enqueue(key: SessionKey, now: datetime) -> Statements[None]:
     """Something waits in a conversation that did not before."""
     yield Lock(key.text)
     yield from queue(key)
-    yield from _tell_running(key, now, None)
+    yield from _tell_running(key, now)
     yield _LOOK
 
 

@@ -1,6 +1,6 @@
 """The outbox in the store: everything owed, sent one after the other within a chat, settled with a receipt."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -12,6 +12,7 @@ from palaver.model.lifecycle import OutboxState, advance
 from palaver.model.turn import Delivery, Outbound, account_text, after_unclear
 from palaver.store.conversations.attachment_refs import note_files
 from palaver.store.records import DELIVERY_COLUMNS, REPLIES, delivery_of, kept_of, micros, outbound_body
+from palaver.store.results import RepeatSafety
 
 __all__ = [
     "OUTBOX",
@@ -279,9 +280,7 @@ def _settle(
 
 
 @transaction
-def reclaim_sends(
-    worker: str, now: datetime, *, safe: Callable[[Outbound], bool], alone: bool = False
-) -> Statements[list[Delivery]]:
+def reclaim_sends(worker: str, now: datetime, *, safe: RepeatSafety, alone: bool = False) -> Statements[list[Delivery]]:
     """Claims whose owner is gone: nobody knows whether they were sent. Gives them as they were claimed."""
     rows: list[Row] = yield (
         f"SELECT {DELIVERY_COLUMNS}, worker FROM outbox WHERE state IN ('due', 'claimed') AND state = 'claimed'"
@@ -290,7 +289,7 @@ def reclaim_sends(
     )
     lost = [(delivery_of(row[:-1]), row[-1]) for row in rows]
     for delivery, owner in lost:
-        yield from unclear(delivery, owner, now, safe=safe(delivery.outbound), error="its sender disappeared")
+        yield from unclear(delivery, owner, now, safe=safe.covers(delivery.outbound), error="its sender disappeared")
     if lost:
         yield _SEND
     return [delivery for delivery, _ in lost]

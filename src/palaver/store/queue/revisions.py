@@ -1,6 +1,6 @@
 """Revisions in the store: messages that were changed or deleted after they were sent. Nothing is overwritten."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from palaver.store.results import OperationKind
 __all__ = [
     "accept_revision",
     "go_back_to",
+    "hidden_by_going_back",
     "unrevise",
 ]
 
@@ -202,10 +203,23 @@ def _author(inbound: Inbound) -> str:
 
 
 @transaction
-def go_back_to(received: Received, now: datetime, notices: Callable[[int], Sequence[Outbound]]) -> Statements[bool]:
-    """The conversation goes back to before a message that was changed; False while a turn is open there.
+def hidden_by_going_back(received: Received) -> Statements[int]:
+    """Return how many entries `go_back_to` would hide."""
+    found = yield from _first_shown(received)
+    if found is None:
+        return 0
+    session, first = found
+    return len([entry for entry in (yield from shown(session.number)) if entry.position >= first.seq])
 
-    What was changed waits from then on as a message like any other; after a deletion the notices are owed.
+
+@transaction
+def go_back_to(
+    received: Received, now: datetime, notices: Sequence[Outbound], *, hides: int
+) -> Statements[bool | None]:
+    """Take the conversation back to before a message that was changed; False while a turn is open there.
+
+    A changed message then waits like any other. After a deletion the notices are owed; they say how many entries this
+    hides. None if that is no longer true: nothing was done, count again.
     """
     key, inbound = received.key, received.inbound
     yield Lock(key.text)
@@ -214,28 +228,36 @@ def go_back_to(received: Received, now: datetime, notices: Callable[[int], Seque
     waits = yield "SELECT 1 FROM inbox WHERE no = ? AND state = 'waiting'", (received.number,)
     if not waits:
         return True
-    session = yield from open_by_key(key)
-    shown = [place for place in (yield from _places(inbound, key)) if session and place.session == session.number]
+    found = yield from _first_shown(received)
     yield Notify(INBOX)
-    if session is None or not any(place.is_shown for place in shown):
+    if found is None:
         yield from _tell_agent(inbound, key, now)
         yield from withdraw(received.number, _NOT_SHOWN)
         return True
-    first = next(place.entry for place in shown if place.is_shown)
-    hidden = yield from _hide_from(first, session, inbound, now)
+    session, first = found
+    entries = [entry for entry in (yield from shown(session.number)) if entry.position >= first.seq]
+    if len(entries) != hides:
+        return None
+    yield from _hide(entries, session, inbound, now)
     if inbound.revision and inbound.revision.deleted:
         yield from withdraw(received.number, "the message and what followed it are not shown any more")
-        yield from outbox.owe_all(notices(hidden), f"revision:{received.number}", now)
+        yield from outbox.owe_all(notices, f"revision:{received.number}", now)
     else:
         yield from replace_text(received.number, replace(inbound, text=first.text), inbound.text, received.role)
     return True
 
 
-def _hide_from(first: Entry, session: Session, inbound: Inbound, now: datetime) -> Statements[int]:
-    entries = [entry for entry in (yield from shown(session.number)) if entry.position >= first.seq]
+def _first_shown(received: Received) -> Statements[tuple[Session, Entry] | None]:
+    """Find the first entry of a message that its open session still shows."""
+    session = yield from open_by_key(received.key)
+    places = yield from _places(received.inbound, received.key)
+    entries = [place.entry for place in places if session and place.session == session.number and place.is_shown]
+    return (session, entries[0]) if session and entries else None
+
+
+def _hide(entries: Sequence[Entry], session: Session, inbound: Inbound, now: datetime) -> Statements[None]:
     answers = {} if inbound.revision and inbound.revision.deleted else {"answered_from": session.counters.entries + 1}
     yield from hide(OperationKind.REVISION, session.key, session, entries, now, by=_author(inbound), **answers)
-    return len(entries)
 
 
 # The way back

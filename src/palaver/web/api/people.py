@@ -6,7 +6,6 @@ from typing import Annotated
 from msgspec import Meta
 
 from palaver.engine import texts
-from palaver.engine.delivery.replies import Replies
 from palaver.model.access import AccessRole, Basis, Effect, Grant
 from palaver.model.codes import parse_code
 from palaver.model.errors import BadArgument, NotFound
@@ -124,7 +123,7 @@ class ApproveSchema(Schema, frozen=True, kw_only=True):
 
 async def _approve(ask: Ask) -> StrangerSchema:
     body, services = ask.body, ask.services
-    code, role, replies = parse_code(body.code), AccessRole.named(body.role), Replies({})
+    code, role = parse_code(body.code), AccessRole.named(body.role)
     found = await services.act(
         ask.caller,
         lambda principal: services.store.pairing.approve(
@@ -132,7 +131,7 @@ async def _approve(ask: Ask) -> StrangerSchema:
             role,
             services.clock.now(),
             by=principal.name,
-            answer=lambda source: replies.to(source, texts.PAIRED),
+            notice=texts.PAIRED,
         ),
     )
     services.hub.hint("people")

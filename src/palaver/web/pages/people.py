@@ -9,7 +9,6 @@ from starlette.routing import Route
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
-from palaver.engine.delivery.replies import Replies
 from palaver.model.access import AccessRole, Basis, Effect, Grant
 from palaver.model.codes import parse_code
 from palaver.model.errors import BadArgument, NotFound
@@ -80,7 +79,7 @@ class _People:
     async def approve(self, request: Request, caller: Caller) -> Response:
         """A code shows that whoever waits is the one that the owner means."""
         _refuse_others(caller)
-        form, replies = await form_of(request), Replies({})
+        form = await form_of(request)
         code, role = parse_code(_text(form, "code")), AccessRole.named(_text(form, "role") or AccessRole.MEMBER.text)
         stranger = await self._services.act(
             caller,
@@ -89,7 +88,7 @@ class _People:
                 role,
                 self._services.clock.now(),
                 by=principal.name,
-                answer=lambda source: replies.to(source, texts.PAIRED),
+                notice=texts.PAIRED,
             ),
         )
         if stranger is None:
