@@ -39,7 +39,7 @@ async def say(here: Bench, offers: tuple[Offered, ...] = OFFERS) -> None:
 
 
 async def reply(here: Bench) -> Reply:
-    return await here.store.read(here.store.message_status.reply(1, OPERATOR))
+    return await here.store.read(here.store.message_status.load_reply(1, OPERATOR))
 
 
 async def until_parked(here: Bench) -> Reply:
@@ -54,7 +54,7 @@ async def give(here: Bench, results: Mapping[str, str]) -> bool:
     turn = (await reply(here)).turn
     assert turn
     return await here.store.transact(
-        here.store.message_status.give_results(turn.number, results, LoopClock().now(), OPERATOR)
+        here.store.message_status.submit_tool_results(turn.number, results, LoopClock().now(), OPERATOR)
     )
 
 
@@ -62,11 +62,11 @@ async def test_a_turn_waits_for_whoever_offered_and_goes_on_through_a_restart(st
     world = World()
     async with running(store_url, world, agent=Scripted(uses_both)) as here:
         await say(here)
-        assert (await until_parked(here)).waits_with == CALLS[:2]
+        assert (await until_parked(here)).pending_tool_calls == CALLS[:2]
         assert (await reply(here)).notices == (), "nobody is asked for leave"
     async with running(store_url, world, agent=Scripted(uses_both)) as here:
         assert await give(here, {"c1": "rain"})
-        assert (await until_parked(here)).waits_with == CALLS[1:2], "the other call still waits"
+        assert (await until_parked(here)).pending_tool_calls == CALLS[1:2], "the other call still waits"
         assert await give(here, {"c2": "noon"})
         await here.settled()
         told = await reply(here)

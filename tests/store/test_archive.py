@@ -57,7 +57,7 @@ async def export(
     form: Form = Form.JSONL,
     *,
     principal: Principal = OPERATOR,
-    wanted: ListFilter = session_list.EVERYTHING,
+    wanted: ListFilter = session_list.NO_FILTER,
     hidden: bool = False,
 ) -> bytes:
     records = collect_all(store.database, principal, wanted)
@@ -574,7 +574,7 @@ async def test_a_wrong_line_is_named_and_costs_one_session(
     assert len(notes) == 1
     assert re.match(r"line [2-5]: ", notes[0])
     assert reason in notes[0]
-    assert await other.read(session_list.session_ids(OPERATOR)) == [bob]
+    assert await other.read(session_list.list_session_ids(OPERATOR)) == [bob]
     assert await other.read(violations()) == []
 
 

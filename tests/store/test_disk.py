@@ -11,7 +11,7 @@ import pytest
 from palaver.db.file_lock import has_no_room
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.store.opening import open_store
-from palaver.store.status.health import check_place
+from palaver.store.status.health import check_data_directory
 
 _LOOKED_AT = "palaver.db.sqlite._identity", "palaver.db.sqlite.SqliteDatabase._log_size"
 
@@ -38,9 +38,9 @@ async def test_what_a_full_disk_refuses_may_pass(tmp_path: Path, monkeypatch: py
 
 
 def test_a_place_that_does_not_exist_yet_is_judged_by_what_there_is_of_it(tmp_path: Path) -> None:
-    assert all(check.ok for check in check_place(tmp_path / "new" / "newer" / "palaver.db"))
+    assert all(check.ok for check in check_data_directory(tmp_path / "new" / "newer" / "palaver.db"))
     (tmp_path / "file").touch()
-    _, place = check_place(tmp_path / "file" / "new" / "palaver.db")
+    _, place = check_data_directory(tmp_path / "file" / "new" / "palaver.db")
     assert (place.ok, place.found) == (False, f"{tmp_path / 'file'} is no folder")
 
 

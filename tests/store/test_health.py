@@ -9,7 +9,7 @@ import pytest
 
 from palaver.store import accounts
 from palaver.store.status.health import Check, check_store
-from palaver.store.status.invariants import DEADLINES, delays
+from palaver.store.status.invariants import DEADLINES, overdue_work
 from palaver.store.store import Store
 from tests.store.test_invariants import busy_world, run, statements
 from tests.store.world import LEASE, NOON, World, dm
@@ -22,7 +22,7 @@ UNCLEAR = "no send is left of which nobody knows whether it arrived"
 
 
 async def late(world: World) -> dict[str, tuple[str, ...]]:
-    return {found.invariant.sentence: found.examples for found in await world.store.read(delays(world.now))}
+    return {found.invariant.sentence: found.examples for found in await world.store.read(overdue_work(world.now))}
 
 
 async def a_gateway_works(world: World, account: str | None = None) -> None:

@@ -31,19 +31,19 @@ async def test_a_turn_in_flight_is_shown_with_what_it_asks_to_those_who_may_see_
     await world.store.transact(turns.append_to_turn(begun.turn, [answer("", calls=(ToolCall("c0", "x"), call))]))
     await world.store.transact(turns.halt(begun.turn, TurnState.PARKED, world.now, asked="c1"))
     for principal in (OPERATOR, ANN):
-        (flight,) = await world.store.read(overview.flights(principal, 10))
+        (flight,) = await world.store.read(overview.list_open_turns(principal, 10))
         assert (flight.turn.number, flight.turn.state, flight.asked) == (begun.turn.number, TurnState.PARKED, call)
         assert (flight.session.id, flight.waiting, flight.stop) == (begun.turn.session, 1, None)
-        assert await world.store.read(overview.flights(principal, 10, session=begun.turn.session))
-    assert not await world.store.read(overview.flights(OPERATOR, 10, session="other"))
-    assert not await world.store.read(overview.flights(BEN, 10))
+        assert await world.store.read(overview.list_open_turns(principal, 10, session=begun.turn.session))
+    assert not await world.store.read(overview.list_open_turns(OPERATOR, 10, session="other"))
+    assert not await world.store.read(overview.list_open_turns(BEN, 10))
     for number, states, count in (
         (begun.turn.number, (), 1),
         (begun.turn.number + 1, (), 0),
         (None, (TurnState.PARKED,), 1),
         (None, (TurnState.RUNNING, TurnState.INTERRUPTED), 0),
     ):
-        found = await world.store.read(overview.flights(ANN, 10, number=number, states=states))
+        found = await world.store.read(overview.list_open_turns(ANN, 10, number=number, states=states))
         assert len(found) == count, (number, states)
 
 

@@ -6,7 +6,7 @@ from palaver.model.errors import NotFound
 from palaver.model.session import Principal
 from palaver.model.source import MAIN
 from palaver.store.conversations import history, sessions, transcript
-from palaver.store.status.session_list import list_sessions, previews
+from palaver.store.status.session_list import list_sessions, recent_sessions
 from palaver.store.store import Store
 from tests.store.world import OPERATOR, World, dm, key_of
 
@@ -42,7 +42,7 @@ async def test_what_was_said_in_one_profile_is_not_found_in_another(world: World
     with pytest.raises(NotFound):
         await world.store.read(transcript.load_all(session, AT_WORK))
     for principal, found in ((AT_HOME, [session]), (AT_WORK, [])):
-        assert [each.session.id for each in await world.store.read(previews(principal, 10))] == found
+        assert [each.session.id for each in await world.store.read(recent_sessions(principal, 10))] == found
         page = await world.store.read(list_sessions(principal, limit=10))
         assert [preview.session.id for preview in page.previews] == found
         hits = await world.store.search.find("canary", principal, limit=5)

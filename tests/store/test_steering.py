@@ -59,7 +59,7 @@ async def test_an_answer_is_to_one_question(world: World) -> None:
     turn, asked_at = await begin(world), world.now
     await world.store.transact(turns.halt(turn, TurnState.PARKED, asked_at, asked="c1"))
     first = (await world.store.read(steering.status(KEY, OPERATOR))).question
-    (flight,) = await world.store.read(overview.flights(OPERATOR, 10))
+    (flight,) = await world.store.read(overview.list_open_turns(OPERATOR, 10))
     assert first == flight.question
 
     async def decide(question: str | None = None, said: datetime | None = None) -> Decision:

@@ -22,7 +22,7 @@ from palaver.engine.reply_waiter import Waiter
 from palaver.gateway.gateway import terminal_socket
 from palaver.model.attachment import Attachment, TooLarge
 from palaver.protocols.clock import SystemClock
-from palaver.store.status.journal_feed import EVERY_RIGHT, Right
+from palaver.store.people.api_tokens import EVERY_RIGHT, Right
 from palaver.web.bodies import Bodies, TooMuchAtOnce
 from palaver.web.message_service import Speaking
 from palaver.web.tokens import make_token

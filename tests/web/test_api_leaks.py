@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from palaver.config.model import Config
-from palaver.store.status.journal_feed import Right
+from palaver.store.people.api_tokens import Right
 from palaver.web.api.endpoints import Endpoint
 from palaver.web.api.rest import ENDPOINTS
 from tests.web.conftest import Opened

@@ -5,7 +5,7 @@ import pytest
 
 from palaver.model.errors import StoreUnavailable
 from palaver.protocols.clock import SystemClock
-from palaver.store.status.journal_feed import Right
+from palaver.store.people.api_tokens import Right
 from palaver.web.address import Address
 from palaver.web.auth_middleware import FailureLimiter
 from palaver.web.tokens import Authenticator, make_token

@@ -16,8 +16,9 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import InvalidInput
 from palaver.model.session import Principal
 from palaver.store.people import api_tokens
+from palaver.store.people.api_tokens import EVERY_RIGHT, KeyKind, Right
 from palaver.store.status import journal_feed
-from palaver.store.status.journal_feed import EVERY_RIGHT, START, KeyKind, Right
+from palaver.store.status.journal_feed import START
 from palaver.store.store import Store
 from palaver.web.caller import Caller, digest_of
 from palaver.web.tokens import IDLE_FOR, LINK_FOR, LOGIN_FOR, Authenticator, make_link, make_token
@@ -97,18 +98,18 @@ async def test_secrets_are_not_kept(store: Store) -> None:
 async def test_positions_give_what_came_after_them_and_only_what_may_be_seen(store: Store) -> None:
     world = World(store)
     await world.exchange("hello", source=dm("1"))
-    position = await store.read(journal_feed.newest())
+    position = await store.read(journal_feed.latest_position())
     other = (await world.exchange("hello", source=dm("2"))).turn.session
-    everything = await store.read(journal_feed.after(START, Principal.operator(), 100))
-    later = await store.read(journal_feed.after(position, Principal.operator(), 100))
+    everything = await store.read(journal_feed.read_changes(START, Principal.operator(), 100))
+    later = await store.read(journal_feed.read_changes(position, Principal.operator(), 100))
     assert {each.session for each in later.changes} == {other}
     assert everything.changes[-len(later.changes) :] == later.changes
-    nobody = await store.read(journal_feed.after(START, Principal(identities=frozenset({"irc:x"})), 100))
-    assert (nobody.changes, nobody.position, nobody.is_all) == ((), everything.position, True)
-    first = await store.read(journal_feed.after(START, Principal.operator(), 1))
-    assert (len(first.changes), first.is_all) == (1, False)
+    nobody = await store.read(journal_feed.read_changes(START, Principal(identities=frozenset({"irc:x"})), 100))
+    assert (nobody.changes, nobody.position, nobody.is_complete) == ((), everything.position, True)
+    first = await store.read(journal_feed.read_changes(START, Principal.operator(), 1))
+    assert (len(first.changes), first.is_complete) == (1, False)
     with pytest.raises(InvalidInput, match="A position cannot be"):
-        await store.read(journal_feed.after("x", Principal.operator(), 1))
+        await store.read(journal_feed.read_changes("x", Principal.operator(), 1))
 
 
 async def test_what_opens_the_window_for_somebody_goes_with_them(store: Store) -> None:

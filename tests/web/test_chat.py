@@ -117,7 +117,7 @@ async def test_lines_end_as_they_were_typed_whatever_a_browser_makes_of_them(
 ) -> None:
     await client.post("/chat/main", data={"text": "one\r\ntwo", "id": "1"})
     assert await until_said(client, 2) == [(True, "one\ntwo"), (False, "You said: one\ntwo")]
-    found = await window.store.read(window.store.session_list.previews(OPERATOR, 1))
+    found = await window.store.read(window.store.session_list.recent_sessions(OPERATOR, 1))
     entries = await window.store.read(window.store.transcript.load_all(found[0].session.id, OPERATOR))
     assert [entry.text for entry in entries[-2:]] == ["one\ntwo", "You said: one\ntwo"]
 

@@ -19,8 +19,9 @@ from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
 from palaver.protocols.hooks import Growth
 from palaver.store.conversations.transcript import journal
+from palaver.store.people.api_tokens import EVERY_RIGHT, Key, KeyKind
 from palaver.store.status import journal_feed
-from palaver.store.status.journal_feed import EVERY_RIGHT, START, Key, KeyKind, News
+from palaver.store.status.journal_feed import START, JournalPage
 from palaver.store.store import Store
 from palaver.web import event_hub, sse
 from palaver.web.caller import Caller
@@ -91,7 +92,7 @@ async def test_whoever_was_cut_off_is_told_the_rest_and_nothing_twice(
         async with listening(client, position) as ear:
             await alice.say("three")
             told += await ear.entries(4)
-    news = await window.store.read(journal_feed.after(START, Principal.operator(), 100))
+    news = await window.store.read(journal_feed.read_changes(START, Principal.operator(), 100))
     assert told == [(each.session, each.kind, each.first, each.last) for each in news.changes]
 
 
@@ -319,8 +320,8 @@ async def test_a_transaction_that_takes_long_is_looked_for_less_and_less(
 ) -> None:
     pauses: list[float] = []
 
-    async def held(_feed: Feed, position: str) -> News:
-        return News(changes=(), position=position, is_all=False)
+    async def held(_feed: Feed, position: str) -> JournalPage:
+        return JournalPage(changes=(), position=position, is_complete=False)
 
     async def paused(seconds: float) -> None:
         pauses.append(seconds)

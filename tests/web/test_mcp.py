@@ -16,7 +16,7 @@ from mcp_types import TextContent, TextResourceContents
 
 from palaver.config.model import Config
 from palaver.protocols.clock import SystemClock
-from palaver.store.status.journal_feed import KeyKind, Right
+from palaver.store.people.api_tokens import KeyKind, Right
 from palaver.web.mcp.clients import Remote
 from palaver.web.mcp.server import make_server
 from tests.web.conftest import Opened

@@ -17,7 +17,7 @@ from palaver.config.agents import EchoChoice
 from palaver.config.model import Config
 from palaver.config.quotas import CapsChoice
 from palaver.model.session import Principal
-from palaver.store.status.journal_feed import Right
+from palaver.store.people.api_tokens import Right
 from tests.web.conftest import Opened, opened
 from tests.web.test_api import PEOPLE, token
 
@@ -120,7 +120,7 @@ async def test_a_long_name_is_a_short_key(window: Opened, ai: openai.AsyncOpenAI
     _, session = await ask(ai, [user("one")], user=name)
     assert await ask(ai, [user("two")], user=name) == ("You said: two", session)
     assert (await ask(ai, [user("three")], user=f"{name}!"))[1] != session
-    previews = await window.store.read(window.store.session_list.previews(Principal.operator(), 9))
+    previews = await window.store.read(window.store.session_list.recent_sessions(Principal.operator(), 9))
     assert max(len(preview.session.key.text) for preview in previews) < 200
 
 
@@ -320,7 +320,7 @@ async def test_words_have_an_end(window: Opened) -> None:
             answer = await web.post("/v1/chat/completions", json={"model": "palaver", "messages": messages, **more})
             assert (answer.status_code, answer.json()["error"]["type"]) == (413, "invalid_request_error"), answer.text
             assert "not " in answer.json()["error"]["message"]
-    assert await window.store.read(window.store.session_list.previews(Principal.operator(), 9)) == []
+    assert await window.store.read(window.store.session_list.recent_sessions(Principal.operator(), 9)) == []
 
 
 async def test_a_request_that_is_none_is_refused(window: Opened) -> None:

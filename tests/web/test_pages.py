@@ -18,7 +18,7 @@ from palaver.model.source import Labels, Source
 from palaver.model.turn import Inbound
 from palaver.protocols.clock import SystemClock
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.status.journal_feed import Right
+from palaver.store.people.api_tokens import Right
 from palaver.web.tokens import make_token
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened
@@ -50,7 +50,7 @@ async def say(window: Opened, text: str, name: str = "main") -> str:
 
 
 async def session_of(window: Opened) -> str:
-    (preview,) = await window.store.read(window.store.session_list.previews(OPERATOR, 1))
+    (preview,) = await window.store.read(window.store.session_list.recent_sessions(OPERATOR, 1))
     return preview.session.id
 
 

@@ -12,7 +12,7 @@ from palaver.gateway.gateway import terminal_socket
 from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
-from palaver.store.status.journal_feed import Right
+from palaver.store.people.api_tokens import Right
 from palaver.web.tokens import make_token
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened

@@ -15,7 +15,14 @@ from palaver.gateway.agents import find_unavailable_agents
 from palaver.model.errors import StoreError
 from palaver.platforms.plugins import known_platforms, maker
 from palaver.store.opening import sqlite_path
-from palaver.store.status.health import Check, check_place, check_store, closed_folder, is_damaged, way_back
+from palaver.store.status.health import (
+    Check,
+    check_data_directory,
+    check_store,
+    is_corrupt,
+    recovery_steps,
+    unreadable_folder,
+)
 from palaver.store.store import Store
 
 __all__ = ["EXAMPLES", "app", "doctor"]
@@ -49,7 +56,7 @@ def doctor(*, store: StoreOption = None, rebuild_search: Rebuild = False, json: 
 def _checked(store: str | None, *, rebuild: bool) -> list[Check]:
     """As far as it can be looked at: a store that cannot be opened is one of the things found."""
     file = sqlite_path(store_url(store))
-    checks = check_place(file.resolve()) if file else []
+    checks = check_data_directory(file.resolve()) if file else []
     checks += [*_configuration(), *_agents()]
 
     async def examine(opened: Store) -> list[Check]:
@@ -60,7 +67,7 @@ def _checked(store: str | None, *, rebuild: bool) -> list[Check]:
             checks.append(check)
         return checks
 
-    if file and closed_folder(file.resolve()):
+    if file and unreadable_folder(file.resolve()):
         return checks
     # To open an empty file would make a new store of it.
     if emptied := _emptied(file):
@@ -68,7 +75,9 @@ def _checked(store: str | None, *, rebuild: bool) -> list[Check]:
     try:
         return ask(store, examine, absent=checks)
     except StoreError as error:
-        mend = way_back(file) if file and is_damaged(file, error) else "mend what the sentence names, and look again"
+        mend = (
+            recovery_steps(file) if file and is_corrupt(file, error) else "mend what the sentence names, and look again"
+        )
         return [*checks, Check(name="database", ok=False, found=str(error), mend=mend)]
 
 

@@ -33,7 +33,7 @@ from palaver.store.archive.exporter import Form, write_archive
 from palaver.store.archive.format import Record
 from palaver.store.archive.importer import Imported, ImportOutcome, import_sessions
 from palaver.store.archive.reader import check_header
-from palaver.store.status.session_list import EVERYTHING, ListFilter
+from palaver.store.status.session_list import NO_FILTER, ListFilter
 from palaver.store.store import Store
 
 __all__ = [
@@ -105,7 +105,7 @@ def _form_of(output: str) -> Form:
 
 
 def _refuse_unclear(names: Sequence[str], wanted: ListFilter, *, everything: bool) -> None:
-    ways = sum((bool(names), everything or wanted != EVERYTHING))
+    ways = sum((bool(names), everything or wanted != NO_FILTER))
     if ways != 1:
         raise BadArgument(
             "It is not clear what to export:",

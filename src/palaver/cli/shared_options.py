@@ -19,7 +19,7 @@ from palaver.model.session import Principal, Session
 from palaver.model.text import one_line
 from palaver.store.conversations import visibility
 from palaver.store.opening import open_store, sqlite_path
-from palaver.store.status.health import is_damaged, way_back
+from palaver.store.status.health import is_corrupt, recovery_steps
 from palaver.store.store import Store
 
 __all__ = [
@@ -133,8 +133,8 @@ async def _with_store(url: str, do: Callable[[Store], Awaitable[T]]) -> T:
             return await do(store)
     except StoreError as error:
         file = sqlite_path(url)
-        if file and is_damaged(file, error):
-            error.add_note(way_back(file))
+        if file and is_corrupt(file, error):
+            error.add_note(recovery_steps(file))
         raise
 
 

@@ -14,7 +14,7 @@ from palaver.model.grant_syntax import identity_text
 from palaver.model.text import one_line
 from palaver.platforms.plugins import known_platforms
 from palaver.store.people import api_tokens
-from palaver.store.status.journal_feed import EVERY_RIGHT, Key, KeyKind, Right
+from palaver.store.people.api_tokens import EVERY_RIGHT, Key, KeyKind, Right
 from palaver.web.tokens import make_link, make_token
 
 __all__ = [

@@ -113,7 +113,7 @@ def finding(store: Store) -> list[Performance]:
     @transaction
     def sessions(invocation: Invocation, spoken: Spoken) -> Statements[str]:
         page = min(max(invocation.numbers.get(_PAGE, 1), 1), _PAGES)
-        recent = yield from store.session_list.previews(_reader(invocation, spoken), page * _LISTED + 1)
+        recent = yield from store.session_list.recent_sessions(_reader(invocation, spoken), page * _LISTED + 1)
         if not recent:
             return "There are no conversations yet: whatever you write starts one."
         shown = list(enumerate(recent, 1))[(page - 1) * _LISTED : page * _LISTED]
@@ -126,7 +126,7 @@ def finding(store: Store) -> list[Performance]:
     @transaction
     def resume(invocation: Invocation, spoken: Spoken) -> Statements[str]:
         reader, which = _reader(invocation, spoken), invocation.words.get("which")
-        recent = yield from store.session_list.previews(reader, _COUNTED)
+        recent = yield from store.session_list.recent_sessions(reader, _COUNTED)
         if which is None:
             titled = [each for each in enumerate(recent, 1) if each[1].session.title]
             if not titled:

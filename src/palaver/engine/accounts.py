@@ -117,8 +117,8 @@ class OpenInlet:
 def _reply(store: Store, source: Source) -> Statements[Reply | None]:
     """For whoever said it, and nobody else."""
     principal = yield from store.people.speaking(source)
-    received = yield from store.message_status.said([source], principal)
-    return (yield from store.message_status.reply(received.number, principal)) if received else None
+    received = yield from store.message_status.find_received([source], principal)
+    return (yield from store.message_status.load_reply(received.number, principal)) if received else None
 
 
 _OPEN = frozenset({InboxState.WAITING, InboxState.IN_TURN})

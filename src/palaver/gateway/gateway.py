@@ -44,7 +44,7 @@ from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.status import message_status
-from palaver.store.status.health import check_place, check_store
+from palaver.store.status.health import check_data_directory, check_store
 from palaver.store.store import Store
 from palaver.tools.toolsets import Offering
 from palaver.web.address import Address
@@ -281,7 +281,7 @@ def _push(hub: Hub, shown: Shown) -> None:
 
 async def _examined(store: Store, url: str) -> list[Check]:
     file = sqlite_path(url)
-    placed = check_place(file.resolve()) if file else []
+    placed = check_data_directory(file.resolve()) if file else []
     return [*placed, *[check async for check in check_store(store, SystemClock().now())]]
 
 
@@ -330,7 +330,7 @@ async def _first(serving: "asyncio.Task[None]", *others: Awaitable[object]) -> N
 @transaction
 def _last_words(store: Store, key: SessionKey, source: Source) -> Statements[list[Entry]]:
     principal = yield from store.people.speaking(source)
-    return (yield from message_status.last_words(key, principal, _RECAP))
+    return (yield from message_status.recent_entries(key, principal, _RECAP))
 
 
 class _Desk:
@@ -362,7 +362,7 @@ class _Desk:
         while True:
             news = self._news
             with suppress(StoreUnavailable):
-                if answered := await self._store.read(message_status.answered(source)):
+                if answered := await self._store.read(message_status.final_outcome(source)):
                     return Settled(id=source.message_id or "", refused=answered.refused, failed=answered.failed)
             if self._store.refused_for(said) > _PATIENCE:
                 raise StoreUnavailable("the store has not let the gateway write for a while, perhaps its disk is full")

@@ -6,7 +6,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.ids import decode_id
 from palaver.model.session import Principal
 from palaver.model.value import value
-from palaver.store.status.journal_feed import Key, Right
+from palaver.store.people.api_tokens import Key, Right
 from palaver.store.store import Store
 
 __all__ = [

@@ -82,7 +82,7 @@ class Hub:
     async def position(self) -> str:
         """How things stand now: read it before whatever is shown, and ask for events after it."""
         hints = self._hints
-        return f"{await self._store.read(self._store.journal_feed.newest())}/{hints}"
+        return f"{await self._store.read(self._store.journal_feed.latest_position())}/{hints}"
 
     async def notice(self, happening: Happening) -> None:
         """A hook of the engine."""
@@ -239,7 +239,7 @@ class Hub:
         yield Event(name="reset", journal=reader.since)
 
     async def _now(self) -> str:
-        return await self._store.read(self._store.journal_feed.newest())
+        return await self._store.read(self._store.journal_feed.latest_position())
 
     @contextmanager
     def _reading(self, caller: Caller, now: str) -> Generator[tuple[Feed, Reader]]:

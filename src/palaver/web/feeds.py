@@ -11,7 +11,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreError
 from palaver.model.value import value
 from palaver.protocols.hooks import Growth
-from palaver.store.status.journal_feed import News
+from palaver.store.status.journal_feed import JournalPage
 from palaver.store.store import Store
 from palaver.web.caller import Caller, principal_of
 
@@ -105,7 +105,7 @@ class Feed:
                 with suppress(StoreError):
                     news = await self.news(before)
                     self.tell(news)
-                    is_all = news.is_all
+                    is_all = news.is_complete
                 if is_all or self.position != before:
                     pause = _FIRST_PAUSE
                 if is_all:
@@ -114,7 +114,7 @@ class Feed:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def tell(self, news: News) -> None:
+    def tell(self, news: JournalPage) -> None:
         for event in entries_of(news):
             self.push(event)
         self.position = news.position
@@ -124,7 +124,7 @@ class Feed:
         for reader in self.readers:
             reader.push(told)
 
-    async def news(self, position: str) -> News:
+    async def news(self, position: str) -> JournalPage:
         return await self.store.read(_news(self.store, self.caller, position))
 
     async def push_growth(self, growth: Growth) -> None:
@@ -152,12 +152,12 @@ def _seen(store: Store, caller: Caller, session: str) -> Statements[None]:
 
 
 @transaction
-def _news(store: Store, caller: Caller, position: str) -> Statements[News]:
+def _news(store: Store, caller: Caller, position: str) -> Statements[JournalPage]:
     principal = yield from principal_of(caller, store)
-    return (yield from store.journal_feed.after(position, principal, _PAGE))
+    return (yield from store.journal_feed.read_changes(position, principal, _PAGE))
 
 
-def entries_of(news: News) -> list[Event]:
+def entries_of(news: JournalPage) -> list[Event]:
     return [
         Event(
             name="entries",

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from palaver.model.errors import StoreError
 from palaver.model.text import one_line
 from palaver.model.turn import account_text
-from palaver.store.status.journal_feed import Right
+from palaver.store.people.api_tokens import Right
 from palaver.web.auth_middleware import FailureLimiter, cookie_name, login_secret
 from palaver.web.caller import Caller
 from palaver.web.pages.base import render

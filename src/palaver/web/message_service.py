@@ -22,7 +22,7 @@ from palaver.model.session import Session
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, Offered, Received, outbound_to
 from palaver.model.value import value
-from palaver.store.status.journal_feed import Right
+from palaver.store.people.api_tokens import Right
 from palaver.store.status.message_status import Reply
 from palaver.web.authorization import entitled
 from palaver.web.caller import OWNER, Caller, principal_of
@@ -141,17 +141,17 @@ class Speaking:
     async def earlier(self, sources: Sequence[Source]) -> Received | None:
         """What was said under one of these ids."""
         answers = self.services.store.message_status
-        return await self.services.read(self.caller, lambda principal: answers.said(sources, principal))
+        return await self.services.read(self.caller, lambda principal: answers.find_received(sources, principal))
 
     async def reply(self, number: int, seconds: float = 0.0, receive: Receive | None = None) -> Reply:
         """What came of a message, as soon as something did, or whoever waits has gone, or their key."""
         answers = self.services.store.message_status
-        found = await self.services.read(self.caller, lambda principal: answers.reply(number, principal))
+        found = await self.services.read(self.caller, lambda principal: answers.load_reply(number, principal))
         if seconds and receive:
             with self.services.waiting.waiting(number) as waiter:
                 await waiter.until_settled(seconds, self._present(receive))
             await self.refuse_revoked()
-            found = await self.services.read(self.caller, lambda principal: answers.reply(number, principal))
+            found = await self.services.read(self.caller, lambda principal: answers.load_reply(number, principal))
         return found
 
     async def refuse_revoked(self) -> None:

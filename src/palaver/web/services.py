@@ -53,7 +53,7 @@ class Services:
     async def read(self, caller: Caller, question: Callable[[Principal], Transaction[T]]) -> T:
         """Ask the store on behalf of the visitor: for example
 
-        `await desk.read(visitor, lambda p: store.session_list.previews(p, 50))`.
+        `await desk.read(visitor, lambda p: store.session_list.recent_sessions(p, 50))`.
         """
         return await self.store.read(_asked(self.store, caller, question))
 

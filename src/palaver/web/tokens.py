@@ -10,7 +10,7 @@ from palaver.model.errors import BadArgument
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.protocols.clock import Clock
-from palaver.store.status.journal_feed import EVERY_RIGHT, Key, KeyKind, Right
+from palaver.store.people.api_tokens import EVERY_RIGHT, Key, KeyKind, Right
 from palaver.store.store import Store
 from palaver.web.caller import Caller, digest_of
 

@@ -14,7 +14,7 @@ from palaver.store.archive.format import ArchivedOperation, ArchivedRoute, Archi
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import visible_to
 from palaver.store.records import entries_of, from_json, instant
-from palaver.store.status.session_list import EVERYTHING, ListFilter, session_ids
+from palaver.store.status.session_list import NO_FILTER, ListFilter, list_session_ids
 
 __all__ = [
     "collect",
@@ -187,11 +187,11 @@ async def collect_some(database: Database, sessions: Iterable[str], principal: P
 
 
 async def collect_all(
-    database: Database, principal: Principal, wanted: ListFilter = EVERYTHING
+    database: Database, principal: Principal, wanted: ListFilter = NO_FILTER
 ) -> AsyncIterator[Record]:
     """All sessions that fit, in the order of their ids. One that is deleted meanwhile is left out."""
     after = ""
-    while ids := await database.read(session_ids(principal, wanted=wanted, after=after)):
+    while ids := await database.read(list_session_ids(principal, wanted=wanted, after=after)):
         after = ids[-1]
         for session in ids:
             try:

@@ -16,7 +16,7 @@ from palaver.store.conversations.visibility import Filter, get, get_visible
 from palaver.store.people.usage import fold_all
 from palaver.store.queue.outbox import REPLIES, drop
 from palaver.store.records import SESSION_COLUMNS, from_json, instant, micros, session_of
-from palaver.store.status.session_list import ListFilter, matching
+from palaver.store.status.session_list import ListFilter, session_filter
 
 __all__ = [
     "ProcessRuns",
@@ -234,7 +234,7 @@ class Pruned:
 
 
 def _prunable(rule: PruneRule, principal: Principal, mark: tuple[int, int] | None) -> Filter:
-    fits = matching(ListFilter(platform=rule.platform, profile=rule.profile), principal)
+    fits = session_filter(ListFilter(platform=rule.platform, profile=rule.profile), principal)
     parts = [fits, Filter("s.ended IS NOT NULL", ())]
     if rule.ended_before is not None:
         parts.append(Filter("s.ended < ?", (micros(rule.ended_before),)))
@@ -275,7 +275,7 @@ def _mark(rule: PruneRule, principal: Principal) -> Statements[_Mark | None]:
     """None if fewer are there than are to be kept."""
     if not rule.keep_newest:
         return None
-    fits = matching(ListFilter(platform=rule.platform, profile=rule.profile), principal)
+    fits = session_filter(ListFilter(platform=rule.platform, profile=rule.profile), principal)
     rows = yield (
         f"SELECT s.last_active, s.no FROM sessions s WHERE s.ended IS NOT NULL AND {fits.sql}"
         " ORDER BY s.last_active DESC, s.no DESC LIMIT 1 OFFSET ?",

@@ -2,12 +2,17 @@
 
 from collections.abc import Collection
 from datetime import datetime
+from enum import StrEnum
 
 from palaver.db.transaction import Row, Statements, transaction
+from palaver.model.value import value
 from palaver.store.records import instant, micros
-from palaver.store.status.journal_feed import EVERY_RIGHT, Key, KeyKind, Right
 
 __all__ = [
+    "EVERY_RIGHT",
+    "Key",
+    "KeyKind",
+    "Right",
     "add",
     "all",
     "exchange",
@@ -16,6 +21,40 @@ __all__ = [
     "stands",
     "touch",
 ]
+
+
+class Right(StrEnum):
+    """What a key is good for: to look, to talk, to change what others see."""
+
+    READ = "read"
+    CHAT = "chat"
+    MANAGE = "manage"
+
+
+EVERY_RIGHT = frozenset(Right)
+
+
+class KeyKind(StrEnum):
+    LINK = "link"
+    """The code of a login link: good once."""
+    LOGIN = "login"
+    """A browser that has logged in."""
+    TOKEN = "token"  # noqa: S105 - a kind, no secret
+    """A program."""
+
+
+@value
+class Key:
+    number: int
+    kind: KeyKind
+    name: str
+    rights: frozenset[Right]
+    created: datetime
+    last_used: datetime
+    identity: str | None = None
+    """On whose behalf it opens; None for the owner of the gateway."""
+    expires: datetime | None = None
+
 
 _COLUMNS = "no, kind, name, rights, created, last_used, identity, expires"
 _STANDS = "(expires IS NULL OR expires > ?)"

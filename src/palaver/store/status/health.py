@@ -18,16 +18,16 @@ from palaver.protocols.adapter import Check
 from palaver.store import accounts
 from palaver.store.queue import inbox, outbox
 from palaver.store.records import instant, micros
-from palaver.store.status.invariants import DEADLINES, INVARIANTS, PROMISES, delays, violations
+from palaver.store.status.invariants import DEADLINES, INVARIANTS, PROMISES, overdue_work, violations
 from palaver.store.store import Store
 
 __all__ = [
     "Check",
-    "check_place",
+    "check_data_directory",
     "check_store",
-    "closed_folder",
-    "is_damaged",
-    "way_back",
+    "is_corrupt",
+    "recovery_steps",
+    "unreadable_folder",
 ]
 
 _LEAST_FREE = 200 * 1024 * 1024
@@ -72,18 +72,18 @@ async def _integrity(store: Store, path: Path) -> Check:
         name="integrity",
         ok=found == ["ok"],
         found="every page is sound" if found == ["ok"] else "; ".join(found[:3]),
-        mend=way_back(path),
+        mend=recovery_steps(path),
     )
 
 
-def is_damaged(path: Path, error: StoreError) -> bool:
+def is_corrupt(path: Path, error: StoreError) -> bool:
     """SQLite cannot make sense of the file, though it was a database of ours: it has a search index beside it."""
     code: int = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
     damage = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
     return code in damage and path.with_name(f"{path.name}.search").exists()
 
 
-def way_back(path: Path) -> str:
+def recovery_steps(path: Path) -> str:
     """What can be done about a damaged file, with the newest of the backups that upgrades made."""
     copies = sorted(path.parent.glob(f"{escape(path.name)}.schema-*"), key=lambda copy: copy.stat().st_mtime)
     made = [f"{copy.name} of {datetime.fromtimestamp(copy.stat().st_mtime, UTC):%Y-%m-%d}" for copy in copies[-1:]]
@@ -95,13 +95,13 @@ def way_back(path: Path) -> str:
     )
 
 
-def check_place(path: Path) -> list[Check]:
+def check_data_directory(path: Path) -> list[Check]:
     """Where a SQLite file lies, or would: what keeps it from being opened or written is found before that is tried."""
-    folder = closed_folder(path)
+    folder = unreadable_folder(path)
     return [_disk(path), _writable(path)] if folder is None else [_place(f"{folder} cannot be entered by this user")]
 
 
-def closed_folder(path: Path) -> Path | None:
+def unreadable_folder(path: Path) -> Path | None:
     """What is in it, if anything, nobody can say."""
     there = takewhile(lambda folder: os.access(folder, os.F_OK, effective_ids=True), reversed(path.parents))
     return next((each for each in there if each.is_dir() and not os.access(each, os.X_OK, effective_ids=True)), None)
@@ -136,7 +136,7 @@ def _place(wrong: str) -> Check:
 
 async def _promises(store: Store, now: datetime) -> list[Check]:
     """Every promise as a query over the live database."""
-    found = [*await store.read(violations()), *await store.read(delays(now))]
+    found = [*await store.read(violations()), *await store.read(overdue_work(now))]
     broken = {violation.invariant: violation for violation in found}
     return [
         Check(

@@ -13,7 +13,7 @@ __all__ = [
     "PROMISES",
     "Invariant",
     "Violation",
-    "delays",
+    "overdue_work",
     "violations",
 ]
 
@@ -210,7 +210,7 @@ def violations() -> Statements[list[Violation]]:
 
 
 @transaction
-def delays(now: datetime) -> Statements[list[Violation]]:
+def overdue_work(now: datetime) -> Statements[list[Violation]]:
     """Everything that should have happened by now."""
     return (yield from _broken(DEADLINES, micros(now)))
 

@@ -5,8 +5,6 @@ all before them have ended.
 """
 
 import re
-from datetime import datetime
-from enum import StrEnum
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import BadArgument
@@ -15,53 +13,16 @@ from palaver.model.value import value
 from palaver.store.conversations.visibility import visible_to
 
 __all__ = [
-    "EVERY_RIGHT",
     "START",
     "WINDOW",
     "Change",
-    "Key",
-    "KeyKind",
-    "News",
-    "Right",
-    "after",
-    "newest",
+    "JournalPage",
+    "latest_position",
+    "read_changes",
 ]
 
 WINDOW = "window"
 """Something happened at another gateway that people may be looking at."""
-
-
-class Right(StrEnum):
-    """What a key is good for: to look, to talk, to change what others see."""
-
-    READ = "read"
-    CHAT = "chat"
-    MANAGE = "manage"
-
-
-EVERY_RIGHT = frozenset(Right)
-
-
-class KeyKind(StrEnum):
-    LINK = "link"
-    """The code of a login link: good once."""
-    LOGIN = "login"
-    """A browser that has logged in."""
-    TOKEN = "token"  # noqa: S105 - a kind, no secret
-    """A program."""
-
-
-@value
-class Key:
-    number: int
-    kind: KeyKind
-    name: str
-    rights: frozenset[Right]
-    created: datetime
-    last_used: datetime
-    identity: str | None = None
-    """On whose behalf it opens; None for the owner of the gateway."""
-    expires: datetime | None = None
 
 
 START = "0.0"
@@ -82,11 +43,11 @@ class Change:
 
 
 @value
-class News:
+class JournalPage:
     changes: tuple[Change, ...]
     position: str
     """How far was read; what nobody may see is passed over."""
-    is_all: bool
+    is_complete: bool
     """Nothing more was committed when it was read."""
 
 
@@ -96,7 +57,7 @@ _ORDER = "ORDER BY /*pg j.xid, */ j.pos"
 
 
 @transaction
-def after(position: str, principal: Principal, limit: int) -> Statements[News]:
+def read_changes(position: str, principal: Principal, limit: int) -> Statements[JournalPage]:
     seen, (xid, pos) = visible_to(principal), _parsed(position)
     rows = yield (
         "SELECT j.pos, /*pg j.xid::text --*/ '0'\n, j.kind, j.first_seq, j.last_seq, s.id,"
@@ -106,12 +67,12 @@ def after(position: str, principal: Principal, limit: int) -> Statements[News]:
         (*seen.values, xid, pos),
     )
     last = _position(rows[-1][1], rows[-1][0]) if rows else position
-    is_all = len(rows) < limit
-    if is_all:
+    is_complete = len(rows) < limit
+    if is_complete:
         # What is committed while an older transaction runs comes a moment later.
         late = yield f"SELECT 0 /*pg + count(*) FROM (SELECT 1 FROM journal j WHERE j.xid >= {_NOW} LIMIT 1) late*/", ()
-        is_all = not late[0][0]
-    return News(changes=tuple(_change(row) for row in rows if row[6]), position=last, is_all=is_all)
+        is_complete = not late[0][0]
+    return JournalPage(changes=tuple(_change(row) for row in rows if row[6]), position=last, is_complete=is_complete)
 
 
 def _change(row: Row) -> Change:
@@ -120,7 +81,7 @@ def _change(row: Row) -> Change:
 
 
 @transaction
-def newest() -> Statements[str]:
+def latest_position() -> Statements[str]:
     rows = yield (
         f"SELECT j.pos, /*pg j.xid::text --*/ '0'\n FROM journal j /*pg WHERE j.xid < {_NOW}*/"
         " ORDER BY /*pg j.xid DESC, */ j.pos DESC LIMIT 1",

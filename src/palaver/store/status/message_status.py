@@ -38,17 +38,17 @@ from palaver.store.records import (
 )
 
 __all__ = [
-    "Answered",
+    "FinalOutcome",
     "Progress",
     "Reply",
-    "answered",
-    "at",
-    "give_results",
-    "heard",
-    "last_words",
+    "final_outcome",
+    "find_received",
+    "last_message_of_turn",
+    "load_reply",
     "progress",
-    "reply",
-    "said",
+    "recent_entries",
+    "sessions_by_key",
+    "submit_tool_results",
 ]
 
 
@@ -82,7 +82,7 @@ class Reply:
         return self.turn is not None and self.turn.state is TurnState.PARKED
 
     @property
-    def waits_with(self) -> tuple[ToolCall, ...]:
+    def pending_tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls of a parked turn that have no result, where whoever is answered offered to use them."""
         offered = {tool.name for tool in self.received.inbound.offers}
         if self.turn is None or not self.is_parked:
@@ -99,7 +99,7 @@ def _marks(values: Sequence[object]) -> str:
 
 
 @transaction
-def said(sources: Sequence[Source], principal: Principal) -> Statements[Received | None]:
+def find_received(sources: Sequence[Source], principal: Principal) -> Statements[Received | None]:
     names = [name for name in map(dedup_name, sources) if name]
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
@@ -127,7 +127,7 @@ def progress(numbers: Sequence[int]) -> Statements[list[Progress]]:
 
 
 @transaction
-def reply(number: int, principal: Principal) -> Statements[Reply]:
+def load_reply(number: int, principal: Principal) -> Statements[Reply]:
     received = yield from inbox_row(number, principal)
     if received is None:
         raise NotFound("message", f"in:{number}")
@@ -180,7 +180,7 @@ def _notices(name: str) -> Statements[tuple[str, ...]]:
 
 
 @transaction
-def heard(turn: int, principal: Principal) -> Statements[Received | None]:
+def last_message_of_turn(turn: int, principal: Principal) -> Statements[Received | None]:
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
         " WHERE i.turn_no = ? AND length(i.body) > 0 ORDER BY i.no DESC",
@@ -190,12 +190,12 @@ def heard(turn: int, principal: Principal) -> Statements[Received | None]:
 
 
 @transaction
-def give_results(turn: int, results: Mapping[str, str], now: datetime, principal: Principal) -> Statements[bool]:
-    received = yield from heard(turn, principal)
+def submit_tool_results(turn: int, results: Mapping[str, str], now: datetime, principal: Principal) -> Statements[bool]:
+    received = yield from last_message_of_turn(turn, principal)
     if received is None:
         return False
     yield Lock(received.key.text)
-    waiting = {call.id for call in (yield from reply(received.number, principal)).waits_with}
+    waiting = {call.id for call in (yield from load_reply(received.number, principal)).pending_tool_calls}
     given = {call: text for call, text in results.items() if call in waiting}
     taken = (yield from resume(turn, "nobody", now, timedelta())) if given else None
     if taken is None:
@@ -215,7 +215,7 @@ def give_results(turn: int, results: Mapping[str, str], now: datetime, principal
 
 
 @transaction
-def at(keys: Sequence[SessionKey], principal: Principal) -> Statements[list[Session]]:
+def sessions_by_key(keys: Sequence[SessionKey], principal: Principal) -> Statements[list[Session]]:
     seen = visible_to(principal)
     rows = yield (
         f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key IN ({_marks(keys)}) AND {seen.sql}"
@@ -226,7 +226,7 @@ def at(keys: Sequence[SessionKey], principal: Principal) -> Statements[list[Sess
 
 
 @value
-class Answered:
+class FinalOutcome:
     """Nothing more will come in answer to a message, unless somebody allows it."""
 
     refused: str | None = None
@@ -246,7 +246,7 @@ _SAID_AGAIN = (
 
 
 @transaction
-def answered(source: Source) -> Statements[Answered | None]:
+def final_outcome(source: Source) -> Statements[FinalOutcome | None]:
     """None while the message waits or is worked on, or what it has said again, or while anything is owed to its chat.
 
     Where the conversation itself waits for somebody's permission, nothing will come either.
@@ -266,14 +266,14 @@ def answered(source: Source) -> Statements[Answered | None]:
     if owed:
         return None
     state, reason, turn_state = rows[0]
-    return Answered(
+    return FinalOutcome(
         refused=reason if state == InboxState.REFUSED.value else None,
         failed=state == InboxState.FAILED.value or turn_state == TurnState.FAILED.value,
     )
 
 
 @transaction
-def last_words(key: SessionKey, principal: Principal, limit: int) -> Statements[list[Entry]]:
+def recent_entries(key: SessionKey, principal: Principal, limit: int) -> Statements[list[Entry]]:
     """What people and the agent said last in a conversation, oldest first; not what is still owed to the chat."""
     session = yield from open_by_key(key)
     if session is None:

@@ -22,8 +22,8 @@ from palaver.store.records import (
 from palaver.store.status.trace import DeliveryTrace, InboundTrace, OpenTurn, delivery_trace, inbound_trace
 
 __all__ = [
-    "flights",
     "list_inbound",
+    "list_open_turns",
     "list_outbound",
 ]
 
@@ -33,7 +33,7 @@ _TURN_WIDTH = TURN_COLUMNS.count(",") + 1
 
 
 @transaction
-def flights(
+def list_open_turns(
     principal: Principal,
     limit: int,
     session: str | None = None,

@@ -20,17 +20,17 @@ from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of
 from palaver.store.results import Preview
 
 __all__ = [
-    "EVERYTHING",
     "LARGEST_PAGE",
+    "NO_FILTER",
     "ListFilter",
     "Page",
     "Period",
     "Stats",
     "Totals",
+    "list_session_ids",
     "list_sessions",
-    "matching",
-    "previews",
-    "session_ids",
+    "recent_sessions",
+    "session_filter",
     "stats",
 ]
 
@@ -52,7 +52,7 @@ class ListFilter:
     until: datetime | None = None
 
 
-EVERYTHING = ListFilter()
+NO_FILTER = ListFilter()
 
 
 @value
@@ -63,14 +63,14 @@ class Page:
 
 
 LARGEST_PAGE = 500
-_FEW = 2000
+SORTABLE_SESSIONS = 2000
 _PREVIEW_BYTES = 4096
 
 
 # Conditions
 
 
-def matching(wanted: ListFilter, principal: Principal) -> Filter:
+def session_filter(wanted: ListFilter, principal: Principal) -> Filter:
     """The sessions `s` that fit the filter and that the principal may see."""
     parts = [visible_to(principal), *_conditions(wanted)]
     return Filter(" AND ".join(part.sql for part in parts), tuple(value for part in parts for value in part.values))
@@ -147,11 +147,11 @@ def _bad_cursor(cursor: str) -> BadArgument:
 
 @transaction
 def list_sessions(
-    principal: Principal, *, wanted: ListFilter = EVERYTHING, after: str | None = None, limit: int = 50
+    principal: Principal, *, wanted: ListFilter = NO_FILTER, after: str | None = None, limit: int = 50
 ) -> Statements[Page]:
     """The newest sessions first. A page costs the same wherever it is."""
     limit = max(1, min(limit, LARGEST_PAGE))
-    where = matching(wanted, principal)
+    where = session_filter(wanted, principal)
     narrow = yield from _narrowed(principal, wanted)
     active = "s.last_active" if narrow is None else "+s.last_active"
     parts = [where, *([narrow] if narrow else ())]
@@ -170,7 +170,7 @@ def list_sessions(
 
 
 @transaction
-def previews(principal: Principal, limit: int) -> Statements[list[Preview]]:
+def recent_sessions(principal: Principal, limit: int) -> Statements[list[Preview]]:
     """The first page alone."""
     return list((yield from list_sessions(principal, limit=limit)).previews)
 
@@ -181,8 +181,8 @@ def _narrowed(principal: Principal, wanted: ListFilter) -> Statements[Filter | N
     if not names or not all(map(_holdable, names)):
         return None
     theirs = f"SELECT session_no FROM participants WHERE identity IN ({', '.join('?' * len(names))})"
-    rows = yield f"SELECT count(*) FROM ({theirs} LIMIT {_FEW}) AS few", names
-    return Filter(f"s.no IN ({theirs})", names) if rows[0][0] < _FEW else None
+    rows = yield f"SELECT count(*) FROM ({theirs} LIMIT {SORTABLE_SESSIONS}) AS few", names
+    return Filter(f"s.no IN ({theirs})", names) if rows[0][0] < SORTABLE_SESSIONS else None
 
 
 _NEWEST_WORDS = (
@@ -221,11 +221,11 @@ _LONGEST_ESCAPE = 7
 
 
 @transaction
-def session_ids(
-    principal: Principal, *, wanted: ListFilter = EVERYTHING, after: str = "", limit: int = 200
+def list_session_ids(
+    principal: Principal, *, wanted: ListFilter = NO_FILTER, after: str = "", limit: int = 200
 ) -> Statements[list[str]]:
     """The ids behind `after`, in their own order, which is that of time: to go through all sessions."""
-    where = matching(wanted, principal)
+    where = session_filter(wanted, principal)
     rows = yield (
         f"SELECT s.id FROM sessions s WHERE s.id > ? AND {where.sql} ORDER BY s.id LIMIT ?",
         (after, *where.values, limit),

@@ -14,14 +14,14 @@ from palaver.model.value import value
 from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, micros, received_of
 
 __all__ = [
-    "Line",
-    "line",
-    "talk",
+    "WebchatMessage",
+    "get_message",
+    "list_messages",
 ]
 
 
 @value
-class Line:
+class WebchatMessage:
     """One message in a talk."""
 
     name: str
@@ -45,9 +45,9 @@ _END = 1 << 62
 
 
 @transaction
-def talk(
+def list_messages(
     place: SessionKey, chat: str, principal: Principal, *, before: datetime | None = None, limit: int = 50
-) -> Statements[list[Line]]:
+) -> Statements[list[WebchatMessage]]:
     if not _is_theirs(chat, principal):
         raise NotFound("chat", chat)
     until = _END if before is None else micros(before)
@@ -65,8 +65,8 @@ def talk(
 
 
 @transaction
-def line(name: str, chat: str, principal: Principal) -> Statements[Line]:
-    found, lines = _NAME.fullmatch(name), list[Line]()
+def get_message(name: str, chat: str, principal: Principal) -> Statements[WebchatMessage]:
+    found, lines = _NAME.fullmatch(name), list[WebchatMessage]()
     if found and _is_theirs(chat, principal):
         if found[1] == "in":
             lines = _said((yield f"{_SAID} AND i.no = ?", (int(found[2]),)), chat, principal)
@@ -83,11 +83,11 @@ def _is_theirs(chat: str, principal: Principal) -> bool:
     return f"web:{chat.partition('/')[0]}" in principal.identities
 
 
-def _said(rows: list[Row], chat: str, principal: Principal) -> list[Line]:
+def _said(rows: list[Row], chat: str, principal: Principal) -> list[WebchatMessage]:
     """Several chats may be one conversation; each shows what was said in it."""
     every = [received_of(row) for row in rows]
     return [
-        Line(
+        WebchatMessage(
             name=f"in-{each.number}",
             id=each.inbound.source.message_id or "",
             at=each.received,
@@ -102,10 +102,10 @@ def _said(rows: list[Row], chat: str, principal: Principal) -> list[Line]:
     ]
 
 
-def _sent(row: Row) -> Line:
+def _sent(row: Row) -> WebchatMessage:
     delivery = delivery_of(row)
     outbound = delivery.outbound
-    return Line(
+    return WebchatMessage(
         name=f"out-{delivery.number}",
         id=delivery.receipt or "",
         at=delivery.created,

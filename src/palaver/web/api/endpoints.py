@@ -18,7 +18,7 @@ from starlette.routing import Route
 from palaver.model.errors import BadArgument, PalaverError
 from palaver.model.text import one_line
 from palaver.model.value import value
-from palaver.store.status.journal_feed import Right
+from palaver.store.people.api_tokens import Right
 from palaver.web.auth_middleware import caller_of
 from palaver.web.bodies import SMALL
 from palaver.web.caller import Caller

@@ -12,7 +12,7 @@ from palaver.model.attachment import UNKNOWN_TYPE
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.lifecycle import InboxState, OutboxState, TurnState
 from palaver.model.source import Source
-from palaver.store.status.journal_feed import Right
+from palaver.store.people.api_tokens import Right
 from palaver.store.status.trace import Trace
 from palaver.web.api.endpoints import Ask, Endpoint, Later, Schema, body_of
 from palaver.web.api.schemas import MessageSchema, Moment, UsageSchema, message_schema, usage_schema

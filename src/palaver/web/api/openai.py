@@ -15,7 +15,7 @@ from palaver.engine.reply_waiter import Waiter
 from palaver.model.errors import BadArgument, PalaverError
 from palaver.model.turn import Received
 from palaver.model.value import value
-from palaver.store.status.journal_feed import Right
+from palaver.store.people.api_tokens import Right
 from palaver.store.status.message_status import Reply
 from palaver.web.api.messages import KEY_HEADER, key_of
 from palaver.web.caller import Caller, principal_of
@@ -108,8 +108,8 @@ def _given(finding: Finding, session: str) -> Statements[Received | None]:
     principal = yield from principal_of(finding.speaking.caller, store)
     for entry in reversed((yield from store.transcript.load_visible(session, principal))):
         if entry.turn and results.keys() & {call.id for call in entry.calls}:
-            yield from store.message_status.give_results(int(entry.turn), results, now, principal)
-            return (yield from store.message_status.heard(int(entry.turn), principal))
+            yield from store.message_status.submit_tool_results(int(entry.turn), results, now, principal)
+            return (yield from store.message_status.last_message_of_turn(int(entry.turn), principal))
     return None
 
 

@@ -3,8 +3,8 @@
 from datetime import UTC, date, timedelta
 
 from palaver.model.quotas import Spent
+from palaver.store.people.api_tokens import Right
 from palaver.store.people.usage import By
-from palaver.store.status.journal_feed import Right
 from palaver.web.api.endpoints import Ask, Endpoint, Schema
 from palaver.web.api.schemas import Moment, UsageSchema
 from palaver.web.sse import stream

@@ -11,9 +11,9 @@ from palaver.model.codes import parse_code
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.grant_syntax import whom
 from palaver.model.label import Label
+from palaver.store.people.api_tokens import Right
 from palaver.store.people.grants import Stranger, Table
 from palaver.store.people.people import Person
-from palaver.store.status.journal_feed import Right
 from palaver.web.api.endpoints import Ask, Endpoint, Schema
 from palaver.web.api.schemas import Limit, Moment
 

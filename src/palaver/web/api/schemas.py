@@ -173,7 +173,7 @@ def message_schema(reply: Reply) -> MessageSchema:
     received, turn = reply.received, reply.turn
     said = [entry for entry in reply.entries if entry.role is Role.ASSISTANT and not entry.calls]
     last = said[-1] if said and reply.ended else None
-    calls = reply.waits_with
+    calls = reply.pending_tool_calls
     return MessageSchema(
         id=f"in:{received.number}",
         state=received.state,

@@ -8,8 +8,8 @@ from starlette.exceptions import HTTPException
 from palaver.model.errors import BadArgument
 from palaver.model.lifecycle import SessionState
 from palaver.model.transcript import Role
+from palaver.store.people.api_tokens import Right
 from palaver.store.search.search import Order, SearchFilter
-from palaver.store.status.journal_feed import Right
 from palaver.store.status.session_list import ListFilter
 from palaver.web.api.endpoints import Ask, Endpoint, Schema
 from palaver.web.api.schemas import EntrySchema, Limit, Moment, SessionSchema, entry_schema, session_schema

@@ -7,8 +7,8 @@ from palaver.model.access import AccessRole
 from palaver.model.errors import NotFound
 from palaver.model.lifecycle import TurnState
 from palaver.model.session import Principal
+from palaver.store.people.api_tokens import Right
 from palaver.store.results import Decision
-from palaver.store.status.journal_feed import Right
 from palaver.store.status.trace import OpenTurn
 from palaver.store.store import Store
 from palaver.web.api.endpoints import Ask, Endpoint, Schema
@@ -77,7 +77,7 @@ def _shape(flight: OpenTurn) -> FlightSchema:
 async def _listed(ask: Ask, *states: TurnState) -> FlightsSchema:
     overview, query = ask.services.store.overview, ask.query
     found = await ask.services.read(
-        ask.caller, lambda principal: overview.flights(principal, query.limit, query.session, states=states)
+        ask.caller, lambda principal: overview.list_open_turns(principal, query.limit, query.session, states=states)
     )
     return FlightsSchema(turns=[_shape(each) for each in found])
 
@@ -92,7 +92,7 @@ async def _approvals(ask: Ask) -> FlightsSchema:
 
 def _named(store: Store, principal: Principal, name: str) -> Statements[OpenTurn]:
     number = _NAME.fullmatch(name)
-    found = (yield from store.overview.flights(principal, 1, number=int(number[1]))) if number else []
+    found = (yield from store.overview.list_open_turns(principal, 1, number=int(number[1]))) if number else []
     if not found:
         raise NotFound("turn in flight", name)
     return found[0]

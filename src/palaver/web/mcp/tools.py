@@ -8,7 +8,7 @@ import msgspec
 
 from palaver.model.errors import BadArgument
 from palaver.model.value import value
-from palaver.store.status.journal_feed import Right
+from palaver.store.people.api_tokens import Right
 from palaver.web.api import messages, overview, sessions
 from palaver.web.api.endpoints import Endpoint
 

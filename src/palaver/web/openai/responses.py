@@ -49,13 +49,13 @@ def outcome_of(reply: Reply, services: Services) -> Outcome:
         raise HTTPException(409, _BETWEEN.join(reply.notices), headers=_NOT_AGAIN)
     if turn is not None and turn.state is TurnState.FAILED:
         raise _failed(reply, turn.error or "", services)
-    if turn is None or (reply.is_parked and not reply.waits_with):
+    if turn is None or (reply.is_parked and not reply.pending_tool_calls):
         where = (_elsewhere(services),) if reply.is_parked else ()
         return Outcome(content=_BETWEEN.join((*reply.notices, *where)))
     said = [entry.text for entry in reply.entries if entry.role is Role.ASSISTANT and entry.text.strip()]
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for call in reply.waits_with
+        for call in reply.pending_tool_calls
     ]
     return Outcome(content=_BETWEEN.join(said), calls=calls)
 

@@ -101,7 +101,9 @@ class Finding:
 
     async def _sessions(self, keys: Sequence[SessionKey]) -> list[Session]:
         services = self.speaking.services
-        return await services.read(self.speaking.caller, lambda who: services.store.message_status.at(keys, who))
+        return await services.read(
+            self.speaking.caller, lambda who: services.store.message_status.sessions_by_key(keys, who)
+        )
 
     async def _matched(self, message: str) -> tuple[Source, str]:
         places = await self._places(message)
@@ -152,14 +154,14 @@ def _allot(
     store, now = speaking.services.store, speaking.services.clock.now()
     principal = yield from principal_of(speaking.caller, store)
     yield Lock(f"conversations of {beside[1].user_id}")
-    taken = yield from store.message_status.at([*places, beside[0]], principal)
+    taken = yield from store.message_status.sessions_by_key([*places, beside[0]], principal)
     for session in taken:
         if session.origin.message_id == beside[1].message_id:  # asked twice at once, it is one request
             return session.origin
     key = next((each for each in places if each not in {session.key for session in taken}), None)
     for session in reversed(taken):
         if key is None and now - session.last_active > _OLD:
-            is_busy = yield from store.overview.flights(principal, 1, session.id)
+            is_busy = yield from store.overview.list_open_turns(principal, 1, session.id)
             key = None if is_busy else session.key
     place, source = (key, places[key]) if key else beside
     if found:
@@ -177,9 +179,9 @@ def _leave(speaking: Speaking, key: SessionKey) -> Statements[None]:
     store, now = speaking.services.store, speaking.services.clock.now()
     principal: Principal = yield from principal_of(speaking.caller, store)
     current = (yield from store.steering.status(key, principal)).session
-    for flight in (yield from store.overview.flights(principal, 1, current.id)) if current else ():
-        received = yield from store.message_status.heard(flight.turn.number, principal)
-        if received and (yield from store.message_status.reply(received.number, principal)).waits_with:
+    for flight in (yield from store.overview.list_open_turns(principal, 1, current.id)) if current else ():
+        received = yield from store.message_status.last_message_of_turn(flight.turn.number, principal)
+        if received and (yield from store.message_status.load_reply(received.number, principal)).pending_tool_calls:
             yield from store.steering.drop_parked(
                 key, now, note=texts.LEFT_NOTE, error="what it called was left without an answer"
             )

@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse
 
 from palaver.model.text import visible
 from palaver.model.value import value
-from palaver.store.status.journal_feed import Right
+from palaver.store.people.api_tokens import Right
 from palaver.web.caller import Caller
 from palaver.web.http import asset
 

@@ -16,9 +16,9 @@ from palaver.model.attachment import Attachment, TooLarge, size_text
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source
 from palaver.model.text import one_line, visible
+from palaver.store.people.api_tokens import Right
 from palaver.store.results import Status
-from palaver.store.status.journal_feed import Right
-from palaver.store.status.webchat_log import Line
+from palaver.store.status.webchat_log import WebchatMessage
 from palaver.store.store import Store
 from palaver.web.caller import Caller
 from palaver.web.http import download, number
@@ -63,14 +63,14 @@ class _Chat:
         place, key = await engine.place_of(source), await engine.key_of(source)
 
         @transaction
-        def looked() -> Statements[tuple[list[Line], Status, list[Session]]]:
+        def looked() -> Statements[tuple[list[WebchatMessage], Status, list[Session]]]:
             store = self._services.store
             principal = yield from self._speaker(store, caller)
-            lines = yield from store.webchat_log.talk(
+            lines = yield from store.webchat_log.list_messages(
                 place, source.chat_id or "", principal, before=before, limit=_LINES
             )
             status = yield from store.steering.status(key, principal)
-            previews = yield from store.session_list.previews(principal, _CHATS)
+            previews = yield from store.session_list.recent_sessions(principal, _CHATS)
             return lines, status, [preview.session for preview in previews]
 
         lines, status, sessions = await self._services.store.read(looked())
@@ -143,9 +143,9 @@ class _Chat:
         source, line = self._source(request, caller), request.path_params["message"]
 
         @transaction
-        def found() -> Statements[Line]:
+        def found() -> Statements[WebchatMessage]:
             principal = yield from self._speaker(self._services.store, caller)
-            return (yield from self._services.store.webchat_log.line(line, source.chat_id or "", principal))
+            return (yield from self._services.store.webchat_log.get_message(line, source.chat_id or "", principal))
 
         files = (await self._services.store.read(found())).files
         place = int(request.path_params["place"])

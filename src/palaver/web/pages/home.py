@@ -19,7 +19,9 @@ def routes(services: Services) -> list[Route]:
         health = (
             await services.store.read(services.store.accounts.health(services.clock.now())) if caller.is_owner else []
         )
-        recent = await services.read(caller, lambda principal: services.store.session_list.previews(principal, 10))
+        recent = await services.read(
+            caller, lambda principal: services.store.session_list.recent_sessions(principal, 10)
+        )
         return render(request, "home.html", caller, accounts=health, recent=recent)
 
     return [page("/", home)]

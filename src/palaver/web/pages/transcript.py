@@ -86,7 +86,7 @@ class _Transcript:
     ) -> Statements[tuple[Session, list[Entry], list[OpenTurn]]]:
         session = yield from self._store.sessions.get_visible(name, principal)
         entries = yield from self._store.transcript.passage(name, principal, **place, limit=_PAGE, hidden=audit)
-        flights = yield from self._store.overview.flights(principal, 1, session.id)
+        flights = yield from self._store.overview.list_open_turns(principal, 1, session.id)
         return session, entries, flights
 
     async def entry(self, request: Request, caller: Caller) -> Response:

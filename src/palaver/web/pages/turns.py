@@ -19,7 +19,9 @@ _MOST = 200
 
 def routes(services: Services) -> list[Route]:
     async def turns(request: Request, caller: Caller) -> Response:
-        flights = await services.read(caller, lambda principal: services.store.overview.flights(principal, _MOST))
+        flights = await services.read(
+            caller, lambda principal: services.store.overview.list_open_turns(principal, _MOST)
+        )
         asks = [flight for flight in flights if flight.turn.state is TurnState.PARKED]
         others = [flight for flight in flights if flight.turn.state is not TurnState.PARKED]
         return show(services, request, "turns.html", caller, asks=asks, flights=others, most=_MOST)

@@ -12,7 +12,7 @@ from palaver.model.source import Source
 from palaver.store.conversations import deletion, sessions
 from palaver.store.conversations.deletion import PruneRule
 from palaver.store.status import webchat_log
-from palaver.store.status.webchat_log import Line
+from palaver.store.status.webchat_log import WebchatMessage
 from palaver.store.store import Store
 from tests.store.world import NOON, OPERATOR, World, key_of
 
@@ -40,8 +40,8 @@ async def _forget(world: World, session: str) -> None:  # noqa: ARG001
     assert (await erasures.carry_out(number, NOON)).done
 
 
-async def talk(store: Store, principal: Principal = ANN) -> list[Line]:
-    return await store.read(webchat_log.talk(key_of(PLACE), CHAT, principal))
+async def talk(store: Store, principal: Principal = ANN) -> list[WebchatMessage]:
+    return await store.read(webchat_log.list_messages(key_of(PLACE), CHAT, principal))
 
 
 @pytest.mark.parametrize("remove", [_delete, _prune, _forget])
@@ -52,7 +52,7 @@ async def test_of_what_was_removed_nothing_is_shown_and_the_chat_goes_on(store: 
     await remove(world, begun.turn.session)
     assert await talk(store) == []
     with pytest.raises(NotFound):
-        await store.read(webchat_log.line(old.name, CHAT, ANN))
+        await store.read(webchat_log.get_message(old.name, CHAT, ANN))
     await world.exchange("the new plan", source=PLACE)
     assert [line.text for line in await talk(store)] == ["the new plan"]
 
@@ -60,9 +60,9 @@ async def test_of_what_was_removed_nothing_is_shown_and_the_chat_goes_on(store: 
 async def test_a_chat_is_read_by_whose_it_is(store: Store) -> None:
     await World(store).exchange("the plan", source=PLACE)
     (line,) = await talk(store)
-    assert await store.read(webchat_log.line(line.name, CHAT, ANN)) == line
+    assert await store.read(webchat_log.get_message(line.name, CHAT, ANN)) == line
     for other in (BOB, OPERATOR):
         with pytest.raises(NotFound):
             await talk(store, other)
         with pytest.raises(NotFound):
-            await store.read(webchat_log.line(line.name, CHAT, other))
+            await store.read(webchat_log.get_message(line.name, CHAT, other))

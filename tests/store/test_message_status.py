@@ -36,7 +36,7 @@ async def offer(world: World, *names: str) -> int:
 
 
 async def reply(world: World, number: int, principal: Principal = MINE) -> Reply:
-    return await world.store.read(message_status.reply(number, principal))
+    return await world.store.read(message_status.load_reply(number, principal))
 
 
 async def progress(world: World, number: int) -> Progress:
@@ -67,11 +67,11 @@ def nothing() -> Statements[str]:
 async def test_a_message_is_known_by_its_id_to_whoever_said_it(world: World) -> None:
     number = await offer(world)
     names = [replace(PLACE, message_id=name) for name in ("m0", "m1")]
-    found = await world.store.read(message_status.said(names, MINE))
+    found = await world.store.read(message_status.find_received(names, MINE))
     assert found
     assert (found.number, found.inbound.text) == (number, "go")
-    assert await world.store.read(message_status.said(names, OTHERS)) is None
-    assert await world.store.read(message_status.said(names[:1], OPERATOR)) is None
+    assert await world.store.read(message_status.find_received(names, OTHERS)) is None
+    assert await world.store.read(message_status.find_received(names[:1], OPERATOR)) is None
     with pytest.raises(NotFound):
         await reply(world, number, OTHERS)
     with pytest.raises(NotFound):
@@ -104,12 +104,14 @@ async def test_results_of_what_was_offered_let_a_parked_turn_go_on(world: World)
     number = await offer(world, "weather", "clock")
     turn = await parked(world)
     assert (await progress(world, number)).is_settled
-    assert (await reply(world, number)).waits_with == CALLS[:2], "what nobody offered is not theirs to do"
+    assert (await reply(world, number)).pending_tool_calls == CALLS[:2], "what nobody offered is not theirs to do"
     results = {"c1": "rain", "c3": "forged", "c9": "unknown"}
-    assert not await world.store.transact(message_status.give_results(turn.number, results, world.now, OTHERS))
-    assert not await world.store.transact(message_status.give_results(turn.number, {"c3": "x"}, world.now, MINE))
-    assert await world.store.transact(message_status.give_results(turn.number, results, world.now, MINE))
-    assert not await world.store.transact(message_status.give_results(turn.number, results, world.now, MINE)), "once"
+    assert not await world.store.transact(message_status.submit_tool_results(turn.number, results, world.now, OTHERS))
+    assert not await world.store.transact(message_status.submit_tool_results(turn.number, {"c3": "x"}, world.now, MINE))
+    assert await world.store.transact(message_status.submit_tool_results(turn.number, results, world.now, MINE))
+    assert not await world.store.transact(message_status.submit_tool_results(turn.number, results, world.now, MINE)), (
+        "once"
+    )
     (taken,) = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
     assert (taken.number, taken.attempt) == (turn.number, 1)
     tools = [entry for entry in (await reply(world, number)).entries if entry.role is Role.TOOL]
@@ -122,6 +124,6 @@ async def test_sessions_are_found_by_their_conversations(world: World) -> None:
     other = dm("8", "api")
     await world.exchange("two", source=other)
     keys = [key_of(PLACE), key_of(other)]
-    found = await world.store.read(message_status.at(keys, MINE))
+    found = await world.store.read(message_status.sessions_by_key(keys, MINE))
     assert [session.id for session in found] == [first.id]
-    assert len(await world.store.read(message_status.at(keys, OPERATOR))) == 2
+    assert len(await world.store.read(message_status.sessions_by_key(keys, OPERATOR))) == 2

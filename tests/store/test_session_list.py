@@ -13,7 +13,7 @@ from palaver.model.source import Source
 from palaver.store.conversations import sessions, transcript
 from palaver.store.queue import turns
 from palaver.store.status import session_list
-from palaver.store.status.session_list import EVERYTHING, ListFilter, Page, Totals
+from palaver.store.status.session_list import NO_FILTER, ListFilter, Page, Totals
 from palaver.store.store import Store
 from tests.store.world import NOON, OPERATOR, World, answer, dm, group, key_of
 
@@ -43,7 +43,7 @@ def who(source: Source) -> Principal:
 
 async def page(
     store: Store,
-    wanted: ListFilter = EVERYTHING,
+    wanted: ListFilter = NO_FILTER,
     principal: Principal = OPERATOR,
     *,
     after: str | None = None,
@@ -52,7 +52,7 @@ async def page(
     return await store.read(session_list.list_sessions(principal, wanted=wanted, after=after, limit=limit))
 
 
-async def ids(store: Store, wanted: ListFilter = EVERYTHING, principal: Principal = OPERATOR) -> list[str]:
+async def ids(store: Store, wanted: ListFilter = NO_FILTER, principal: Principal = OPERATOR) -> list[str]:
     return [preview.session.id for preview in (await page(store, wanted, principal)).previews]
 
 
@@ -68,7 +68,7 @@ async def talk(world: World, *sources: Source) -> list[str]:
 async def test_an_empty_store_lists_nothing(store: Store) -> None:
     assert await page(store) == Page(previews=(), after=None)
     assert (await store.read(session_list.stats(OPERATOR))).total == Totals()
-    assert await store.read(session_list.session_ids(OPERATOR)) == []
+    assert await store.read(session_list.list_session_ids(OPERATOR)) == []
 
 
 async def test_newest_first_with_the_last_thing_a_person_said(world: World) -> None:
@@ -196,41 +196,41 @@ async def test_hostile_filters_find_nothing(world: World, hostile: str) -> None:
     )
     for wanted in everywhere:
         assert await ids(world.store, wanted) == []
-    assert await ids(world.store, EVERYTHING, who(dm(hostile))) == []
+    assert await ids(world.store, NO_FILTER, who(dm(hostile))) == []
 
 
 @pytest.mark.parametrize("few", [0, 1, 2000])
 async def test_everybody_sees_their_own(world: World, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to look, through the sessions of a person and along the activity, see the same."""
-    monkeypatch.setattr(session_list, "_FEW", few)
+    monkeypatch.setattr(session_list, "SORTABLE_SESSIONS", few)
     alice, bob, _ = await talk(world, ALICE, BOB, dm("9"))
-    assert await ids(world.store, EVERYTHING, who(ALICE)) == [alice]
-    assert await ids(world.store, EVERYTHING, who(BOB)) == [bob]
-    assert await ids(world.store, EVERYTHING, who(dm("6"))) == []
-    assert await ids(world.store, EVERYTHING, Principal()) == []
+    assert await ids(world.store, NO_FILTER, who(ALICE)) == [alice]
+    assert await ids(world.store, NO_FILTER, who(BOB)) == [bob]
+    assert await ids(world.store, NO_FILTER, who(dm("6"))) == []
+    assert await ids(world.store, NO_FILTER, Principal()) == []
     assert await ids(world.store, ListFilter(person="telegram:8"), who(ALICE)) == []
     both = Principal(identities=who(ALICE).identities | who(BOB).identities)
-    assert await ids(world.store, EVERYTHING, both) == [bob, alice]
-    first = await page(world.store, EVERYTHING, both, limit=1)
-    second = await page(world.store, EVERYTHING, both, after=first.after, limit=1)
+    assert await ids(world.store, NO_FILTER, both) == [bob, alice]
+    first = await page(world.store, NO_FILTER, both, limit=1)
+    second = await page(world.store, NO_FILTER, both, after=first.after, limit=1)
     assert [preview.session.id for preview in (*first.previews, *second.previews)] == [bob, alice]
     assert second.after is None
     for source, own in ((ALICE, [alice]), (BOB, [bob]), (dm("6"), [])):
-        assert await world.store.read(session_list.session_ids(who(source))) == own
+        assert await world.store.read(session_list.list_session_ids(who(source))) == own
         assert (await world.store.read(session_list.stats(who(source)))).total.sessions == len(own)
 
 
 async def test_somebody_elses_cursor_shows_nothing_more(world: World) -> None:
     alice, _, _ = await talk(world, ALICE, BOB, dm("9"))
     cursor = (await page(world.store, limit=1)).after
-    found = await page(world.store, EVERYTHING, who(ALICE), after=cursor)
+    found = await page(world.store, NO_FILTER, who(ALICE), after=cursor)
     assert [preview.session.id for preview in found.previews] == [alice]
 
 
 async def test_ids_go_through_all_sessions(world: World) -> None:
     made = await talk(world, *(dm(str(user)) for user in range(5)))
-    assert await world.store.read(session_list.session_ids(OPERATOR, limit=2)) == made[:2]
-    assert await world.store.read(session_list.session_ids(OPERATOR, after=made[1], limit=9)) == made[2:]
+    assert await world.store.read(session_list.list_session_ids(OPERATOR, limit=2)) == made[:2]
+    assert await world.store.read(session_list.list_session_ids(OPERATOR, after=made[1], limit=9)) == made[2:]
 
 
 # Sums
