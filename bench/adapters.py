@@ -18,7 +18,8 @@ from bench.canned import Answers, serving
 from bench.measure import Bare, Figure, set_aside
 from palaver.model.turn import Outbound
 from palaver.platforms.plugins import GROUP, make_adapter
-from palaver.protocols.adapter import Adapter, Call
+from palaver.protocols.adapter import Adapter
+from palaver.protocols.capabilities import HttpRequest
 from palaver.testkit.notebook import Notebook, running
 
 __all__ = ["imports", "message"]
@@ -209,7 +210,7 @@ def _webhook() -> _Platform:
     chosen = options.model_validate({"secret": secret, "text": "Build {{ build.status }}: {{ said }}"})
 
     def parse(payload: bytes) -> object:
-        call = Call(method="POST", headers=headers, body=payload)
+        call = HttpRequest(method="POST", headers=headers, body=payload)
         return parsing.parse_call("webhook", "main", chosen, call, now)
 
     return _Platform(

@@ -9,7 +9,8 @@ from pydantic import BaseModel, SecretStr
 
 from palaver.model.platform import Platform
 from palaver.model.turn import Outbound
-from palaver.protocols.adapter import Call, Guide, Inlet, Limits, PlatformRefused, Question, Reply
+from palaver.protocols.adapter import Limits, PlatformRefused, Receiver, SetupGuide, SetupQuestion
+from palaver.protocols.capabilities import HttpRequest, HttpResponse
 
 __all__ = ["Dove", "Options"]
 
@@ -26,14 +27,14 @@ class Dove:
     platform: ClassVar[Platform] = Platform(name="dove", title="Dove")
     options: ClassVar[type[BaseModel]] = Options
     limits: ClassVar[Limits] = Limits()
-    guide: ClassVar[Guide] = Guide(
+    guide: ClassVar[SetupGuide] = SetupGuide(
         before="Go to the loft and ask for a dove.",
         questions=[
-            Question(option="token", asks="The ring of the dove?", help="It stands on its left foot."),
-            Question(option="mood", asks="How is it?", usual="well", unless="shade"),
+            SetupQuestion(option="token", prompt="The ring of the dove?", help="It stands on its left foot."),
+            SetupQuestion(option="mood", prompt="How is it?", default="well", unless="shade"),
         ],
         after="Doves sleep at night.",
-        owner="Your number at the loft?",
+        owner_prompt="Your number at the loft?",
     )
 
     @classmethod
@@ -41,11 +42,11 @@ class Dove:
         return cls(account, options)
 
     @property
-    def listens(self) -> bool:
+    def takes_callbacks(self) -> bool:
         return self.given.mood == "called"
 
-    async def run(self, inlet: Inlet) -> None:
-        await inlet.connected()
+    async def run(self, receiver: Receiver) -> None:
+        await receiver.connected()
         await asyncio.Event().wait()
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
@@ -67,6 +68,6 @@ class Dove:
                 pass
         return "@dove\x1b[31m"
 
-    async def hear(self, call: Call, inlet: Inlet) -> Reply:
-        del call, inlet
-        return Reply()
+    async def handle_callback(self, call: HttpRequest, receiver: Receiver) -> HttpResponse:
+        del call, receiver
+        return HttpResponse()

@@ -16,7 +16,7 @@ from palaver.config.writer import with_section
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
 from palaver.platforms.plugins import GROUP, maker
-from palaver.protocols.adapter import Guide
+from palaver.protocols.adapter import SetupGuide
 from palaver.store.opening import open_store
 from palaver.store.people import grants
 from palaver.store.people.grants import Table
@@ -196,7 +196,7 @@ def test_guides_of_ours_ask_for_options_that_there_are() -> None:
     guides = {name: (maker(name), getattr(maker(name), "guide", None)) for name in ours}
     assert guides
     for found, guide in guides.values():
-        assert isinstance(guide, Guide)
+        assert isinstance(guide, SetupGuide)
         assert {each.option for each in guide.questions} <= set(found.options.model_fields)
 
 

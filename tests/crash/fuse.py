@@ -10,7 +10,7 @@ from palaver.agents.echo import EchoAgent
 from palaver.db.transaction import Row, Statements, Transaction, transaction
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, Outbound
-from palaver.protocols.adapter import Adapter, Answer, Inlet
+from palaver.protocols.adapter import Adapter, AnswerStatus, Receiver
 from palaver.protocols.agent import Event, Request
 from palaver.store.store import Store
 
@@ -120,42 +120,42 @@ class FusedStore(Store):
 
 @dataclass(frozen=True, slots=True)
 class _FusedInlet:
-    inlet: Inlet
+    receiver: Receiver
     fuse: Fuse
 
     async def connected(self) -> None:
-        await self.inlet.connected()
+        await self.receiver.connected()
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         self.fuse.reach("receive")
-        await self.inlet.receive(inbound, trust)
+        await self.receiver.receive(inbound, trust)
         self.fuse.reach("before acknowledge")
 
-    async def position(self) -> str | None:
-        return await self.inlet.position()
+    async def load_position(self) -> str | None:
+        return await self.receiver.load_position()
 
-    async def keep_position(self, position: str) -> None:
-        await self.inlet.keep_position(position)
+    async def save_position(self, position: str) -> None:
+        await self.receiver.save_position(position)
 
-    async def knows_as(self, alias: str, canonical: str) -> None:
-        await self.inlet.knows_as(alias, canonical)
+    async def link_alias(self, alias: str, canonical: str) -> None:
+        await self.receiver.link_alias(alias, canonical)
 
-    async def is_back(self, chat_id: str) -> None:
-        await self.inlet.is_back(chat_id)
+    async def chat_returned(self, chat_id: str) -> None:
+        await self.receiver.chat_returned(chat_id)
 
     async def chat_moved(self, old: str, new: str) -> None:
-        await self.inlet.chat_moved(old, new)
+        await self.receiver.chat_moved(old, new)
 
-    async def answer(self, source: Source, within: float) -> Answer | None:
-        return await self.inlet.answer(source, within)
+    async def wait_for_answer(self, source: Source, timeout: float) -> AnswerStatus | None:  # noqa: ASYNC109
+        return await self.receiver.wait_for_answer(source, timeout)
 
 
 def fuse_adapter(adapter: Adapter, fuse: Fuse) -> None:
     """It dies when it has heard something, or sent something; it can all that it could."""
     run, send = adapter.run, adapter.send
 
-    async def fused_run(inlet: Inlet) -> None:
-        await run(_FusedInlet(inlet, fuse))
+    async def fused_run(receiver: Receiver) -> None:
+        await run(_FusedInlet(receiver, fuse))
 
     async def fused_send(outbound: Outbound, *, idempotency_key: str) -> str:
         fuse.reach("before send")

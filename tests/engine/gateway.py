@@ -20,7 +20,7 @@ from palaver.model.transcript import Entry
 from palaver.protocols.adapter import Adapter, Limits
 from palaver.protocols.agent import Agent, Agents
 from palaver.protocols.clock import Clock
-from palaver.protocols.hooks import Happening, Hook
+from palaver.protocols.hooks import GatewayEvent, Hook
 from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store
@@ -67,7 +67,7 @@ class Bench:
     store: Store
     engine: Engine
     serving: "asyncio.Task[None]"
-    happened: list[Happening] = field(default_factory=list[Happening])
+    happened: list[GatewayEvent] = field(default_factory=list[GatewayEvent])
 
     async def rows(self, sql: str, *values: Value) -> list[Row]:
         return await self.store.read(_rows(sql, values))
@@ -131,9 +131,9 @@ async def running(
 ) -> AsyncGenerator[Bench]:
     """A gateway at work; when the test is done with it, it is dropped as a crash would drop it."""
     world = world or World()
-    happened: list[Happening] = []
+    happened: list[GatewayEvent] = []
 
-    async def note(happening: Happening) -> None:
+    async def note(happening: GatewayEvent) -> None:
         happened.append(happening)
 
     async with await open_store(str(url)) as store:

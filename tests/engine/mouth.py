@@ -8,7 +8,7 @@ from palaver.model.platform import Platform
 from palaver.model.reset import Cause
 from palaver.model.source import DM, Source, Trust
 from palaver.model.turn import Inbound
-from palaver.protocols.adapter import Inlet, Limits
+from palaver.protocols.adapter import Limits, Receiver
 from palaver.protocols.clock import Clock
 from palaver.testkit.adapter import FAKE, FakeAdapter
 from palaver.testkit.chat import Chat
@@ -29,22 +29,22 @@ class Mouth(FakeAdapter):
     ) -> None:
         super().__init__(world, account, platform=platform, limits=limits)
         self._clock = clock
-        self._inlets: asyncio.Queue[Inlet] = asyncio.Queue()
+        self._inlets: asyncio.Queue[Receiver] = asyncio.Queue()
         self._numbers = count(1)
 
-    async def run(self, inlet: Inlet) -> None:
-        await self._inlets.put(inlet)
+    async def run(self, receiver: Receiver) -> None:
+        await self._inlets.put(receiver)
         await asyncio.Event().wait()
 
-    async def inlet(self) -> Inlet:
+    async def receiver(self) -> Receiver:
         """What the engine has given us, once it serves the account."""
-        inlet = await self._inlets.get()
-        self._inlets.put_nowait(inlet)
-        return inlet
+        receiver = await self._inlets.get()
+        self._inlets.put_nowait(receiver)
+        return receiver
 
-    def speak_through(self, inlet: Inlet) -> None:
+    def speak_through(self, receiver: Receiver) -> None:
         """As one that is called, whoever serves the account."""
-        self._inlets.put_nowait(inlet)
+        self._inlets.put_nowait(receiver)
 
     async def say(
         self,
@@ -70,4 +70,4 @@ class Mouth(FakeAdapter):
         )
         now = at or self._clock.now()
         inbound = Inbound(source=source, text=text, at=now, cause=cause, observed=observed, burst=burst)
-        await (await self.inlet()).receive(inbound, Trust())
+        await (await self.receiver()).receive(inbound, Trust())

@@ -11,7 +11,7 @@ from palaver.agents.echo import EchoAgent
 from palaver.engine import retry
 from palaver.engine.accounts import ReconnectBackoff
 from palaver.model.errors import NotServed, StaleFence, StoreError
-from palaver.protocols.adapter import Inlet, PlatformDown, PlatformRefused
+from palaver.protocols.adapter import PlatformDown, PlatformRefused, Receiver
 from palaver.protocols.agent import Agents
 from palaver.testkit.world import World
 from tests.engine.agents import Slow
@@ -105,17 +105,17 @@ async def test_how_far_a_platform_was_read_outlives_the_worker_and_only_its_owne
     url, world, clock = await fresh_store(postgres_server), World(), MovableClock()
     old, new = Mouth(world, clock), Mouth(world, clock)
     async with running(url, world, adapters=[old], alone=False, lease=SHORT, clock=clock) as here:
-        inlet = await old.inlet()
-        assert await inlet.position() is None
-        await inlet.keep_position("41")
+        receiver = await old.receiver()
+        assert await receiver.load_position() is None
+        await receiver.save_position("41")
         here.serving.cancel()
         async with running(url, world, worker="w2", adapters=[new], alone=False, lease=SHORT, clock=clock):
-            later = await new.inlet()
-            assert await later.position() == "41"
-            await later.keep_position("42")
+            later = await new.receiver()
+            assert await later.load_position() == "41"
+            await later.save_position("42")
             with pytest.raises(StaleFence):
-                await inlet.keep_position("43")
-            assert await later.position() == "42"
+                await receiver.save_position("43")
+            assert await later.load_position() == "42"
 
 
 async def test_what_comes_by_a_call_is_taken_by_any_worker_but_how_far_was_read_is_kept_by_one(
@@ -126,20 +126,20 @@ async def test_what_comes_by_a_call_is_taken_by_any_worker_but_how_far_was_read_
     holder = Mouth(world, clock)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(running(url, world, adapters=[holder], alone=False, clock=clock))
-        await (await holder.inlet()).keep_position("41")
+        await (await holder.receiver()).save_position("41")
         called = Mouth(world, clock)
         second = await stack.enter_async_context(
             running(url, world, worker="w2", adapters=[called], alone=False, clock=clock)
         )
-        inlet = second.engine.inlet("fake", "bot")
-        await inlet.connected()
-        called.speak_through(inlet)
+        receiver = second.engine.receiver("fake", "bot")
+        await receiver.connected()
+        called.speak_through(receiver)
         await called.say(chat, "hello")
         await chat.hears("You said: hello")
         assert not serves(second)
         with pytest.raises(NotServed, match="fake:bot"):
-            await inlet.keep_position("42")
-        assert await inlet.position() == "41"
+            await receiver.save_position("42")
+        assert await receiver.load_position() == "41"
 
 
 async def test_a_connection_that_is_lost_is_made_again_and_nothing_is_missed(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ async def test_a_platform_that_is_down_does_not_stop_the_others(tmp_path: Path) 
     world, clock = World(), MovableClock()
 
     class Down(Mouth):
-        async def run(self, inlet: object) -> None:  # noqa: ARG002
+        async def run(self, receiver: object) -> None:  # noqa: ARG002
             raise PlatformDown("no answer")
 
     up, down = Mouth(world, clock), Down(world, clock, account="other")
@@ -191,18 +191,18 @@ class Falters(Mouth):
 
     tries = 0
 
-    async def run(self, inlet: Inlet) -> None:
+    async def run(self, receiver: Receiver) -> None:
         self.tries += 1
         if self.tries == 1:
             raise PlatformDown(f"no answer from https://bot:{SECRET}@example.org")
-        await super().run(inlet)
+        await super().run(receiver)
 
 
 async def test_how_an_account_is_doing_stands_in_the_store(store_url: str, caplog: pytest.LogCaptureFixture) -> None:
     world, clock = World(), MovableClock()
     adapter = Falters(world, clock)
     async with running(store_url, world, adapters=[adapter], clock=clock, chance=NoPauses()) as here:
-        await adapter.inlet()
+        await adapter.receiver()
         (health,) = await here.store.read(here.store.accounts.health(clock.now()))
         assert (health.platform, health.account, health.worker) == ("fake", "bot", "w1")
         assert (health.state, (health.last_error or "")[:9]) == ("connecting", "no answer")
@@ -232,7 +232,7 @@ async def test_an_account_that_is_refused_says_what_to_do_and_is_tried_again_whe
     tries = 0
 
     class Refused(Mouth):
-        async def run(self, inlet: Inlet) -> None:  # noqa: ARG002
+        async def run(self, receiver: Receiver) -> None:  # noqa: ARG002
             nonlocal tries
             tries += 1
             raise PlatformRefused(f"make a new token, https://bot:{SECRET}@example.org does not take this one")

@@ -73,7 +73,7 @@ async def test_a_message_is_decided_without_a_look_at_everybody_elses_grants(
         return canonical(identity, aliases)
 
     async with running(tmp_path / "p.db", world, adapters=[adapter], clock=clock, grants=grants) as here:
-        await (await adapter.inlet()).knows_as("phone", "p1")
+        await (await adapter.receiver()).link_alias("phone", "p1")
         chat = world.dm(world.person("alice"))
         await adapter.say(chat, "one")
         await chat.hears("You said: one")
@@ -160,7 +160,7 @@ async def test_a_slow_look_at_the_grants_does_not_bring_back_one_that_has_ended(
     async with running(tmp_path / "p.db", world, adapters=[mouth], clock=clock, grants=()) as here:
         grant = Grant(platform="fake", role=AccessRole.MEMBER)
         number = await here.store.transact(here.store.grants.add(grant, clock.now(), by="owner"))
-        await mouth.inlet()
+        await mouth.receiver()
 
         async def slow(store: Store, work: Transaction[T]) -> T:
             found = await store.database.read(work)

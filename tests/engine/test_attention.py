@@ -120,7 +120,7 @@ async def test_two_workers_may_hear_of_one_album(postgres_server: str, named: in
             said = Inbound(
                 source=source, text=f"part {number}", at=datetime.now(UTC), burst="a", mentions_us=number == named
             )
-            await bench.engine.inlet("fake", None).receive(said, Trust())
+            await bench.engine.receiver("fake", None).receive(said, Trust())
         await until(lambda: _has_turned(here))
         entries = [entry for entry in await here.entries() if entry.role is Role.USER]
         assert [(entry.text, entry.observed) for entry in entries] == [("part 0", False), ("part 1", False)]

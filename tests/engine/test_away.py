@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from palaver.model.turn import Outbound
-from palaver.protocols.adapter import Inlet, TargetAway
+from palaver.protocols.adapter import Receiver, TargetAway
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.world import World
 from tests.engine.gateway import running
@@ -20,9 +20,9 @@ class Doorbell(FakeAdapter):
         super().__init__(world)
         self.tried = asyncio.Event()
 
-    async def run(self, inlet: Inlet) -> None:
-        self.inlet = inlet
-        await super().run(inlet)
+    async def run(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+        await super().run(receiver)
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         self.tried.set()
@@ -34,7 +34,7 @@ class Doorbell(FakeAdapter):
 
     async def return_to(self, chat: str) -> None:
         self.here = True
-        await self.inlet.is_back(chat)
+        await self.receiver.chat_returned(chat)
 
 
 async def test_what_is_owed_waits_and_goes_at_once_when_somebody_is_back(tmp_path: Path) -> None:

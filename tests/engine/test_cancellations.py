@@ -14,9 +14,9 @@ from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.scoped_setting import Layers
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import Outbound
-from palaver.protocols.adapter import Inlet
+from palaver.protocols.adapter import Receiver
 from palaver.protocols.agent import Agent, Event, Final, Gist, Passage, Request, TextDelta
-from palaver.protocols.hooks import Happening, Kind
+from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.protocols.tools import Tool, Use
 from palaver.store.store import Store
 from palaver.testkit.adapter import FakeAdapter
@@ -80,8 +80,8 @@ async def test_a_summary_that_breaks_off_is_told(tmp_path: Path) -> None:
 async def test_a_hook_does_not_end_the_sweeper(tmp_path: Path) -> None:
     clock, tries = MovableClock(), list[str | None]()
 
-    async def breaks_off_twice(happening: Happening) -> None:
-        if happening.kind is Kind.SESSION_FINALISED:
+    async def breaks_off_twice(happening: GatewayEvent) -> None:
+        if happening.kind is EventKind.SESSION_FINALISED:
             tries.append(happening.session)
             if len(tries) < 3:
                 await _await_what_is_given_up()
@@ -141,11 +141,11 @@ async def test_an_adapter_is_started_again(tmp_path: Path) -> None:
     class Falters(Mouth):
         tries = 0
 
-        async def run(self, inlet: Inlet) -> None:
+        async def run(self, receiver: Receiver) -> None:
             self.tries += 1
             if self.tries == 1:
                 await _await_what_is_given_up()
-            await super().run(inlet)
+            await super().run(receiver)
 
     world, clock = World(), MovableClock()
     adapter = Falters(world, clock)

@@ -11,7 +11,7 @@ import pytest
 from palaver.engine import texts
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Limits
-from palaver.protocols.hooks import Kind
+from palaver.protocols.hooks import EventKind
 from palaver.store.queue import outbox
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.faults import Faults, Mishap
@@ -39,7 +39,7 @@ async def test_an_answer_is_delivered_with_its_receipt(store_url: str) -> None:
         await here.settled()
         rows = await here.rows("SELECT state, receipt, attempts FROM outbox")
         assert [tuple(row) for row in rows] == [("delivered", shown.id, 1)]
-        await until(lambda: Kind.MESSAGE_DELIVERED in [happening.kind for happening in here.happened])
+        await until(lambda: EventKind.MESSAGE_DELIVERED in [happening.kind for happening in here.happened])
 
 
 async def test_a_busy_platform_is_given_the_time_it_asks_for(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from palaver.engine import retry, texts
 from palaver.model.errors import StoreError
 from palaver.protocols.adapter import Limits
 from palaver.protocols.agent import Agent, Event, Failure, FailureKind, Final, Request, TextDelta
-from palaver.protocols.hooks import Kind
+from palaver.protocols.hooks import EventKind
 from palaver.store.store import Store
 from tests.engine.agents import Scripted
 from tests.engine.gateway import NoPauses, running
@@ -53,7 +53,7 @@ async def test_whatever_goes_wrong_the_chat_gets_one_safe_sentence(
         await here.settled()
         assert [message.text for message in chat.shown] == [texts.SORRY]
         assert texts.FAILED_NOTE in await here.texts()
-        assert Kind.TURN_FAILED in [happening.kind for happening in here.happened]
+        assert EventKind.TURN_FAILED in [happening.kind for happening in here.happened]
         ((state, error),) = await here.rows("SELECT state, error FROM turns")
         assert (state, bool(error)) == ("failed", True)
     assert "sk-12345" not in caplog.text

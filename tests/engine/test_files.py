@@ -12,7 +12,7 @@ from palaver.engine.attachments import Attachments
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import NotFound
 from palaver.model.turn import Outbound
-from palaver.protocols.adapter import Inlet, PlatformBusy, PlatformDown, SendRefused
+from palaver.protocols.adapter import PlatformBusy, PlatformDown, Receiver, SendRefused
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.testkit.adapter import FakeAdapter
@@ -126,9 +126,9 @@ class Stingy(FakeAdapter):
         self.gives, self.connects = asyncio.Event(), asyncio.Event()
         self.trouble: BaseException = PlatformBusy(0)
 
-    async def run(self, inlet: Inlet) -> None:
+    async def run(self, receiver: Receiver) -> None:
         await self.connects.wait()
-        await super().run(inlet)
+        await super().run(receiver)
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
         if not self.gives.is_set():

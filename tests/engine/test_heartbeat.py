@@ -11,7 +11,7 @@ import pytest
 from palaver.agents.echo import EchoAgent
 from palaver.db.transaction import Transaction
 from palaver.model.turn import Turn
-from palaver.protocols.hooks import Kind
+from palaver.protocols.hooks import EventKind
 from palaver.store.queue import turns
 from tests.engine.gateway import running, until
 
@@ -47,7 +47,7 @@ async def test_a_turn_that_begins_during_the_heartbeat_is_not_taken_for_lost(
         await first.say(people[0], "one")
         await asyncio.wait_for(asked.wait(), 10)
         await second.say(people[1], "two")
-        await until(lambda: sum(each.kind is Kind.TURN_STARTED for each in here.happened) == 2)
+        await until(lambda: sum(each.kind is EventKind.TURN_STARTED for each in here.happened) == 2)
         go_on.set()
         await second.hears("two")
         assert await here.rows("SELECT max(attempt) FROM turns") == [(1,)]

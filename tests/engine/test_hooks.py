@@ -11,7 +11,7 @@ from palaver.model.access import AccessRole, Grant
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.scoped_setting import Layers
 from palaver.model.source import Source
-from palaver.protocols.hooks import Happening, Kind
+from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.testkit.world import World
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
@@ -30,10 +30,10 @@ async def test_a_turn_is_told_from_its_start_to_its_delivery(tmp_path: Path) -> 
         await chat.say(alice, "hello")
         await until(lambda: len(here.happened) == 4)
         assert [happening.kind for happening in here.happened] == [
-            Kind.SESSION_STARTED,
-            Kind.TURN_STARTED,
-            Kind.TURN_FINISHED,
-            Kind.MESSAGE_DELIVERED,
+            EventKind.SESSION_STARTED,
+            EventKind.TURN_STARTED,
+            EventKind.TURN_FINISHED,
+            EventKind.MESSAGE_DELIVERED,
         ]
         assert "hello" not in str(here.happened)
 
@@ -43,10 +43,10 @@ async def test_a_hook_that_fails_and_one_that_hangs_hold_nothing_up(
 ) -> None:
     monkeypatch.setattr(hooks, "_LIMIT", 0.05)
 
-    async def fails(happening: Happening) -> None:
+    async def fails(happening: GatewayEvent) -> None:
         raise ValueError(happening.kind)
 
-    async def hangs(_happening: Happening) -> None:
+    async def hangs(_happening: GatewayEvent) -> None:
         await asyncio.Event().wait()
 
     async with running(tmp_path / "p.db", hooks=(fails, hangs)) as here:
@@ -61,8 +61,8 @@ async def test_the_end_of_a_session_is_told_again_until_the_hook_takes_it(tmp_pa
     clock = MovableClock()
     tries: list[str | None] = []
 
-    async def fails_twice(happening: Happening) -> None:
-        if happening.kind is Kind.SESSION_FINALISED:
+    async def fails_twice(happening: GatewayEvent) -> None:
+        if happening.kind is EventKind.SESSION_FINALISED:
             tries.append(happening.session)
             if len(tries) < 3:
                 raise ValueError
@@ -76,15 +76,15 @@ async def test_the_end_of_a_session_is_told_again_until_the_hook_takes_it(tmp_pa
         await until(lambda: len(tries) == 3)
         await asyncio.sleep(0.1)
         assert len(tries) == 3
-        assert Kind.SESSION_ENDED in [happening.kind for happening in here.happened]
+        assert EventKind.SESSION_ENDED in [happening.kind for happening in here.happened]
 
 
 async def test_a_hook_that_never_takes_it_is_asked_three_times_over_restarts(tmp_path: Path) -> None:
     clock, world = MovableClock(), World()
     tries: list[str | None] = []
 
-    async def fails(happening: Happening) -> None:
-        if happening.kind is Kind.SESSION_FINALISED:
+    async def fails(happening: GatewayEvent) -> None:
+        if happening.kind is EventKind.SESSION_FINALISED:
             tries.append(happening.session)
             raise ValueError
 
@@ -112,8 +112,8 @@ async def test_many_gateways_tell_the_end_of_a_session_once(postgres_server: str
     url, clock, world = await fresh_store(postgres_server), MovableClock(), World()
     told: list[str | None] = []
 
-    async def slow(happening: Happening) -> None:
-        if happening.kind is Kind.SESSION_FINALISED:
+    async def slow(happening: GatewayEvent) -> None:
+        if happening.kind is EventKind.SESSION_FINALISED:
             told.append(happening.session)
             await asyncio.sleep(0.1)
 
@@ -207,9 +207,9 @@ async def test_a_fresh_conversation_is_told_with_the_end_of_the_one_before(tmp_p
         await until(lambda: len(here.happened) == 4)
         (first, second) = [row[0] for row in await here.rows("SELECT id FROM sessions ORDER BY no")]
         assert [(each.kind, each.session, each.reason) for each in here.happened[:3]] == [
-            (Kind.SESSION_ENDED, first, "reset"),
-            (Kind.SESSION_RESET, second, "reset"),
-            (Kind.SESSION_STARTED, second, None),
+            (EventKind.SESSION_ENDED, first, "reset"),
+            (EventKind.SESSION_RESET, second, "reset"),
+            (EventKind.SESSION_STARTED, second, None),
         ]
 
 
@@ -222,7 +222,7 @@ async def test_a_conversation_that_starts_fresh_by_itself_is_told_with_the_end_o
         chat = here.world.dm(alice)
         await chat.say(alice, "one")
         await chat.hears("one")
-        await until(lambda: Kind.MESSAGE_DELIVERED in {each.kind for each in here.happened})
+        await until(lambda: EventKind.MESSAGE_DELIVERED in {each.kind for each in here.happened})
         await here.settled()
         here.happened.clear()
         clock.later(hours=2)
@@ -231,7 +231,7 @@ async def test_a_conversation_that_starts_fresh_by_itself_is_told_with_the_end_o
         await until(lambda: len(here.happened) >= 3)
         (first, second) = [row[0] for row in await here.rows("SELECT id FROM sessions ORDER BY no")]
         assert [(each.kind, each.session, each.reason) for each in here.happened[:3]] == [
-            (Kind.SESSION_ENDED, first, "idle"),
-            (Kind.SESSION_RESET, second, "idle"),
-            (Kind.SESSION_STARTED, second, None),
+            (EventKind.SESSION_ENDED, first, "idle"),
+            (EventKind.SESSION_RESET, second, "idle"),
+            (EventKind.SESSION_STARTED, second, None),
         ]

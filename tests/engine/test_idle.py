@@ -9,7 +9,7 @@ from palaver.agents.echo import EchoAgent
 from palaver.db.sqlite import SqliteDatabase
 from palaver.engine.turns.running import RunningTurn
 from palaver.protocols.adapter import Limits
-from palaver.protocols.hooks import Happening
+from palaver.protocols.hooks import GatewayEvent
 from tests.engine.gateway import Bench, running, until
 
 
@@ -78,7 +78,7 @@ async def test_a_turn_goes_from_memory_without_being_looked_for(tmp_path: Path) 
 async def test_a_gateway_that_is_dropped_leaves_no_tasks(tmp_path: Path) -> None:
     tasks = len(asyncio.all_tasks())
 
-    async def hangs(_happening: Happening) -> None:
+    async def hangs(_happening: GatewayEvent) -> None:
         await asyncio.Event().wait()
 
     async with running(tmp_path / "p.db", hooks=(hangs,)) as here:

@@ -152,9 +152,9 @@ async def test_an_alias_that_an_adapter_tells_of_is_followed_from_the_next_messa
         chat = world.dm(world.person("ann"))
         await mouth.say(chat, "one", user="phone")
         await chat.hears("You said: one")
-        inlet = await mouth.inlet()
+        receiver = await mouth.receiver()
         for _ in range(2):
-            await inlet.knows_as("phone", "lid")
+            await receiver.link_alias("phone", "lid")
         await mouth.say(chat, "/whoami", user="phone")
         await chat.hears("You are fake:lid here")
         await mouth.say(chat, "two", user="lid")
@@ -169,7 +169,7 @@ async def test_a_grant_to_one_form_of_an_id_is_one_to_all_of_them(store_url: str
     grants = (Grant(platform="fake", user_id="phone"),)
     async with running(store_url, world, adapters=[mouth], clock=clock, grants=grants, acknowledges=False) as here:
         chat = world.dm(world.person("ann"))
-        await (await mouth.inlet()).knows_as("phone", "lid")
+        await (await mouth.receiver()).link_alias("phone", "lid")
         await mouth.say(chat, "let in", user="lid")
         await chat.hears("You said: let in")
         await mouth.say(chat, "not let in", user="another")

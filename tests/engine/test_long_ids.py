@@ -46,17 +46,17 @@ async def test_what_no_index_can_hold_is_dropped_and_logged_and_the_next_message
     world = World()
     mouth = Mouth(world, LoopClock())
     async with running(store_url, world, adapters=[mouth]) as here:
-        chat, inlet = world.group("Dev"), await mouth.inlet()
+        chat, receiver = world.group("Dev"), await mouth.receiver()
         with caplog.at_level(logging.WARNING):
             for inbound in UNFIT:
-                await inlet.receive(inbound, Trust())
-            await inlet.knows_as(LONG, "p1")
-            await inlet.chat_moved("c9", LONG)
+                await receiver.receive(inbound, Trust())
+            await receiver.link_alias(LONG, "p1")
+            await receiver.chat_moved("c9", LONG)
         unfit = [each for each in caplog.records if getattr(each, "action", None) == "ids.unfit"]
         assert len(unfit) == len(UNFIT) + 2
         assert LONG not in caplog.text
         assert await here.rows("SELECT 1 FROM inbox") == []
-        await inlet.receive(said(PLAIN), Trust())
+        await receiver.receive(said(PLAIN), Trust())
         await chat.hears("You said: hello")
 
 
@@ -64,11 +64,11 @@ async def test_ids_as_long_as_they_may_be_are_kept(store_url: str) -> None:
     world, half = World(), LONGEST_IDS // 2
     mouth = Mouth(world, LoopClock())
     async with running(store_url, world, adapters=[mouth]) as here:
-        chat, inlet = world.group("Dev"), await mouth.inlet()
+        chat, receiver = world.group("Dev"), await mouth.receiver()
         chat.id = id_of(half)
         world.chats[chat.id] = chat
         source = replace(PLAIN, chat_id=chat.id, thread_id=id_of(half - len("p1")), message_id=id_of(half))
-        await inlet.receive(said(source), Trust())
+        await receiver.receive(said(source), Trust())
         await chat.hears("You said: hello")
         await here.settled()
         assert await here.rows("SELECT state FROM turns") == [("done",)]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from palaver.model.access import AccessRole
-from palaver.protocols.adapter import MenuLine, PlatformBusy
+from palaver.protocols.adapter import PlatformBusy
+from palaver.protocols.capabilities import MenuCommand
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.world import BOT, World
 from tests.engine.gateway import NoPauses, running, until
@@ -33,7 +34,7 @@ class Counting(FakeAdapter):
 
     menus = 0
 
-    async def show_menu(self, lines: Sequence[MenuLine]) -> None:
+    async def show_menu(self, lines: Sequence[MenuCommand]) -> None:
         self.menus += 1
         if self.menus == 1:
             raise PlatformBusy(30)

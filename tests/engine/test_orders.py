@@ -7,7 +7,7 @@ import pytest
 from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.errors import BadArgument, NotAllowed, NotFound, SessionBusy, UnknownCommand
 from palaver.model.session import Principal
-from palaver.protocols.hooks import Kind
+from palaver.protocols.hooks import EventKind
 from palaver.testkit.chat import Chat
 from tests.engine.agents import Slow
 from tests.engine.gateway import OPERATOR, Bench, running, until
@@ -37,7 +37,7 @@ async def test_the_owner_undoes_branches_and_goes_back_in_a_conversation_of_some
         child = (await sessions(here))[1]
         with pytest.raises(NotFound, match="open conversation"):
             await here.engine.order("/undo", session, OPERATOR)
-        assert [each.kind for each in here.happened][-2:] == [Kind.SESSION_ENDED, Kind.SESSION_STARTED]
+        assert [each.kind for each in here.happened][-2:] == [EventKind.SESSION_ENDED, EventKind.SESSION_STARTED]
         await here.engine.order("/back", child, OPERATOR)
         await chat.say(alice, "three")
         await chat.hears("You said: three")

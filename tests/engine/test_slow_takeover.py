@@ -9,7 +9,7 @@ import pytest
 
 from palaver.db.transaction import Transaction
 from palaver.model.turn import Received, Turn
-from palaver.protocols.hooks import Kind
+from palaver.protocols.hooks import EventKind
 from palaver.store.queue import turns
 from palaver.testkit.world import World
 from tests.engine.gateway import running, until
@@ -26,7 +26,7 @@ async def test_a_takeover_that_takes_longer_than_the_lease_is_one_attempt(
     chat = world.dm(alice)
     async with running(tmp_path / "p.db", world, worker="w1") as here:
         await chat.say(alice, "!slow 1 hello")
-        await until(lambda: any(each.kind is Kind.TURN_STARTED for each in here.happened))
+        await until(lambda: any(each.kind is EventKind.TURN_STARTED for each in here.happened))
 
     taken_over: list[Turn] = []
 

@@ -12,7 +12,7 @@ from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.key import derive_key
 from palaver.model.scope import Scope
 from palaver.model.source import Source
-from palaver.protocols.hooks import Kind
+from palaver.protocols.hooks import EventKind
 from palaver.testkit.world import World
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, running, until
@@ -28,7 +28,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palaver.engine.turns.running._LOOK_AGAIN", 0.01)
 
 
-def _kinds(here: Bench) -> list[Kind]:
+def _kinds(here: Bench) -> list[EventKind]:
     return [happening.kind for happening in here.happened]
 
 
@@ -41,7 +41,7 @@ async def test_what_was_written_though_nobody_heard_so_is_not_taken_for_lost(
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "hello")
-        await until(lambda: {Kind.TURN_FINISHED, Kind.MESSAGE_DELIVERED} <= set(_kinds(here)))
+        await until(lambda: {EventKind.TURN_FINISHED, EventKind.MESSAGE_DELIVERED} <= set(_kinds(here)))
         await here.settled()
         assert happened()
         assert [message.text for message in chat.shown] == ["You said: hello"]

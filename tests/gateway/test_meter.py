@@ -14,7 +14,7 @@ from palaver.gateway.metrics import open_meter
 from palaver.gateway.prometheus import COUNTS, LEVELS, PrometheusMeter, serve_metrics
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument
-from palaver.protocols.hooks import Happening
+from palaver.protocols.hooks import GatewayEvent
 from palaver.testkit.faults import Faults, Mishap
 from palaver.testkit.world import World
 from tests.engine.gateway import MovableClock, running, until
@@ -109,7 +109,7 @@ def test_without_a_port_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_what_goes_wrong_is_counted(tmp_path: Path) -> None:
-    async def fail(_: Happening) -> None:
+    async def fail(_: GatewayEvent) -> None:
         raise OSError
 
     meter, world = PrometheusMeter(), World(faults=Faults(duplicate=1.0, busy_for=0.01))

@@ -11,9 +11,9 @@ import pytest
 from palaver.agents.echo import EchoAgent
 from palaver.gateway.logs import HumanFormat, JsonFormat
 from palaver.model.turn import Outbound
-from palaver.protocols.adapter import Inlet, Limits, PlatformError, SendRefused, SendUnclear, TargetGone
+from palaver.protocols.adapter import Limits, PlatformError, Receiver, SendRefused, SendUnclear, TargetGone
 from palaver.protocols.agent import Event, Failure, FailureKind, Request
-from palaver.protocols.hooks import Happening
+from palaver.protocols.hooks import GatewayEvent
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.world import World
 from tests.engine.gateway import running, until
@@ -121,8 +121,8 @@ class Garrulous(FakeAdapter):
         super().__init__(world)
         self._raises = error
 
-    async def run(self, inlet: Inlet) -> None:
-        del inlet
+    async def run(self, receiver: Receiver) -> None:
+        del receiver
         await asyncio.sleep(0)
         raise self._raises(CANARY)
 
@@ -135,7 +135,7 @@ async def test_a_connection_that_quotes(tmp_path: Path, ear: Ear, error: Callabl
 
 
 async def test_a_hook_that_quotes(tmp_path: Path, ear: Ear) -> None:
-    async def quote(_: Happening) -> None:
+    async def quote(_: GatewayEvent) -> None:
         await asyncio.sleep(0)
         raise ValueError(CANARY)
 

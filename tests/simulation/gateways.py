@@ -11,8 +11,9 @@ from palaver.commands.builtin import standard_commands
 from palaver.engine.engine import Engine
 from palaver.engine.options import Options
 from palaver.model.turn import Outbound
-from palaver.protocols.adapter import Limits, MenuLine
-from palaver.protocols.hooks import Happening
+from palaver.protocols.adapter import Limits
+from palaver.protocols.capabilities import MenuCommand
+from palaver.protocols.hooks import GatewayEvent
 from palaver.store.store import Store
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.link import Line
@@ -62,7 +63,7 @@ class Wire:
     async def typing(self, account: str, outbound: Outbound) -> None:
         await self._world.typing(account, outbound)
 
-    async def show_menu(self, account: str, lines: Sequence[MenuLine]) -> None:
+    async def show_menu(self, account: str, lines: Sequence[MenuCommand]) -> None:
         await self._world.show_menu(account, lines)
 
     def vanish(self) -> None:
@@ -198,6 +199,6 @@ class Gateway:
     def _loop(self) -> VirtualLoop:
         return cast("VirtualLoop", asyncio.get_running_loop())
 
-    async def _hear(self, happening: Happening) -> None:
+    async def _hear(self, happening: GatewayEvent) -> None:
         numbers = f"turn={happening.turn} delivery={happening.delivery}"
         self._trace.note(self.process.name, f"{happening.kind} {numbers} {happening.reason or ''}")

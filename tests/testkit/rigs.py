@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from palaver.model.attachment import NewFile
 from palaver.model.source import Source
 from palaver.model.split import Unit
-from palaver.protocols.adapter import Adapter, Limits, MenuLine
+from palaver.protocols.adapter import Adapter, Limits
+from palaver.protocols.capabilities import MenuCommand
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.conformance import Shown
 from palaver.testkit.faults import Mishap
@@ -78,7 +79,7 @@ class WorldRig:
     async def move_chat(self) -> str:
         return await self._chat.move()
 
-    async def menu(self) -> Sequence[MenuLine]:
+    async def menu(self) -> Sequence[MenuCommand]:
         return self._world.menus["bot"]
 
     async def edit(self, said: Source, text: str) -> None:

@@ -14,16 +14,16 @@ from palaver.model.source import Source, Trust
 from palaver.model.split import Unit
 from palaver.model.turn import Choice, Inbound, Outbound
 from palaver.protocols.adapter import (
-    Answer,
-    Inlet,
+    AnswerStatus,
     Limits,
-    MenuLine,
     PlatformBusy,
     PlatformDown,
+    Receiver,
     SendRefused,
     SendUnclear,
     TargetGone,
 )
+from palaver.protocols.capabilities import MenuCommand
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.conformance import AdapterConformance
 from palaver.testkit.link import Line
@@ -34,41 +34,41 @@ from tests.testkit.rigs import WorldRig, world_for_checks
 class Changing:
     """An inlet behind an adapter that hands over something else than it got."""
 
-    def __init__(self, inlet: Inlet, change: Callable[[Inbound], Inbound]) -> None:
-        self._inlet = inlet
+    def __init__(self, receiver: Receiver, change: Callable[[Inbound], Inbound]) -> None:
+        self._receiver = receiver
         self._change = change
 
     async def connected(self) -> None:
-        await self._inlet.connected()
+        await self._receiver.connected()
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
-        await self._inlet.receive(self._change(inbound), trust)
+        await self._receiver.receive(self._change(inbound), trust)
 
-    async def position(self) -> str | None:
-        return await self._inlet.position()
+    async def load_position(self) -> str | None:
+        return await self._receiver.load_position()
 
-    async def keep_position(self, position: str) -> None:
-        await self._inlet.keep_position(position)
+    async def save_position(self, position: str) -> None:
+        await self._receiver.save_position(position)
 
-    async def knows_as(self, alias: str, canonical: str) -> None:
-        await self._inlet.knows_as(alias, canonical)
+    async def link_alias(self, alias: str, canonical: str) -> None:
+        await self._receiver.link_alias(alias, canonical)
 
     async def chat_moved(self, old: str, new: str) -> None:
-        await self._inlet.chat_moved(old, new)
+        await self._receiver.chat_moved(old, new)
 
-    async def is_back(self, chat_id: str) -> None:
-        await self._inlet.is_back(chat_id)
+    async def chat_returned(self, chat_id: str) -> None:
+        await self._receiver.chat_returned(chat_id)
 
-    async def answer(self, source: Source, within: float) -> Answer | None:
-        return await self._inlet.answer(source, within)
+    async def wait_for_answer(self, source: Source, timeout: float) -> AnswerStatus | None:  # noqa: ASYNC109
+        return await self._receiver.wait_for_answer(source, timeout)
 
 
 class ForgetsNames(FakeAdapter):
     def changed(self, inbound: Inbound) -> Inbound:
         return replace(inbound, labels=replace(inbound.labels, user=None))
 
-    async def run(self, inlet: Inlet) -> None:
-        await super().run(Changing(inlet, self.changed))
+    async def run(self, receiver: Receiver) -> None:
+        await super().run(Changing(receiver, self.changed))
 
 
 class TakesNamesForIds(ForgetsNames):
@@ -111,35 +111,35 @@ class NamesNoVersions(ForgetsNames):
 
 
 class AcknowledgesFirst(FakeAdapter):
-    async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
+    async def _hand_over(self, line: Line, update: Update, receiver: Receiver) -> None:
         await line.acknowledge(update.number)
-        await inlet.receive(self._inbound(update), Trust())
+        await receiver.receive(self._inbound(update), Trust())
 
 
 class Reverses(FakeAdapter):
-    async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
+    async def _hand_over(self, line: Line, update: Update, receiver: Receiver) -> None:
         updates = [update, *[await line.next() for _ in range(4)]]
         for each in reversed(updates):
-            await inlet.receive(self._inbound(each), Trust())
+            await receiver.receive(self._inbound(each), Trust())
 
 
 class SkipsTheBacklog(FakeAdapter):
-    async def run(self, inlet: Inlet) -> None:
+    async def run(self, receiver: Receiver) -> None:
         line = await self._link.open(self._account)
         try:
             async with asyncio.timeout(0.01):
                 while True:
                     await line.acknowledge((await line.next()).number)
         except TimeoutError:
-            await super().run(inlet)
+            await super().run(receiver)
         finally:
             await line.close()
 
 
 class GivesUpQuietly(FakeAdapter):
-    async def run(self, inlet: Inlet) -> None:
+    async def run(self, receiver: Receiver) -> None:
         try:
-            await super().run(inlet)
+            await super().run(receiver)
         except PlatformDown:
             return
 
@@ -147,9 +147,9 @@ class GivesUpQuietly(FakeAdapter):
 class LeavesATask(FakeAdapter):
     left: asyncio.Task[Any] | None = None
 
-    async def run(self, inlet: Inlet) -> None:
+    async def run(self, receiver: Receiver) -> None:
         LeavesATask.left = asyncio.create_task(asyncio.sleep(1))
-        await super().run(inlet)
+        await super().run(receiver)
 
 
 class Sends(FakeAdapter):
@@ -265,13 +265,13 @@ class KeepsButtons(FakeAdapter):
 
 
 class StaysInTheOldChat(FakeAdapter):
-    async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
+    async def _hand_over(self, line: Line, update: Update, receiver: Receiver) -> None:
         if update.moved_from is None:
-            await super()._hand_over(line, update, inlet)
+            await super()._hand_over(line, update, receiver)
 
 
 class ShowsHalfAMenu(FakeAdapter):
-    async def show_menu(self, lines: Sequence[MenuLine]) -> None:
+    async def show_menu(self, lines: Sequence[MenuCommand]) -> None:
         await super().show_menu(lines[:1])
 
 
@@ -317,8 +317,8 @@ BROKEN = [
 
 @pytest.fixture(autouse=True)
 def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("checks", "notebook", "trying"):
-        monkeypatch.setattr(f"palaver.platforms.kit.{module}.PATIENCE", 0.3)
+    for module in ("checks", "notebook", "trial"):
+        monkeypatch.setattr(f"palaver.testkit.{module}.PATIENCE", 0.3)
 
 
 def rig_of(kind: type[FakeAdapter]) -> WorldRig:

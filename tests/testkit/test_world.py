@@ -9,7 +9,6 @@ import pytest
 
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import (
-    Editing,
     PlatformBusy,
     PlatformDown,
     PlatformError,
@@ -17,8 +16,8 @@ from palaver.protocols.adapter import (
     SendUnclear,
     TargetAway,
     TargetGone,
-    Typing,
 )
+from palaver.protocols.capabilities import Editing, Typing
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults, Mishap

@@ -13,7 +13,8 @@ from palaver.model.errors import StoreUnavailable
 from palaver.model.platform import Platform
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, Outbound
-from palaver.protocols.adapter import Call, Inlet, Limits, PlatformBusy, PlatformDown, Reply
+from palaver.protocols.adapter import Limits, PlatformBusy, PlatformDown, Receiver
+from palaver.protocols.capabilities import HttpRequest, HttpResponse
 from tests.packages import bring
 
 __all__ = ["CallerAdapter", "Options", "install"]
@@ -30,24 +31,24 @@ class CallerAdapter:
     platform: ClassVar[Platform] = Platform(name="caller", title="Caller")
     options: ClassVar[type[BaseModel]] = Options
     limits: ClassVar[Limits] = Limits()
-    listens: ClassVar[bool] = True
-    heard: ClassVar[list[Call]] = []
+    takes_callbacks: ClassVar[bool] = True
+    heard: ClassVar[list[HttpRequest]] = []
 
     @classmethod
     def make(cls, account: str, options: Options) -> Self:
         return cls(account, options.secret.get_secret_value())
 
-    async def run(self, inlet: Inlet) -> None:
-        await inlet.connected()
+    async def run(self, receiver: Receiver) -> None:
+        await receiver.connected()
         await asyncio.Event().wait()
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         return f"{idempotency_key} {outbound.chat_id}"
 
-    async def hear(self, call: Call, inlet: Inlet) -> Reply:
+    async def handle_callback(self, call: HttpRequest, receiver: Receiver) -> HttpResponse:
         self.heard.append(call)
         if call.headers.get("x-secret") != self.secret:
-            return Reply(status=401, body=b"wrong secret")
+            return HttpResponse(status=401, body=b"wrong secret")
         match call.path:
             case "busy":
                 raise PlatformBusy(6.2)
@@ -65,9 +66,9 @@ class CallerAdapter:
                     user_id="7",
                     message_id=call.query.get("id", "1"),
                 )
-                await inlet.receive(Inbound(source=source, text=call.body.decode(), at=datetime.now(UTC)), Trust())
+                await receiver.receive(Inbound(source=source, text=call.body.decode(), at=datetime.now(UTC)), Trust())
                 cheats = {"set-cookie": "a=b", "Content-Security-Policy": "default-src *", "x-own": "kept"}
-                return Reply(body=b"<b>heard</b>", media_type="text/html", headers=cheats)
+                return HttpResponse(body=b"<b>heard</b>", media_type="text/html", headers=cheats)
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

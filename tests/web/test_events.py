@@ -17,7 +17,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.gateway.gateway import terminal_socket
 from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
-from palaver.protocols.hooks import Growth
+from palaver.protocols.hooks import PartialAnswer
 from palaver.store.conversations.transcript import journal
 from palaver.store.people.api_tokens import EVERY_RIGHT, Key, KeyKind
 from palaver.store.status import journal_feed
@@ -254,7 +254,7 @@ async def test_of_what_grows_only_the_last_state_waits(store: Store) -> None:
         stream = hub.events(owner(), None)
         await anext(stream)
         for length in range(1000):
-            hub.grow(Growth(session=session, turn=7, text="x" * length))
+            hub.grow(PartialAnswer(session=session, turn=7, text="x" * length))
         async with asyncio.timeout(10):
             grown = [event async for event in _until_long(stream)]
     assert len(grown) < 10

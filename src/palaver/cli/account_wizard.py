@@ -23,7 +23,7 @@ from palaver.config.secrets import SET
 from palaver.model.errors import BadArgument, InvalidInput, PalaverError
 from palaver.model.text import visible
 from palaver.platforms.plugins import Maker, maker
-from palaver.protocols.adapter import Guide, Question
+from palaver.protocols.adapter import SetupGuide, SetupQuestion
 
 __all__ = [
     "Joined",
@@ -58,7 +58,7 @@ class Joined:
     """Secrets that were typed, by the names of the files that they go into."""
     known_as: str = ""
     """Who it is on the platform, as that says."""
-    guide: Guide
+    guide: SetupGuide
 
     @property
     def way(self) -> tuple[str, str, str, str]:
@@ -99,20 +99,22 @@ def _begun(found: Maker, make: Callable[[], Joined], given: Sequence[str]) -> Jo
     return joined
 
 
-def _open_questions(joined: Joined) -> Iterator[Question]:
+def _open_questions(joined: Joined) -> Iterator[SetupQuestion]:
     for question in joined.guide.questions:
-        is_meant = not question.where or question.where in joined.options
+        is_meant = not question.only_if or question.only_if in joined.options
         if is_meant and question.option not in joined.options and question.unless not in joined.options:
             yield question
 
 
-def _guide(found: Maker) -> Guide:
+def _guide(found: Maker) -> SetupGuide:
     guide: Any = getattr(found, "guide", None)
-    if isinstance(guide, Guide):
+    if isinstance(guide, SetupGuide):
         return guide
     fields = found.options.model_fields
     needed = [name for name, each in fields.items() if each.is_required()]
-    return Guide(questions=[Question(option=name, asks=fields[name].description or f"{name}?") for name in needed])
+    return SetupGuide(
+        questions=[SetupQuestion(option=name, prompt=fields[name].description or f"{name}?") for name in needed]
+    )
 
 
 # What is asked
@@ -123,28 +125,28 @@ def _asked(found: Maker, joined: Joined) -> Joined:
         if question.help:
             print_note(question.help)
         asks = ask_secretly if _is_secret(found, question.option) else ask_for
-        usual = "a new one" if question.make else _usual(joined, question)
-        asks(question.asks, usual, _taker(found, joined, question, usual))
+        usual = "a new one" if question.generate else _usual(joined, question)
+        asks(question.prompt, usual, _taker(found, joined, question, usual))
     return joined
 
 
-def _taker(found: Maker, joined: Joined, question: Question, usual: str) -> Callable[[str], None]:
+def _taker(found: Maker, joined: Joined, question: SetupQuestion, usual: str) -> Callable[[str], None]:
     def take(said: str) -> None:
-        text = question.make() if question.make and said == usual else said
+        text = question.generate() if question.generate and said == usual else said
         secret = _is_secret(found, question.option)
         if text and not secret:
             _validate(found, {question.option: text}, alone=True)
         if text:
             _put(joined, question.option, text, secret=secret)
-        elif question.needed:
+        elif question.required:
             raise BadArgument(f"{question.option} cannot be", found="", allowed="an answer", example=usual or "…")
 
     return take
 
 
-def _usual(joined: Joined, question: Question) -> str:
+def _usual(joined: Joined, question: SetupQuestion) -> str:
     folder = configuration_files(Path.cwd()).user.absolute().parent
-    return question.usual.replace("{folder}", str(folder)).replace("{account}", joined.account)
+    return question.default.replace("{folder}", str(folder)).replace("{account}", joined.account)
 
 
 def _put(joined: Joined, option: str, said: str, *, secret: bool) -> None:
@@ -176,10 +178,10 @@ def _is_secret(found: Maker, option: str) -> bool:
 def _filled(found: Maker, joined: Joined) -> Joined:
     """With what counts where nothing is said, as nobody is there to be asked."""
     for question in _open_questions(joined):
-        usual = question.make() if question.make else _usual(joined, question)
+        usual = question.generate() if question.generate else _usual(joined, question)
         if usual:
             _put(joined, question.option, usual, secret=_is_secret(found, question.option))
-        elif question.needed:
+        elif question.required:
             raise BadArgument(
                 f"Nobody is at the terminal to be asked for {question.option}:",
                 found="no --set",
@@ -208,8 +210,8 @@ def _take_given(found: Maker, joined: Joined, option: str, value: str) -> None:
         )
 
 
-def _example(found: Maker, guide: Guide) -> str:
-    names = [each.option for each in guide.questions if each.needed and not each.usual] or ["OPTION"]
+def _example(found: Maker, guide: SetupGuide) -> str:
+    names = [each.option for each in guide.questions if each.required and not each.default] or ["OPTION"]
     return " ".join(f"--set {name}{FILE}=FILE" if _is_secret(found, name) else f"--set {name}=…" for name in names)
 
 

@@ -16,7 +16,7 @@ from palaver.model.errors import StoreError
 from palaver.platforms.plugins import known_platforms, maker
 from palaver.store.opening import sqlite_path
 from palaver.store.status.health import (
-    Check,
+    HealthCheck,
     check_data_directory,
     check_store,
     is_corrupt,
@@ -53,16 +53,16 @@ def doctor(*, store: StoreOption = None, rebuild_search: Rebuild = False, json: 
         raise typer.Exit(FAILED)
 
 
-def _checked(store: str | None, *, rebuild: bool) -> list[Check]:
+def _checked(store: str | None, *, rebuild: bool) -> list[HealthCheck]:
     """As far as it can be looked at: a store that cannot be opened is one of the things found."""
     file = sqlite_path(store_url(store))
     checks = check_data_directory(file.resolve()) if file else []
     checks += [*_configuration(), *_agents()]
 
-    async def examine(opened: Store) -> list[Check]:
+    async def examine(opened: Store) -> list[HealthCheck]:
         if rebuild:
             count = await opened.search.rebuild()
-            checks.append(Check(name="search index", ok=True, found=f"made anew from {count} entries"))
+            checks.append(HealthCheck(name="search index", ok=True, found=f"made anew from {count} entries"))
         async for check in check_store(opened, datetime.now(UTC)):
             checks.append(check)
         return checks
@@ -78,30 +78,30 @@ def _checked(store: str | None, *, rebuild: bool) -> list[Check]:
         mend = (
             recovery_steps(file) if file and is_corrupt(file, error) else "mend what the sentence names, and look again"
         )
-        return [*checks, Check(name="database", ok=False, found=str(error), mend=mend)]
+        return [*checks, HealthCheck(name="database", ok=False, found=str(error), mend=mend)]
 
 
-def _configuration() -> list[Check]:
+def _configuration() -> list[HealthCheck]:
     """Whether adapters and hooks are there, and take what the configuration says of them."""
     try:
         load(Path(), os.environ, known_platforms(), maker)
     except MalformedConfig as error:
-        return [Check(name="configuration", ok=False, found=str(each), mend=_MEND) for each in error.mistakes]
+        return [HealthCheck(name="configuration", ok=False, found=str(each), mend=_MEND) for each in error.mistakes]
     return []
 
 
-def _agents() -> list[Check]:
+def _agents() -> list[HealthCheck]:
     """Whether a gateway would begin with the agents that the configuration wants."""
     refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in find_unavailable_agents(load(Path(), os.environ))]
-    return [Check(name="agent", ok=False, found=each, mend=_MEND) for each in refused]
+    return [HealthCheck(name="agent", ok=False, found=each, mend=_MEND) for each in refused]
 
 
-def _emptied(file: Path | None) -> list[Check]:
+def _emptied(file: Path | None) -> list[HealthCheck]:
     """Something where the database is empty, but its search index is there."""
     if file is None or not file.is_file() or file.stat().st_size or not file.with_name(f"{file.name}.search").exists():
         return []
     return [
-        Check(
+        HealthCheck(
             name="database",
             ok=False,
             found=f"{file} is empty, though an old search index lies beside it",
@@ -110,6 +110,6 @@ def _emptied(file: Path | None) -> list[Check]:
     ]
 
 
-def _fields(check: Check) -> dict[str, object]:
+def _fields(check: HealthCheck) -> dict[str, object]:
     fields: dict[str, object] = {"name": check.name, "ok": check.ok, "found": check.found}
     return fields if check.ok else fields | {"mend": check.mend}

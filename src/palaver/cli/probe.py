@@ -18,8 +18,9 @@ from palaver.model.text import one_line
 from palaver.model.transcript import Role
 from palaver.model.view import Message
 from palaver.platforms.plugins import make_adapter
-from palaver.protocols.adapter import Checking, Listening, PlatformError
+from palaver.protocols.adapter import PlatformError
 from palaver.protocols.agent import Agent, Closable, Event, Failure, Final, Request
+from palaver.protocols.capabilities import Checking, HttpCallbacks
 
 __all__ = [
     "Answer",
@@ -112,7 +113,7 @@ async def _answer(platform: str, account: str, options: Mapping[str, object]) ->
         adapter = make_adapter(platform, account, options)
     except PalaverError as error:
         return Answer(ok=False, words=str(error))
-    is_called = isinstance(adapter, Listening) and adapter.listens
+    is_called = isinstance(adapter, HttpCallbacks) and adapter.takes_callbacks
     if not isinstance(adapter, Checking):
         return Answer(ok=True, words="", is_called=is_called, was_asked=False)
     ok, words = await _words(adapter)

@@ -258,14 +258,14 @@ def _owner(joined: Joined, said: str) -> str:
     guide = joined.guide
 
     def read(owner: str) -> str:
-        if owner and guide.owner_form and not re.fullmatch(guide.owner_form, owner):
-            allowed = f"{guide.owner.rstrip('?')}; nothing, to be let in by a code later"
+        if owner and guide.owner_pattern and not re.fullmatch(guide.owner_pattern, owner):
+            allowed = f"{guide.owner_prompt.rstrip('?')}; nothing, to be let in by a code later"
             raise BadArgument("The owner cannot be", found=owner, allowed=allowed, example=guide.owner_example)
         return owner
 
-    if said or not guide.owner or not is_somebody_there():
+    if said or not guide.owner_prompt or not is_somebody_there():
         return read(said)
-    return ask_for(f"{guide.owner} Nothing, to be let in by a code later:", "", read)
+    return ask_for(f"{guide.owner_prompt} Nothing, to be let in by a code later:", "", read)
 
 
 def _tell_account(file: Path, joined: Joined, owner: str, *, json: bool) -> None:
@@ -280,7 +280,7 @@ def _tell_account(file: Path, joined: Joined, owner: str, *, json: bool) -> None
         print_line(f"What is secret about it is in {each}, which only you may read.")
     if joined.guide.after:
         print_line(joined.guide.after.replace("{account}", joined.account))
-    if joined.guide.owner:
+    if joined.guide.owner_prompt:
         later = "write to it, and it gives you a code for: palaver pair approve CODE --role owner"
         print_line(f"{joined.platform}:{owner} is its owner." if owner else f"To be its owner, {later}")
     print_line("Next: palaver up, or if a gateway runs, start it again.")

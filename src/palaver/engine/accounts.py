@@ -19,16 +19,8 @@ from palaver.model.redact import redact
 from palaver.model.source import Source, Trust
 from palaver.model.transcript import Role
 from palaver.model.turn import Inbound, account_text
-from palaver.protocols.adapter import (
-    Adapter,
-    Answer,
-    Menu,
-    MenuLine,
-    PlatformDown,
-    PlatformError,
-    PlatformRefused,
-    able,
-)
+from palaver.protocols.adapter import Adapter, AnswerStatus, PlatformDown, PlatformError, PlatformRefused
+from palaver.protocols.capabilities import CommandMenu, MenuCommand, supports
 from palaver.store.status.message_status import Reply
 from palaver.store.store import Store
 
@@ -77,13 +69,13 @@ class OpenInlet:
         told = {"action": "ids.unfit", "account": account_text(self.platform, self.account)}
         log.warning("something was left out: %s", unfit, extra=told)
 
-    async def position(self) -> str | None:
+    async def load_position(self) -> str | None:
         return await self.ctx.store.read(self.ctx.store.accounts.position(self.platform, self.account))
 
-    async def keep_position(self, position: str) -> None:  # noqa: ARG002
+    async def save_position(self, position: str) -> None:  # noqa: ARG002
         raise NotServed(account_text(self.platform, self.account))
 
-    async def knows_as(self, alias: str, canonical: str) -> None:
+    async def link_alias(self, alias: str, canonical: str) -> None:
         try:
             check_ids("person", alias, canonical)
             await self.intake.learn(self.platform, alias, canonical)
@@ -97,18 +89,18 @@ class OpenInlet:
         except MalformedSource as error:
             self._leave_out(error)
 
-    async def is_back(self, chat_id: str) -> None:
+    async def chat_returned(self, chat_id: str) -> None:
         self.returned()
         now = self.ctx.clock.now()
         await self.ctx.store.transact(self.ctx.store.outbox.hasten(self.platform, self.account, chat_id, now))
 
-    async def answer(self, source: Source, within: float) -> Answer | None:
+    async def wait_for_answer(self, source: Source, timeout: float) -> AnswerStatus | None:  # noqa: ASYNC109
         mine = replace(source, platform=self.platform, account=self.account)
         mine = replace(mine, profile=(await self.intake.key_of(mine)).profile)
         found = await self.ctx.store.read(_reply(self.ctx.store, mine))
-        if found is not None and within and not _answer(found).is_settled:
+        if found is not None and timeout and not _answer(found).is_settled:
             with self.ctx.waiting.waiting(found.received.number) as waiter:
-                await waiter.until_settled(within)
+                await waiter.until_settled(timeout)
             found = await self.ctx.store.read(_reply(self.ctx.store, mine))
         return found and _answer(found)
 
@@ -124,10 +116,10 @@ def _reply(store: Store, source: Source) -> Statements[Reply | None]:
 _OPEN = frozenset({InboxState.WAITING, InboxState.IN_TURN})
 
 
-def _answer(reply: Reply) -> Answer:
+def _answer(reply: Reply) -> AnswerStatus:
     received = reply.received
     said = [entry.text for entry in reply.entries if entry.role is Role.ASSISTANT and not entry.calls]
-    return Answer(
+    return AnswerStatus(
         id=f"in:{received.number}",
         is_settled=received.state not in _OPEN or reply.is_parked,
         text=said[-1] if said and reply.ended else "\n".join(reply.notices),
@@ -157,7 +149,7 @@ class HeldInlet(OpenInlet):
             await self.connected()
         await super().receive(inbound, trust)
 
-    async def keep_position(self, position: str) -> None:
+    async def save_position(self, position: str) -> None:
         keep = self.ctx.store.accounts.keep_position(self.platform, self.account, self.fence, position)
         await self.ctx.store.transact(keep)
 
@@ -200,7 +192,7 @@ class AccountRunner:
     returns: int = 0
     """How often somebody came back to a chat where nobody was."""
     health: dict[str, Health] = field(default_factory=dict[str, Health])
-    menu: Callable[[], Sequence[MenuLine]] = tuple
+    menu: Callable[[], Sequence[MenuCommand]] = tuple
     """What people are shown of the commands, where the platform can."""
     _again: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when nobody is to wait any longer before trying again."""
@@ -218,7 +210,7 @@ class AccountRunner:
                 serve = partial(self._serve, adapter, self.health[name])
                 group.create_task(run_forever(serve), name=f"account {name}")
 
-    def inlet(self, platform: str, account: str | None) -> OpenInlet:
+    def receiver(self, platform: str, account: str | None) -> OpenInlet:
         """Open whoever serves the account."""
         return OpenInlet(
             ctx=self.ctx, intake=self.intake, platform=platform, account=account, returned=self._count_return
@@ -267,7 +259,7 @@ class AccountRunner:
 
     async def _run(self, adapter: Adapter, health: Health, fence: int) -> None:
         """Connect, and again whenever the connection is lost."""
-        inlet = HeldInlet(
+        receiver = HeldInlet(
             ctx=self.ctx,
             intake=self.intake,
             platform=adapter.platform.name,
@@ -282,7 +274,7 @@ class AccountRunner:
             refused = False
             try:
                 with contain_cancellation():
-                    await adapter.run(inlet)
+                    await adapter.run(receiver)
                 why = "the adapter ended by itself"
             except PlatformDown as error:
                 why, refused = redact(str(error)), isinstance(error, PlatformRefused)
@@ -310,10 +302,10 @@ class AccountRunner:
     def _greet(self, adapter: Adapter) -> None:
         name = self._name(adapter)
         self.ctx.connecting.discard(name)
-        if able(adapter, Menu) and (name not in self._greeting or self._greeting[name].done()):
+        if supports(adapter, CommandMenu) and (name not in self._greeting or self._greeting[name].done()):
             self._greeting[name] = asyncio.create_task(self._show_menu(adapter))
 
-    async def _show_menu(self, adapter: Menu) -> None:
+    async def _show_menu(self, adapter: CommandMenu) -> None:
         try:
             async with asyncio.timeout(self.ctx.options.send_limit.total_seconds()):
                 with contain_cancellation():

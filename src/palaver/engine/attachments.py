@@ -16,7 +16,8 @@ from palaver.model.key import SessionKey
 from palaver.model.label import Label
 from palaver.model.turn import Received, Turn, account_text
 from palaver.model.value import value
-from palaver.protocols.adapter import Fetching, PlatformBusy, PlatformDown, able
+from palaver.protocols.adapter import PlatformBusy, PlatformDown
+from palaver.protocols.capabilities import Downloading, supports
 
 __all__ = [
     "Attachments",
@@ -93,7 +94,7 @@ class Attachments:
             return file
         source, limit = received.inbound.source, self.ctx.options.file_size
         adapter = self.ctx.replies.adapter_for(source.platform, source.account)
-        if not able(adapter, Fetching):
+        if not supports(adapter, Downloading):
             return _problem(file, "files are not taken here")
         if (file.size or 0) > limit:
             return _problem(file, f"it is larger than {size_text(limit)}")

@@ -31,10 +31,10 @@ from palaver.model.naming import Pseudonyms
 from palaver.model.session import Principal
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, account_text
-from palaver.protocols.adapter import Adapter, Inlet
+from palaver.protocols.adapter import Adapter, Receiver
 from palaver.protocols.agent import Agent, Agents
 from palaver.protocols.clock import Clock
-from palaver.protocols.hooks import Hook, Watch
+from palaver.protocols.hooks import Hook, PartialAnswerListener
 from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.store import Store
@@ -67,7 +67,7 @@ class Engine:
         pseudonyms: Pseudonyms | None = None,
         chance: random.Random | None = None,
         shelf: BlobStore | None = None,
-        watch: Watch | None = None,
+        watch: PartialAnswerListener | None = None,
         toolsets: Sequence[Toolset] = (),
         waiting: ReplyWaiter | None = None,
     ) -> None:
@@ -126,9 +126,9 @@ class Engine:
         """What a message is kept as."""
         return self._obedience.meant(inbound)
 
-    def inlet(self, platform: str, account: str | None) -> Inlet:
+    def receiver(self, platform: str, account: str | None) -> Receiver:
         """For what comes to an account over HTTP, at this gateway, whoever serves it; how far was read is not kept."""
-        return self._serving.inlet(platform, account)
+        return self._serving.receiver(platform, account)
 
     async def key_of(self, source: Source) -> SessionKey:
         """Which conversation it is, where this source speaks."""

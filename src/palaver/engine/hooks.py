@@ -12,8 +12,9 @@ from palaver.engine.metrics import Meter, NoMeter
 from palaver.engine.retry import contain_cancellation, log_error
 from palaver.model.errors import BadArgument
 from palaver.model.turn import account_text
-from palaver.protocols.adapter import Adapter, Watching, able
-from palaver.protocols.hooks import Happening, Hook, Watch
+from palaver.protocols.adapter import Adapter
+from palaver.protocols.capabilities import EventSubscriber, supports
+from palaver.protocols.hooks import GatewayEvent, Hook, PartialAnswerListener
 from palaver.store.store import Store
 
 __all__ = [
@@ -28,7 +29,9 @@ _LIMIT = 10.0
 
 
 class Hooks:
-    def __init__(self, hooks: Sequence[Hook] = (), meter: Meter | None = None, watch: Watch | None = None) -> None:
+    def __init__(
+        self, hooks: Sequence[Hook] = (), meter: Meter | None = None, watch: PartialAnswerListener | None = None
+    ) -> None:
         self._hooks = tuple(hooks)
         self.watch = watch
         self._meter = meter or NoMeter()
@@ -38,18 +41,18 @@ class Hooks:
     def are_registered(self) -> bool:
         return bool(self._hooks)
 
-    def tell(self, happening: Happening) -> None:
+    def tell(self, happening: GatewayEvent) -> None:
         """In the background: a slow hook delays nothing."""
         if self._hooks:
             task = asyncio.create_task(self.told(happening))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
 
-    async def told(self, happening: Happening) -> bool:
+    async def told(self, happening: GatewayEvent) -> bool:
         """Whether every hook took it."""
         return all([await self._call(hook, happening) for hook in self._hooks])
 
-    async def _call(self, hook: Hook, happening: Happening) -> bool:
+    async def _call(self, hook: Hook, happening: GatewayEvent) -> bool:
         try:
             async with asyncio.timeout(_LIMIT):
                 with contain_cancellation():
@@ -99,33 +102,33 @@ class EventOutbox:
 
     def __init__(self, store: Store, adapters: Iterable[Adapter] = ()) -> None:
         self._store = store
-        self._watchers = [adapter for adapter in adapters if able(adapter, Watching)]
+        self._watchers = [adapter for adapter in adapters if supports(adapter, EventSubscriber)]
 
     @property
     def has_watchers(self) -> bool:
         return bool(self._watchers)
 
-    def with_events(self, step: Transaction[T], tells: Callable[[T], Sequence[Happening]]) -> Transaction[T]:
+    def with_events(self, step: Transaction[T], tells: Callable[[T], Sequence[GatewayEvent]]) -> Transaction[T]:
         """The step, and with it what its result says has happened. `tells` has no clock: it may run anywhere."""
         return self._with_events(step, tells) if self._watchers else step
 
     @transaction
-    def _with_events(self, step: Transaction[T], tells: Callable[[T], Sequence[Happening]]) -> Statements[T]:
+    def _with_events(self, step: Transaction[T], tells: Callable[[T], Sequence[GatewayEvent]]) -> Statements[T]:
         result = yield from step
         for happening in tells(result):
             yield from self.owe(happening)
         return result
 
     @transaction
-    def owe(self, happening: Happening, text: str = "") -> Statements[None]:
+    def owe(self, happening: GatewayEvent, text: str = "") -> Statements[None]:
         for watcher in self._watchers:
-            outbound = watcher.notice(happening, text)
+            outbound = watcher.event_message(happening, text)
             if outbound is not None:
                 name = f"{_name(happening)}:{account_text(outbound.platform, outbound.account)}"
                 yield from self._store.outbox.owe(outbound, name, happening.at)
 
 
-def _name(happening: Happening) -> str:
+def _name(happening: GatewayEvent) -> str:
     """By the turn or the session that it is about: with these it is forgotten."""
     kind, at = happening.kind.value, f"{happening.at.timestamp():.6f}"
     if happening.delivery is not None:

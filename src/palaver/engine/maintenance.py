@@ -16,7 +16,7 @@ from palaver.engine.turns.runner import TurnRunner
 from palaver.model.lifecycle import EndReason
 from palaver.model.session import Session
 from palaver.model.turn import Turn
-from palaver.protocols.hooks import Happening, Kind
+from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.accounts import GATEWAY
 from palaver.store.privacy.erasure import ERASURES
 from palaver.store.results import ResetRule
@@ -189,7 +189,7 @@ class Maintenance:
             last = page[-1]
 
     async def _expire(self, session: Session, rule: ResetRule, now: datetime) -> None:
-        ended = self._happening(Kind.SESSION_ENDED, session, None)
+        ended = self._happening(EventKind.SESSION_ENDED, session, None)
         expire = self.ctx.event_outbox.with_events(
             self.ctx.store.expiry.expire(session, rule, now),
             lambda reason: [replace(ended, reason=reason)] if reason else [],
@@ -197,7 +197,7 @@ class Maintenance:
         reason = await self.ctx.store.transact(expire)
         if reason:
             log.info("session expired", extra={"action": "session.expired", "session": session.id})
-            self._tell(Kind.SESSION_ENDED, session, reason)
+            self._tell(EventKind.SESSION_ENDED, session, reason)
 
     async def _drop_routes(self) -> None:
         now, endings = self.ctx.clock.now(), self.ctx.store.expiry
@@ -233,7 +233,7 @@ class Maintenance:
             # Hooks may take their time: whoever sweeps by now tells the rest.
             if not await self._is_sweeper():
                 return
-            happening = self._happening(Kind.SESSION_FINALISED, session, session.end_reason)
+            happening = self._happening(EventKind.SESSION_FINALISED, session, session.end_reason)
             tries = self.ctx.store.expiry.try_finalising(session, self.ctx.clock.now(), tries=_FINALISE_TRIES)
             # Under the time that stays the same it is owed once, however often hooks have to be told.
             ended = replace(happening, at=session.ended or happening.at)
@@ -245,8 +245,8 @@ class Maintenance:
             finalise = self.ctx.store.expiry.finalise(session, self.ctx.clock.now(), done=told, tries=_FINALISE_TRIES)
             await self.ctx.store.transact(finalise)
 
-    def _tell(self, kind: Kind, session: Session, reason: EndReason) -> None:
+    def _tell(self, kind: EventKind, session: Session, reason: EndReason) -> None:
         self.ctx.hooks.tell(self._happening(kind, session, reason))
 
-    def _happening(self, kind: Kind, session: Session, reason: EndReason | None) -> Happening:
-        return Happening(kind=kind, at=self.ctx.clock.now(), key=session.key.text, session=session.id, reason=reason)
+    def _happening(self, kind: EventKind, session: Session, reason: EndReason | None) -> GatewayEvent:
+        return GatewayEvent(kind=kind, at=self.ctx.clock.now(), key=session.key.text, session=session.id, reason=reason)

@@ -10,7 +10,7 @@ from typing import Any
 from palaver.db.database import INBOX, JOURNAL, OUTBOX, TURNS
 from palaver.engine.retry import wait_any
 from palaver.model.errors import StoreError
-from palaver.protocols.hooks import Growth
+from palaver.protocols.hooks import PartialAnswer
 from palaver.store.store import Store
 
 __all__ = [
@@ -93,7 +93,7 @@ class ReplyWaiter:
         """What the agent has said so far, as far as it is heard here."""
         return self._said.get(waiter.turn or 0, [])
 
-    def grow(self, growth: Growth) -> None:
+    def grow(self, growth: PartialAnswer) -> None:
         if not self._waiters:
             return
         said = self._said.setdefault(growth.turn, [""])

@@ -36,15 +36,16 @@ from palaver.platforms.terminal.screen import forgets_typed
 from palaver.platforms.terminal.socket import socket_path
 from palaver.platforms.terminal.wire import CommandLine, Said, Settled
 from palaver.platforms.web.adapter import Shown, WebAdapter, user_of
-from palaver.protocols.adapter import Adapter, Check, Listening
+from palaver.protocols.adapter import Adapter
 from palaver.protocols.agent import Agents
+from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import SystemClock
-from palaver.protocols.hooks import Growth, Happening, Hook
+from palaver.protocols.hooks import GatewayEvent, Hook, PartialAnswer
 from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.status import message_status
-from palaver.store.status.health import check_data_directory, check_store
+from palaver.store.status.health import HealthCheck, check_data_directory, check_store
 from palaver.store.store import Store
 from palaver.tools.toolsets import Offering
 from palaver.web.address import Address
@@ -90,7 +91,7 @@ class Gateway:
         self._is_kept = is_kept
         self._agency = AgentPool()
         self._engine: Engine | None = None
-        self._listening: Mapping[tuple[str, str], Listening] = {}
+        self._listening: Mapping[tuple[str, str], HttpCallbacks] = {}
         self._quietly = asyncio.Event()
         self._at_once = asyncio.Event()
 
@@ -252,15 +253,15 @@ class Gateway:
         )
 
 
-def _listening(adapters: Sequence[Adapter]) -> dict[tuple[str, str], Listening]:
+def _listening(adapters: Sequence[Adapter]) -> dict[tuple[str, str], HttpCallbacks]:
     return {
         (adapter.platform.name, adapter.account or ""): adapter
         for adapter in adapters
-        if isinstance(adapter, Listening) and adapter.listens
+        if isinstance(adapter, HttpCallbacks) and adapter.takes_callbacks
     }
 
 
-def _grow(hub: Hub, waiting: ReplyWaiter, growth: Growth) -> None:
+def _grow(hub: Hub, waiting: ReplyWaiter, growth: PartialAnswer) -> None:
     hub.grow(growth)
     waiting.grow(growth)
 
@@ -279,7 +280,7 @@ def _push(hub: Hub, shown: Shown) -> None:
     hub.push(f"web:{user_of(shown.chat)}", Event(name=CHAT, body=body, merges=merges))
 
 
-async def _examined(store: Store, url: str) -> list[Check]:
+async def _examined(store: Store, url: str) -> list[HealthCheck]:
     file = sqlite_path(url)
     placed = check_data_directory(file.resolve()) if file else []
     return [*placed, *[check async for check in check_store(store, SystemClock().now())]]
@@ -342,7 +343,7 @@ class _Desk:
         self._key_of = key_of
         self._news = asyncio.Event()
 
-    async def notice(self, _happening: Happening) -> None:
+    async def notice(self, _happening: GatewayEvent) -> None:
         """Something was done that somebody may wait for."""
         self._news.set()
         self._news = asyncio.Event()

@@ -1,1 +1,112 @@
-"""What third parties implement: adapters, agents, tools and hooks."""
+"""What third parties implement: adapters, agents, tools and hooks. An adapter needs no other import than this one."""
+
+from palaver.model.attachment import Attachment, NewFile, size_text
+from palaver.model.errors import BadArgument, InvalidInput, MalformedSource, StoreUnavailable
+from palaver.model.label import Label
+from palaver.model.platform import Platform
+from palaver.model.source import CHANNEL, DM, GROUP, Labels, Source, Trust
+from palaver.model.split import Unit
+from palaver.model.target import Place
+from palaver.model.text import one_line
+from palaver.model.turn import Choice, Inbound, Outbound, Revision, account_text
+from palaver.model.value import value
+from palaver.protocols.adapter import (
+    Adapter,
+    AnswerStatus,
+    Blobs,
+    ChatMoved,
+    Limits,
+    PlatformBusy,
+    PlatformDown,
+    PlatformError,
+    PlatformRefused,
+    Receiver,
+    SendRefused,
+    SendUnclear,
+    SetupGuide,
+    SetupQuestion,
+    TargetAway,
+    TargetGone,
+)
+from palaver.protocols.capabilities import (
+    Checking,
+    CommandMenu,
+    Downloading,
+    Drafting,
+    Editing,
+    EventSubscriber,
+    Forwarding,
+    HttpCallbacks,
+    HttpRequest,
+    HttpResponse,
+    MenuCommand,
+    Threading,
+    Typing,
+    Uploading,
+    supports,
+)
+from palaver.protocols.clock import Clock, SystemClock
+from palaver.protocols.hooks import EventKind, GatewayEvent, Hook
+
+__all__ = [
+    "CHANNEL",
+    "DM",
+    "GROUP",
+    "Adapter",
+    "AnswerStatus",
+    "Attachment",
+    "BadArgument",
+    "Blobs",
+    "ChatMoved",
+    "Checking",
+    "Choice",
+    "Clock",
+    "CommandMenu",
+    "Downloading",
+    "Drafting",
+    "Editing",
+    "EventKind",
+    "EventSubscriber",
+    "Forwarding",
+    "GatewayEvent",
+    "Hook",
+    "HttpCallbacks",
+    "HttpRequest",
+    "HttpResponse",
+    "Inbound",
+    "InvalidInput",
+    "Label",
+    "Labels",
+    "Limits",
+    "MalformedSource",
+    "MenuCommand",
+    "NewFile",
+    "Outbound",
+    "Place",
+    "Platform",
+    "PlatformBusy",
+    "PlatformDown",
+    "PlatformError",
+    "PlatformRefused",
+    "Receiver",
+    "Revision",
+    "SendRefused",
+    "SendUnclear",
+    "SetupGuide",
+    "SetupQuestion",
+    "Source",
+    "StoreUnavailable",
+    "SystemClock",
+    "TargetAway",
+    "TargetGone",
+    "Threading",
+    "Trust",
+    "Typing",
+    "Unit",
+    "Uploading",
+    "account_text",
+    "one_line",
+    "size_text",
+    "supports",
+    "value",
+]

@@ -1,147 +1,79 @@
-"""The adapter: one account of ours on one chat platform. It knows nothing of sessions.
+"""The adapter: our code for one account on one chat platform. It knows nothing of sessions.
 
-An adapter turns payloads into `Inbound` and `Outbound` into payloads. What it can do beyond that, it shows by having
-the methods of a capability: `Typing`, `Editing`.
+An adapter turns payloads into `Inbound` and `Outbound` into payloads. Optional abilities, such as editing a sent
+message, are the Protocols of `palaver.protocols.capabilities`; an adapter has one by having its methods.
+
+    PlatformError
+    ├── PlatformDown            no connection; nothing was sent; reconnect later
+    │   └── PlatformRefused     wrong token, missing permission: a person must act
+    ├── PlatformBusy            nothing was sent; retry after `after` seconds
+    │   └── TargetAway          nobody is there now; send when they come back
+    ├── SendRefused             nothing was sent, and retrying would not help
+    │   ├── TargetGone          the chat is gone, or we cannot write there
+    │   └── ChatMoved           the chat has a new id
+    └── SendUnclear             the connection was lost while sending
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol
 
-from typing_extensions import TypeIs
-
-from palaver.model.attachment import Attachment, StoredBlob
+from palaver.model.attachment import StoredBlob
 from palaver.model.errors import PalaverError
 from palaver.model.platform import Platform
 from palaver.model.source import Source, Trust
 from palaver.model.split import Unit
-from palaver.model.target import Place
 from palaver.model.turn import Inbound, Outbound
 from palaver.model.value import value
-from palaver.protocols.hooks import Happening
 
 __all__ = [
     "Adapter",
-    "Answer",
+    "AnswerStatus",
     "Blobs",
-    "Call",
     "ChatMoved",
-    "Check",
-    "Checking",
-    "Drafting",
-    "Editing",
-    "Fetching",
-    "Files",
-    "Forwarding",
-    "Guide",
-    "Inlet",
     "Limits",
-    "Listening",
-    "Menu",
-    "MenuLine",
-    "Pacing",
     "PlatformBusy",
     "PlatformDown",
     "PlatformError",
     "PlatformRefused",
-    "Question",
-    "Receiving",
-    "Reply",
+    "Receiver",
     "SendRefused",
     "SendUnclear",
+    "SetupGuide",
+    "SetupQuestion",
     "TargetAway",
     "TargetGone",
-    "Threading",
-    "Typing",
-    "Watching",
-    "able",
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    name: str
-    ok: bool
-    found: str
-    mend: str = ""
-
-
-T = TypeVar("T")
-
-
-def able(thing: object, ability: type[T]) -> TypeIs[T]:
-    """Whether it has the methods of a capability. A class that has them once has them always, so it is asked once."""
-    return _has(type(thing), ability)
-
-
-@lru_cache(512)
-def _has(kind: type, ability: type) -> bool:
-    return issubclass(kind, ability)
-
-
-@value
-class Question:
-    option: str
-    """Which option of the account the answer is."""
-    asks: str
-    help: str = ""
-    """Said before: how one comes to an answer."""
-    usual: str = ""
-    """The answer where nothing is said. `{folder}` stands for that of the configuration, `{account}` for its name."""
-    needed: bool = True
-    """Whether there has to be an answer."""
-    unless: str = ""
-    """It is not asked where this other option was given."""
-    where: str = ""
-    """It is asked only where this other option was given; empty for always."""
-    make: Callable[[], str] | None = None
-    """Where nothing is said, the answer is made: a new secret."""
-
-
-@value
-class Guide:
-    questions: Sequence[Question]
-    before: str = ""
-    """What to do on the platform first."""
-    after: str = ""
-    """What is good to know once it works; `{account}` stands for its name."""
-    owner: str = ""
-    """Where people talk: how they find out under which id they are known there."""
-    owner_form: str = ""
-    """A regular expression that such an id matches, all of it; empty where any may be one."""
-    owner_example: str = ""
-
-
 class PlatformError(PalaverError):
-    """A platform did not do what it was asked. The words are kept with what failed, never shown in a chat."""
+    """A platform did not do what we asked. The text is stored with the failure and never shown in a chat."""
 
 
 class PlatformDown(PlatformError):
-    """There is no connection; nothing was sent. The adapter is started again after a while.
+    """There is no connection; nothing was sent. The gateway restarts the adapter after a while.
 
-    Its words go into the log: they say what is wrong with the connection, and quote no message.
+    The text goes into the log: say what is wrong with the connection and quote no message.
     """
 
 
 class PlatformRefused(PlatformDown):
-    """The platform does not take us: a wrong token, a right that is missing. Trying again soon would not help.
+    """The platform rejects us: wrong token, missing permission. Retrying soon would not help.
 
-    Its words say what a person has to do. They name no secret.
+    The text tells a person what to do. It contains no secret.
     """
 
 
 class PlatformBusy(PlatformError):
-    """Nothing was sent; it may be tried again after that many seconds."""
+    """Nothing was sent; try again after `after` seconds."""
 
     def __init__(self, after: float) -> None:
-        super().__init__(f"the platform asks to wait {after:g} s")
+        super().__init__(f"The platform asks us to wait {after:g} s.")
         self.after = after
 
 
 class TargetAway(PlatformBusy):
-    """Nobody is there now; whoever comes back gets it, however late. `Inlet.is_back` says that somebody has."""
+    """Nobody is there now. The message is kept until `Receiver.chat_returned` reports that somebody is."""
 
 
 class SendRefused(PlatformError):
@@ -149,94 +81,97 @@ class SendRefused(PlatformError):
 
 
 class TargetGone(SendRefused):
-    """The chat does not exist any more, or we may not write there."""
+    """The chat no longer exists, or we cannot write there."""
 
 
 class ChatMoved(SendRefused):
-    """Nothing was sent: the chat has another id by now. It is sent there at once, as if `Inlet.chat_moved` was said."""
+    """Nothing was sent: the chat has a new id. The gateway sends it there, as after `Receiver.chat_moved`."""
 
     def __init__(self, new: str) -> None:
-        super().__init__("the chat has another id by now")
+        super().__init__("The chat has a new id.")
         self.new = new
 
 
 class SendUnclear(PlatformError):
-    """The connection was lost while sending: nobody knows whether it arrived."""
+    """The connection was lost while sending: the message may have arrived."""
 
 
 @value
 class Limits:
-    """What a platform puts up with."""
+    """What a platform accepts."""
 
     text: int = 4000
-    """The longest message."""
+    """The longest message, counted in `unit`."""
     unit: Unit = Unit.CODE_POINTS
-    """What the length is counted in."""
     interval: float = 0.0
     """Seconds between two messages to one chat."""
     draft_interval: float = 1.0
-    """Seconds between two states of answers that grow in a chat."""
+    """Seconds between two updates of an answer that is still growing."""
+    group_draft_interval: float | None = None
+    """The same in groups and channels; None for no difference."""
     repeats_safely: bool = False
-    """It knows an idempotency key again, so sending twice under one key shows one message."""
+    """Sending twice under one idempotency key shows one message."""
+    accepts_messages: bool = True
+    """False for an account that only receives, such as a webhook without a URL to post to."""
 
 
 @value
-class Answer:
-    """What has come of a message so far."""
+class AnswerStatus:
+    """The answer to a message, as far as it is known."""
 
     id: str
-    """What the message is called here: `in:42`."""
+    """The gateway's id of the message: `in:42`."""
     is_settled: bool
-    """Nothing more comes by itself."""
+    """Nothing more will follow."""
     text: str = ""
     refused: str | None = None
-    """Why it was not let in."""
+    """Why the message was not admitted."""
     has_failed: bool = False
 
 
-class Inlet(Protocol):
-    """What an adapter is handed while it runs: where messages go, and a place to remember how far it has read."""
+class Receiver(Protocol):
+    """The gateway's side of an adapter: takes messages and stores the position in the platform's stream."""
 
     async def connected(self) -> None:
-        """The connection stands; to be said each time that it was made."""
+        """Report a new connection, each time one is made."""
         ...
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
-        """Returns when the message is safe; only then may the platform be told so. It raises if it is not.
+        """Store a message durably. Acknowledge it to the platform only after this returns; if it raises, do not.
 
-        Several may be handed over at once: those of one conversation are taken in the order of the calls. A message
-        whose ids are too long to be kept, see `Inbound.check_ids`, is left out, and need not come again.
+        Calls can overlap: messages of one conversation keep the order of the calls. A message whose ids are too long
+        to store (`Inbound.check_ids`) is dropped and need not come again.
         """
         ...
 
-    async def position(self) -> str | None:
-        """How far the stream of the platform was read, as `keep_position` was told last, in any process."""
+    async def load_position(self) -> str | None:
+        """Return what `save_position` stored last, in any process."""
         ...
 
-    async def keep_position(self, position: str) -> None: ...
+    async def save_position(self, position: str) -> None: ...
 
-    async def is_back(self, chat_id: str) -> None:
-        """Somebody is there again: what a TargetAway has put off is sent now."""
+    async def chat_returned(self, chat_id: str) -> None:
+        """Report that somebody is there again: messages held back by TargetAway are sent now."""
         ...
 
-    async def knows_as(self, alias: str, canonical: str) -> None:
-        """Two ids of this platform are one person: whatever comes under the alias is of the canonical id from now on.
+    async def link_alias(self, alias: str, canonical: str) -> None:
+        """Report that two user ids are one person: past and future messages of `alias` belong to `canonical`.
 
-        What was said under the alias goes on under the canonical id. Saying it again costs nothing.
+        Reporting it again costs nothing.
         """
         ...
 
     async def chat_moved(self, old: str, new: str) -> None:
-        """A chat has another id from now on: its conversations, and what is still owed to it, go on there.
+        """Report a chat's new id: its conversations and pending messages continue there.
 
-        Saying it again costs nothing.
+        Reporting it again costs nothing.
         """
         ...
 
-    async def answer(self, source: Source, within: float) -> Answer | None:
-        """What came of a message of this account, as soon as it is settled, at the latest after that many seconds.
+    async def wait_for_answer(self, source: Source, timeout: float) -> AnswerStatus | None:  # noqa: ASYNC109
+        """Return the answer to a message of this account once it is settled, or its state after `timeout` seconds.
 
-        None where no such message has come, or nothing is left of it.
+        None if no such message was received, or it has been deleted.
         """
         ...
 
@@ -249,173 +184,12 @@ class Adapter(Protocol):
     @property
     def limits(self) -> Limits: ...
 
-    async def run(self, inlet: Inlet) -> None:
-        """Connect and hand over messages until cancelled. Raises PlatformError when the connection is lost."""
+    async def run(self, receiver: Receiver) -> None:
+        """Connect and hand over messages until cancelled. Raise PlatformError when the connection is lost."""
         ...
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        """Send one message and give the platform's id of it. Raises one of the errors above."""
-        ...
-
-
-@runtime_checkable
-class Typing(Protocol):
-    """Platforms that can show that somebody is writing."""
-
-    async def typing(self, outbound: Outbound) -> None: ...
-
-
-@runtime_checkable
-class Editing(Protocol):
-    """Platforms on which a sent message can change. Editing twice to the same text does no harm."""
-
-    async def edit(self, receipt: str, outbound: Outbound) -> None:
-        """Raises SendRefused where the message cannot be changed any more."""
-        ...
-
-
-@runtime_checkable
-class Threading(Protocol):
-    """Platforms on which we can begin a thread."""
-
-    async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        """Begin a thread called `outbound.opens` in the chat, with this message in it, and give its id.
-
-        Raises SendRefused where the chat has no threads, and else what `send` raises. Where the platform repeats
-        safely, it gives the same thread under the same key.
-        """
-        ...
-
-
-@runtime_checkable
-class Fetching(Protocol):
-    """Platforms on which files come with messages. The message names them; they are fetched afterwards, once."""
-
-    def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        """The content, piece by piece, by the handle that the adapter itself has given.
-
-        Raises PlatformDown or PlatformBusy where it may be tried again, and SendRefused where it is not to be had.
-        """
-        ...
-
-
-@runtime_checkable
-class Files(Protocol):
-    """Platforms that take files from us."""
-
-    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
-        """Send `outbound.file`, with the text if there is one, like `send`. Its name is a stranger's: no path."""
-        ...
-
-
-@runtime_checkable
-class Drafting(Protocol):
-    """Platforms that tell an answer which is still being written from one that is whole; they have `Editing`, too."""
-
-    async def draft(self, receipt: str | None, outbound: Outbound) -> str:
-        """Show more of the message with that receipt, or begin one; gives its receipt. `edit` makes it whole."""
-        ...
-
-
-@runtime_checkable
-class Pacing(Protocol):
-    """Platforms that put up with more in some chats than in others."""
-
-    def draft_interval(self, outbound: Outbound) -> float:
-        """As in `Limits`, for the chat to which this goes."""
-        ...
-
-
-@runtime_checkable
-class Checking(Protocol):
-    """Adapters that can say whether what was configured for them works, without serving the account."""
-
-    async def check(self) -> str:
-        """Who we are there, in a few words: `@helper_bot`. Raises PlatformError, saying what to do.
-
-        The platform is asked each time: before a send that may have arrived is repeated, too.
-        """
-        ...
-
-
-@value
-class MenuLine:
-    """A command as people are shown it."""
-
-    name: str
-    help: str
-
-
-@runtime_checkable
-class Menu(Protocol):
-    """Platforms that show people which commands there are."""
-
-    async def show_menu(self, lines: Sequence[MenuLine]) -> None:
-        """Told after each connection; what cannot be shown there is left out."""
-        ...
-
-
-@value
-class Call:
-    """A request over HTTP to the address of an account, `/in/<platform>/<account>/<path>`."""
-
-    method: str
-    path: str = ""
-    query: Mapping[str, str] = field(default_factory=dict[str, str])
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By their names in small letters."""
-    body: bytes = b""
-
-
-@value
-class Reply:
-    """What a call is answered with."""
-
-    status: int = 200
-    body: bytes = b""
-    media_type: str = "text/plain; charset=utf-8"
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-@runtime_checkable
-class Listening(Protocol):
-    """Platforms that call us. Whoever calls is a stranger until the adapter has looked at a signature or a secret."""
-
-    @property
-    def listens(self) -> bool:
-        """Whether this account is to be called; another of the same platform may not be."""
-        ...
-
-    async def hear(self, call: Call, inlet: Inlet) -> Reply:
-        """Answered when what it brought is safe. Any worker may be called, whoever serves the account."""
-        ...
-
-
-@runtime_checkable
-class Forwarding(Protocol):
-    """Adapters whose answers may go elsewhere."""
-
-    def forwards_to(self) -> Sequence[Place]:
-        """Where answers to what comes in here go; nothing for back to where they were asked for."""
-        ...
-
-
-@runtime_checkable
-class Receiving(Protocol):
-    """Adapters whose account is a chat itself, and may be one that nothing can be sent to."""
-
-    def takes_messages(self) -> bool: ...
-
-
-@runtime_checkable
-class Watching(Protocol):
-    """Adapters that tell others what happens."""
-
-    def notice(self, happening: Happening, text: str) -> Outbound | None:
-        """What is owed because of it, in the step in which it happens; None for nothing.
-
-        The text is what was delivered, where that was an answer; whoever does not ask for content leaves it out.
-        """
+        """Send one message and return the platform's id of it. Raise one of the errors above."""
         ...
 
 
@@ -429,3 +203,36 @@ class Blobs(Protocol):
     def place(self, sha256: str) -> Path | None:
         """Return the path of the content, or None if it is not on this machine."""
         ...
+
+
+@value
+class SetupQuestion:
+    """One question of `palaver setup`; the answer becomes an option of the account."""
+
+    option: str
+    prompt: str
+    help: str = ""
+    """How to find the answer; printed before the question."""
+    default: str = ""
+    """`{folder}` stands for the folder of the configuration, `{account}` for the account's name."""
+    required: bool = True
+    unless: str = ""
+    """Skip the question if this other option has a value."""
+    only_if: str = ""
+    """Ask only if this other option has a value; empty to ask always."""
+    generate: Callable[[], str] | None = None
+    """Makes the answer if the person gives none: a new secret."""
+
+
+@value
+class SetupGuide:
+    questions: Sequence[SetupQuestion]
+    before: str = ""
+    """What to do on the platform first."""
+    after: str = ""
+    """What to do once it works; `{account}` stands for the account's name."""
+    owner_prompt: str = ""
+    """Asks people for their own user id on the platform, and says how to find it."""
+    owner_pattern: str = ""
+    """A regular expression that the whole id matches; empty if any text can be an id."""
+    owner_example: str = ""

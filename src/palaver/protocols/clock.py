@@ -1,4 +1,4 @@
-"""The clock: the only reader of the time of day, so that tests can own it. Waiting is the event loop's."""
+"""The clock: the only reader of the time of day, so that tests can replace it. Waiting is the event loop's."""
 
 from datetime import UTC, datetime
 from typing import Protocol

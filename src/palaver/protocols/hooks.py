@@ -1,4 +1,4 @@
-"""Hooks: what others may be told as it happens."""
+"""Hooks: functions that the gateway calls when something happens."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -7,15 +7,15 @@ from enum import StrEnum
 from palaver.model.value import value
 
 __all__ = [
-    "Growth",
-    "Happening",
+    "EventKind",
+    "GatewayEvent",
     "Hook",
-    "Kind",
-    "Watch",
+    "PartialAnswer",
+    "PartialAnswerListener",
 ]
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     SESSION_STARTED = "session started"
     SESSION_RESET = "session reset"
     SESSION_ENDED = "session ended"
@@ -27,10 +27,10 @@ class Kind(StrEnum):
 
 
 @value
-class Happening:
-    """What happened, by ids: it holds no content."""
+class GatewayEvent:
+    """Something that happened, by ids; it holds no content."""
 
-    kind: Kind
+    kind: EventKind
     at: datetime
     key: str | None = None
     session: str | None = None
@@ -40,16 +40,16 @@ class Happening:
 
 
 @value
-class Growth:
-    """What there is of an answer that is being given. It holds content, and goes to nobody but who may read it."""
+class PartialAnswer:
+    """The text so far of an answer in progress. It holds content: pass it only to those who can read the session."""
 
     session: str
     turn: int
     text: str
 
 
-Watch = Callable[[Growth], None]
-"""Told again and again while answers grow; it takes no time."""
+PartialAnswerListener = Callable[[PartialAnswer], None]
+"""Called each time the answer grows. It must return at once."""
 
-Hook = Callable[[Happening], Awaitable[None]]
-"""One that raises is logged and hurts nobody else; only for SESSION_FINALISED is it called again, twice at most."""
+Hook = Callable[[GatewayEvent], Awaitable[None]]
+"""If it raises, the error is logged; only for SESSION_FINALISED is it called again, at most twice."""

@@ -9,7 +9,8 @@ from palaver.model.label import Label
 from palaver.model.platform import Platform
 from palaver.model.source import DM, Labels, Source, Trust
 from palaver.model.turn import Inbound, Outbound, Revision
-from palaver.protocols.adapter import Inlet, Limits, MenuLine
+from palaver.protocols.adapter import Limits, Receiver
+from palaver.protocols.capabilities import MenuCommand
 from palaver.testkit.link import Line, Link
 from palaver.testkit.mailbox import Message, Update
 from palaver.testkit.world import BOT
@@ -53,9 +54,9 @@ class FakeAdapter:
     def limits(self) -> Limits:
         return self._limits
 
-    async def run(self, inlet: Inlet) -> None:
+    async def run(self, receiver: Receiver) -> None:
         line = await self._link.open(self._account)
-        await inlet.connected()
+        await receiver.connected()
         hands: set[asyncio.Task[None]] = set()
         broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -67,7 +68,7 @@ class FakeAdapter:
         try:
             while True:
                 update = await line.next()
-                hand = asyncio.create_task(self._hand_over(line, update, inlet))
+                hand = asyncio.create_task(self._hand_over(line, update, receiver))
                 hands.add(hand)
                 hand.add_done_callback(done)
                 if len(hands) >= self._at_once:
@@ -102,14 +103,14 @@ class FakeAdapter:
     async def edit(self, receipt: str, outbound: Outbound) -> None:
         await self._link.edit(self._account, receipt, outbound)
 
-    async def show_menu(self, lines: Sequence[MenuLine]) -> None:
+    async def show_menu(self, lines: Sequence[MenuCommand]) -> None:
         await self._link.show_menu(self._account, lines)
 
-    async def _hand_over(self, line: Line, update: Update, inlet: Inlet) -> None:
+    async def _hand_over(self, line: Line, update: Update, receiver: Receiver) -> None:
         if update.moved_from is not None:
-            await inlet.chat_moved(update.moved_from, update.chat)
+            await receiver.chat_moved(update.moved_from, update.chat)
         else:
-            await inlet.receive(self._inbound(update), Trust(is_bot=update.person.is_bot))
+            await receiver.receive(self._inbound(update), Trust(is_bot=update.person.is_bot))
         # Only now is the message safe.
         await line.acknowledge(update.number)
 

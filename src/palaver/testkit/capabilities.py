@@ -9,7 +9,8 @@ import pytest
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.label import Label
 from palaver.model.turn import Choice
-from palaver.protocols.adapter import Editing, Fetching, Files, Menu, MenuLine, SendRefused, Threading, Typing
+from palaver.protocols.adapter import SendRefused
+from palaver.protocols.capabilities import CommandMenu, Downloading, Editing, MenuCommand, Threading, Typing, Uploading
 from palaver.testkit.notebook import Notebook, running
 from palaver.testkit.rig import FilingRig, MentioningRig, MenuRig, MovingRig, PressingRig, Rig
 from palaver.testkit.trial import keys, paced, patiently, send, to_chat
@@ -26,7 +27,7 @@ _FILES = (
     NewFile("../../etc/passwd", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "image/png"),
 )
 _CHOICES = (Choice("Allow", "/approve 7-1"), Choice("Deny", "/deny 7-1"))
-_LINES = (MenuLine(name="new", help="start a new conversation"), MenuLine(name="help", help="list the commands"))
+_LINES = (MenuCommand(name="new", help="start a new conversation"), MenuCommand(name="help", help="list the commands"))
 
 
 class CapabilityChecks:
@@ -57,7 +58,7 @@ class CapabilityChecks:
 
     async def test_files_are_told_with_their_message_and_fetched_afterwards(self, rig: Rig) -> None:
         adapter, notebook = rig.adapter(), Notebook()
-        if not (isinstance(adapter, Fetching) and isinstance(rig, FilingRig)):
+        if not (isinstance(adapter, Downloading) and isinstance(rig, FilingRig)):
             pytest.skip("the adapter has no Fetching, or its rig no files")
         async with running(adapter, notebook):
             source = await rig.say_with("look", _FILES)
@@ -74,7 +75,7 @@ class CapabilityChecks:
 
     async def test_a_file_is_shown_once_with_a_receipt_of_its_own(self, rig: Rig) -> None:
         adapter = rig.adapter()
-        if not (isinstance(adapter, Files) and isinstance(rig, FilingRig)):
+        if not (isinstance(adapter, Uploading) and isinstance(rig, FilingRig)):
             pytest.skip("the adapter has no Files, or its rig no files")
         receipts: list[str] = []
         with TemporaryDirectory() as folder:
@@ -163,9 +164,9 @@ class CapabilityChecks:
 
     async def test_the_menu_is_shown_and_what_cannot_be_shown_is_left_out(self, rig: Rig) -> None:
         adapter = rig.adapter()
-        if not (isinstance(adapter, Menu) and isinstance(rig, MenuRig)):
+        if not (isinstance(adapter, CommandMenu) and isinstance(rig, MenuRig)):
             pytest.skip("the adapter has no Menu, or its rig none")
-        odd = MenuLine(name="ünusual-" * 10, help="a name that hardly any platform takes")
+        odd = MenuCommand(name="ünusual-" * 10, help="a name that hardly any platform takes")
         async with running(adapter, Notebook()):
             for _ in range(2):
                 await patiently(lambda: adapter.show_menu((*_LINES, odd)))

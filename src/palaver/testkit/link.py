@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from palaver.model.turn import Outbound
-from palaver.protocols.adapter import MenuLine, PlatformDown, SendUnclear
+from palaver.protocols.adapter import PlatformDown, SendUnclear
+from palaver.protocols.capabilities import MenuCommand
 from palaver.testkit.mailbox import Update
 from palaver.testkit.wire import (
     LONGEST_LINE,
@@ -55,7 +56,7 @@ class Link(Protocol):
     async def open_thread(self, account: str, outbound: Outbound, key: str) -> str: ...
     async def edit(self, account: str, receipt: str, outbound: Outbound) -> None: ...
     async def typing(self, account: str, outbound: Outbound) -> None: ...
-    async def show_menu(self, account: str, lines: Sequence[MenuLine]) -> None: ...
+    async def show_menu(self, account: str, lines: Sequence[MenuCommand]) -> None: ...
     async def fetch(self, account: str, handle: str) -> bytes: ...
     async def send_file(self, account: str, outbound: Outbound, content: bytes, key: str) -> str: ...
 
@@ -85,7 +86,7 @@ class SocketLink:
     async def typing(self, account: str, outbound: Outbound) -> None:
         await self._ask(Typing(account, outbound))
 
-    async def show_menu(self, account: str, lines: Sequence[MenuLine]) -> None:
+    async def show_menu(self, account: str, lines: Sequence[MenuCommand]) -> None:
         await self._ask(ShowMenu(account, tuple(lines)))
 
     async def fetch(self, account: str, handle: str) -> bytes:

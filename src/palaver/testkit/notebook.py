@@ -10,7 +10,7 @@ from palaver.model.errors import MalformedSource, StoreUnavailable
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound
 from palaver.model.value import value
-from palaver.protocols.adapter import Adapter, Answer, Inlet, PlatformError
+from palaver.protocols.adapter import Adapter, AnswerStatus, PlatformError, Receiver
 from palaver.testkit.chat import Chat
 from palaver.testkit.mailbox import Message
 
@@ -78,21 +78,21 @@ class Notebook:
         self.trusts.append(trust)
         self._look()
 
-    async def position(self) -> str | None:
+    async def load_position(self) -> str | None:
         return self._position
 
-    async def keep_position(self, position: str) -> None:
+    async def save_position(self, position: str) -> None:
         self._position = position
 
-    async def is_back(self, chat_id: str) -> None: ...
+    async def chat_returned(self, chat_id: str) -> None: ...
 
-    async def knows_as(self, alias: str, canonical: str) -> None: ...
+    async def link_alias(self, alias: str, canonical: str) -> None: ...
 
     async def chat_moved(self, old: str, new: str) -> None:
         self.moves.append((old, new))
         self._look()
 
-    async def answer(self, source: Source, within: float) -> Answer | None:
+    async def wait_for_answer(self, source: Source, timeout: float) -> AnswerStatus | None:  # noqa: ASYNC109
         """It keeps, and answers nothing."""
 
     async def has(self, count: int) -> None:
@@ -123,9 +123,9 @@ class Notebook:
 
 
 @asynccontextmanager
-async def running(adapter: Adapter, inlet: Inlet) -> AsyncGenerator[None]:
+async def running(adapter: Adapter, receiver: Receiver) -> AsyncGenerator[None]:
     """The adapter runs, and is started again whenever it loses the connection, as the gateway would."""
-    task = asyncio.create_task(_keep_running(adapter, inlet))
+    task = asyncio.create_task(_keep_running(adapter, receiver))
     try:
         yield
     finally:
@@ -135,10 +135,10 @@ async def running(adapter: Adapter, inlet: Inlet) -> AsyncGenerator[None]:
             task.result()
 
 
-async def _keep_running(adapter: Adapter, inlet: Inlet) -> None:
+async def _keep_running(adapter: Adapter, receiver: Receiver) -> None:
     while True:
         try:
-            await adapter.run(inlet)
+            await adapter.run(receiver)
         except (PlatformError, StoreUnavailable):
             await asyncio.sleep(_PAUSE)
         else:

@@ -6,7 +6,8 @@ from typing import Protocol, runtime_checkable
 from palaver.model.attachment import NewFile
 from palaver.model.source import Source
 from palaver.model.value import value
-from palaver.protocols.adapter import Adapter, MenuLine
+from palaver.protocols.adapter import Adapter
+from palaver.protocols.capabilities import MenuCommand
 
 __all__ = [
     "CannotHappen",
@@ -143,7 +144,7 @@ class MovingRig(Protocol):
 class MenuRig(Protocol):
     """A rig that sees which commands our account shows. Only such a rig is asked to."""
 
-    async def menu(self) -> Sequence[MenuLine]: ...
+    async def menu(self) -> Sequence[MenuCommand]: ...
 
 
 @runtime_checkable

@@ -28,7 +28,6 @@ from palaver.model.label import Label
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import (
     ChatMoved,
-    MenuLine,
     PlatformBusy,
     PlatformDown,
     PlatformError,
@@ -36,6 +35,7 @@ from palaver.protocols.adapter import (
     TargetAway,
     TargetGone,
 )
+from palaver.protocols.capabilities import MenuCommand
 
 __all__ = [
     "LONGEST_LINE",
@@ -99,7 +99,7 @@ class Typing(msgspec.Struct, frozen=True, tag_field="do", tag="typing"):
 
 class ShowMenu(msgspec.Struct, frozen=True, tag_field="do", tag="show-menu"):
     account: str
-    lines: tuple[MenuLine, ...]
+    lines: tuple[MenuCommand, ...]
 
 
 Request = Open | Send | OpenThread | Edit | Typing | Fetch | SendFile | ShowMenu

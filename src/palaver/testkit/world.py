@@ -14,7 +14,6 @@ from palaver.model.split import Unit
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import (
     ChatMoved,
-    MenuLine,
     PlatformBusy,
     PlatformDown,
     SendRefused,
@@ -22,6 +21,7 @@ from palaver.protocols.adapter import (
     TargetAway,
     TargetGone,
 )
+from palaver.protocols.capabilities import MenuCommand
 from palaver.protocols.clock import Clock
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults, Luck, Mishap
@@ -73,7 +73,7 @@ class World:
         self._interval = interval
         self._repeats_safely = repeats_safely
         self._clock = clock or LoopClock()
-        self.menus: dict[str, tuple[MenuLine, ...]] = {}
+        self.menus: dict[str, tuple[MenuCommand, ...]] = {}
         """The commands that each account shows."""
         self._mailboxes: dict[str, Mailbox] = {}
         self._renamed: dict[str, Chat] = {}
@@ -155,7 +155,7 @@ class World:
             raise PlatformDown("the platform does not answer")
         self._place(account, outbound).typing.append((account, outbound.thread_id))
 
-    async def show_menu(self, account: str, lines: Sequence[MenuLine]) -> None:
+    async def show_menu(self, account: str, lines: Sequence[MenuCommand]) -> None:
         if self.down:
             raise PlatformDown("the platform does not answer")
         self.menus[account] = tuple(lines)

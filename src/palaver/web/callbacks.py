@@ -13,7 +13,8 @@ from starlette.routing import Route
 from palaver.engine.retry import log_error
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import StoreError
-from palaver.protocols.adapter import Call, Listening, PlatformBusy, PlatformError, Reply
+from palaver.protocols.adapter import PlatformBusy, PlatformError
+from palaver.protocols.capabilities import HttpCallbacks, HttpRequest, HttpResponse
 from palaver.web.auth_middleware import FailureLimiter
 from palaver.web.bodies import TooMuchAtOnce
 from palaver.web.errors import IN, UNTOLD, refusal
@@ -72,9 +73,9 @@ class _Calls:
             return _later(503, _LATER)
         return await self._asked(adapter, call, name)
 
-    async def _asked(self, adapter: Listening, call: Call, name: tuple[str, str]) -> Response:
+    async def _asked(self, adapter: HttpCallbacks, call: HttpRequest, name: tuple[str, str]) -> Response:
         try:
-            return _response(await adapter.hear(call, self.services.engine.inlet(*name)))
+            return _response(await adapter.handle_callback(call, self.services.engine.receiver(*name)))
         except PlatformBusy as busy:
             return _later(503, busy.after)
         except (PlatformError, StoreError):
@@ -83,7 +84,7 @@ class _Calls:
             log_error(log, "a call broke", error, {"action": "call.broke", "account": ":".join(name)})
             return refusal(IN, 500, UNTOLD)
 
-    async def _call(self, request: Request, path: str) -> Call:
+    async def _call(self, request: Request, path: str) -> HttpRequest:
         options = self.services.engine.options
         async with (
             asyncio.timeout(_PATIENCE),
@@ -94,10 +95,12 @@ class _Calls:
         for header, value in request.headers.items():
             if header not in _OURS:
                 headers[header] = f"{headers[header]}, {value}" if header in headers else value
-        return Call(method=request.method, path=path, query=dict(request.query_params), headers=headers, body=body)
+        return HttpRequest(
+            method=request.method, path=path, query=dict(request.query_params), headers=headers, body=body
+        )
 
 
-def _response(reply: Reply) -> Response:
+def _response(reply: HttpResponse) -> Response:
     headers = {name: value for name, value in reply.headers.items() if name.lower() not in {*_OURS, *_HEADERS}}
     return Response(reply.body, status_code=reply.status, media_type=reply.media_type, headers={**headers, **_HEADERS})
 

@@ -13,7 +13,7 @@ from secrets import token_hex
 from palaver.db.database import ACCOUNTS, INBOX, OUTBOX, PEOPLE, TURNS
 from palaver.db.transaction import Notify, Statements, transaction
 from palaver.model.errors import StoreError
-from palaver.protocols.hooks import Growth, Happening
+from palaver.protocols.hooks import GatewayEvent, PartialAnswer
 from palaver.store.status.journal_feed import WINDOW
 from palaver.store.store import Store
 from palaver.web.caller import OWNER, Caller
@@ -68,7 +68,7 @@ class Hub:
         """When each person's browsers were last told something that is there to be read again."""
         self._pending: set[str] = set()
         self._news = asyncio.Event()
-        self._growing: dict[int, Growth] = {}
+        self._growing: dict[int, PartialAnswer] = {}
         self._grown = asyncio.Event()
         self._shared: set[str] = set()
         self._sharing = asyncio.Event()
@@ -84,7 +84,7 @@ class Hub:
         hints = self._hints
         return f"{await self._store.read(self._store.journal_feed.latest_position())}/{hints}"
 
-    async def notice(self, happening: Happening) -> None:
+    async def notice(self, happening: GatewayEvent) -> None:
         """A hook of the engine."""
         name = happening.kind.value
         topics = {"sessions", "turns"} if happening.turn or name.startswith("turn") else {"sessions"}
@@ -102,7 +102,7 @@ class Hub:
         self._pending.update(topics)
         self._news.set()
 
-    def grow(self, growth: Growth) -> None:
+    def grow(self, growth: PartialAnswer) -> None:
         """An answer grows; where nobody looks, that costs nothing."""
         if self._feeds:
             self._growing[growth.turn] = growth

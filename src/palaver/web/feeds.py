@@ -10,7 +10,7 @@ from palaver.db.database import JOURNAL
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreError
 from palaver.model.value import value
-from palaver.protocols.hooks import Growth
+from palaver.protocols.hooks import PartialAnswer
 from palaver.store.status.journal_feed import JournalPage
 from palaver.store.store import Store
 from palaver.web.caller import Caller, principal_of
@@ -127,7 +127,7 @@ class Feed:
     async def news(self, position: str) -> JournalPage:
         return await self.store.read(_news(self.store, self.caller, position))
 
-    async def push_growth(self, growth: Growth) -> None:
+    async def push_growth(self, growth: PartialAnswer) -> None:
         """To whoever may read the conversation, looked up once for each turn."""
         if growth.turn not in self.sees:
             self.sees[growth.turn] = await self._may_see(growth.session)

@@ -10,9 +10,10 @@ from palaver.engine.engine import Engine
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.model.platform import Platform
 from palaver.model.session import Principal
-from palaver.protocols.adapter import Check, Listening
+from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import Clock
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.status.health import HealthCheck
 from palaver.store.store import Store
 from palaver.web.address import Address
 from palaver.web.bodies import Bodies
@@ -41,9 +42,9 @@ class Services:
     waiting: ReplyWaiter
     platforms: Mapping[str, Platform]
     """Every platform there is, whether it is used or not."""
-    listening: Mapping[tuple[str, str], Listening]
+    listening: Mapping[tuple[str, str], HttpCallbacks]
     """The accounts that are called over HTTP, by platform and name."""
-    examine: Callable[[], Awaitable[Sequence[Check]]]
+    examine: Callable[[], Awaitable[Sequence[HealthCheck]]]
     """Everything that can be checked, each with what was found: it may take a while."""
     bodies: Bodies = field(default_factory=Bodies)
     shelf: BlobStore | None = None

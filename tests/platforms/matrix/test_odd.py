@@ -81,7 +81,7 @@ def down(_request: web.Request) -> web.Response:
 
 
 async def is_kept(notebook: Notebook, position: str) -> bool:
-    return await notebook.position() == position
+    return await notebook.load_position() == position
 
 
 def names(batch: Batch) -> list[str]:
@@ -165,7 +165,7 @@ async def test_an_invitation_that_nobody_answers_outlives_the_process(monkeypatc
 async def test_a_position_is_read_whatever_is_written_behind_it(written: str) -> None:
     async with odd(lambda request: down(request) if "since" in request.query else synced("s2")) as server:
         notebook = Notebook()
-        await notebook.keep_position(f"{US} s1{written}")
+        await notebook.save_position(f"{US} s1{written}")
         stay = Visit(server.client, server.options, "helper", notebook, {})
         with pytest.raises(PlatformDown):
             await stay.begin()
@@ -210,13 +210,13 @@ async def test_a_room_that_cannot_be_entered_holds_up_nobody(monkeypatch: pytest
 
     async with odd(reply) as server:
         notebook = Notebook()
-        await notebook.keep_position(f"{US} s1")
+        await notebook.save_position(f"{US} s1")
         stay = Visit(server.client, server.options, "helper", notebook, {})
         await stay.begin()
         with pytest.raises(PlatformDown):
             await stay.stay()
         await stay.errands.end()
-        assert str(await notebook.position()).startswith(f"{US} s2 ")
+        assert str(await notebook.load_position()).startswith(f"{US} s2 ")
     assert notebook.texts == ["hi"]
 
 

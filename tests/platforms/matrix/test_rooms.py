@@ -188,7 +188,7 @@ async def test_who_answers_us_means_us_also_after_a_restart(rig: MatrixRig) -> N
 async def test_a_position_that_the_homeserver_does_not_know_is_given_up(rig: MatrixRig) -> None:
     """It was made anew, or its database is an older one."""
     notebook = Notebook()
-    await notebook.keep_position(f"{rig.options.user_id} nonsense")
+    await notebook.save_position(f"{rig.options.user_id} nonsense")
     async with running(rig.adapter(), notebook):
         await rig.proxy.answered("/account_data")
         await until(lambda: sum("/sync" in each for each in rig.proxy.asked) > 1)

@@ -8,7 +8,8 @@ from palaver.model.attachment import NewFile
 from palaver.model.source import Source
 from palaver.platforms.telegram.adapter import TelegramAdapter
 from palaver.platforms.telegram.options import TelegramOptions
-from palaver.protocols.adapter import Call, Inlet, MenuLine, Reply
+from palaver.protocols.adapter import Receiver
+from palaver.protocols.capabilities import HttpRequest, HttpResponse, MenuCommand
 from palaver.testkit.conformance import CannotHappen, Shown
 from tests.platforms.telegram.server import Server
 from tests.platforms.telegram.world import TOKEN, Chat, No
@@ -116,8 +117,8 @@ class _TelegramRig:
         markup: dict[str, Any] = self.world.sent[-1].get("reply_markup") or {"inline_keyboard": []}
         return [button for row in markup["inline_keyboard"] for button in row]
 
-    async def menu(self) -> Sequence[MenuLine]:
-        return [MenuLine(name=each["command"], help=each["description"]) for each in self.world.commands]
+    async def menu(self) -> Sequence[MenuCommand]:
+        return [MenuCommand(name=each["command"], help=each["description"]) for each in self.world.commands]
 
     async def shown(self) -> Sequence[Shown]:
         return [
@@ -158,13 +159,13 @@ class _Called(TelegramAdapter):
 
     server: Server
 
-    async def run(self, inlet: Inlet) -> None:
-        async def hear(call: Call) -> Reply:
-            return await self.hear(call, inlet)
+    async def run(self, receiver: Receiver) -> None:
+        async def hear(call: HttpRequest) -> HttpResponse:
+            return await self.handle_callback(call, receiver)
 
         self.server.calls_us = hear
         try:
-            await super().run(inlet)
+            await super().run(receiver)
         finally:
             self.server.calls_us = None
 

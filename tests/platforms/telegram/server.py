@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import BodyPartReader, web
 
-from palaver.protocols.adapter import Call, Reply
+from palaver.protocols.capabilities import HttpRequest, HttpResponse
 from tests.platforms.telegram.world import TOKEN, No, World
 
 __all__ = ["Server", "serving"]
@@ -30,7 +30,7 @@ class Server:
         self.goes_on = asyncio.Event()
         """While it is not set, sends are taken but not answered."""
         self.goes_on.set()
-        self.calls_us: Callable[[Call], Awaitable[Reply]] | None = None
+        self.calls_us: Callable[[HttpRequest], Awaitable[HttpResponse]] | None = None
         """Who is reached at the address of the webhook."""
         self.sends = 0
         """How many were begun."""
@@ -114,7 +114,7 @@ class Server:
         hook = self.world.webhook
         headers = {"x-telegram-bot-api-secret-token": hook["secret"], "content-type": "application/json"}
         try:
-            reply = await self._call(Call(method="POST", headers=headers, body=json.dumps(update).encode()))
+            reply = await self._call(HttpRequest(method="POST", headers=headers, body=json.dumps(update).encode()))
         except Exception:  # noqa: BLE001 - whatever is wrong there, it is called again
             hook |= {"last_error_date": int(time.time()), "last_error_message": "Connection\nrefused"}
             return False
@@ -122,7 +122,7 @@ class Server:
             self.world.updates.remove(update)
         return reply.status == 200
 
-    async def _call(self, call: Call) -> Reply:
+    async def _call(self, call: HttpRequest) -> HttpResponse:
         if self.calls_us is None:
             raise ConnectionRefusedError
         return await self.calls_us(call)

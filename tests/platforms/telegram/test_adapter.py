@@ -14,18 +14,16 @@ from palaver.model.attachment import Attachment
 from palaver.model.label import Label
 from palaver.model.turn import Choice, Outbound
 from palaver.protocols.adapter import (
-    Call,
     ChatMoved,
-    MenuLine,
     PlatformBusy,
     PlatformDown,
     PlatformError,
     PlatformRefused,
-    Reply,
     SendRefused,
     SendUnclear,
     TargetGone,
 )
+from palaver.protocols.capabilities import HttpRequest, HttpResponse, MenuCommand
 from palaver.testkit.notebook import Notebook, running
 from tests.engine.gateway import until
 from tests.platforms.telegram.rigs import ALICE, WEBHOOK, ForumRig, adapter_of
@@ -267,10 +265,10 @@ async def test_a_file_that_is_not_to_be_had_says_why(server: Server, handle: str
 # Being called
 
 
-def call(server: Server, **changed: object) -> Call:
+def call(server: Server, **changed: object) -> HttpRequest:
     hook = server.world.webhook
     usual = {"method": "POST", "headers": {"x-telegram-bot-api-secret-token": hook.get("secret", "")}, "body": b"{}"}
-    return Call(**{**usual, **changed})  # pyright: ignore[reportArgumentType]
+    return HttpRequest(**{**usual, **changed})  # pyright: ignore[reportArgumentType]
 
 
 async def test_only_whoever_knows_the_secret_is_heard(server: Server) -> None:
@@ -282,11 +280,11 @@ async def test_only_whoever_knows_the_secret_is_heard(server: Server) -> None:
         secret = server.world.webhook["secret"]
         assert server.world.webhook["url"] == "https://bot.example.org/in/telegram/helper"
         for headers in ({}, {"x-telegram-bot-api-secret-token": "ü"}, {"x-telegram-bot-api-secret-token": secret[:-1]}):
-            assert (await adapter.hear(call(server, headers=headers, body=body), notebook)).status == 401
+            assert (await adapter.handle_callback(call(server, headers=headers, body=body), notebook)).status == 401
         for wrong in (b"", b"[]", b"\xff", b"[" * 100_000):
-            assert (await adapter.hear(call(server, body=wrong), notebook)).status == 400
+            assert (await adapter.handle_callback(call(server, body=wrong), notebook)).status == 400
         assert not notebook.offered
-        assert (await adapter.hear(call(server, body=body), notebook)).status == 200
+        assert (await adapter.handle_callback(call(server, body=body), notebook)).status == 200
     assert notebook.texts == ["hi"]
     assert TOKEN not in secret
 
@@ -299,18 +297,18 @@ async def test_any_worker_may_be_called_and_says_so_when_it_cannot_tell_who_it_i
     async with running(serves, notebook):
         await until(lambda: bool(server.world.webhook["url"]))
         server.world.refuses["getme"] = [No(502, "Bad Gateway")]
-        assert (await other.hear(call(server, body=body), notebook)).status == 503
+        assert (await other.handle_callback(call(server, body=body), notebook)).status == 503
         for _ in range(2):
-            assert (await other.hear(call(server, body=body), notebook)).status == 200
+            assert (await other.handle_callback(call(server, body=body), notebook)).status == 200
     assert notebook.texts == ["/new"]
     assert len(server.world.asked("getme")) == 3, "who we are is asked for once"
 
 
 async def test_who_asks_is_not_to_be_called(server: Server) -> None:
     adapter = adapter_of(server)
-    assert not adapter.listens
-    assert (await adapter.hear(call(server), Notebook())).status == 401
-    assert adapter_of(server, **WEBHOOK).listens
+    assert not adapter.takes_callbacks
+    assert (await adapter.handle_callback(call(server), Notebook())).status == 401
+    assert adapter_of(server, **WEBHOOK).takes_callbacks
 
 
 async def test_an_address_that_telegram_does_not_call_is_told(server: Server) -> None:
@@ -348,8 +346,8 @@ async def test_an_account_that_telegram_cannot_call_is_down_until_it_can(
     monkeypatch.setattr("palaver.platforms.telegram.adapter._LOOK", 0.01)
     adapter, before, notebook = adapter_of(server, **WEBHOOK), Counting(), Counting()
 
-    async def hear(call: Call) -> Reply:
-        return await adapter.hear(call, notebook)
+    async def hear(call: HttpRequest) -> HttpResponse:
+        return await adapter.handle_callback(call, notebook)
 
     server.world.push(server.world.says(server.world.chats[7], ALICE, "hi"))
     for _ in range(2):
@@ -408,9 +406,9 @@ async def test_an_answer_for_a_topic_that_takes_none_goes_to_its_chat(
 
 async def test_growing_answers_leave_half_of_what_a_chat_takes_to_others(server: Server) -> None:
     """A group takes 20 messages and edits a minute, a private chat one a second."""
-    adapter = adapter_of(server)
-    assert 60 / adapter.draft_interval(to(-5, "")) <= 20 / 2
-    assert 60 / adapter.draft_interval(to(7, "")) <= 60 / 2
+    limits = adapter_of(server).limits
+    assert 60 / (limits.group_draft_interval or 0) <= 20 / 2
+    assert 60 / limits.draft_interval <= 60 / 2
 
 
 async def test_telegram_looks_at_no_address_that_an_answer_names(server: Server) -> None:
@@ -489,8 +487,12 @@ async def test_a_file_that_is_larger_than_bots_may_send_is_refused_before_it_is_
 
 
 async def test_the_menu_fits(server: Server) -> None:
-    lines = [MenuLine(name="new", help=" a\nb "), MenuLine(name="no-dash", help="x"), MenuLine(name="bare", help="")]
-    many = [MenuLine(name=f"c{number}", help="h" * 300) for number in range(200)]
+    lines = [
+        MenuCommand(name="new", help=" a\nb "),
+        MenuCommand(name="no-dash", help="x"),
+        MenuCommand(name="bare", help=""),
+    ]
+    many = [MenuCommand(name=f"c{number}", help="h" * 300) for number in range(200)]
     await adapter_of(server).show_menu((*lines, *many))
     shown = server.world.commands
     assert shown[:2] == [{"command": "new", "description": "a b"}, {"command": "bare", "description": "bare"}]

@@ -9,7 +9,7 @@ from palaver.model.access import AccessRole, Grant
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.options import WebhookOptions
 from palaver.platforms.webhook.signature import Scheme, key_of, signed
-from palaver.protocols.adapter import Call, Reply
+from palaver.protocols.capabilities import HttpRequest, HttpResponse
 from tests.engine.gateway import Bench
 from tests.platforms.webhook.loopback import SECRET
 
@@ -24,15 +24,15 @@ def account(name: str = "ci", /, **options: Any) -> WebhookAdapter:
     return WebhookAdapter(name, WebhookOptions.model_validate({"secret": SECRET, **calls, **options}))
 
 
-def call(payload: object, *, id: str | None = None, **headers: str) -> Call:  # noqa: A002 - as it is called there
+def call(payload: object, *, id: str | None = None, **headers: str) -> HttpRequest:  # noqa: A002 - as it is called there
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     sign = signed(key_of(Scheme.STANDARD, SECRET), id or f"msg_{next(_ids)}", datetime.now(UTC), body)
-    return Call(method="POST", headers={**sign, **headers}, body=body)
+    return HttpRequest(method="POST", headers={**sign, **headers}, body=body)
 
 
-async def called(here: Bench, adapter: WebhookAdapter, which: Call) -> Reply:
-    return await adapter.hear(which, here.engine.inlet("webhook", adapter.account))
+async def called(here: Bench, adapter: WebhookAdapter, which: HttpRequest) -> HttpResponse:
+    return await adapter.handle_callback(which, here.engine.receiver("webhook", adapter.account))
 
 
-def told(reply: Reply) -> dict[str, Any]:
+def told(reply: HttpResponse) -> dict[str, Any]:
     return json.loads(reply.body)

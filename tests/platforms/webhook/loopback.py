@@ -11,7 +11,7 @@ import msgspec
 
 from palaver.platforms.webhook.signature import Scheme, verified
 
-__all__ = ["SECRET", "Asked", "Receiver", "Said", "serving"]
+__all__ = ["SECRET", "Asked", "Endpoint", "Said", "serving"]
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - of the specification
 
@@ -73,7 +73,7 @@ def _written(said: Said) -> bytes:
     return f"HTTP/1.1 {said.status} x\r\n{lines}\r\n".encode() + said.body
 
 
-class Receiver:
+class Endpoint:
     """A program that we post to. It knows a message again, and does what it is told the next times."""
 
     def __init__(self) -> None:

@@ -16,9 +16,10 @@ from palaver.model.source import CHANNEL, Source
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.options import WebhookOptions
 from palaver.platforms.webhook.signature import Scheme, key_of, signed
-from palaver.protocols.adapter import Adapter, Call, Inlet
+from palaver.protocols.adapter import Adapter, Receiver
+from palaver.protocols.capabilities import HttpRequest
 from palaver.testkit.conformance import AdapterConformance, Rig, Shown
-from tests.platforms.webhook.loopback import SECRET, Asked, Receiver, Said, serving
+from tests.platforms.webhook.loopback import SECRET, Asked, Endpoint, Said, serving
 
 _ids = count(1)
 _TRUST = ssl.create_default_context()
@@ -27,14 +28,14 @@ _TRUST = ssl.create_default_context()
 class Served(WebhookAdapter):
     """While it runs, calls are handed to it."""
 
-    inlet: Inlet | None = None
+    receiver: Receiver | None = None
 
-    async def run(self, inlet: Inlet) -> None:
-        self.inlet = inlet
+    async def run(self, receiver: Receiver) -> None:
+        self.receiver = receiver
         try:
-            await super().run(inlet)
+            await super().run(receiver)
         finally:
-            self.inlet = None
+            self.receiver = None
 
 
 class Program:
@@ -43,7 +44,7 @@ class Program:
     chat_id = "ci"
     thread_id: str | None = None
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver: Endpoint) -> None:
         self._receiver = receiver
         self._receives_at = ""
         self._called_at = ""
@@ -66,10 +67,12 @@ class Program:
 
     async def hear(self, asked: Asked) -> Said | None:
         adapter = self._adapter
-        if adapter is None or adapter.inlet is None:
+        if adapter is None or adapter.receiver is None:
             return Said(503)
         try:
-            reply = await adapter.hear(Call(method=asked.method, headers=asked.headers, body=asked.body), adapter.inlet)
+            reply = await adapter.handle_callback(
+                HttpRequest(method=asked.method, headers=asked.headers, body=asked.body), adapter.receiver
+            )
         except StoreUnavailable:
             return Said(503)
         return Said(reply.status, reply.body)
@@ -130,7 +133,7 @@ class Program:
 class TestWebhook(AdapterConformance):
     @pytest.fixture
     async def rig(self) -> AsyncGenerator[Rig]:
-        receiver = Receiver()
+        receiver = Endpoint()
         rig = Program(receiver)
         async with AsyncExitStack() as stack:
             called = await stack.enter_async_context(serving(rig.hear))

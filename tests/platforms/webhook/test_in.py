@@ -15,8 +15,8 @@ from palaver.model.prompt_markers import mark
 from palaver.model.target import Place
 from palaver.model.transcript import Role
 from palaver.platforms.webhook.signature import Scheme, key_of, signed
-from palaver.protocols.adapter import Call
 from palaver.protocols.agent import Event, Failure, FailureKind, Request
+from palaver.protocols.capabilities import HttpRequest
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.world import World
 from tests.engine.agents import Scripted, Slow
@@ -226,7 +226,7 @@ async def test_a_standard_call_without_an_id_is_not_run_each_time_it_comes(tmp_p
     async with running(tmp_path / "p.db", adapters=[adapter, own], grants=GRANTS) as here:
         headers = signed(key_of(Scheme.STANDARD, SECRET), "", datetime.now(UTC), b'{"build": "1"}')
         del headers["webhook-id"]
-        nameless = Call(method="POST", headers=headers, body=b'{"build": "1"}')
+        nameless = HttpRequest(method="POST", headers=headers, body=b'{"build": "1"}')
         reply = await called(here, adapter, nameless)
         assert (reply.status, told(reply)["error"]) == (
             400,
@@ -239,11 +239,17 @@ async def test_wrong_calls_leave_no_trace(tmp_path: Path) -> None:
     adapter, silent = account(), account("silent", url="http://127.0.0.1:9/")
     async with running(tmp_path / "p.db", adapters=[adapter, silent], grants=GRANTS) as here:
         right = call({"build": "failed"})
-        unsigned = Call(method="POST", headers={**right.headers, "webhook-signature": "v1,AAAA"}, body=right.body)
+        unsigned = HttpRequest(
+            method="POST", headers={**right.headers, "webhook-signature": "v1,AAAA"}, body=right.body
+        )
         statuses = [
             (await called(here, adapter, unsigned)).status,
-            (await called(here, adapter, Call(method="GET"))).status,
-            (await called(here, adapter, Call(method="POST", path="x", headers=right.headers, body=right.body))).status,
+            (await called(here, adapter, HttpRequest(method="GET"))).status,
+            (
+                await called(
+                    here, adapter, HttpRequest(method="POST", path="x", headers=right.headers, body=right.body)
+                )
+            ).status,
             (await called(here, silent, right)).status,
         ]
         assert statuses == [401, 405, 404, 404]
@@ -260,10 +266,10 @@ async def test_forms_are_read_and_github_may_wrap_its_payload(tmp_path: Path) ->
         assert told(await called(here, wrapped, _github(packed, form)))["answer"] == "You said: Build mended"
 
 
-def _github(body: bytes, headers: dict[str, str]) -> Call:
+def _github(body: bytes, headers: dict[str, str]) -> HttpRequest:
     sign = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
     named = {"x-hub-signature-256": f"sha256={sign}", "x-github-delivery": "72d3162e"}
-    return Call(method="POST", headers={**headers, **named}, body=body)
+    return HttpRequest(method="POST", headers={**headers, **named}, body=body)
 
 
 async def test_hostile_ids_and_names_are_kept_or_turned_away_whole(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from palaver.platforms.plugins import maker
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.options import WebhookOptions
-from palaver.protocols.hooks import Kind
+from palaver.protocols.hooks import EventKind
 from tests.platforms.webhook.loopback import SECRET
 
 _WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -48,7 +48,7 @@ def test_what_is_right_is_understood() -> None:
         }
     )
     assert [place.text for place in options.answers_go_to["deliver"]] == ["telegram:12345", "webhook:crm"]
-    assert options.events == (Kind.TURN_FINISHED, Kind.SESSION_ENDED)
+    assert options.events == (EventKind.TURN_FINISHED, EventKind.SESSION_ENDED)
     written = {"url": "https://example.org", "events": "turn.finished, session.ended"}
     assert WebhookOptions.model_validate(written).events == options.events
     assert SECRET not in repr(options)
@@ -61,4 +61,4 @@ async def test_the_installed_adapter_says_what_an_account_is_for() -> None:
     both = WebhookAdapter.make("ci", WebhookOptions.model_validate({**posts, "called": "yes"}))
     assert await both.check() == "is called at /in/webhook/ci, signed as standard, posts to example.org"
     told = WebhookAdapter.make("audit", WebhookOptions.model_validate(posts))
-    assert (await told.check(), told.listens) == ("posts to example.org", False)
+    assert (await told.check(), told.takes_callbacks) == ("posts to example.org", False)

@@ -17,22 +17,22 @@ from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.send import Postman
 from palaver.protocols.adapter import PlatformRefused
 from palaver.protocols.agent import Agents
-from palaver.protocols.hooks import Happening, Kind
+from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.world import LoopClock, World
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 from tests.platforms.webhook.calling import GRANTS, account, call, called
-from tests.platforms.webhook.loopback import Receiver, Said, serving
+from tests.platforms.webhook.loopback import Endpoint, Said, serving
 
-EVENTS = [kind.value.replace(" ", ".") for kind in Kind]
+EVENTS = [kind.value.replace(" ", ".") for kind in EventKind]
 TURN = ["session.started", "turn.started", "turn.finished", "message.delivered"]
 NOBODY = "http://127.0.0.1:9/"
 
 
 @pytest.fixture
-async def receiver() -> AsyncGenerator[Receiver]:
-    found = Receiver()
+async def receiver() -> AsyncGenerator[Endpoint]:
+    found = Endpoint()
     async with serving(found.answer) as url:
         found.url = url
         yield found
@@ -50,7 +50,7 @@ async def say(here: Bench, text: str = "hello") -> Chat:
 
 
 async def test_a_turn_is_told_signed_and_without_content(
-    tmp_path: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, receiver: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     world = World()
@@ -65,12 +65,12 @@ async def test_a_turn_is_told_signed_and_without_content(
         assert told["message.delivered"]["data"] == {"turn": "turn:1", "delivery": "out:1024"}
         assert b"hello" not in b"".join(post.body for post in receiver.posts)
         await here.settled()
-        await until(lambda: Kind.MESSAGE_DELIVERED in [happening.kind for happening in here.happened])
+        await until(lambda: EventKind.MESSAGE_DELIVERED in [happening.kind for happening in here.happened])
         assert len(receiver.posts) == len(TURN), "that an event was delivered is no event"
     assert "s3cret" not in caplog.text
 
 
-async def test_content_goes_along_where_it_is_asked_for(tmp_path: Path, receiver: Receiver) -> None:
+async def test_content_goes_along_where_it_is_asked_for(tmp_path: Path, receiver: Endpoint) -> None:
     world = World()
     adapter = watching(receiver.url, events=["message.delivered"], content=True)
     async with running(tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=GRANTS) as here:
@@ -79,7 +79,7 @@ async def test_content_goes_along_where_it_is_asked_for(tmp_path: Path, receiver
         assert receiver.payloads[0]["data"]["text"] == "You said: hello"
 
 
-async def test_what_is_not_taken_is_posted_again_under_the_same_id(tmp_path: Path, receiver: Receiver) -> None:
+async def test_what_is_not_taken_is_posted_again_under_the_same_id(tmp_path: Path, receiver: Endpoint) -> None:
     receiver.plans += [Said(500), Said(302, headers={"location": "/elsewhere"}), "lost", "taken", Said(404)]
     world = World()
     adapter = watching(receiver.url, events=["turn.finished"])
@@ -93,7 +93,7 @@ async def test_what_is_not_taken_is_posted_again_under_the_same_id(tmp_path: Pat
         assert len({(post.path, post.headers["webhook-id"], post.body) for post in receiver.posts}) == 1
 
 
-async def test_a_receiver_that_is_not_there_delays_nobody(tmp_path: Path, receiver: Receiver) -> None:
+async def test_a_receiver_that_is_not_there_delays_nobody(tmp_path: Path, receiver: Endpoint) -> None:
     world = World()
     adapters = [FakeAdapter(world), watching(NOBODY, "dead"), watching(receiver.url)]
     async with running(tmp_path / "p.db", world, adapters=adapters, grants=GRANTS) as here:
@@ -104,13 +104,13 @@ async def test_a_receiver_that_is_not_there_delays_nobody(tmp_path: Path, receiv
         assert rows == [(len(TURN),)]
 
 
-async def test_what_was_owed_before_a_crash_is_posted_after_it(tmp_path: Path, receiver: Receiver) -> None:
+async def test_what_was_owed_before_a_crash_is_posted_after_it(tmp_path: Path, receiver: Endpoint) -> None:
     world = World()
     async with running(
         tmp_path / "p.db", world, adapters=[FakeAdapter(world), watching(NOBODY)], grants=GRANTS
     ) as here:
         await (await say(here)).hears("You said: hello")
-        await until(lambda: Kind.MESSAGE_DELIVERED in [happening.kind for happening in here.happened])
+        await until(lambda: EventKind.MESSAGE_DELIVERED in [happening.kind for happening in here.happened])
     async with running(
         tmp_path / "p.db",
         world,
@@ -128,7 +128,7 @@ def _later() -> MovableClock:
 
 
 async def test_a_receiver_that_is_gone_is_switched_off_until_it_is_tried_again_and_the_owner_told(
-    tmp_path: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, receiver: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.otherwise = Said(410)
     world = World()
@@ -169,7 +169,7 @@ async def _is(here: Bench, state: str) -> bool:
     return state in [each.state for each in found if each.platform == "webhook"]
 
 
-async def test_whoever_says_gone_to_several_at_once_is_gone_once(receiver: Receiver) -> None:
+async def test_whoever_says_gone_to_several_at_once_is_gone_once(receiver: Endpoint) -> None:
     receiver.otherwise = Said(410)
     postman, ready = Postman(receiver.url, None), asyncio.Event()
 
@@ -187,14 +187,14 @@ async def test_whoever_says_gone_to_several_at_once_is_gone_once(receiver: Recei
 
 def test_an_event_that_is_refused_holds_up_those_of_its_own_session_alone() -> None:
     events = [
-        Happening(kind=kind, at=datetime.now(UTC), session=f"s{number}", turn=1)
+        GatewayEvent(kind=kind, at=datetime.now(UTC), session=f"s{number}", turn=1)
         for number in range(20)
-        for kind in (Kind.TURN_STARTED, Kind.TURN_FINISHED)
+        for kind in (EventKind.TURN_STARTED, EventKind.TURN_FINISHED)
     ]
     assert len({render.lane(each) for each in events}) == 20
 
 
-async def test_commands_and_the_end_of_time_are_told(tmp_path: Path, receiver: Receiver) -> None:
+async def test_commands_and_the_end_of_time_are_told(tmp_path: Path, receiver: Endpoint) -> None:
     world, clock = World(), MovableClock()
     idle = Layers(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
     adapter = watching(receiver.url, events=["session.reset", "session.ended", "session.finalised"])
@@ -219,7 +219,7 @@ async def test_commands_and_the_end_of_time_are_told(tmp_path: Path, receiver: R
         assert reasons == ["reset", "idle"]
 
 
-async def test_an_account_is_a_place_that_answers_can_go_to(tmp_path: Path, receiver: Receiver) -> None:
+async def test_an_account_is_a_place_that_answers_can_go_to(tmp_path: Path, receiver: Endpoint) -> None:
     ci, crm = account(deliver="webhook:crm"), account("crm", url=receiver.url)
     async with running(tmp_path / "p.db", adapters=[ci, crm], grants=GRANTS) as here:
         assert (await called(here, ci, call({"build": "failed"}))).status == 202
@@ -227,7 +227,7 @@ async def test_an_account_is_a_place_that_answers_can_go_to(tmp_path: Path, rece
         assert receiver.payloads == [{"type": "message", "data": {"text": "You said: Build failed", "account": "crm"}}]
 
 
-async def test_with_a_person_goes_what_was_told_about_them(tmp_path: Path, receiver: Receiver) -> None:
+async def test_with_a_person_goes_what_was_told_about_them(tmp_path: Path, receiver: Endpoint) -> None:
     world = World()
     adapter = watching(receiver.url, content=True)
     async with running(tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=GRANTS) as here:

@@ -8,17 +8,8 @@ from dataclasses import replace
 from palaver.engine.retry import contain_cancellation, trace
 from palaver.model.split import split
 from palaver.model.turn import Outbound
-from palaver.protocols.adapter import (
-    Adapter,
-    Drafting,
-    Editing,
-    Limits,
-    Pacing,
-    PlatformBusy,
-    SendUnclear,
-    TargetAway,
-    able,
-)
+from palaver.protocols.adapter import Adapter, Limits, PlatformBusy, SendUnclear, TargetAway
+from palaver.protocols.capabilities import Drafting, Editing, supports
 
 __all__ = [
     "Budget",
@@ -102,6 +93,7 @@ class Draft:
         receipt: str | None,
         name: str,
         limit: float,
+        is_group: bool,
     ) -> None:
         self._adapter = adapter
         self._outbound = outbound
@@ -119,7 +111,8 @@ class Draft:
         self.text = ""
         """What is to be shown of the answer; never longer than the answer itself."""
         self._showing: asyncio.Task[None] | None = None
-        self._interval = adapter.draft_interval(outbound) if able(adapter, Pacing) else adapter.limits.draft_interval
+        limits = adapter.limits
+        self._interval = (is_group and limits.group_draft_interval) or limits.draft_interval
         self._is_lost = False
         """There may be a message of which we know no id: another one would be a second."""
 
@@ -127,7 +120,7 @@ class Draft:
         """What there is of the answer now. It is left out where the chat may not be written to yet."""
         self.text = text
         is_idle = not self._is_lost and (self._showing is None or self._showing.done())
-        if is_idle and able(self._adapter, Editing) and self._may_show():
+        if is_idle and supports(self._adapter, Editing) and self._may_show():
             self._showing = asyncio.create_task(self._show(self._adapter))
 
     def _may_show(self) -> bool:
@@ -161,7 +154,7 @@ class Draft:
             log.info("a draft was dropped: %s", trace(error), extra={"action": "draft.dropped"})
 
     async def _put(self, editing: Editing, shown: Outbound) -> str:
-        if able(self._adapter, Drafting):
+        if supports(self._adapter, Drafting):
             return await self._adapter.draft(self.receipt, shown)
         if self.receipt is None:
             return await self._adapter.send(shown, idempotency_key=self._name)

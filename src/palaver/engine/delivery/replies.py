@@ -11,7 +11,8 @@ from palaver.model.source import Source
 from palaver.model.split import split
 from palaver.model.target import Place
 from palaver.model.turn import Choice, Outbound, account_text, outbound_to
-from palaver.protocols.adapter import Adapter, Files, Forwarding, Limits, Receiving, able
+from palaver.protocols.adapter import Adapter, Limits
+from palaver.protocols.capabilities import Forwarding, Uploading, supports
 
 __all__ = [
     "Replies",
@@ -54,7 +55,7 @@ class Replies:
         return adapter is not None and adapter.platform.for_people and adapter.platform.place is None
 
     def takes_files(self, source: Source) -> bool:
-        return able(self.adapter_for(source.platform, source.account), Files)
+        return supports(self.adapter_for(source.platform, source.account), Uploading)
 
     def place_at(self, target: Place, profile: str, near: Source | None = None) -> Source | None:
         """By the bot that is spoken to, if it is on that platform, else by the first there is; None without one."""
@@ -75,7 +76,7 @@ class Replies:
     def _takes(self, account: Place) -> bool:
         """Whether something can be sent to an account that is a chat itself."""
         adapter = self.adapter_for(account.platform, account.chat)
-        return adapter is not None and (not able(adapter, Receiving) or adapter.takes_messages())
+        return adapter is not None and adapter.limits.accepts_messages
 
     def go_elsewhere(self, source: Source) -> bool:
         """Whether what is said to the source is shown in other chats, whose conversations are their own."""
@@ -84,7 +85,7 @@ class Replies:
     def _answered_at(self, source: Source) -> Sequence[Source]:
         adapter = self.adapter_for(source.platform, source.account)
         # What goes to the account as a place is no answer.
-        if not able(adapter, Forwarding) or source.chat == source.account:
+        if not supports(adapter, Forwarding) or source.chat == source.account:
             return [source]
         places = [self.place_at(target, source.profile) for target in adapter.forwards_to()]
         if None in places:
@@ -107,7 +108,7 @@ class Replies:
 
     def _wants_file(self, place: Source, text: str) -> bool:
         adapter = self.adapter_for(place.platform, place.account)
-        if not able(adapter, Files):
+        if not supports(adapter, Uploading):
             return False
         return adapter.limits.unit.measure(text) > _READABLE * adapter.limits.text
 

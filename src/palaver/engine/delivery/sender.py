@@ -15,18 +15,8 @@ from palaver.model.lifecycle import OutboxState
 from palaver.model.source import Source
 from palaver.model.turn import Delivery, Outbound
 from palaver.model.value import value
-from palaver.protocols.adapter import (
-    Adapter,
-    ChatMoved,
-    Checking,
-    Editing,
-    Files,
-    PlatformDown,
-    SendRefused,
-    TargetGone,
-    Threading,
-    able,
-)
+from palaver.protocols.adapter import Adapter, ChatMoved, PlatformDown, SendRefused, TargetGone
+from palaver.protocols.capabilities import Checking, Editing, Threading, Uploading, supports
 from palaver.store.results import RepeatSafety
 
 __all__ = [
@@ -103,7 +93,7 @@ class Sender:
         adapters = self.ctx.replies.adapters
         return RepeatSafety(
             accounts=frozenset(name for name, adapter in adapters.items() if adapter.limits.repeats_safely),
-            edits=frozenset(name for name, adapter in adapters.items() if able(adapter, Editing)),
+            edits=frozenset(name for name, adapter in adapters.items() if supports(adapter, Editing)),
         )
 
     async def send(self, adapter: Adapter, delivery: Delivery, limit: float) -> str:
@@ -112,7 +102,7 @@ class Sender:
             return await self._reach_and_send(adapter, delivery, limit)
 
     async def _reach_and_send(self, adapter: Adapter, delivery: Delivery, limit: float) -> str:
-        if delivery.may_be_duplicate and able(adapter, Checking):
+        if delivery.may_be_duplicate and supports(adapter, Checking):
             await _reach(adapter, limit / 2)
         return await self._send(adapter, delivery)
 
@@ -122,22 +112,22 @@ class Sender:
             outbound = replace(outbound, text=f"{outbound.text}\n{texts.MAY_BE_DUPLICATE}")
         if outbound.file is not None:
             return await self._send_file(adapter, outbound, outbound.file, delivery)
-        if outbound.edits is not None and able(adapter, Editing):
+        if outbound.edits is not None and supports(adapter, Editing):
             await adapter.edit(outbound.edits, outbound)
             return outbound.edits
-        if self.opens_thread(outbound) and able(adapter, Threading):
+        if self.opens_thread(outbound) and supports(adapter, Threading):
             return await adapter.open_thread(outbound, idempotency_key=delivery.name)
         return await adapter.send(outbound, idempotency_key=delivery.name)
 
     def opens_thread(self, outbound: Outbound) -> bool:
         if outbound.opens is None:
             return False
-        return able(self.ctx.replies.adapter_for(outbound.platform, outbound.account), Threading)
+        return supports(self.ctx.replies.adapter_for(outbound.platform, outbound.account), Threading)
 
     async def _send_file(self, adapter: Adapter, outbound: Outbound, file: Attachment, delivery: Delivery) -> str:
         """Where the chat does not take it, it is told where the file is."""
         place = self.ctx.shelf.place(file.sha256 or "") if self.ctx.shelf else None
-        if place is not None and able(adapter, Files):
+        if place is not None and supports(adapter, Uploading):
             try:
                 return await adapter.send_file(outbound, place, idempotency_key=delivery.name)
             except (ChatMoved, TargetGone):

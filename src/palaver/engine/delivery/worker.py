@@ -30,7 +30,7 @@ from palaver.protocols.adapter import (
     TargetAway,
     TargetGone,
 )
-from palaver.protocols.hooks import Happening, Kind
+from palaver.protocols.hooks import EventKind, GatewayEvent
 
 __all__ = [
     "DeliveryWorker",
@@ -362,5 +362,5 @@ def _both(first: Transaction[object], then: Transaction[object]) -> Statements[N
     yield from then
 
 
-def _delivered(delivery: Delivery, now: datetime) -> Happening:
-    return Happening(kind=Kind.MESSAGE_DELIVERED, at=now, delivery=delivery.number, turn=delivery.turn)
+def _delivered(delivery: Delivery, now: datetime) -> GatewayEvent:
+    return GatewayEvent(kind=EventKind.MESSAGE_DELIVERED, at=now, delivery=delivery.number, turn=delivery.turn)

@@ -37,8 +37,8 @@ from palaver.model.session import Principal, Session
 from palaver.model.source import Source
 from palaver.model.turn import Inbound, Received
 from palaver.model.value import value
-from palaver.protocols.adapter import MenuLine
-from palaver.protocols.hooks import Happening, Kind
+from palaver.protocols.capabilities import MenuCommand
+from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.store import Store
 
 __all__ = [
@@ -175,10 +175,10 @@ class CommandDispatcher:
         """Whether it is done in one step instead of answered by a turn."""
         return received.inbound.revision is not None or self.invokes(received.inbound)
 
-    def menu(self) -> list[MenuLine]:
+    def menu(self) -> list[MenuCommand]:
         """The commands that everybody may use who is let in, as people are shown them."""
         listed = self.commands.listed(AccessRole.MEMBER, self.ctx.options.command_roles)
-        return [MenuLine(name=command.name, help=command.help) for command in listed]
+        return [MenuCommand(name=command.name, help=command.help) for command in listed]
 
     def invokes(self, inbound: Inbound) -> bool:
         """Whether it is a command, right or wrong."""
@@ -301,19 +301,19 @@ class CommandDispatcher:
             self.ctx.hooks.tell(happening)
 
 
-def _moved(move: _Move, now: datetime) -> list[Happening]:
+def _moved(move: _Move, now: datetime) -> list[GatewayEvent]:
     """Which sessions a command has ended or begun."""
     left, entered = move.left, move.entered
     reason = left.end_reason if left else None
-    happened: list[Happening] = []
+    happened: list[GatewayEvent] = []
     if left and reason:
-        happened.append(_happening(Kind.SESSION_ENDED, left, now, reason))
+        happened.append(_happening(EventKind.SESSION_ENDED, left, now, reason))
     if entered and not entered.counters.turns and entered.id != (left and left.id):
         if reason is EndReason.RESET:
-            happened.append(_happening(Kind.SESSION_RESET, entered, now, reason))
-        happened.append(_happening(Kind.SESSION_STARTED, entered, now))
+            happened.append(_happening(EventKind.SESSION_RESET, entered, now, reason))
+        happened.append(_happening(EventKind.SESSION_STARTED, entered, now))
     return happened
 
 
-def _happening(kind: Kind, session: Session, now: datetime, reason: EndReason | None = None) -> Happening:
-    return Happening(kind=kind, at=now, key=session.key.text, session=session.id, reason=reason)
+def _happening(kind: EventKind, session: Session, now: datetime, reason: EndReason | None = None) -> GatewayEvent:
+    return GatewayEvent(kind=kind, at=now, key=session.key.text, session=session.id, reason=reason)

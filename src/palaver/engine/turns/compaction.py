@@ -25,8 +25,8 @@ from palaver.model.session import Principal
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Received, Turn
 from palaver.model.value import value
-from palaver.protocols.adapter import able
 from palaver.protocols.agent import Passage, Summarising
+from palaver.protocols.capabilities import supports
 from palaver.store.store import Store
 
 __all__ = [
@@ -69,7 +69,7 @@ class Compaction:
     def is_due(self, running: RunningTurn) -> bool:
         """Whether what the agent was shown in a turn nears what its model takes."""
         agent, shown, options = self._agent(running.turn), running.shown, self.ctx.options
-        if running.answer is None or shown is None or not able(agent, Summarising):
+        if running.answer is None or shown is None or not supports(agent, Summarising):
             return False
         window = agent.context_window(shown.session.override) or options.context_window
         trigger = CompactionTrigger(context_share=options.context_percent / 100, message_limit=options.message_limit)
@@ -175,7 +175,7 @@ class Compaction:
 
     async def _summarise(self, running: RunningTurn, *, kept: int, focus: str = "") -> _Summary:
         agent = self._agent(running.turn)
-        if not able(agent, Summarising):
+        if not supports(agent, Summarising):
             raise NothingToCompact("the agent cannot summarise")
         scene = await retry_outage(lambda: self.ctx.store.read(self._scene(running)))
         plan = plan_compaction(scene.entries, keep_exchanges=kept)

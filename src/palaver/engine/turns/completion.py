@@ -19,7 +19,7 @@ from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Choice, Outbound, Turn
 from palaver.model.value import value
 from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
-from palaver.protocols.hooks import Happening, Kind
+from palaver.protocols.hooks import EventKind, GatewayEvent
 
 __all__ = [
     "TurnCompletion",
@@ -111,8 +111,8 @@ class TurnCompletion:
     async def give_up(self, turn: Turn, source: Source) -> None:
         """Whatever is the matter with the turn, it ends here: if it cannot be told to the people, then untold."""
         told = (
-            self.happening(Kind.TURN_FAILED, turn, reason="given up"),
-            self.happening(Kind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED),
+            self.happening(EventKind.TURN_FAILED, turn, reason="given up"),
+            self.happening(EventKind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED),
         )
         try:
             await self._suspend(turn, self.ctx.replies.to(source, texts.GIVEN_UP), told)
@@ -125,7 +125,7 @@ class TurnCompletion:
         self.ctx.meter.count("turns_failed")
         self.tell(lambda: told)
 
-    async def _suspend(self, turn: Turn, notices: Sequence[Outbound], told: Sequence[Happening]) -> None:
+    async def _suspend(self, turn: Turn, notices: Sequence[Outbound], told: Sequence[GatewayEvent]) -> None:
         now, error = self.ctx.clock.now(), "cut off, and not taken up again"
         settle = self.ctx.store.turns.settle(turn, [], notices, now, error=error, ends=EndReason.SUSPENDED)
         await self.end(turn, self.ctx.event_outbox.with_events(settle, lambda _: told), TurnState.FAILED)
@@ -140,8 +140,8 @@ class TurnCompletion:
     ) -> None:
         turn, now, error = running.turn, self.ctx.clock.now(), failure.detail if failure else None
 
-        def told(_: object = None) -> list[Happening]:
-            kind = Kind.TURN_FAILED if failure else Kind.TURN_FINISHED
+        def told(_: object = None) -> list[GatewayEvent]:
+            kind = EventKind.TURN_FAILED if failure else EventKind.TURN_FINISHED
             return [self.happening(kind, turn, reason=failure.kind.value if failure else None, at=now)]
 
         settle = self.ctx.store.turns.settle(turn, entries, replies, now, usage=running.usage, error=error)
@@ -183,14 +183,14 @@ class TurnCompletion:
 
     def happening(
         self,
-        kind: Kind,
+        kind: EventKind,
         turn: Turn,
         *,
         reason: str | None = None,
         session: str | None = None,
         at: datetime | None = None,
-    ) -> Happening:
-        return Happening(
+    ) -> GatewayEvent:
+        return GatewayEvent(
             kind=kind,
             at=at or self.ctx.clock.now(),
             key=turn.key.text,
@@ -199,7 +199,7 @@ class TurnCompletion:
             reason=reason,
         )
 
-    def tell(self, happened: Callable[[], Iterable[Happening]]) -> None:
+    def tell(self, happened: Callable[[], Iterable[GatewayEvent]]) -> None:
         """Worked out only where somebody listens."""
         if self.ctx.hooks.are_registered:
             for happening in happened():

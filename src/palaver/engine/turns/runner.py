@@ -28,10 +28,11 @@ from palaver.model.busy import BusyMode, Choice, choose_waiting
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import TurnState
+from palaver.model.source import DM
 from palaver.model.transcript import Entry
 from palaver.model.turn import Inbound, Received, Turn
 from palaver.protocols.agent import Failure, FailureKind
-from palaver.protocols.hooks import Growth, Happening, Kind
+from palaver.protocols.hooks import EventKind, GatewayEvent, PartialAnswer
 from palaver.store.results import Begun, Held, Opening
 
 __all__ = [
@@ -114,7 +115,7 @@ class TurnRunner:
                     if turn.attempt > 1:  # else it was not cut off: it asked, and was answered
                         note = self.closing.note(texts.cut_off_note(turn.attempt))
                         await self.ctx.retry_until_stored(turns.append_to_turn(turn, [note]))
-                    self.closing.tell(lambda: [self.closing.happening(Kind.TURN_STARTED, turn)])
+                    self.closing.tell(lambda: [self.closing.happening(EventKind.TURN_STARTED, turn)])
                     await self._see_through(turn, messages, bell)
                 else:
                     await self.closing.give_up(turn, messages[-1].inbound.source)
@@ -174,18 +175,18 @@ class TurnRunner:
         is_fresh = fresh_for is None or self.ctx.clock.now() - cut_off <= fresh_for
         return is_fresh and turn.attempt <= self.ctx.options.attempts
 
-    def _began(self, begun: Begun, now: datetime) -> list[Happening]:
+    def _began(self, begun: Begun, now: datetime) -> list[GatewayEvent]:
         """What has happened when a turn begins."""
         opened, told = begun.opened, partial(self.closing.happening, turn=begun.turn, at=now)
-        happened: list[Happening] = []
+        happened: list[GatewayEvent] = []
         if opened.ended is not None:
-            happened.append(told(Kind.SESSION_ENDED, reason=opened.reason, session=opened.ended))
+            happened.append(told(EventKind.SESSION_ENDED, reason=opened.reason, session=opened.ended))
         if opened.opening is Opening.RESET:
-            happened.append(told(Kind.SESSION_RESET, reason=opened.reason))
+            happened.append(told(EventKind.SESSION_RESET, reason=opened.reason))
         if opened.opening in {Opening.RESET, Opening.CREATED}:
-            happened.append(told(Kind.SESSION_STARTED))
+            happened.append(told(EventKind.SESSION_STARTED))
         is_capped = begun.turn.state is TurnState.FAILED
-        happened.append(told(Kind.TURN_FAILED, reason="capped") if is_capped else told(Kind.TURN_STARTED))
+        happened.append(told(EventKind.TURN_FAILED, reason="capped") if is_capped else told(EventKind.TURN_STARTED))
         return happened
 
     # Run
@@ -325,7 +326,7 @@ class TurnRunner:
             if running.is_over:
                 return
             if watch := self.ctx.hooks.watch:
-                watch(Growth(session=running.turn.session, turn=running.turn.number, text=text))
+                watch(PartialAnswer(session=running.turn.session, turn=running.turn.number, text=text))
             if running.draft is None:
                 running.draft = self._draft(running)
             if running.draft is not None:
@@ -355,7 +356,15 @@ class TurnRunner:
 
         name, limit = turn.draft_name, self.ctx.options.send_limit.total_seconds()
         return Draft(
-            adapter, first[0], self.ctx.budget, keep=keep, may_begin=is_next, receipt=turn.draft, name=name, limit=limit
+            adapter,
+            first[0],
+            self.ctx.budget,
+            keep=keep,
+            may_begin=is_next,
+            receipt=turn.draft,
+            name=name,
+            limit=limit,
+            is_group=source.chat_kind != DM,
         )
 
     # From outside

@@ -25,8 +25,8 @@ from palaver.model.key import SessionKey
 from palaver.model.source import Source
 from palaver.model.turn import Offered, Received, Turn, Usage
 from palaver.model.value import value
-from palaver.protocols.adapter import Typing, able
 from palaver.protocols.agent import Final
+from palaver.protocols.capabilities import Typing, supports
 
 __all__ = [
     "CompactionRequest",
@@ -245,7 +245,7 @@ class TypingIndicator:
         adapter = self._replies.adapter_for(self._source.platform, self._source.account)
         try:
             there = self._replies.to(self._source, "…")
-            while there and able(adapter, Typing):
+            while there and supports(adapter, Typing):
                 async with asyncio.timeout(_EVERY):
                     await adapter.typing(there[0])
                 await asyncio.sleep(_EVERY)

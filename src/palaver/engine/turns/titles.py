@@ -13,8 +13,8 @@ from palaver.engine.turns.agent_request import RequestBuilder
 from palaver.engine.turns.running import RunningTurn
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Turn
-from palaver.protocols.adapter import able
 from palaver.protocols.agent import Gist, Passage, Titling
+from palaver.protocols.capabilities import supports
 
 __all__ = [
     "TitleGenerator",
@@ -45,7 +45,7 @@ class TitleGenerator:
             return
         agent = self.ctx.agents.of(running.turn.key.profile)
         # Where too many are asked for at once, the next exchange asks again.
-        if able(agent, Titling) and len(self._asking) < self.ctx.options.concurrent_turns:
+        if supports(agent, Titling) and len(self._asking) < self.ctx.options.concurrent_turns:
             last = Entry(
                 seq=scene.session.counters.entries + len(scene.entries), role=Role.ASSISTANT, at=running.turn.started
             )

@@ -7,7 +7,7 @@ from pathlib import Path
 from palaver.model.attachment import Attachment
 from palaver.model.turn import Outbound
 from palaver.platforms.catalog import PLATFORMS
-from palaver.protocols.adapter import Blobs, Inlet, Limits, SendRefused
+from palaver.protocols.adapter import Blobs, Limits, Receiver, SendRefused
 
 __all__ = ["LONGEST_TEXT", "ApiAdapter"]
 
@@ -25,8 +25,8 @@ class ApiAdapter:
     def __init__(self, shelf: Blobs | None = None) -> None:
         self._shelf = shelf
 
-    async def run(self, inlet: Inlet) -> None:
-        await inlet.connected()
+    async def run(self, receiver: Receiver) -> None:
+        await receiver.connected()
         await asyncio.Event().wait()
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:

@@ -17,7 +17,7 @@ from palaver.platforms.matrix.render import LONGEST_TEXT
 from palaver.platforms.matrix.send import Speaking
 from palaver.platforms.matrix.session import Visit
 from palaver.platforms.matrix.sync import Waiting
-from palaver.protocols.adapter import Inlet, Limits, PlatformDown, PlatformRefused, SendRefused
+from palaver.protocols.adapter import Limits, PlatformDown, PlatformRefused, Receiver, SendRefused
 
 __all__ = ["MatrixAdapter"]
 
@@ -52,13 +52,13 @@ class MatrixAdapter:
         name = Label(str(profile.get("displayname") or "")).plain()
         return f"{options.user_id} ({name})" if name else options.user_id
 
-    async def run(self, inlet: Inlet) -> None:
+    async def run(self, receiver: Receiver) -> None:
         async with self._opened() as client:
-            visit = Visit(client, self._options, self._name, inlet, self._waiting)
+            visit = Visit(client, self._options, self._name, receiver, self._waiting)
             try:
                 await visit.begin()
                 self._client, self._speaking = client, visit.speaking
-                await inlet.connected()
+                await receiver.connected()
                 await visit.stay()
             finally:
                 self._client = self._speaking = None

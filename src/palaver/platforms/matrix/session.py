@@ -14,7 +14,7 @@ from palaver.platforms.matrix.parse import parse, trust_in
 from palaver.platforms.matrix.rooms import Direct, answer, replaced_by
 from palaver.platforms.matrix.send import Sending, Speaking
 from palaver.platforms.matrix.sync import Batch, Errands, Heard, Hearing, Waiting
-from palaver.protocols.adapter import Inlet
+from palaver.protocols.adapter import Receiver
 from palaver.protocols.clock import SystemClock
 
 __all__ = [
@@ -28,10 +28,10 @@ _MOST_CALLS = 100
 
 
 class Visit:
-    def __init__(self, client: Client, options: Options, account: str, inlet: Inlet, waiting: Waiting) -> None:
+    def __init__(self, client: Client, options: Options, account: str, receiver: Receiver, waiting: Waiting) -> None:
         self._client = client
         self._options = options
-        self._inlet = inlet
+        self._receiver = receiver
         self._waiting = waiting
         self._direct = Direct(client)
         self._hearing = Hearing(client, self._direct, account, waiting, threads=options.scope == "thread")
@@ -46,7 +46,7 @@ class Visit:
 
     async def begin(self) -> None:
         """The first batch tells which rooms we are in. Without a position, we begin with what is said from now on."""
-        self._kept = await self._inlet.position()
+        self._kept = await self._receiver.load_position()
         self._since, self._calls = read_position(self._kept, self._client.user_id)
         await self._direct.load()
         self._next = await self._listen()
@@ -80,7 +80,7 @@ class Visit:
         """Also where nothing is new, but a call was answered."""
         text = position_of(self._client.user_id, position, self._calls)
         if text != self._kept:
-            await self._inlet.keep_position(text)
+            await self._receiver.save_position(text)
         self._since, self._kept = position, text
 
     async def _hand_over(self, heard: Heard) -> bool:
@@ -93,7 +93,7 @@ class Visit:
             return False
         inbound = parse(event, heard.scene)
         if inbound:
-            await self._inlet.receive(await self._with_mention(inbound, room_id), trust_in(event))
+            await self._receiver.receive(await self._with_mention(inbound, room_id), trust_in(event))
         self._waiting.pop(event.event_id, None)
         return inbound is not None
 
@@ -105,7 +105,7 @@ class Visit:
 
     async def _moved(self, old: str, new: str) -> None:
         await self._direct.moved(old, new)
-        await self._inlet.chat_moved(old, new)
+        await self._receiver.chat_moved(old, new)
 
     async def _go_where_called(self, batch: Batch) -> None:
         """Where we are invited, and where a room of ours has gone. To come into a room may take minutes, or fail."""

@@ -34,7 +34,6 @@ from palaver.platforms.telegram.send import (
     NO_PREVIEW,
     buttons,
     entities,
-    is_shared,
     kind_of_file,
     message_number,
     placed,
@@ -43,18 +42,16 @@ from palaver.platforms.telegram.send import (
     upload,
 )
 from palaver.protocols.adapter import (
-    Call,
-    Inlet,
     Limits,
-    MenuLine,
     PlatformDown,
     PlatformError,
     PlatformRefused,
-    Reply,
+    Receiver,
     SendRefused,
     SendUnclear,
     TargetGone,
 )
+from palaver.protocols.capabilities import HttpRequest, HttpResponse, MenuCommand
 from palaver.protocols.clock import Clock, SystemClock
 
 __all__ = ["TelegramAdapter"]
@@ -84,7 +81,13 @@ class TelegramAdapter:
     options = TelegramOptions
     guide = GUIDE
     # Room is left for what the gateway adds. Past 20 messages a minute in a group Telegram says how long to wait.
-    limits = Limits(text=LONGEST_TEXT - 96, unit=Unit.UTF16, interval=1.0, draft_interval=_DRAFT_INTERVAL)
+    limits = Limits(
+        text=LONGEST_TEXT - 96,
+        unit=Unit.UTF16,
+        interval=1.0,
+        draft_interval=_DRAFT_INTERVAL,
+        group_draft_interval=_SHARED_DRAFT_INTERVAL,
+    )
 
     def __init__(self, options: TelegramOptions, account: str, clock: Clock | None = None) -> None:
         self.account = account
@@ -105,10 +108,10 @@ class TelegramAdapter:
             return f"@{(await bot.get_me()).username}"
 
     @property
-    def listens(self) -> bool:
+    def takes_callbacks(self) -> bool:
         return self._options.mode is Mode.WEBHOOK
 
-    async def show_menu(self, lines: Sequence[MenuLine]) -> None:
+    async def show_menu(self, lines: Sequence[MenuCommand]) -> None:
         shown = [
             BotCommand(line.name, one_line(line.help, _LONGEST_HELP) or line.name)
             for line in lines
@@ -119,29 +122,29 @@ class TelegramAdapter:
 
     # Messages in
 
-    async def run(self, inlet: Inlet) -> None:
+    async def run(self, receiver: Receiver) -> None:
         line = Line(self._options)
         async with _used(line, lost) as bot:
             self._us = await self._named(bot)
             self._open = line
             try:
-                await (self._poll if self._options.mode is Mode.POLL else self._be_called)(bot, inlet)
+                await (self._poll if self._options.mode is Mode.POLL else self._be_called)(bot, receiver)
             except asyncio.CancelledError:
                 await line.close()
                 raise
             finally:
                 self._open = None
 
-    async def _poll(self, bot: Bot, inlet: Inlet) -> None:
+    async def _poll(self, bot: Bot, receiver: Receiver) -> None:
         await bot.delete_webhook()
-        await inlet.connected()
+        await receiver.connected()
         offset = 0
         while True:
             for update in await raw_updates(bot, offset, _WAIT):
-                await self._take(update, await self._who(), inlet)
+                await self._take(update, await self._who(), receiver)
                 offset = int(update["update_id"]) + 1
 
-    async def _be_called(self, bot: Bot, inlet: Inlet) -> None:
+    async def _be_called(self, bot: Bot, receiver: Receiver) -> None:
         url = f"{self._options.public_url}/in/{self.platform.name}/{quote(self.account, safe='')}"
         try:
             await bot.set_webhook(url, allowed_updates=HEARD, secret_token=self._options.shared_secret)
@@ -150,13 +153,13 @@ class TelegramAdapter:
                 raise
             raise PlatformRefused(f"Telegram does not call {url}: {refusal.words[:_LONGEST_REASON]}") from refusal
         if not self._is_uncalled:
-            await inlet.connected()
+            await receiver.connected()
         while True:
             await asyncio.sleep(_LOOK)
             self._demand_calls(await bot.get_webhook_info(), url)
             if self._is_uncalled:
                 self._is_uncalled = False
-                await inlet.connected()
+                await receiver.connected()
 
     def _demand_calls(self, found: WebhookInfo, url: str) -> None:
         if found.url != url:
@@ -169,24 +172,24 @@ class TelegramAdapter:
             raise PlatformDown(f"Telegram could not call us: {why}")
         log.warning("Telegram could not call us: %s", why, extra={"action": "telegram.not_called"})
 
-    async def hear(self, call: Call, inlet: Inlet) -> Reply:
+    async def handle_callback(self, call: HttpRequest, receiver: Receiver) -> HttpResponse:
         """A call by Telegram. It comes again until it is answered that all is well."""
         given, secret = call.headers.get(_SECRET_HEADER, ""), self._options.shared_secret
         if self._options.mode is not Mode.WEBHOOK or not hmac.compare_digest(given.encode(), secret.encode()):
-            return Reply(status=HTTPStatus.UNAUTHORIZED)
+            return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
         try:
             update: object = json.loads(call.body)
         except (ValueError, RecursionError):
-            return Reply(status=HTTPStatus.BAD_REQUEST)
+            return HttpResponse(status=HTTPStatus.BAD_REQUEST)
         if not isinstance(update, dict):
-            return Reply(status=HTTPStatus.BAD_REQUEST)
+            return HttpResponse(status=HTTPStatus.BAD_REQUEST)
         try:
-            await self._take(cast("dict[str, Any]", update), await self._who(), inlet)
+            await self._take(cast("dict[str, Any]", update), await self._who(), receiver)
         except PlatformError:
-            return Reply(status=HTTPStatus.SERVICE_UNAVAILABLE)
-        return Reply()
+            return HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE)
+        return HttpResponse()
 
-    async def _take(self, update: Mapping[str, Any], us: Us, inlet: Inlet) -> None:
+    async def _take(self, update: Mapping[str, Any], us: Us, receiver: Receiver) -> None:
         """Returns when the update is safe with us, or nothing to us."""
         try:
             heard = parse(Update.de_json(dict(update), None), us, self._clock.now())
@@ -196,12 +199,12 @@ class TelegramAdapter:
             return
         match heard:
             case Said():
-                await inlet.receive(heard.inbound, heard.trust)
+                await receiver.receive(heard.inbound, heard.trust)
             case Pressed():
-                await inlet.receive(heard.inbound, heard.trust)
+                await receiver.receive(heard.inbound, heard.trust)
                 await self._confirm(heard)
             case Moved():
-                await inlet.chat_moved(heard.old, heard.new)
+                await receiver.chat_moved(heard.old, heard.new)
             case None:
                 pass
 
@@ -223,9 +226,6 @@ class TelegramAdapter:
             yield content[start : start + _PIECE]
 
     # Messages out
-
-    def draft_interval(self, outbound: Outbound) -> float:
-        return _SHARED_DRAFT_INTERVAL if is_shared(outbound) else self.limits.draft_interval
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """Telegram does not know a message again: a key is of no use."""

@@ -30,7 +30,7 @@ from palaver.platforms.terminal.wire import (
     encoded,
     read_terminal,
 )
-from palaver.protocols.adapter import Inlet, Limits, PlatformDown, SendRefused, SendUnclear, TargetAway
+from palaver.protocols.adapter import Limits, PlatformDown, Receiver, SendRefused, SendUnclear, TargetAway
 from palaver.protocols.clock import Clock
 
 __all__ = ["OWNER", "Desk", "TerminalAdapter"]
@@ -71,11 +71,11 @@ class TerminalAdapter:
         self._visits: list[Visit] = []
         self._is_open = False
 
-    async def run(self, inlet: Inlet) -> None:
+    async def run(self, receiver: Receiver) -> None:
         callers: set[asyncio.Task[None]] = set()
 
         def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            caller = asyncio.create_task(self._serve(inlet, reader, writer))
+            caller = asyncio.create_task(self._serve(receiver, reader, writer))
             callers.add(caller)
             caller.add_done_callback(callers.discard)
 
@@ -83,7 +83,7 @@ class TerminalAdapter:
         server = await asyncio.start_unix_server(welcome, sock=listener, limit=LONGEST_LINE)
         self._is_open = True
         try:
-            await inlet.connected()
+            await receiver.connected()
             await gone(self._path)
             raise PlatformDown(f"somebody has taken {self._path} away")
         finally:
@@ -140,12 +140,12 @@ class TerminalAdapter:
 
     # Messages in
 
-    async def _serve(self, inlet: Inlet, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             # A terminal may be gone at any time; what could not be kept it says again.
             hello = await read_terminal(reader)
             if isinstance(hello, Hello):
-                await self._attend(inlet, hello, reader, writer)
+                await self._attend(receiver, hello, reader, writer)
         except (OSError, ValueError) as error:
             log.info("a terminal was let go: %s", type(error).__name__, extra={"action": "terminal.let_go"})
         except PalaverError as error:
@@ -155,7 +155,7 @@ class TerminalAdapter:
             writer.close()
 
     async def _attend(
-        self, inlet: Inlet, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, receiver: Receiver, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         # What was said before is told before anything new.
         recap = await self._desk.recap(self._source(hello.chat, None))
@@ -164,25 +164,25 @@ class TerminalAdapter:
         self._visits.append(visit)
         log.info("a terminal is here", extra={"action": "terminal.here"})
         try:
-            await inlet.is_back(visit.chat)
-            await self._listen(inlet, visit, reader)
+            await receiver.chat_returned(visit.chat)
+            await self._listen(receiver, visit, reader)
         finally:
             self._visits.remove(visit)
             visit.end()
 
-    async def _listen(self, inlet: Inlet, visit: Visit, reader: asyncio.StreamReader) -> None:
+    async def _listen(self, receiver: Receiver, visit: Visit, reader: asyncio.StreamReader) -> None:
         while said := await read_terminal(reader):
             if isinstance(said, Shown):
                 visit.confirm(said.number)
             elif isinstance(said, Say):
-                source = await self._receive(inlet, visit, said)
+                source = await self._receive(receiver, visit, said)
                 visit.meanwhile(self._settle(visit, source))
 
-    async def _receive(self, inlet: Inlet, visit: Visit, said: Say) -> Source:
+    async def _receive(self, receiver: Receiver, visit: Visit, said: Say) -> Source:
         source = self._source(visit.chat, said.id)
         visit.said.add(said.id)
         labels = Labels(user=Label(said.name)) if said.name else Labels()
-        await inlet.receive(Inbound(source=source, text=said.text, at=self._clock.now(), labels=labels), Trust())
+        await receiver.receive(Inbound(source=source, text=said.text, at=self._clock.now(), labels=labels), Trust())
         for other in self._visits:
             if other.chat == visit.chat and other is not visit:
                 other.tell(Heard(id=said.id, text=said.text))

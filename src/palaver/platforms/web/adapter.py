@@ -17,7 +17,7 @@ from palaver.model.source import Labels, Source, Trust
 from palaver.model.turn import Inbound, Outbound
 from palaver.model.value import value
 from palaver.platforms.catalog import PLATFORMS
-from palaver.protocols.adapter import Blobs, Inlet, Limits, PlatformDown, SendRefused
+from palaver.protocols.adapter import Blobs, Limits, PlatformDown, Receiver, SendRefused
 from palaver.protocols.clock import Clock
 
 __all__ = ["LONGEST_TEXT", "MAIN_CHAT", "Shown", "WebAdapter", "chat_of", "user_of"]
@@ -73,17 +73,17 @@ class WebAdapter:
         self._shelf = shelf
         self._receive = receive
         """Takes messages also while another gateway serves the account; without it the inlet does."""
-        self._inlet: Inlet | None = None
+        self._receiver: Receiver | None = None
         self._known: OrderedDict[str, None] = OrderedDict()
         """Receipts that browsers have been told of by this process."""
 
-    async def run(self, inlet: Inlet) -> None:
-        self._inlet = inlet
+    async def run(self, receiver: Receiver) -> None:
+        self._receiver = receiver
         try:
-            await inlet.connected()
+            await receiver.connected()
             await asyncio.Event().wait()
         finally:
-            self._inlet = None
+            self._receiver = None
 
     # Messages in
 
@@ -109,7 +109,7 @@ class WebAdapter:
         inbound = Inbound(
             source=source, text=text, at=self._clock.now(), labels=labels, files=tuple(files), plain=only_talks
         )
-        receive = self._receive or (self._inlet.receive if self._inlet else None)
+        receive = self._receive or (self._receiver.receive if self._receiver else None)
         if receive is not None:
             await receive(inbound, Trust(only_talks=only_talks))
         else:

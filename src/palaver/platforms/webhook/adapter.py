@@ -16,9 +16,10 @@ from palaver.platforms.webhook import render
 from palaver.platforms.webhook.options import CALLER, GUIDE, WebhookOptions
 from palaver.platforms.webhook.parse import Malformed, parse_call
 from palaver.platforms.webhook.signature import Unsigned, key_of
-from palaver.protocols.adapter import Answer, Call, Inlet, Limits, Reply, SendRefused
+from palaver.protocols.adapter import AnswerStatus, Limits, Receiver, SendRefused
+from palaver.protocols.capabilities import HttpRequest, HttpResponse
 from palaver.protocols.clock import Clock, SystemClock
-from palaver.protocols.hooks import Happening
+from palaver.protocols.hooks import GatewayEvent
 
 __all__ = ["WebhookAdapter"]
 
@@ -33,11 +34,11 @@ class WebhookAdapter:
     platform = _PLATFORM
     options: ClassVar = WebhookOptions
     guide = GUIDE
-    limits = Limits(text=_LONGEST_TEXT, repeats_safely=True)
 
     def __init__(self, account: str, options: WebhookOptions, clock: Clock | None = None) -> None:
         self.account = account
         self._options = options
+        self.limits = Limits(text=_LONGEST_TEXT, repeats_safely=True, accepts_messages=options.url is not None)
         self._clock = clock or SystemClock()
         self._postman = _postman(options)
 
@@ -45,11 +46,11 @@ class WebhookAdapter:
     def make(cls, account: str, options: WebhookOptions) -> "WebhookAdapter":
         return cls(account, options)
 
-    async def run(self, inlet: Inlet) -> None:
+    async def run(self, receiver: Receiver) -> None:
         if self._postman is not None:
-            await self._postman.serve(inlet.connected)
+            await self._postman.serve(receiver.connected)
         else:
-            await inlet.connected()
+            await receiver.connected()
             await asyncio.Event().wait()
 
     async def check(self) -> str:
@@ -64,14 +65,14 @@ class WebhookAdapter:
     # In
 
     @property
-    def listens(self) -> bool:
+    def takes_callbacks(self) -> bool:
         return self._options.is_called
 
-    async def hear(self, call: Call, inlet: Inlet) -> Reply:
+    async def handle_callback(self, call: HttpRequest, receiver: Receiver) -> HttpResponse:
         if not self._options.is_called or call.path:
             return _told(404, {"error": "There is nothing here."})
         if call.method != "POST":
-            return Reply(status=405, headers={"allow": "POST"})
+            return HttpResponse(status=405, headers={"allow": "POST"})
         try:
             inbound = parse_call(_PLATFORM.name, self.account, self._options, call, self._clock.now())
         except Unsigned as error:
@@ -79,23 +80,20 @@ class WebhookAdapter:
             return _told(401, {"error": str(error)})
         except Malformed as error:
             return _told(400, {"error": str(error)})
-        known = await inlet.answer(inbound.source, 0)
+        known = await receiver.wait_for_answer(inbound.source, 0)
         is_known = known is not None and known.refused is None
         if not is_known:
-            await inlet.receive(inbound, Trust())
+            await receiver.receive(inbound, Trust())
         waits = self._options.deliver == CALLER
-        answer = await inlet.answer(inbound.source, self._options.wait if waits else 0)
+        answer = await receiver.wait_for_answer(inbound.source, self._options.wait if waits else 0)
         if waits and answer and _is_said(answer) and _wants_words(call.headers.get("accept", "")):
-            return Reply(body=answer.text.encode("utf-8", "replace"))
+            return HttpResponse(body=answer.text.encode("utf-8", "replace"))
         return _reply(self.account, answer, says=waits, is_known=is_known)
 
     def forwards_to(self) -> Sequence[Place]:
         return self._options.answers_go_to["deliver"]
 
     # Out
-
-    def takes_messages(self) -> bool:
-        return self._options.takes_messages
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """What goes to the account itself is posted; whoever called reads its answer in the outbox."""
@@ -109,14 +107,14 @@ class WebhookAdapter:
             raise SendRefused("the account has no url to post to")
         return await self._postman.post(body, render.message_id(idempotency_key, body), self._clock.now())
 
-    def notice(self, happening: Happening, text: str) -> Outbound | None:
-        if happening.kind not in self._options.events:
+    def event_message(self, event: GatewayEvent, text: str) -> Outbound | None:
+        if event.kind not in self._options.events:
             return None
         return Outbound(
             platform=_PLATFORM.name,
             account=self.account,
-            chat_id=render.lane(happening),
-            text=render.event(happening, text if self._options.content else ""),
+            chat_id=render.lane(event),
+            text=render.event(event, text if self._options.content else ""),
             is_news=True,
         )
 
@@ -137,7 +135,7 @@ def _postman(options: WebhookOptions):  # noqa: ANN202 - what it is made of is a
     return Postman(options.url.get_secret_value(), key_of(options.scheme, secret) if secret else None)
 
 
-def _is_said(answer: Answer) -> bool:
+def _is_said(answer: AnswerStatus) -> bool:
     return answer.is_settled and answer.refused is None and not answer.has_failed
 
 
@@ -147,7 +145,7 @@ def _wants_words(accept: str) -> bool:
     return "text/plain" in taken and taken.isdisjoint(_JSON)
 
 
-def _reply(account: str, answer: Answer | None, *, says: bool, is_known: bool) -> Reply:
+def _reply(account: str, answer: AnswerStatus | None, *, says: bool, is_known: bool) -> HttpResponse:
     again = {"duplicate": True} if is_known or answer is None else {}
     if answer is None:  # it came before, and nothing is left of it
         return _told(200, again)
@@ -160,5 +158,5 @@ def _reply(account: str, answer: Answer | None, *, says: bool, is_known: bool) -
     return _told(200, {"id": answer.id, "answer": answer.text, **failed, **again})
 
 
-def _told(status: int, body: Mapping[str, object]) -> Reply:
-    return Reply(status=status, body=json.dumps(body).encode(), media_type="application/json")
+def _told(status: int, body: Mapping[str, object]) -> HttpResponse:
+    return HttpResponse(status=status, body=json.dumps(body).encode(), media_type="application/json")

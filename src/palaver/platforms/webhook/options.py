@@ -14,8 +14,8 @@ from palaver.model.target import Place, parse_targets
 from palaver.platforms.plugins import known_platforms
 from palaver.platforms.webhook.signature import PREFIX, Scheme, key_of
 from palaver.platforms.webhook.template import WHOLE, Template, path_of
-from palaver.protocols.adapter import Guide, Question
-from palaver.protocols.hooks import Kind
+from palaver.protocols.adapter import SetupGuide, SetupQuestion
+from palaver.protocols.hooks import EventKind
 
 __all__ = [
     "CALLER",
@@ -40,13 +40,13 @@ class Missing(StrEnum):
     ERROR = "error"
 
 
-def event_name(kind: Kind) -> str:
+def event_name(kind: EventKind) -> str:
     """What happens, as programs call it: `turn.finished`."""
     return kind.value.replace(" ", ".")
 
 
 _OF_CALLS = ("text", "missing", "fences", "longest", "session", "id", "name", "deliver", "wait")
-_EVENTS = {event_name(kind): kind for kind in Kind}
+_EVENTS = {event_name(kind): kind for kind in EventKind}
 
 
 class WebhookOptions(BaseModel):
@@ -68,7 +68,7 @@ class WebhookOptions(BaseModel):
 
     # Out
     url: SecretStr | None = Field(default=None, description="Where we post to.")
-    events: tuple[Kind, ...] = Field(default=(), description="What is posted when it happens.")
+    events: tuple[EventKind, ...] = Field(default=(), description="What is posted when it happens.")
     content: bool = Field(default=False, description="Whether what was said goes with it.")
 
     @field_validator("text")
@@ -92,7 +92,7 @@ class WebhookOptions(BaseModel):
 
     @field_validator("events", mode="before")
     @classmethod
-    def _are_events(cls, names: Any) -> tuple[Kind, ...]:  # noqa: ANN401 - whatever was written
+    def _are_events(cls, names: Any) -> tuple[EventKind, ...]:  # noqa: ANN401 - whatever was written
         told = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
         try:
             return tuple(_EVENTS[name] for name in told)
@@ -156,31 +156,33 @@ def _secret() -> str:
     return PREFIX + base64.b64encode(secrets.token_bytes(_BYTES)).decode()
 
 
-GUIDE = Guide(
+GUIDE = SetupGuide(
     before="A program calls, or is told what happens. A secret shows that calls are from it, or posts from us.",
     questions=[
-        Question(
+        SetupQuestion(
             option="url",
-            asks="The address of a program that is told what happens, not shown while you type; nothing, if it calls:",
-            needed=False,
+            prompt="URL to post events to (hidden while you type; leave empty if the program calls you):",
+            required=False,
         ),
-        Question(
+        SetupQuestion(
             option="events",
-            asks=f"What is it told? {', '.join(map(event_name, Kind))}, with commas; nothing, for messages alone:",
-            needed=False,
-            where="url",
+            prompt=f"Events to post, separated by commas ({', '.join(map(event_name, EventKind))}; empty for none):",
+            required=False,
+            only_if="url",
         ),
-        Question(
+        SetupQuestion(
             option="scheme",
-            asks=f"How does it sign? {', '.join(Scheme)}:",
-            usual=Scheme.STANDARD.value,
+            prompt=f"How does it sign? {', '.join(Scheme)}:",
+            default=Scheme.STANDARD.value,
             unless="url",
         ),
-        Question(option="secret", asks="The secret, not shown while you type; nothing, for a new one:", make=_secret),
-        Question(
+        SetupQuestion(
+            option="secret", prompt="The secret, not shown while you type; nothing, for a new one:", generate=_secret
+        ),
+        SetupQuestion(
             option="text",
-            asks="What is said because of a call, like: Build {{ build.status }}; nothing, for all that it brings:",
-            needed=False,
+            prompt="What is said because of a call, like: Build {{ build.status }}; nothing, for all that it brings:",
+            required=False,
             unless="url",
         ),
     ],

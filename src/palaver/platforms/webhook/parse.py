@@ -16,7 +16,7 @@ from palaver.model.value import value
 from palaver.platforms.webhook.options import PER_DELIVERY, Missing, WebhookOptions
 from palaver.platforms.webhook.signature import Scheme, verified
 from palaver.platforms.webhook.template import MISSING, Lacking, Template, looked_up, path_of, written
-from palaver.protocols.adapter import Call
+from palaver.protocols.capabilities import HttpRequest
 
 __all__ = ["Malformed", "parse_call"]
 
@@ -104,7 +104,7 @@ class _Reading:
         return text
 
 
-def parse_call(platform: str, account: str, options: WebhookOptions, call: Call, now: datetime) -> Inbound:
+def parse_call(platform: str, account: str, options: WebhookOptions, call: HttpRequest, now: datetime) -> Inbound:
     """What a call says. Raises Unsigned or Malformed."""
     secret = options.secret.get_secret_value() if options.secret else ""
     delivery = verified(options.scheme, secret, call.headers, call.body, now)

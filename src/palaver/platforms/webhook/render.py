@@ -5,7 +5,7 @@ import json
 
 from palaver.model.turn import Outbound
 from palaver.platforms.webhook.options import event_name
-from palaver.protocols.hooks import Happening
+from palaver.protocols.hooks import GatewayEvent
 
 __all__ = ["event", "lane", "message", "message_id"]
 
@@ -16,7 +16,7 @@ def message(outbound: Outbound) -> str:
     return _json({"type": "message", "data": data})
 
 
-def event(happening: Happening, text: str) -> str:
+def event(happening: GatewayEvent, text: str) -> str:
     """What happened, by ids; with what was said where that is given."""
     data = {
         "key": happening.key,
@@ -30,7 +30,7 @@ def event(happening: Happening, text: str) -> str:
     return _json({"type": event_name(happening.kind), "timestamp": happening.at.isoformat(), "data": told})
 
 
-def lane(happening: Happening) -> str:
+def lane(happening: GatewayEvent) -> str:
     """Events of one conversation go one after the other; a receiver that fails at one still gets those of others."""
     return f"events {happening.session or happening.turn or happening.delivery}"
 

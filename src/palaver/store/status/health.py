@@ -5,6 +5,7 @@ import shutil
 import socket
 import sqlite3
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from glob import escape
 from itertools import takewhile
@@ -14,7 +15,6 @@ from palaver.db.file_lock import may_write, nearest
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreError
-from palaver.protocols.adapter import Check
 from palaver.store import accounts
 from palaver.store.queue import inbox, outbox
 from palaver.store.records import instant, micros
@@ -22,13 +22,22 @@ from palaver.store.status.invariants import DEADLINES, INVARIANTS, PROMISES, ove
 from palaver.store.store import Store
 
 __all__ = [
-    "Check",
+    "HealthCheck",
     "check_data_directory",
     "check_store",
     "is_corrupt",
     "recovery_steps",
     "unreadable_folder",
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthCheck:
+    name: str
+    ok: bool
+    found: str
+    mend: str = ""
+
 
 _LEAST_FREE = 200 * 1024 * 1024
 _CLOCK_SLACK = timedelta(minutes=5)
@@ -39,7 +48,7 @@ _NEWEST = " UNION ALL ".join(f"SELECT {column} AS at FROM {table} WHERE {column}
 _SHOWN = 5
 
 
-async def check_store(store: Store, now: datetime) -> AsyncIterator[Check]:
+async def check_store(store: Store, now: datetime) -> AsyncIterator[HealthCheck]:
     """One check after the other, so that a person sees progress."""
     yield await _schema(store)
     if isinstance(store.database, SqliteDatabase):
@@ -59,16 +68,16 @@ def _rows(sql: str, *values: int) -> Statements[list[str]]:
     return [str(row[0]) for row in rows]
 
 
-async def _schema(store: Store) -> Check:
+async def _schema(store: Store) -> HealthCheck:
     version = await store.read(_rows("SELECT value FROM meta WHERE name = 'schema'"))
     engine = f"SQLite {sqlite3.sqlite_version}" if isinstance(store.database, SqliteDatabase) else "PostgreSQL"
-    return Check(name="schema", ok=True, found=f"schema {version[0]} on {engine}")
+    return HealthCheck(name="schema", ok=True, found=f"schema {version[0]} on {engine}")
 
 
-async def _integrity(store: Store, path: Path) -> Check:
+async def _integrity(store: Store, path: Path) -> HealthCheck:
     """SQLite reads every page and index of the file."""
     found = await store.read(_rows("PRAGMA integrity_check(20)"))
-    return Check(
+    return HealthCheck(
         name="integrity",
         ok=found == ["ok"],
         found="every page is sound" if found == ["ok"] else "; ".join(found[:3]),
@@ -95,7 +104,7 @@ def recovery_steps(path: Path) -> str:
     )
 
 
-def check_data_directory(path: Path) -> list[Check]:
+def check_data_directory(path: Path) -> list[HealthCheck]:
     """Where a SQLite file lies, or would: what keeps it from being opened or written is found before that is tried."""
     folder = unreadable_folder(path)
     return [_disk(path), _writable(path)] if folder is None else [_place(f"{folder} cannot be entered by this user")]
@@ -107,10 +116,10 @@ def unreadable_folder(path: Path) -> Path | None:
     return next((each for each in there if each.is_dir() and not os.access(each, os.X_OK, effective_ids=True)), None)
 
 
-def _disk(path: Path) -> Check:
+def _disk(path: Path) -> HealthCheck:
     free = shutil.disk_usage(nearest(path)).free
     size = path.stat().st_size if path.exists() else 0
-    return Check(
+    return HealthCheck(
         name="disk",
         ok=free > max(_LEAST_FREE, size // 4),
         found=f"{free // 1_000_000} MB free, the database has {size // 1_000_000} MB",
@@ -118,15 +127,17 @@ def _disk(path: Path) -> Check:
     )
 
 
-def _writable(path: Path) -> Check:
+def _writable(path: Path) -> HealthCheck:
     folder = nearest(path.parent)
     closed = [each for each in (folder, path) if each.exists() and not may_write(each)]
     wrong = f"{closed[0]} may only be read" if closed else "" if folder.is_dir() else f"{folder} is no folder"
-    return _place(wrong) if wrong else Check(name="data directory", ok=True, found=f"{path.parent} may be written")
+    return (
+        _place(wrong) if wrong else HealthCheck(name="data directory", ok=True, found=f"{path.parent} may be written")
+    )
 
 
-def _place(wrong: str) -> Check:
-    return Check(
+def _place(wrong: str) -> HealthCheck:
+    return HealthCheck(
         name="data directory",
         ok=False,
         found=wrong,
@@ -134,12 +145,12 @@ def _place(wrong: str) -> Check:
     )
 
 
-async def _promises(store: Store, now: datetime) -> list[Check]:
+async def _promises(store: Store, now: datetime) -> list[HealthCheck]:
     """Every promise as a query over the live database."""
     found = [*await store.read(violations()), *await store.read(overdue_work(now))]
     broken = {violation.invariant: violation for violation in found}
     return [
-        Check(
+        HealthCheck(
             name=f"{invariant.promise}, {PROMISES[invariant.promise]}: {invariant.sentence}",
             ok=invariant not in broken,
             found="holds"
@@ -151,7 +162,7 @@ async def _promises(store: Store, now: datetime) -> list[Check]:
     ]
 
 
-async def _gateways(store: Store, now: datetime) -> Check:
+async def _gateways(store: Store, now: datetime) -> HealthCheck:
     """Who serves what; without a gateway, what waits for one."""
     rows = await store.read(
         _rows("SELECT worker || ' ' || platform || ':' || account FROM accounts WHERE lease_until > ?", micros(now))
@@ -160,7 +171,7 @@ async def _gateways(store: Store, now: datetime) -> Check:
     served = sorted(f"{account} by {worker}" for worker, _, account in found if _may_run(worker))
     waiting, due = await store.read(inbox.depth()), await store.read(outbox.depth())
     who = f"served are {', '.join(served)}" if served else "no gateway is at work"
-    return Check(name="gateways", ok=True, found=f"{who}; {waiting} messages wait, {due} sends are due")
+    return HealthCheck(name="gateways", ok=True, found=f"{who}; {waiting} messages wait, {due} sends are due")
 
 
 def _may_run(worker: str) -> bool:
@@ -178,13 +189,13 @@ def _may_run(worker: str) -> bool:
     return True
 
 
-async def _accounts(store: Store, now: datetime) -> Check:
+async def _accounts(store: Store, now: datetime) -> HealthCheck:
     """Those that a gateway serves and that do not let it in, each with what they say."""
     found = await store.read(accounts.health(now))
     refused = [each for each in found if each.worker and each.connected_since is None and each.last_error]
     said = [f"{each.name} says: {each.last_error}" for each in refused]
     connected = sum(each.connected_since is not None for each in found)
-    return Check(
+    return HealthCheck(
         name="accounts",
         ok=not refused,
         found="; ".join(said) or f"{connected} connected, none that is refused",
@@ -192,18 +203,18 @@ async def _accounts(store: Store, now: datetime) -> Check:
     )
 
 
-async def _gone(store: Store) -> Check:
+async def _gone(store: Store) -> HealthCheck:
     """Where nothing arrives any more."""
     gone = await store.read(_rows("SELECT account || ':' || chat FROM gone_chats ORDER BY 1"))
     shown = f"{len(gone)} that we cannot write to: {', '.join(gone[:_SHOWN])}" if gone else "none that we know of"
-    return Check(name="gone chats", ok=True, found=shown)
+    return HealthCheck(name="gone chats", ok=True, found=shown)
 
 
-async def _clock(store: Store, now: datetime) -> Check:
+async def _clock(store: Store, now: datetime) -> HealthCheck:
     limit = micros(now + _CLOCK_SLACK)
     ahead = await store.read(_rows(f"SELECT max(at) FROM ({_NEWEST}) AS ahead", *(limit,) * len(_DATED)))
     newest = None if ahead in ([], ["None"]) else instant(int(ahead[0]))
-    return Check(
+    return HealthCheck(
         name="clock",
         ok=newest is None,
         found="nothing is dated in the future" if newest is None else f"something is dated {newest:%Y-%m-%d %H:%M} UTC",
@@ -211,7 +222,7 @@ async def _clock(store: Store, now: datetime) -> Check:
     )
 
 
-async def _search(store: Store) -> Check:
+async def _search(store: Store) -> HealthCheck:
     added = await store.search.catch_up()
     found = "in step with the transcripts" if not added else f"caught up with {added} entries"
-    return Check(name="search index", ok=True, found=found)
+    return HealthCheck(name="search index", ok=True, found=found)

@@ -7,11 +7,11 @@ from palaver.model.platform import Platform
 from palaver.model.source import Trust
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import (
-    Inlet,
     Limits,
     PlatformBusy,
     PlatformDown,
     PlatformRefused,
+    Receiver,
     SendRefused,
     SendUnclear,
     TargetGone,
@@ -48,27 +48,27 @@ class PigeonAdapter:
             except Lost as error:
                 raise PlatformDown("the loft hung up") from error
 
-    async def run(self, inlet: Inlet) -> None:
+    async def run(self, receiver: Receiver) -> None:
         async with dialled(self._options.host, self._options.port) as line:
             try:
                 await self._greet(line, "listen")
-                await inlet.connected()
+                await receiver.connected()
                 while True:
                     letter = await line.hear()
-                    await self._take(letter, inlet)
+                    await self._take(letter, receiver)
                     # Only now: the loft keeps a letter until it hears that it was received.
                     await line.say({"do": "got", "letter": letter.get("letter")})
             except Lost as error:
                 raise PlatformDown("the loft hung up") from error
 
-    async def _take(self, letter: dict[str, Any], inlet: Inlet) -> None:
+    async def _take(self, letter: dict[str, Any], receiver: Receiver) -> None:
         try:
             inbound = parse(letter, self.account)
         except Unreadable as error:
             # It would come again and again, and keep everything behind it from us.
             log.warning("a letter was unreadable: %s", error, extra={"action": "pigeon.unreadable"})
             return
-        await inlet.receive(inbound, Trust())
+        await receiver.receive(inbound, Trust())
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         async with dialled(self._options.host, self._options.port) as line:

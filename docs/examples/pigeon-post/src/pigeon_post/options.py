@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from palaver.protocols.adapter import Guide, Question
+from palaver.protocols.adapter import SetupGuide, SetupQuestion
 
 __all__ = ["GUIDE", "Options"]
 
@@ -15,12 +15,12 @@ class Options(BaseModel):
     ring: SecretStr = Field(description="What the loft knows your pigeon by.")
 
 
-GUIDE = Guide(
+GUIDE = SetupGuide(
     before="Ask the keeper of the loft for a pigeon. It wears a ring with a number on it.",
     questions=[
-        Question(option="host", asks="Where is the loft?", usual="127.0.0.1"),
-        Question(option="port", asks="On which port?", usual="7400"),
-        Question(option="ring", asks="The number on the ring, not shown while you type:"),
+        SetupQuestion(option="host", prompt="Where is the loft?", default="127.0.0.1"),
+        SetupQuestion(option="port", prompt="On which port?", default="7400"),
+        SetupQuestion(option="ring", prompt="The number on the ring, not shown while you type:"),
     ],
-    owner="Your own name at the loft?",
+    owner_prompt="Your own name at the loft?",
 )

@@ -1,0 +1,184 @@
+"""Capabilities: what some adapters can do beyond receiving and sending. An adapter has one by having its methods."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import field
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol, TypeVar, runtime_checkable
+
+from typing_extensions import TypeIs
+
+from palaver.model.attachment import Attachment
+from palaver.model.target import Place
+from palaver.model.turn import Outbound
+from palaver.model.value import value
+from palaver.protocols.adapter import Receiver
+from palaver.protocols.hooks import GatewayEvent
+
+__all__ = [
+    "Checking",
+    "CommandMenu",
+    "Downloading",
+    "Drafting",
+    "Editing",
+    "EventSubscriber",
+    "Forwarding",
+    "HttpCallbacks",
+    "HttpRequest",
+    "HttpResponse",
+    "MenuCommand",
+    "Threading",
+    "Typing",
+    "Uploading",
+    "supports",
+]
+
+T = TypeVar("T")
+
+
+def supports(thing: object, capability: type[T]) -> TypeIs[T]:
+    """Return whether an adapter or agent has the methods of a capability. Cached by class."""
+    return _supports(type(thing), capability)
+
+
+@lru_cache(512)
+def _supports(kind: type, capability: type) -> bool:
+    return issubclass(kind, capability)
+
+
+@runtime_checkable
+class Typing(Protocol):
+    """Can show that somebody is writing."""
+
+    async def typing(self, outbound: Outbound) -> None: ...
+
+
+@runtime_checkable
+class Editing(Protocol):
+    """Can change a sent message. Editing twice to the same text does no harm."""
+
+    async def edit(self, receipt: str, outbound: Outbound) -> None:
+        """Raise SendRefused if the message can no longer be changed."""
+        ...
+
+
+@runtime_checkable
+class Drafting(Protocol):
+    """Can mark a message as unfinished. Such adapters have `Editing`, too."""
+
+    async def draft(self, receipt: str | None, outbound: Outbound) -> str:
+        """Start an unfinished message, or update the one with this receipt; return its receipt. `edit` finishes it."""
+        ...
+
+
+@runtime_checkable
+class Threading(Protocol):
+    """Can start a thread."""
+
+    async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        """Start a thread called `outbound.opens` with this message in it, and return the thread's id.
+
+        Raise SendRefused if the chat has no threads, otherwise what `send` raises. If the platform repeats safely,
+        return the same thread under the same key.
+        """
+        ...
+
+
+@runtime_checkable
+class Downloading(Protocol):
+    """Receives files. A message names them; the gateway downloads each once, later."""
+
+    def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        """Yield the content of the file with this `handle`, in chunks.
+
+        Raise PlatformDown or PlatformBusy to be asked again, and SendRefused if the file cannot be had.
+        """
+        ...
+
+
+@runtime_checkable
+class Uploading(Protocol):
+    """Sends files."""
+
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        """Send `outbound.file`, with the text if there is one, like `send`. Its name is untrusted: not a path."""
+        ...
+
+
+@runtime_checkable
+class Checking(Protocol):
+    """Can test its configuration without serving the account."""
+
+    async def check(self) -> str:
+        """Ask the platform who we are and return it: `@helper_bot`. Raise PlatformError with what to do.
+
+        The gateway also calls it before it repeats a send that may have arrived, so do not cache the result.
+        """
+        ...
+
+
+@value
+class MenuCommand:
+    name: str
+    help: str
+
+
+@runtime_checkable
+class CommandMenu(Protocol):
+    """Can show people a list of commands."""
+
+    async def show_menu(self, commands: Sequence[MenuCommand]) -> None:
+        """Replace the list. Called after each connection; leave out what the platform cannot show."""
+        ...
+
+
+@value
+class HttpRequest:
+    """A request to the address of an account, `/in/<platform>/<account>/<path>`."""
+
+    method: str
+    path: str = ""
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names are in lower case."""
+    body: bytes = b""
+
+
+@value
+class HttpResponse:
+    status: int = 200
+    body: bytes = b""
+    media_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@runtime_checkable
+class HttpCallbacks(Protocol):
+    """Receives messages as HTTP requests. Authenticate each one: anybody can send it."""
+
+    @property
+    def takes_callbacks(self) -> bool:
+        """Whether this account takes requests; another account of the platform may not."""
+        ...
+
+    async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
+        """Respond once the content is stored. Any worker can be called, not only the one that serves the account."""
+        ...
+
+
+@runtime_checkable
+class Forwarding(Protocol):
+    """Can send its answers to other chats."""
+
+    def forwards_to(self) -> Sequence[Place]:
+        """Return the chats that get the answers; empty to answer where the message came from."""
+        ...
+
+
+@runtime_checkable
+class EventSubscriber(Protocol):
+    """Sends gateway events to somebody."""
+
+    def event_message(self, event: GatewayEvent, text: str) -> Outbound | None:
+        """Return the message to send for an event, or None. `text` is the delivered answer, if it was one."""
+        ...
