@@ -29,7 +29,7 @@ from palaver.commands.builtin import standard_commands
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.engine import Engine
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.store.opening import open_store
 from palaver.store.status.invariants import violations
 from palaver.testkit.adapter import FakeAdapter
@@ -66,7 +66,7 @@ _FAULTS = Faults(
 _OPTIONS = replace(
     OPTIONS,
     acknowledges=True,
-    resets=Layers(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=10)),
+    resets=ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=10)),
     crash_limit=1_000_000,
 )
 _WORDS = (

@@ -33,7 +33,9 @@ class Tools:
     used: list[ToolCall] = field(default_factory=list[ToolCall])
 
     async def question(self, call: ToolCall) -> str | None:
-        return f"May I {call.name}?" if any(tool.asks for tool in self.tools if tool.name == call.name) else None
+        return (
+            f"May I {call.name}?" if any(tool.needs_approval for tool in self.tools if tool.name == call.name) else None
+        )
 
     async def use(self, call: ToolCall) -> str:
         self.used.append(call)
@@ -56,7 +58,7 @@ def asked(
         section="## Where you are\n",
         messages=tuple(each if isinstance(each, Message) else Message(Role.USER, each) for each in messages),
         approvals=approvals or {},
-        meanwhile=meanwhile,
+        new_messages=meanwhile,
         toolbox=tools or Tools(tools=()),
     )
 

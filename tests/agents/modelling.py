@@ -27,7 +27,7 @@ class Box:
     does: Callable[[ToolCall], Awaitable[str]] | None = None
     tools: Sequence[Tool] = (
         Tool(name="look", description="Look it up.", parameters={"type": "object", "properties": {}}),
-        Tool(name="send", description="Send it.", parameters={"type": "object", "properties": {}}, asks=True),
+        Tool(name="send", description="Send it.", parameters={"type": "object", "properties": {}}, needs_approval=True),
     )
 
     async def question(self, call: ToolCall) -> str | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from palaver.agents.echo import EchoAgent
-from palaver.model.prompt_markers import mark, note_mark
+from palaver.model.prompt_markers import marker, note_marker
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
 from palaver.protocols.agent import (
@@ -38,7 +38,7 @@ def request(
         section="",
         messages=tuple(Message(Role.USER, text) for text in texts),
         approvals=approvals or {},
-        meanwhile=said_meanwhile,
+        new_messages=said_meanwhile,
     )
 
 
@@ -74,13 +74,13 @@ async def test_it_reports_usage() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        f"{mark('from ann')} hello",
-        f"{mark('3 days later')} {mark('from ann')} hello",
-        f"{note_mark('fresh')}\n\nhello",
-        f"hello\n\n{note_mark('restarted')}",
-        f"!fail before\n\n{note_mark('it failed')}\n\nhello",
-        f"{mark('overheard, not said to you, from bob')} lunch? {mark('end of overheard')}\n\nhello",
-        f"{mark('summary of the earlier conversation')}\nmuch\n{mark('end of summary')}\n\nhello",
+        f"{marker('from ann')} hello",
+        f"{marker('3 days later')} {marker('from ann')} hello",
+        f"{note_marker('fresh')}\n\nhello",
+        f"hello\n\n{note_marker('restarted')}",
+        f"!fail before\n\n{note_marker('it failed')}\n\nhello",
+        f"{marker('overheard, not said to you, from bob')} lunch? {marker('end of overheard')}\n\nhello",
+        f"{marker('summary of the earlier conversation')}\nmuch\n{marker('end of summary')}\n\nhello",
     ],
 )
 async def test_words_of_the_gateway_are_not_said_back(text: str) -> None:
@@ -88,7 +88,7 @@ async def test_words_of_the_gateway_are_not_said_back(text: str) -> None:
 
 
 async def test_a_note_alone_is_not_what_was_said() -> None:
-    assert await final(request("hello", note_mark("restarted"))) == "You said: hello"
+    assert await final(request("hello", note_marker("restarted"))) == "You said: hello"
 
 
 async def test_streamed_words_are_the_answer() -> None:
@@ -156,7 +156,7 @@ async def test_busy_passes_after_as_many_times_as_asked_for() -> None:
 
 
 async def test_overflow_passes_once_there_is_a_summary() -> None:
-    summary = f"{mark('summary of the earlier conversation')}\nmuch\n{mark('end of summary')}"
+    summary = f"{marker('summary of the earlier conversation')}\nmuch\n{marker('end of summary')}"
     assert await final(request(summary, "!overflow now")) == "You said: now"
 
 

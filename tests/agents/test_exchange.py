@@ -13,7 +13,7 @@ SEND = WireCall(id="a", name="send_message", arguments='{"to": "other:1"}')
 
 
 def tools() -> Tools:
-    return Tools(tools=[Tool(name="send_message", description="", parameters={"type": "object"}, asks=True)])
+    return Tools(tools=[Tool(name="send_message", description="", parameters={"type": "object"}, needs_approval=True)])
 
 
 async def said(exchange: Exchange, *lines: FromAgent) -> list[Event | Reply]:

@@ -13,7 +13,7 @@ from palaver.agents.local import LocalModel, context_length, local_agent, shippe
 from palaver.model.errors import BadArgument
 from palaver.model.transcript import Role
 from palaver.model.view import Message
-from palaver.protocols.agent import Failure, FailureKind, Final, Passage, Request, TextDelta, UsageReport
+from palaver.protocols.agent import Excerpt, Failure, FailureKind, Final, Request, TextDelta, UsageReport
 
 
 def request(words: str) -> Request:
@@ -43,7 +43,7 @@ async def test_it_really_answers_and_can_be_stopped_and_finds_too_much_too_much(
         await stream.aclose()
     too_much = [event async for event in agent.answer(request("word " * 1000))]
     assert too_much == [Failure(kind=FailureKind.OVERFLOW, detail="llama.cpp refused with code 400")]
-    gist = await agent.summarise(Passage(session="s", messages=(Message(Role.USER, "Ann likes tea."),)))
+    gist = await agent.summarise(Excerpt(session="s", messages=(Message(Role.USER, "Ann likes tea."),)))
     assert gist.text
     assert gist.usage.output_tokens
     await agent.close()

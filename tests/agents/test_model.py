@@ -15,8 +15,8 @@ from palaver.model.view import Message
 from palaver.protocols.agent import (
     ApprovalNeeded,
     Choosing,
+    Excerpt,
     Final,
-    Passage,
     Summarising,
     TextDelta,
     Titling,
@@ -87,7 +87,7 @@ async def test_what_was_said_meanwhile_is_heard_after_the_tools() -> None:
         return ("and", "quickly")
 
     async with asked(Says(calls=(Call("look"),)), Says(text="done")) as (agent, provider):
-        await events(agent, request(toolbox=Box(), meanwhile=meanwhile))
+        await events(agent, request(toolbox=Box(), new_messages=meanwhile))
     assert provider.requests[1]["messages"][-1] == {"role": "user", "content": "and\n\nquickly"}
 
 
@@ -182,7 +182,7 @@ async def test_a_summary_says_what_matters_and_counts_what_it_took() -> None:
             Message(Role.ASSISTANT, "", (ToolCall("a", "look", '{"x":1}'),)),
             Message(Role.TOOL, "buzz", (), "a"),
         )
-        gist = await agent.summarise(Passage(session="s", messages=messages, focus="honey"))
+        gist = await agent.summarise(Excerpt(session="s", messages=messages, focus="honey"))
     assert gist.text == "They talked about bees."
     assert gist.usage == Usage(model=MODEL, input_tokens=10, output_tokens=5)
     told = provider.requests[0]["messages"][-1]["content"]
@@ -195,7 +195,7 @@ async def test_a_passage_that_is_too_long_is_read_piece_by_piece() -> None:
     script = [Says(text=f"summary {number}") for number in range(1, 5)]
     messages = [Message(Role.USER, f"{number} " + "x" * 900) for number in range(4)]
     async with asked(*script, context_window=1_000) as (agent, provider):
-        gist = await agent.summarise(Passage(session="s", messages=tuple(messages)))
+        gist = await agent.summarise(Excerpt(session="s", messages=tuple(messages)))
     assert gist.text == "summary 4"
     assert gist.usage.input_tokens == 40
     for number, sent in enumerate(provider.requests):
@@ -210,11 +210,11 @@ async def test_a_passage_that_is_too_long_is_read_piece_by_piece() -> None:
 )
 async def test_a_title_is_a_few_words(said: str, title: str) -> None:
     async with asked(Says(text=said)) as (agent, _):
-        assert (await agent.title(Passage(session="s", messages=(Message(Role.USER, "bees?"),)))).text == title
+        assert (await agent.title(Excerpt(session="s", messages=(Message(Role.USER, "bees?"),)))).text == title
 
 
 async def test_a_summary_that_fails_raises_and_quotes_nothing() -> None:
     async with asked(Refuses(status=500), Says(text="x" * 30, cut_after=3)) as (agent, _):
         for _ in range(2):
             with pytest.raises(ModelFailed):
-                await agent.summarise(Passage(session="s", messages=(Message(Role.USER, "hi"),)))
+                await agent.summarise(Excerpt(session="s", messages=(Message(Role.USER, "hi"),)))

@@ -15,17 +15,17 @@ from palaver.agents.model.options import Wanted
 from palaver.engine import texts
 from palaver.model.busy import BusyMode
 from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import ToolCall
-from palaver.protocols.agent import Event, Gist, Passage, Request
+from palaver.protocols.agent import Event, Excerpt, GeneratedText, Request
 from palaver.store.status.invariants import violations
 from palaver.testkit.world import BOT, World
 from tests.agents.modelling import KEY, MODEL, Box
 from tests.agents.provider import Call, Provider, Refuses, Says, providing
 from tests.engine.gateway import Bench, NoPauses, running
 
-SHARED = Layers(default=Scope(group=GroupScope.SHARED))
+SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
 SKY = Says(
     thinking="The sky is up.", signature="c2lnbmVk+/==", text="Let me look.", calls=(Call("look", '{"at":"sky"}'),)
 )
@@ -44,7 +44,7 @@ class Equipped:
     def context_window(self, override: ModelOverride | None) -> int | None:
         return self.agent.context_window(override)
 
-    async def summarise(self, passage: Passage) -> Gist:
+    async def summarise(self, passage: Excerpt) -> GeneratedText:
         return await self.agent.summarise(passage)
 
 
@@ -109,7 +109,7 @@ async def test_what_is_said_to_a_running_turn_is_shown_then_as_it_is_later(tmp_p
         await chat.hears("passed on")
         return "seen"
 
-    steer = Layers(default=BusyMode.STEER)
+    steer = ScopedSetting(default=BusyMode.STEER)
     steps = (Says(calls=(Call("look"),)), Says(text="Done."))
     box, place = Box(does=interrupted), tmp_path / "p.db"
     async with providing(*steps) as provider, gateway(place, provider, world, box, busy=steer) as here:

@@ -9,7 +9,7 @@ import pytest
 from palaver.agents.model.agent import ModelAgent, ModelFailed
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
-from palaver.protocols.agent import Failure, FailureKind, Final, Passage, ToolCalled
+from palaver.protocols.agent import Excerpt, Failure, FailureKind, Final, ToolCalled
 from tests.agents.modelling import KEY, Box, asked, events, kinds, request
 from tests.agents.provider import Call, Hangs, Page, Refuses, Says, Step
 
@@ -77,7 +77,7 @@ async def test_the_key_is_in_no_words_of_ours() -> None:
         happened = await events(agent, request())
         provider.then(Refuses(status=401, message=f"Incorrect API key provided: {KEY}"))
         with pytest.raises(ModelFailed) as caught:
-            await agent.title(Passage(session="s", messages=(Message(Role.USER, "hi"),)))
+            await agent.title(Excerpt(session="s", messages=(Message(Role.USER, "hi"),)))
     assert KEY not in repr(happened)
     assert KEY not in repr(agent) + repr(agent.wanted) + repr(agent.lines)
     assert KEY not in repr(caught.value)

@@ -9,9 +9,9 @@ import pytest
 from palaver.agents.model.agent import ModelAgent
 from palaver.agents.model.errors import Refusals
 from palaver.agents.model.options import Wanted
-from palaver.model.attachment import Attachment, described
+from palaver.model.attachment import Attachment, describe_attachment
 from palaver.model.label import Label
-from palaver.model.prompt_markers import mark
+from palaver.model.prompt_markers import marker
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import Role
 from palaver.model.view import Message
@@ -158,7 +158,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 20
 
 def picture(number: int, media_type: str = "image/png") -> str:
     file = Attachment(name=Label("a, b.png"), media_type=media_type, size=28, sha256=f"{number:064x}"[::-1])
-    return mark(described(file))
+    return marker(describe_attachment(file))
 
 
 async def read_file(_name: str) -> bytes:

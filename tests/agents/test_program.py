@@ -22,10 +22,10 @@ from palaver.model.view import Message
 from palaver.protocols.agent import (
     ApprovalNeeded,
     Event,
+    Excerpt,
     Failure,
     FailureKind,
     Final,
-    Passage,
     TextDelta,
     ToolCalled,
     ToolReturned,
@@ -168,7 +168,7 @@ async def test_it_uses_what_the_gateway_offers() -> None:
     assert tools.used == [call]
 
 
-ASKING = (Tool(name="look", description="", parameters={}, asks=True),)
+ASKING = (Tool(name="look", description="", parameters={}, needs_approval=True),)
 
 
 async def test_a_call_that_needs_permission_parks_the_turn_whatever_the_program_thinks_of_it() -> None:
@@ -452,7 +452,7 @@ while True:
 
 async def test_abilities_are_those_it_has_told_of() -> None:
     agent = ForeignAgent(program(ABLE))
-    passage = Passage(session="s", messages=(Message(Role.USER, "hi"),), focus="birds")
+    passage = Excerpt(session="s", messages=(Message(Role.USER, "hi"),), focus="birds")
     assert (agent.models(), agent.context_window(None), (await agent.title(passage)).text) == ([], None, "")
     with pytest.raises(Broken, match="has not said"):
         await agent.summarise(passage)

@@ -14,7 +14,7 @@ from palaver.model.session import ModelOverride
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Usage
 from palaver.model.view import Message
-from palaver.protocols.agent import Final, Passage, TextDelta, ToolCalled, ToolReturned, UsageReport
+from palaver.protocols.agent import Excerpt, Final, TextDelta, ToolCalled, ToolReturned, UsageReport
 from tests.agents.foreign import Tools, asked, events
 
 PAGE = Path(__file__).parents[2] / "docs/agent-protocol.md"
@@ -63,6 +63,6 @@ async def test_the_conversation_on_the_page_is_true(transcript: Path) -> None:
     ]
     assert (agent.models(), agent.context_window(None)) == ([ModelOverride(model="grey")], 8000)
     messages = (Message(Role.USER, question), Message(Role.ASSISTANT, "Last week."))
-    gist = await agent.summarise(Passage(session="s", messages=messages, focus="seeds"))
+    gist = await agent.summarise(Excerpt(session="s", messages=messages, focus="seeds"))
     assert gist.text == "They talked about seeds last week."
     await agent.close()

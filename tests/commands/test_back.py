@@ -7,11 +7,11 @@ import pytest
 
 from palaver.model.compaction import plan_compaction
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from tests.commands.talk import Talk, talking
 from tests.engine.gateway import MovableClock
 
-IDLE = Layers(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
+IDLE = ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
 Deed = Callable[[Talk, MovableClock], Awaitable[None]]
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from palaver.model.access import AccessRole, Grant
 from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from tests.commands.talk import talking
 from tests.engine.gateway import MovableClock
 
-SHARED = Layers(default=Scope(group=GroupScope.SHARED))
-PER_USER = Layers(default=Scope(group=GroupScope.PER_USER))
+SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
+PER_USER = ScopedSetting(default=Scope(group=GroupScope.PER_USER))
 ADMINS = (Grant(platform="fake", role=AccessRole.ADMIN),)
 
 
@@ -140,7 +140,7 @@ async def test_an_admin_goes_on_from_anybodys_conversation_without_taking_it_awa
 
 
 @pytest.mark.parametrize("scopes", [SHARED, PER_USER])
-async def test_in_a_group_nothing_private_is_read_out(store_url: str, scopes: Layers[Scope]) -> None:
+async def test_in_a_group_nothing_private_is_read_out(store_url: str, scopes: ScopedSetting[Scope]) -> None:
     async with talking(store_url, scopes=scopes, grants=ADMINS) as alice:
         await alice.ask("/new Private")
         await alice.say("canary")
@@ -177,6 +177,6 @@ async def test_what_a_group_shares_stays_with_it(store_url: str) -> None:
 
 
 async def test_times_are_those_of_the_chat(store_url: str) -> None:
-    async with talking(store_url, zones=Layers(default=ZoneInfo("Asia/Tokyo"))) as alice:
+    async with talking(store_url, zones=ScopedSetting(default=ZoneInfo("Asia/Tokyo"))) as alice:
         await alice.say("hello")
         assert "JST" in await alice.ask("/sessions")

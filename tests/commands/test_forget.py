@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from tests.engine.gateway import Bench, running, until
 
 QUICK = timedelta(milliseconds=50)
-SHARED = Layers(default=Scope(group=GroupScope.SHARED))
+SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
 
 
 async def _is_over(here: Bench) -> bool:

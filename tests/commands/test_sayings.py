@@ -5,15 +5,17 @@ from pathlib import Path
 import pytest
 
 from palaver.model.busy import BusyMode
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, running, until
 
-MODES = [Layers(default=mode) for mode in BusyMode]
+MODES = [ScopedSetting(default=mode) for mode in BusyMode]
 
 
 @pytest.mark.parametrize("busy", MODES, ids=str)
-async def test_what_is_queued_neither_stops_nor_steers_the_answer(tmp_path: Path, busy: Layers[BusyMode]) -> None:
+async def test_what_is_queued_neither_stops_nor_steers_the_answer(
+    tmp_path: Path, busy: ScopedSetting[BusyMode]
+) -> None:
     agent = Slow(tool=True)
     async with running(tmp_path / "p.db", agent=agent, busy=busy) as here:
         alice = here.world.person("alice")
@@ -32,7 +34,7 @@ async def test_what_is_queued_neither_stops_nor_steers_the_answer(tmp_path: Path
 
 
 @pytest.mark.parametrize("busy", MODES, ids=str)
-async def test_what_is_to_steer_is_heard_after_the_next_step(tmp_path: Path, busy: Layers[BusyMode]) -> None:
+async def test_what_is_to_steer_is_heard_after_the_next_step(tmp_path: Path, busy: ScopedSetting[BusyMode]) -> None:
     agent = Slow(tool=True)
     async with running(tmp_path / "p.db", agent=agent, busy=busy) as here:
         alice = here.world.person("alice")

@@ -3,14 +3,14 @@
 from zoneinfo import ZoneInfo
 
 from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from tests.commands.talk import talking
 
-SHARED = Layers(default=Scope(group=GroupScope.SHARED))
+SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
 
 
 async def test_status_says_how_the_conversation_stands(store_url: str) -> None:
-    async with talking(store_url, zones=Layers(default=ZoneInfo("Asia/Tokyo"))) as alice:
+    async with talking(store_url, zones=ScopedSetting(default=ZoneInfo("Asia/Tokyo"))) as alice:
         await alice.ask("/new Trip")
         await alice.say("one")
         first = await alice.session()

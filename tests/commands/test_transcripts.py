@@ -1,11 +1,11 @@
 """Taken back, brought back, answered again, called something."""
 
 from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.transcript import Role
 from tests.commands.talk import talking
 
-SHARED = Layers(default=Scope(group=GroupScope.SHARED))
+SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
 
 
 async def test_undo_says_what_it_took_back_and_redo_returns_it(store_url: str) -> None:

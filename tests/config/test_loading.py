@@ -21,7 +21,7 @@ from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.busy import BusyMode
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.scope import GroupScope, ProfileRule, Scope
-from palaver.model.scoped_setting import Chat
+from palaver.model.scoped_setting import ChatSelector
 from palaver.platforms.catalog import PLATFORMS
 
 NOBODY = 65534
@@ -185,7 +185,10 @@ def test_a_whole_configuration(place: Place) -> None:
     assert options.resets.default == ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60)
     assert options.resets.platforms == {"telegram": ResetPolicy(mode=ResetMode.BOTH, idle_minutes=60)}
     shared = Scope(group=GroupScope.SHARED)
-    assert options.scopes.chats == {Chat("telegram", "-100"): shared, Chat("discord", "007", "1_1"): shared}
+    assert options.scopes.chats == {
+        ChatSelector("telegram", "-100"): shared,
+        ChatSelector("discord", "007", "1_1"): shared,
+    }
     assert options.profiles == (
         ProfileRule(profile="work", platform="slack"),
         ProfileRule(profile="work", platform="telegram", chat_id="-5", thread_id="1"),

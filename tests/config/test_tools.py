@@ -8,7 +8,7 @@ from palaver.config.effective import effective
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import survey
 from palaver.model.access import AccessRole
-from palaver.model.tools import Leave
+from palaver.model.tools import ApprovalMode
 
 WRITTEN = """
 platforms:
@@ -32,7 +32,7 @@ def test_rules_and_servers_are_read(tmp_path: Path) -> None:
     config = survey(tmp_path, written(tmp_path, WRITTEN)).config
     rules = config.options().tools
     leaves = [
-        rules.leave(name, role, platform, asks=True)
+        rules.approval_mode(name, role, platform, needs_approval=True)
         for name, role, platform in (
             ("search", AccessRole.GUEST, "terminal"),
             ("send_here", AccessRole.GUEST, "terminal"),
@@ -44,7 +44,7 @@ def test_rules_and_servers_are_read(tmp_path: Path) -> None:
             ("web__look", AccessRole.MEMBER, "terminal"),
         )
     ]
-    ask, always, never = Leave.ASK, Leave.ALWAYS, Leave.NEVER
+    ask, always, never = ApprovalMode.ASK, ApprovalMode.ALWAYS, ApprovalMode.NEVER
     assert leaves == [ask, never, never, always, never, never, ask, never]
     assert config.tools.servers["notes"].facts() == {
         "command": "notes-server",

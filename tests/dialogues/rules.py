@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 
 from palaver.model.access import AccessRole, Grant
-from palaver.model.addressing import Answers, Attention
+from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.busy import BusyMode
-from palaver.model.quotas import Cap, CapRules, Measure
+from palaver.model.quotas import Quota, QuotaKind, QuotaRules
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
 from palaver.model.scope import DmScope, GroupScope, Scope
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from tests.dialogues.script import Dialogue
 
 __all__ = ["rules"]
@@ -23,15 +23,15 @@ def rules(dialogue: Dialogue) -> dict[str, object]:
         "grants": _grants(dialogue.people),
         "burst_window": timedelta(0),
         "titles": False,
-        "scopes": Layers(
+        "scopes": ScopedSetting(
             default=Scope(
                 dm=DmScope(chosen.get("dms", DmScope.PER_CHAT)),
                 group=GroupScope(chosen.get("groups", GroupScope.PER_USER)),
             )
         ),
-        "attention": Layers(
-            default=Attention(
-                answers=Answers(chosen.get("answers", Answers.AUTO)),
+        "attention": ScopedSetting(
+            default=AddressingRules(
+                answers=AnswerMode(chosen.get("answers", AnswerMode.AUTO)),
                 wake_words=frozenset({chosen["wake"]} if "wake" in chosen else ()),
             )
         ),
@@ -41,15 +41,15 @@ def rules(dialogue: Dialogue) -> dict[str, object]:
 
 _TOGETHER = {"dms", "groups", "answers", "wake", "streams"}
 _RULES: Mapping[str, tuple[str, Callable[[str], object]]] = {
-    "busy": ("busy", lambda value: Layers(default=BusyMode(value))),
-    "resets": ("resets", lambda value: Layers(default=ResetPolicy(mode=ResetMode(value)))),
-    "notices": ("reset_notices", lambda value: Layers(default=value == "yes")),
-    "revisions": ("revisions", lambda value: Layers(default=RevisionPolicy(value))),
-    "pairing": ("pairing", lambda value: Layers(default=value == "yes")),
-    "roles": ("command_roles", lambda value: {name: AccessRole.named(role) for name, role in _pairs(value)}),
+    "busy": ("busy", lambda value: ScopedSetting(default=BusyMode(value))),
+    "resets": ("resets", lambda value: ScopedSetting(default=ResetPolicy(mode=ResetMode(value)))),
+    "notices": ("reset_notices", lambda value: ScopedSetting(default=value == "yes")),
+    "revisions": ("revisions", lambda value: ScopedSetting(default=RevisionPolicy(value))),
+    "pairing": ("pairing", lambda value: ScopedSetting(default=value == "yes")),
+    "roles": ("command_roles", lambda value: {name: AccessRole.parse(role) for name, role in _pairs(value)}),
     "titles": ("titles", lambda value: value == "yes"),
-    "daily": ("caps", lambda value: CapRules(caps={Measure.PERSON_DAY: Cap(tokens=int(value))})),
-    "each": ("caps", lambda value: CapRules(caps={Measure.SESSION: Cap(tokens=int(value))})),
+    "daily": ("caps", lambda value: QuotaRules(caps={QuotaKind.PERSON_DAY: Quota(tokens=int(value))})),
+    "each": ("caps", lambda value: QuotaRules(caps={QuotaKind.SESSION: Quota(tokens=int(value))})),
 }
 
 
@@ -62,7 +62,7 @@ def _pairs(value: str) -> Iterator[tuple[str, str]]:
 
 def _grants(people: Mapping[str, str]) -> tuple[Grant, ...]:
     """Everybody has their role on both platforms; whoever is alone has it at the terminal, too."""
-    roles = {name: AccessRole.named(role) for name, role in people.items() if role != "stranger"}
+    roles = {name: AccessRole.parse(role) for name, role in people.items() if role != "stranger"}
     grants = [
         Grant(platform=platform, user_id=name, role=role)
         for name, role in roles.items()

@@ -11,11 +11,11 @@ from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Usage
 from palaver.protocols.agent import (
     Event,
+    Excerpt,
     Failure,
     FailureKind,
     Final,
-    Gist,
-    Passage,
+    GeneratedText,
     Request,
     TextDelta,
     ToolCalled,
@@ -83,7 +83,7 @@ class Slow:
         await self.go.wait()
         if self.tool:
             yield ToolReturned(call=f"c{request.turn}", text="seen")
-            self.meanwhile += await request.meanwhile()
+            self.meanwhile += await request.new_messages()
         yield Final(text=f"answer to: {heard(request)}")
 
 
@@ -91,13 +91,13 @@ class Slow:
 class Condensing:
     """Answers everything, and can say it in fewer words: as the test has written it down, once it may go on."""
 
-    gist: Callable[[Passage], str] = lambda passage: f"SUMMARY of {len(passage.messages)}"
+    gist: Callable[[Excerpt], str] = lambda passage: f"SUMMARY of {len(passage.messages)}"
     window: int | None = None
     too_long: bool = False
     """It finds every conversation too long to be answered."""
     go: asyncio.Event = field(default_factory=asyncio.Event)
     requests: list[Request] = field(default_factory=list[Request])
-    passages: list[Passage] = field(default_factory=list[Passage])
+    passages: list[Excerpt] = field(default_factory=list[Excerpt])
 
     async def answer(self, request: Request) -> AsyncGenerator[Event]:
         self.requests.append(request)
@@ -111,7 +111,7 @@ class Condensing:
     def context_window(self, override: ModelOverride | None) -> int | None:  # noqa: ARG002
         return self.window
 
-    async def summarise(self, passage: Passage) -> Gist:
+    async def summarise(self, passage: Excerpt) -> GeneratedText:
         self.passages.append(passage)
         await self.go.wait()
-        return Gist(text=self.gist(passage), usage=Usage(model="m", input_tokens=1000, output_tokens=100))
+        return GeneratedText(text=self.gist(passage), usage=Usage(model="m", input_tokens=1000, output_tokens=100))

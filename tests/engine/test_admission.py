@@ -14,8 +14,8 @@ from palaver.db.transaction import Transaction
 from palaver.engine.intake import effective_role
 from palaver.engine.intake.effective_role import GrantCache
 from palaver.model.access import AccessRole, Effect, Grant, decide_access
-from palaver.model.key import canonical, canonical_source
-from palaver.model.scoped_setting import Layers
+from palaver.model.key import canonical_id, canonical_source
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.source import Source, Trust
 from palaver.store.opening import open_store
 from palaver.store.people.grants import Table
@@ -36,7 +36,7 @@ async def inbox(here: Bench) -> list[tuple[str, str | None]]:
 
 
 async def test_a_stranger_is_refused_with_a_reason_and_hears_nothing(tmp_path: Path) -> None:
-    async with running(tmp_path / "p.db", grants=(), pairing=Layers(default=False)) as here:
+    async with running(tmp_path / "p.db", grants=(), pairing=ScopedSetting(default=False)) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "let me in")
@@ -70,7 +70,7 @@ async def test_a_message_is_decided_without_a_look_at_everybody_elses_grants(
 
     def follow(identity: str, aliases: Mapping[str, str]) -> str:
         looked.append("alias")
-        return canonical(identity, aliases)
+        return canonical_id(identity, aliases)
 
     async with running(tmp_path / "p.db", world, adapters=[adapter], clock=clock, grants=grants) as here:
         await (await adapter.receiver()).link_alias("phone", "p1")
@@ -98,9 +98,11 @@ def test_grants_that_are_kept_for_a_platform_decide_as_all_of_them_do(
 ) -> None:
     plain, half = canonical_source(source, aliases), len(grants) // 2
     table = Table(grants=dict(enumerate(grants[half:])))
-    kept = GrantCache().of(source.platform, grants[:half], table, aliases).near(plain, None)
+    kept = GrantCache().of(source.platform, grants[:half], table, aliases).candidates(plain, None)
     all_of_them = [
-        replace(grant, user_id=canonical(grant.user_id or "", aliases)) if grant.platform == source.platform else grant
+        replace(grant, user_id=canonical_id(grant.user_id or "", aliases))
+        if grant.platform == source.platform
+        else grant
         for grant in grants
     ]
     assert decide_access(plain, trust, kept) == decide_access(plain, trust, all_of_them)

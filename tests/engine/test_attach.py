@@ -10,7 +10,7 @@ from palaver.model.access import AccessRole, Grant
 from palaver.model.busy import BusyMode
 from palaver.model.key import derive_key
 from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.source import Source
 from palaver.model.turn import outbound_to
 from palaver.store.status.trace import find_traces
@@ -21,7 +21,7 @@ from tests.engine.gateway import OPERATOR, NoPauses, until
 from tests.engine.places import between
 
 ADMINS = (Grant(role=AccessRole.ADMIN),)
-SHARED = Layers(default=Scope(group=GroupScope.SHARED))
+SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
 
 
 async def test_two_chats_of_one_person_are_one_conversation(store_url: str) -> None:
@@ -190,7 +190,7 @@ async def test_going_back_to_what_was_before_the_attaching_is_not_shown_to_the_a
 
 async def test_one_turn_at_a_time_and_each_answer_where_it_was_asked(store_url: str) -> None:
     agent = Slow()
-    async with between(store_url, agent=agent, busy=Layers(default=BusyMode.COLLECT)) as two:
+    async with between(store_url, agent=agent, busy=ScopedSetting(default=BusyMode.COLLECT)) as two:
         alice = two.fake.person("alice")
         chat, second = two.fake.dm(alice), two.fake.dm(alice)
         await two.ask(chat, alice, "/new Plans")
@@ -211,7 +211,7 @@ async def test_one_turn_at_a_time_and_each_answer_where_it_was_asked(store_url: 
 
 async def test_what_is_said_elsewhere_does_not_steer_a_turn(store_url: str) -> None:
     agent = Slow(tool=True)
-    async with between(store_url, agent=agent, busy=Layers(default=BusyMode.STEER)) as two:
+    async with between(store_url, agent=agent, busy=ScopedSetting(default=BusyMode.STEER)) as two:
         alice = two.fake.person("alice")
         chat, second = two.fake.dm(alice), two.fake.dm(alice)
         await two.ask(chat, alice, "/new Plans")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from palaver.model.addressing import Answers, Attention
+from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.platform import Platform
-from palaver.model.scoped_setting import Chat, Layers
+from palaver.model.scoped_setting import ChatSelector, ScopedSetting
 from palaver.model.source import GROUP, Source, Trust
 from palaver.model.transcript import Role
 from palaver.model.turn import Inbound
@@ -33,7 +33,7 @@ def adapter(world: World) -> FakeAdapter:
 
 async def test_in_a_group_only_who_addresses_the_agent_is_answered(store_url: str) -> None:
     world = World()
-    calls = Layers(default=Attention(wake_words=frozenset({"computer"})))
+    calls = ScopedSetting(default=AddressingRules(wake_words=frozenset({"computer"})))
     async with running(store_url, world, adapters=[adapter(world)], attention=calls) as here:
         alice = world.person("alice")
         group = world.group("friends", alice)
@@ -62,10 +62,10 @@ async def test_a_chat_may_be_free_and_a_kind_observed(store_url: str) -> None:
     agent.go.set()
     alice = world.person("alice")
     free, quiet = world.group("free", alice), world.group("quiet", alice)
-    attention = Layers(
-        default=Attention(),
-        chats={Chat("fake", free.id): Attention(answers=Answers.EVERYTHING)},
-        kinds={GROUP: Attention(observes=True)},
+    attention = ScopedSetting(
+        default=AddressingRules(),
+        chats={ChatSelector("fake", free.id): AddressingRules(answers=AnswerMode.EVERYTHING)},
+        kinds={GROUP: AddressingRules(observes=True)},
     )
     async with running(store_url, world, agent=agent, adapters=[adapter(world)], attention=attention) as here:
         await free.say(alice, "anybody")
@@ -160,7 +160,7 @@ async def test_an_album_of_a_stranger_is_not_refused_but_passed_over(store_url: 
 
 async def test_what_strangers_say_to_others_is_not_kept(store_url: str) -> None:
     world = World()
-    hears = Layers(default=Attention(observes=True))
+    hears = ScopedSetting(default=AddressingRules(observes=True))
     async with running(store_url, world, adapters=[adapter(world)], attention=hears, grants=()) as here:
         alice = world.person("alice")
         group = world.group("friends", alice)

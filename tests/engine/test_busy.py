@@ -8,7 +8,7 @@ import pytest
 
 from palaver.model.busy import BusyMode
 from palaver.model.reset import Cause
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.transcript import Role
 from palaver.protocols.adapter import Limits
 from palaver.testkit.world import World
@@ -17,8 +17,8 @@ from tests.engine.gateway import MovableClock, running, until
 from tests.engine.mouth import Mouth
 
 
-def mode(busy: BusyMode) -> Layers[BusyMode]:
-    return Layers(default=busy)
+def mode(busy: BusyMode) -> ScopedSetting[BusyMode]:
+    return ScopedSetting(default=busy)
 
 
 async def test_by_default_a_message_waits_and_has_a_turn_of_its_own(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from palaver.db.transaction import Transaction
 from palaver.engine import retry, texts
 from palaver.model.access import AccessRole, Grant
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Receiver
-from palaver.protocols.agent import Agent, Event, Final, Gist, Passage, Request, TextDelta
+from palaver.protocols.agent import Agent, Event, Excerpt, Final, GeneratedText, Request, TextDelta
 from palaver.protocols.hooks import EventKind, GatewayEvent
-from palaver.protocols.tools import Tool, Use
+from palaver.protocols.tools import Tool, ToolUse
 from palaver.store.store import Store
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.world import World
@@ -26,7 +26,7 @@ from tests.engine.gateway import MovableClock, NoPauses, running, until
 from tests.engine.mouth import Mouth
 
 OFTEN = timedelta(seconds=0.02)
-IDLE = Layers(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
+IDLE = ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
 
 
 async def _await_what_is_given_up() -> None:
@@ -63,7 +63,7 @@ async def test_an_agent_gets_no_further_than_its_turn(tmp_path: Path, agent: Age
 
 async def test_a_summary_that_breaks_off_is_told(tmp_path: Path) -> None:
     class Forgetful(Condensing):
-        async def summarise(self, passage: Passage) -> Gist:
+        async def summarise(self, passage: Excerpt) -> GeneratedText:
             await _await_what_is_given_up()
             return await super().summarise(passage)
 
@@ -108,11 +108,11 @@ class Rusty:
             await _await_what_is_given_up()
         return [Tool(name=name, description="", parameters={}, asks=name == "asks") for name in ("breaks", "asks")]
 
-    async def is_harmless(self, use: Use) -> bool:  # noqa: ARG002
+    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
         await _await_what_is_given_up()
         return True
 
-    async def use(self, use: Use) -> str:  # noqa: ARG002
+    async def use(self, use: ToolUse) -> str:  # noqa: ARG002
         await _await_what_is_given_up()
         return "done"
 

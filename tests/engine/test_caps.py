@@ -9,7 +9,7 @@ import pytest
 from palaver.engine import texts
 from palaver.engine.turns import quotas
 from palaver.model.access import AccessRole, Grant
-from palaver.model.quotas import NO_CAP, Cap, CapRules, Measure
+from palaver.model.quotas import UNLIMITED, Quota, QuotaKind, QuotaRules
 from palaver.model.transcript import Role
 from palaver.model.turn import Usage
 from palaver.protocols.agent import Event, Final, Request, UsageReport
@@ -22,13 +22,13 @@ async def _answer(request: Request) -> AsyncGenerator[Event]:
     yield Final(text=f"answer to: {heard(request)}")
 
 
-def _caps(**measures: Cap) -> CapRules:
-    return CapRules(caps={Measure(name): cap for name, cap in measures.items()})
+def _caps(**measures: Quota) -> QuotaRules:
+    return QuotaRules(caps={QuotaKind(name): cap for name, cap in measures.items()})
 
 
 async def test_over_the_cap_of_a_day_one_sentence_and_the_next_day_an_answer(store_url: str) -> None:
     clock, agent = MovableClock(), Scripted(_answer)
-    async with running(store_url, agent=agent, clock=clock, caps=_caps(person_day=Cap(tokens=150))) as here:
+    async with running(store_url, agent=agent, clock=clock, caps=_caps(person_day=Quota(tokens=150))) as here:
         alice, bob = here.world.person("alice"), here.world.person("bob")
         chat, his = here.world.dm(alice), here.world.dm(bob)
         for number in ("one", "two", "three"):
@@ -54,7 +54,7 @@ async def test_over_the_cap_of_a_day_one_sentence_and_the_next_day_an_answer(sto
 
 async def test_a_conversation_over_its_cap_goes_on_in_a_new_one(tmp_path: Path) -> None:
     async with running(
-        tmp_path / "p.db", agent=Scripted(_answer), caps=_caps(session=Cap(cost_micros=500_000))
+        tmp_path / "p.db", agent=Scripted(_answer), caps=_caps(session=Quota(cost_micros=500_000))
     ) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
@@ -68,7 +68,7 @@ async def test_a_conversation_over_its_cap_goes_on_in_a_new_one(tmp_path: Path) 
 
 
 async def test_the_cap_of_everybody_tells_nothing_of_others(tmp_path: Path) -> None:
-    async with running(tmp_path / "p.db", agent=Scripted(_answer), caps=_caps(day=Cap(tokens=100))) as here:
+    async with running(tmp_path / "p.db", agent=Scripted(_answer), caps=_caps(day=Quota(tokens=100))) as here:
         alice, bob = here.world.person("alice"), here.world.person("bob")
         chat, his = here.world.dm(alice), here.world.dm(bob)
         await chat.say(alice, "one")
@@ -79,7 +79,9 @@ async def test_the_cap_of_everybody_tells_nothing_of_others(tmp_path: Path) -> N
 
 
 async def test_roles_have_caps_of_their_own(tmp_path: Path) -> None:
-    rules = CapRules(caps={Measure.PERSON_DAY: Cap(tokens=0)}, roles={AccessRole.OWNER: {Measure.PERSON_DAY: NO_CAP}})
+    rules = QuotaRules(
+        caps={QuotaKind.PERSON_DAY: Quota(tokens=0)}, roles={AccessRole.OWNER: {QuotaKind.PERSON_DAY: UNLIMITED}}
+    )
     grants = (Grant(platform="fake"), Grant(platform="fake", user_id="p1", role=AccessRole.OWNER))
     async with running(tmp_path / "p.db", agent=Scripted(_answer), caps=rules, grants=grants) as here:
         alice, bob = here.world.person("alice"), here.world.person("bob")
@@ -91,7 +93,7 @@ async def test_roles_have_caps_of_their_own(tmp_path: Path) -> None:
 
 
 async def test_commands_and_what_is_only_overheard_are_not_capped(tmp_path: Path) -> None:
-    async with running(tmp_path / "p.db", agent=Scripted(_answer), caps=_caps(person_day=Cap(tokens=0))) as here:
+    async with running(tmp_path / "p.db", agent=Scripted(_answer), caps=_caps(person_day=Quota(tokens=0))) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/new Plans")
@@ -101,7 +103,7 @@ async def test_commands_and_what_is_only_overheard_are_not_capped(tmp_path: Path
 async def test_nothing_is_summarised_over_a_cap(tmp_path: Path) -> None:
     agent = Condensing()
     agent.go.set()
-    async with running(tmp_path / "p.db", agent=agent, caps=_caps(person_day=Cap(tokens=8)), message_limit=8) as here:
+    async with running(tmp_path / "p.db", agent=agent, caps=_caps(person_day=Quota(tokens=8)), message_limit=8) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         for topic in ("one", "two", "three", "four"):
@@ -116,7 +118,7 @@ async def test_nothing_is_summarised_over_a_cap(tmp_path: Path) -> None:
 
 async def test_with_caps_use_is_summed_up_as_turns_begin(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "_MANY", 2)
-    async with running(store_url, agent=Scripted(_answer), caps=_caps(person_day=Cap(tokens=200))) as here:
+    async with running(store_url, agent=Scripted(_answer), caps=_caps(person_day=Quota(tokens=200))) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         for number in ("one", "two"):

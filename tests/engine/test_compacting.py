@@ -11,11 +11,11 @@ from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
 from palaver.model.busy import BusyMode
 from palaver.model.lifecycle import TurnState
-from palaver.model.quotas import Spent
+from palaver.model.quotas import UsageTotal
 from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.transcript import Entry, Role, ToolCall
-from palaver.protocols.agent import ApprovalNeeded, Event, Passage, Request
+from palaver.protocols.agent import ApprovalNeeded, Event, Excerpt, Request
 from palaver.store.people.usage import By
 from palaver.store.status.invariants import violations
 from palaver.testkit.chat import Chat
@@ -44,7 +44,7 @@ async def turns(here: Bench) -> list[tuple[str, str | None]]:
     return [(state, error) for state, error in await here.rows("SELECT state, error FROM turns ORDER BY no")]
 
 
-async def used(here: Bench) -> Mapping[str | date, Spent]:
+async def used(here: Bench) -> Mapping[str | date, UsageTotal]:
     return await here.store.read(here.store.usage.table(By.PERSON, OPERATOR, since=EVER, zone=UTC))
 
 
@@ -111,7 +111,7 @@ async def test_a_long_conversation_is_summarised_by_itself_and_again(store_url: 
 async def test_what_a_summary_uses_counts_for_whoever_made_it_necessary_and_is_no_turn_of_theirs(
     store_url: str,
 ) -> None:
-    scope = Layers(default=Scope(group=GroupScope.SHARED))
+    scope = ScopedSetting(default=Scope(group=GroupScope.SHARED))
     async with running(store_url, agent=ready(Condensing()), message_limit=8, scopes=scope) as here:
         alice, bob = here.world.person("alice"), here.world.person("bob")
         chat = here.world.group("team", alice, bob)
@@ -121,7 +121,7 @@ async def test_what_a_summary_uses_counts_for_whoever_made_it_necessary_and_is_n
         await here.settled()
         spent = await used(here)
         assert set(spent) == {"fake:p1", "fake:p2"}
-        assert spent["fake:p2"] == Spent(turns=1, input_tokens=1001, output_tokens=101)
+        assert spent["fake:p2"] == UsageTotal(turns=1, input_tokens=1001, output_tokens=101)
         assert await here.rows("SELECT turns FROM sessions") == [(4,)]
 
 
@@ -188,15 +188,15 @@ async def test_nothing_else_happens_in_a_conversation_while_it_is_summarised(sto
         assert await here.store.read(violations()) == []
 
 
-def _breaks(_passage: Passage) -> str:
+def _breaks(_passage: Excerpt) -> str:
     raise ValueError("the words of somebody")
 
 
-def _says_nothing(_passage: Passage) -> str:
+def _says_nothing(_passage: Excerpt) -> str:
     return " \n"
 
 
-def _says_more(passage: Passage) -> str:
+def _says_more(passage: Excerpt) -> str:
     return passage.messages[0].text * 20
 
 
@@ -209,7 +209,7 @@ def _says_more(passage: Passage) -> str:
     ],
 )
 async def test_where_nothing_is_gained_everything_stays_as_it_was(
-    store_url: str, gist: Callable[[Passage], str], why: str
+    store_url: str, gist: Callable[[Excerpt], str], why: str
 ) -> None:
     agent = ready(Condensing(gist=gist))
     async with running(store_url, agent=agent) as here:
@@ -289,7 +289,7 @@ async def test_stop_stops_it(store_url: str) -> None:
 
 async def test_a_newer_message_takes_its_place_where_that_is_the_custom(tmp_path: Path) -> None:
     agent = Condensing()
-    busy = Layers(default=BusyMode.INTERRUPT)
+    busy = ScopedSetting(default=BusyMode.INTERRUPT)
     async with running(tmp_path / "p.db", agent=agent, message_limit=5, busy=busy) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)

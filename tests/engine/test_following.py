@@ -6,20 +6,20 @@ from pathlib import Path
 from palaver.agents.echo import EchoAgent
 from palaver.engine.options import Options, following
 from palaver.model.access import Effect, Grant
-from palaver.model.addressing import Answers, Attention
+from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.scope import GroupScope, ProfileRule, Scope
-from palaver.model.scoped_setting import Chat, Layers
+from palaver.model.scoped_setting import ChatSelector, ScopedSetting
 from palaver.protocols.agent import Agents
 from palaver.testkit.mailbox import Person
 from palaver.testkit.world import World
 from tests.engine.gateway import options, running, until
 
 MOVED = {"telegram:bot": {"-1": "-1001", "-2": "-1001"}}
-OLD, NEW = Chat("telegram", "-1"), Chat("telegram", "-1001")
+OLD, NEW = ChatSelector("telegram", "-1"), ChatSelector("telegram", "-1001")
 
 
-def scopes(*chats: Chat, group: GroupScope = GroupScope.SHARED) -> Layers[Scope]:
-    return Layers(default=Scope(), chats={chat: Scope(group=group) for chat in chats})
+def scopes(*chats: ChatSelector, group: GroupScope = GroupScope.SHARED) -> ScopedSetting[Scope]:
+    return ScopedSetting(default=Scope(), chats={chat: Scope(group=group) for chat in chats})
 
 
 def test_settings_rules_and_grants_name_both_ids() -> None:
@@ -33,10 +33,10 @@ def test_settings_rules_and_grants_name_both_ids() -> None:
 
 
 def test_what_is_set_for_the_new_id_stays_and_other_chats_are_others() -> None:
-    here = Options(scopes=Layers(default=Scope(), chats={OLD: Scope(group=GroupScope.SHARED), NEW: Scope()}))
+    here = Options(scopes=ScopedSetting(default=Scope(), chats={OLD: Scope(group=GroupScope.SHARED), NEW: Scope()}))
     assert following(here, MOVED) == here
     others = Options(
-        scopes=scopes(Chat("matrix", "-1"), Chat("telegram", "-10")),
+        scopes=scopes(ChatSelector("matrix", "-1"), ChatSelector("telegram", "-10")),
         grants=(Grant(platform="telegram", account="second", chat_id="-1"), Grant(platform="telegram", user_id="-1")),
     )
     assert following(others, MOVED) == others
@@ -48,8 +48,11 @@ async def test_a_chat_keeps_its_settings_when_it_gets_another_id(tmp_path: Path)
     alice, eve = world.person("alice"), world.person("eve")
     chat, blocked = world.group("Dev", alice, eve), world.group("Spam", eve)
     given = options(
-        scopes=scopes(Chat("fake", chat.id)),
-        attention=Layers(default=Attention(), chats={Chat("fake", chat.id): Attention(answers=Answers.EVERYTHING)}),
+        scopes=scopes(ChatSelector("fake", chat.id)),
+        attention=ScopedSetting(
+            default=AddressingRules(),
+            chats={ChatSelector("fake", chat.id): AddressingRules(answers=AnswerMode.EVERYTHING)},
+        ),
         grants=(Grant(), Grant(platform="fake", chat_id=blocked.id, effect=Effect.BLOCK)),
     )
 
@@ -70,6 +73,6 @@ async def test_a_chat_keeps_its_settings_when_it_gets_another_id(tmp_path: Path)
         await is_as_before(alice, "three")
     changed = {each.name: getattr(given, each.name) for each in fields(given)}
     async with running(tmp_path / "p.db", world, worker="w2", **changed) as here:
-        await until(lambda: Chat("fake", chat.id) in here.engine.options.scopes.chats)
+        await until(lambda: ChatSelector("fake", chat.id) in here.engine.options.scopes.chats)
         await is_as_before(eve, "four")
         assert len(await here.rows("SELECT 1 FROM sessions")) == 1

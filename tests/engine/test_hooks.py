@@ -9,7 +9,7 @@ import pytest
 from palaver.engine import hooks, texts
 from palaver.model.access import AccessRole, Grant
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.source import Source
 from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.testkit.world import World
@@ -18,7 +18,7 @@ from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.store.conftest import fresh_store
 from tests.store.world import NOON
 
-IDLE = Layers(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
+IDLE = ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
 OFTEN = timedelta(seconds=0.02)
 SELDOM = timedelta(minutes=10)
 

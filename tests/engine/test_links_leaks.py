@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from palaver.model.scope import DmScope, GroupScope, Scope
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.status.invariants import violations
 from palaver.testkit.chat import Chat
@@ -158,7 +158,7 @@ def somebody(two: Two, name: str, *, other: bool) -> Somebody:
 
 
 async def walk(url: str, seed: int, scope: DmScope) -> None:
-    scopes = Layers(default=Scope(dm=scope, group=GroupScope.SHARED))
+    scopes = ScopedSetting(default=Scope(dm=scope, group=GroupScope.SHARED))
     async with between(url, agent=Scripted(tells_all), scopes=scopes) as two:
         people = [somebody(two, name, other=name in "bd") for name in "abcd"]
         members = [people[0], people[2]]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palaver.model.ids import LONGEST_IDS
+from palaver.model.ids import MAX_IDS_BYTES
 from palaver.model.source import GROUP, Source, Trust
 from palaver.model.turn import Inbound, Revision
 from palaver.testkit.world import LoopClock, World
@@ -35,8 +35,8 @@ UNFIT = [
     said(replace(PLAIN, message_id="長" * 600)),
     said(replace(PLAIN, message_id=LONG), revision=Revision(version="1")),
     said(PLAIN, revision=Revision(version=LONG)),
-    said(replace(PLAIN, chat_id=id_of(LONGEST_IDS // 2), message_id=id_of(LONGEST_IDS // 2 + 1))),
-    said(replace(PLAIN, chat_id=id_of(LONGEST_IDS // 2), thread_id=id_of(LONGEST_IDS // 2 - 1))),
+    said(replace(PLAIN, chat_id=id_of(MAX_IDS_BYTES // 2), message_id=id_of(MAX_IDS_BYTES // 2 + 1))),
+    said(replace(PLAIN, chat_id=id_of(MAX_IDS_BYTES // 2), thread_id=id_of(MAX_IDS_BYTES // 2 - 1))),
 ]
 
 
@@ -61,7 +61,7 @@ async def test_what_no_index_can_hold_is_dropped_and_logged_and_the_next_message
 
 
 async def test_ids_as_long_as_they_may_be_are_kept(store_url: str) -> None:
-    world, half = World(), LONGEST_IDS // 2
+    world, half = World(), MAX_IDS_BYTES // 2
     mouth = Mouth(world, LoopClock())
     async with running(store_url, world, adapters=[mouth]) as here:
         chat, receiver = world.group("Dev"), await mouth.receiver()

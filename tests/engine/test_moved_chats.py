@@ -7,7 +7,7 @@ import pytest
 
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.engine import texts
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.turn import BusyMode, Outbound
 from palaver.protocols.adapter import TargetGone
 from palaver.store.status.invariants import violations
@@ -78,7 +78,9 @@ async def test_a_turn_that_runs_across_the_move_can_be_stopped(store_url: str, m
 
 async def test_a_newer_message_takes_the_place_of_a_turn_that_runs_across_the_move(store_url: str) -> None:
     agent = Slow()
-    async with running(store_url, agent=agent, busy=Layers(default=BusyMode.INTERRUPT), acknowledges=False) as here:
+    async with running(
+        store_url, agent=agent, busy=ScopedSetting(default=BusyMode.INTERRUPT), acknowledges=False
+    ) as here:
         alice = here.world.person("alice")
         chat = here.world.group("Dev", alice)
         await chat.say(alice, "hello", mentions=("bot",))
@@ -92,7 +94,7 @@ async def test_a_newer_message_takes_the_place_of_a_turn_that_runs_across_the_mo
 
 async def test_what_is_said_to_a_turn_that_runs_across_the_move_goes_into_it(store_url: str) -> None:
     agent = Slow(tool=True)
-    async with running(store_url, agent=agent, busy=Layers(default=BusyMode.STEER), acknowledges=False) as here:
+    async with running(store_url, agent=agent, busy=ScopedSetting(default=BusyMode.STEER), acknowledges=False) as here:
         alice = here.world.person("alice")
         chat = here.world.group("Dev", alice)
         await chat.say(alice, "hello", mentions=("bot",))

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping
 from palaver.model.lifecycle import TurnState
 from palaver.model.source import Source, Trust
 from palaver.model.transcript import ToolCall
-from palaver.model.turn import Inbound, Offered
+from palaver.model.turn import ClientTool, Inbound
 from palaver.model.view import open_calls
 from palaver.protocols.agent import ApprovalNeeded, Event, Final, Request, ToolCalled
 from palaver.store.status.invariants import violations
@@ -15,7 +15,7 @@ from tests.engine.agents import Scripted
 from tests.engine.gateway import OPERATOR, Bench, running, until
 
 CALLS = (ToolCall("c1", "weather", '{"where": "here"}'), ToolCall("c2", "clock"), ToolCall("c3", "nobodys"))
-OFFERS = (Offered("weather", "How it is", '{"type": "object"}'), Offered("clock"))
+OFFERS = (ClientTool("weather", "How it is", '{"type": "object"}'), ClientTool("clock"))
 
 
 async def uses_both(request: Request) -> AsyncGenerator[Event]:
@@ -32,10 +32,10 @@ async def uses_both(request: Request) -> AsyncGenerator[Event]:
     yield Final(text=f"{answered} of {[tool.name for tool in request.toolbox.tools]}")
 
 
-async def say(here: Bench, offers: tuple[Offered, ...] = OFFERS) -> None:
+async def say(here: Bench, offers: tuple[ClientTool, ...] = OFFERS) -> None:
     chat = here.world.dm(here.world.person("alice"))
     source = Source(platform="fake", account=BOT, chat_id=chat.id, user_id="alice", message_id="m1")
-    await here.engine.receive(Inbound(source=source, text="go", at=LoopClock().now(), offers=offers), Trust())
+    await here.engine.receive(Inbound(source=source, text="go", at=LoopClock().now(), client_tools=offers), Trust())
 
 
 async def reply(here: Bench) -> Reply:

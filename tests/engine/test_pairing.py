@@ -7,7 +7,7 @@ from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
 from palaver.model.codes import ALPHABET
 from palaver.model.platform import Platform
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.store.status.invariants import violations
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.world import World
@@ -99,7 +99,7 @@ async def test_an_owner_by_code_may_do_what_owners_may(store_url: str) -> None:
 
 async def test_groups_bots_and_platforms_without_pairing_get_silence(store_url: str) -> None:
     world = World()
-    off = Layers(default=True, platforms={"other": False})
+    off = ScopedSetting(default=True, platforms={"other": False})
     other = FakeAdapter(world, "second", platform=Platform(name="other", title="Other"))
     machine = FakeAdapter(world, "third", platform=Platform(name="machine", title="API", for_people=False))
     adapters = [FakeAdapter(world), other, machine]

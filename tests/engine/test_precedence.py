@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from palaver.model.transcript import ToolCall
-from palaver.protocols.agent import ApprovalNeeded, Event, Final, Gist, Passage, Request
+from palaver.protocols.agent import ApprovalNeeded, Event, Excerpt, Final, GeneratedText, Request
 from palaver.testkit.chat import Chat
 from palaver.testkit.world import World
 from tests.engine.agents import Condensing, Scripted, heard, noted
@@ -74,9 +74,9 @@ async def test_a_summary_that_was_asked_for_is_made_before_messages_that_wait(tm
             async for event in super().answer(request):
                 yield event
 
-        async def summarise(self, passage: Passage) -> Gist:  # noqa: ARG002
+        async def summarise(self, passage: Excerpt) -> GeneratedText:  # noqa: ARG002
             begun.append("summary")
-            return Gist(text="SUMMARY")
+            return GeneratedText(text="SUMMARY")
 
     async with running(tmp_path / "p.db", agent=Noting(), concurrent_turns=1, lease=SLOW, poll=SLOW) as here:
         alice = here.world.person("alice")

@@ -8,14 +8,14 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole, Grant
 from palaver.model.platform import Platform
 from palaver.model.reset import Cause, ResetMode, ResetPolicy
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.testkit.world import World
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.engine.mouth import Mouth
 
-IDLE = Layers(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
-DAILY = Layers(default=ResetPolicy(mode=ResetMode.DAILY, at_hour=4))
+IDLE = ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
+DAILY = ScopedSetting(default=ResetPolicy(mode=ResetMode.DAILY, at_hour=4))
 NOTICE = "This is a fresh conversation"
 
 
@@ -61,7 +61,7 @@ async def test_a_new_day_is_told_as_such(tmp_path: Path) -> None:
 async def test_the_notice_can_be_switched_off(tmp_path: Path) -> None:
     agent, clock = at_once(), MovableClock()
     async with running(
-        tmp_path / "p.db", agent=agent, clock=clock, resets=IDLE, reset_notices=Layers(default=False)
+        tmp_path / "p.db", agent=agent, clock=clock, resets=IDLE, reset_notices=ScopedSetting(default=False)
     ) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
@@ -168,7 +168,7 @@ async def test_the_watcher_ends_what_has_expired_and_back_returns_to_it(store_ur
 async def test_each_conversation_ends_when_its_own_time_comes(tmp_path: Path) -> None:
     clock = MovableClock()
     hourly, soon = (ResetPolicy(mode=ResetMode.IDLE, idle_minutes=minutes) for minutes in (55, 20))
-    resets = Layers(default=hourly, kinds={"group": soon})
+    resets = ScopedSetting(default=hourly, kinds={"group": soon})
     async with running(tmp_path / "p.db", clock=clock, resets=resets, sweep_every=timedelta(seconds=0.02)) as here:
         alice = here.world.person("alice")
         for chat in (here.world.dm(alice), here.world.group("friends", alice)):

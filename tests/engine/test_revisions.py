@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from palaver.model.revision import RevisionPolicy
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.session import Principal
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults
@@ -14,7 +14,7 @@ from palaver.testkit.world import World
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, running, until
 
-RERUN = Layers(default=RevisionPolicy.RERUN)
+RERUN = ScopedSetting(default=RevisionPolicy.RERUN)
 OPERATOR = Principal.operator()
 
 

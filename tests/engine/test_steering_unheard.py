@@ -11,10 +11,10 @@ from palaver.model.access import AccessRole, Grant
 from palaver.model.busy import BusyMode
 from palaver.model.errors import StoreUnavailable
 from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.transcript import ToolCall
 from palaver.protocols.agent import Event, Final, Request, ToolCalled, ToolReturned
-from palaver.protocols.tools import Tool, Use
+from palaver.protocols.tools import Tool, ToolUse
 from palaver.testkit.world import World
 from tests.engine.agents import Scripted
 from tests.engine.gateway import running, until
@@ -27,10 +27,10 @@ class Lever:
     async def tools(self) -> Sequence[Tool]:
         return (Tool(name="lever", description="Pull it.", parameters={"type": "object"}),)
 
-    async def is_harmless(self, use: Use) -> bool:  # noqa: ARG002
+    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
         return True
 
-    async def use(self, use: Use) -> str:  # noqa: ARG002
+    async def use(self, use: ToolUse) -> str:  # noqa: ARG002
         return "pulled"
 
 
@@ -51,7 +51,7 @@ async def test_a_moment_without_the_store_breaks_no_turn_and_forgets_nobody_who_
         yield ToolCalled(calls=(ToolCall(id="c", name="look"),))
         await go.wait()
         yield ToolReturned(call="c", text="seen")
-        told.extend(await request.meanwhile())
+        told.extend(await request.new_messages())
         yield Final(text=await request.toolbox.use(ToolCall(id="d", name="lever")))
 
     world, agent = World(), Scripted(pulls)
@@ -62,8 +62,8 @@ async def test_a_moment_without_the_store_breaks_no_turn_and_forgets_nobody_who_
         agent=agent,
         toolsets=lambda _: (Lever(),),
         grants=(Grant(role=AccessRole.OWNER, platform="fake", user_id=alice.id), Grant(role=AccessRole.GUEST)),
-        scopes=Layers(default=Scope(group=GroupScope.SHARED)),
-        busy=Layers(default=BusyMode.STEER),
+        scopes=ScopedSetting(default=Scope(group=GroupScope.SHARED)),
+        busy=ScopedSetting(default=BusyMode.STEER),
     ) as here:
         group = world.group("Dev", alice, bob)
         await group.say(alice, "one")

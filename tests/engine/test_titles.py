@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palaver.model.turn import Usage
-from palaver.protocols.agent import Gist, Passage
+from palaver.protocols.agent import Excerpt, GeneratedText
 from palaver.store.people import usage
 from palaver.testkit.chat import Chat
 from palaver.testkit.mailbox import Person
@@ -22,7 +22,7 @@ class Naming(Condensing):
     asked: int = 0
     waits: asyncio.Event | None = None
 
-    async def title(self, passage: Passage) -> Gist:
+    async def title(self, passage: Excerpt) -> GeneratedText:
         self.passages.append(passage)
         self.asked += 1
         if self.waits:
@@ -30,7 +30,7 @@ class Naming(Condensing):
         title = self.titles[min(self.asked, len(self.titles)) - 1]
         if title is None:
             raise ValueError("the words of somebody")
-        return Gist(text=title, usage=Usage(input_tokens=10, output_tokens=1))
+        return GeneratedText(text=title, usage=Usage(input_tokens=10, output_tokens=1))
 
 
 async def talk(chat: Chat, person: Person, *topics: str) -> None:

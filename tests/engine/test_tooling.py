@@ -12,14 +12,14 @@ import pytest
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import StoreUnavailable
 from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import Layers
-from palaver.model.tools import Leave, ToolRules
+from palaver.model.scoped_setting import ScopedSetting
+from palaver.model.tools import ApprovalMode, ToolRules
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import BusyMode
 from palaver.model.view import INTERRUPTED
 from palaver.protocols.agent import Event, Final, Request
 from palaver.protocols.clock import SystemClock
-from palaver.protocols.tools import Tool, Toolset, Use
+from palaver.protocols.tools import Tool, Toolset, ToolUse
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
@@ -34,7 +34,7 @@ from tests.engine.gateway import OPERATOR, Bench, running, until
 from tests.engine.places import between
 from tests.engine.trouble import trouble
 
-SHARED = Layers(default=Scope(group=GroupScope.SHARED))
+SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
 OWNERS = (Grant(role=AccessRole.OWNER),)
 NOTES = File(name="notes.txt", media_type="text/plain", content=b"buy milk")
 CAT = File(name="cat.png", media_type="image/png", content=b"\x89PNG\r\n\x1a\n\0")
@@ -66,12 +66,12 @@ class Lever:
     go: asyncio.Event | None = None
 
     async def tools(self) -> Sequence[Tool]:
-        return (Tool(name="lever", description="Pull it.", parameters={"type": "object"}, asks=self.asks),)
+        return (Tool(name="lever", description="Pull it.", parameters={"type": "object"}, needs_approval=self.asks),)
 
-    async def is_harmless(self, use: Use) -> bool:
+    async def skips_approval(self, use: ToolUse) -> bool:
         return "harmless" in use.arguments
 
-    async def use(self, use: Use) -> str:
+    async def use(self, use: ToolUse) -> str:
         self.pulled += 1
         self.at_it.set()
         if self.go:
@@ -95,7 +95,7 @@ async def test_a_guest_has_no_tools(tmp_path: Path, role: AccessRole, found: boo
 
 
 async def test_what_a_platform_does_not_have_and_what_is_never_allowed_is_not_there(tmp_path: Path) -> None:
-    rules = ToolRules(platforms={"fake": frozenset({"sea*", "send_*"})}, allowed={"send_*": Leave.NEVER})
+    rules = ToolRules(platforms={"fake": frozenset({"sea*", "send_*"})}, allowed={"send_*": ApprovalMode.NEVER})
     async with running(tmp_path / "p.db", toolsets=all_tools, tools=rules, grants=OWNERS) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
@@ -119,7 +119,7 @@ async def test_whoever_speaks_into_a_turn_with_a_lesser_role_takes_its_tools_awa
         toolsets=lambda _: (lever,),
         grants=grants,
         scopes=SHARED,
-        busy=Layers(default=BusyMode.COLLECT),
+        busy=ScopedSetting(default=BusyMode.COLLECT),
     ):
         group = world.group("Dev", alice, bob)
         await group.say(alice, "one")
@@ -182,7 +182,7 @@ async def test_an_allowed_tool_in_which_the_gateway_dies_is_not_used_again(store
 
 async def test_what_is_harmless_or_always_allowed_is_not_asked_about(tmp_path: Path) -> None:
     lever = Lever(asks=True)
-    rules = ToolRules(allowed={"lever": Leave.ALWAYS})
+    rules = ToolRules(allowed={"lever": ApprovalMode.ALWAYS})
     async with running(tmp_path / "p.db", toolsets=lambda _: (lever,), grants=OWNERS) as here:
         alice = here.world.person("alice")
         await said_in(here, alice, use("lever", harmless=1), "lever: pulled")
@@ -256,7 +256,7 @@ async def test_search_finds_what_is_the_speakers_own(store_url: str) -> None:
 
 @pytest.mark.parametrize("scope", [GroupScope.SHARED, GroupScope.PER_USER])
 async def test_a_group_is_not_told_what_was_said_in_private(store_url: str, scope: GroupScope) -> None:
-    scopes = Layers(default=Scope(group=scope))
+    scopes = ScopedSetting(default=Scope(group=scope))
     async with between(store_url, toolsets=all_tools, scopes=scopes) as two:
         alice, bob = two.fake.person("alice"), two.fake.person("bob")
         group = two.fake.group("Dev", alice, bob)
@@ -337,9 +337,9 @@ async def test_a_send_of_which_nobody_heard_is_told_as_sent_now(
 
 async def test_nothing_is_not_told_as_sent_before(tmp_path: Path) -> None:
     class Mute(Lever):
-        async def use(self, use: Use) -> str:
-            errands = use.occasion.errands
-            return str(await errands.send(await errands.places("origin"), " ", once="x"))
+        async def use(self, use: ToolUse) -> str:
+            services = use.context.services
+            return str(await services.send(await services.places("origin"), " ", once="x"))
 
     async with running(tmp_path / "p.db", toolsets=lambda _: (Mute(),), grants=OWNERS) as here:
         alice = here.world.person("alice")
@@ -403,7 +403,7 @@ async def test_a_turn_that_is_taken_up_again_does_not_send_twice(store_url: str)
     hang = Lever(go=asyncio.Event())
 
     class SendsThenHangs(Sending):
-        async def use(self, use: Use) -> str:
+        async def use(self, use: ToolUse) -> str:
             sent = await super().use(use)
             hang.pulled += 1
             if hang.pulled == 1:

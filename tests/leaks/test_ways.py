@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 from palaver.model.access import AccessRole, Grant
 from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.protocols.agent import Event, Final, Request
 from tests.engine.agents import Scripted, noted
 from tests.engine.places import between
@@ -13,7 +13,7 @@ from tests.store.ready import store_url
 
 __all__ = ["store_url"]
 
-SHARED = Layers(default=Scope(group=GroupScope.SHARED))
+SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
 ADMINS = (Grant(role=AccessRole.ADMIN),)
 
 

@@ -13,13 +13,13 @@ from palaver.model.platform import Platform
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
 from palaver.model.scope import DmScope, GroupScope, ProfileRule, Scope, ThreadScope
-from palaver.model.scoped_setting import Chat as ChatName
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ChatSelector as ChatName
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.session import ModelOverride
 from palaver.model.source import DM
 from palaver.model.transcript import ToolCall
 from palaver.protocols.adapter import Adapter
-from palaver.protocols.agent import Event, Final, Gist, Passage, Request, ToolCalled, ToolReturned
+from palaver.protocols.agent import Event, Excerpt, Final, GeneratedText, Request, ToolCalled, ToolReturned
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.mailbox import Person
@@ -64,11 +64,13 @@ class Gossip:
     def context_window(self, override: ModelOverride | None) -> int | None:  # noqa: ARG002
         return None
 
-    async def summarise(self, passage: Passage) -> Gist:
-        return Gist(text=" ".join(sorted(secrets_in(*(message.text for message in passage.messages)))))
+    async def summarise(self, passage: Excerpt) -> GeneratedText:
+        return GeneratedText(text=" ".join(sorted(secrets_in(*(message.text for message in passage.messages)))))
 
-    async def title(self, passage: Passage) -> Gist:
-        return Gist(text=f"About {' '.join(sorted(secrets_in(*(each.text for each in passage.messages)))[:3])}")
+    async def title(self, passage: Excerpt) -> GeneratedText:
+        return GeneratedText(
+            text=f"About {' '.join(sorted(secrets_in(*(each.text for each in passage.messages)))[:3])}"
+        )
 
 
 class Place(NamedTuple):
@@ -147,8 +149,8 @@ class Town:
             "grants": tuple(self._grants()),
             "acknowledges": False,
             "sweep_every": timedelta(milliseconds=100),
-            "revisions": Layers(default=chance.choice(list(RevisionPolicy))),
-            "resets": Layers(default=ResetPolicy(mode=chance.choice((ResetMode.NEVER, ResetMode.IDLE)))),
+            "revisions": ScopedSetting(default=chance.choice(list(RevisionPolicy))),
+            "resets": ScopedSetting(default=ResetPolicy(mode=chance.choice((ResetMode.NEVER, ResetMode.IDLE)))),
             "message_limit": chance.choice((400, 12)),
         }
 
@@ -180,7 +182,7 @@ class Town:
             chat = world.group("group", *(each.person for each in people))
         return Spot(chat=chat, name=f"{platform}:{chat.id}", people=people, profile=profile, alone=alone)
 
-    def _scopes(self) -> Layers[Scope]:
+    def _scopes(self) -> ScopedSetting[Scope]:
         thread = ThreadScope.PER_USER if self.threads_alone else ThreadScope.SHARED
         chats = {
             ChatName(spot.platform, spot.chat.id): Scope(
@@ -188,7 +190,7 @@ class Town:
             )
             for spot in self.spots
         }
-        return Layers(default=Scope(dm=self.dm_scope), chats=chats)
+        return ScopedSetting(default=Scope(dm=self.dm_scope), chats=chats)
 
     def _rules(self) -> Iterable[ProfileRule]:
         for spot in self.spots:

@@ -66,7 +66,7 @@ def test_one_more_grant_never_lowers_a_role(source: Source, trust: Trust, table:
 def test_those_near_a_sender_decide_as_all_of_them_do(
     source: Source, trust: Trust, table: list[Grant], person: str | None
 ) -> None:
-    near = GrantIndex(table).near(source, person)
+    near = GrantIndex(table).candidates(source, person)
     assert decide_access(source, trust, near, person=person) == decide_access(source, trust, table, person=person)
     assert [grant for grant in table if grant.matches(source, trust, person)] == [
         grant for grant in near if grant.matches(source, trust, person)
@@ -83,7 +83,7 @@ def test_near_a_sender_are_those_that_name_them_their_chat_or_everybody() -> Non
         Grant(person="ann"),
     ]
     elsewhere = [Grant(platform="matrix"), Grant(platform="matrix", user_id="7"), Grant(person="bob")]
-    assert GrantIndex([*others, *near, *elsewhere]).near(ALICE, "ann") == near
+    assert GrantIndex([*others, *near, *elsewhere]).candidates(ALICE, "ann") == near
 
 
 @THOROUGH

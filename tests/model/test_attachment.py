@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.model.attachment import UNKNOWN_TYPE, Attachment, described, media_type_of, size_text
+from palaver.model.attachment import UNKNOWN_TYPE, Attachment, describe_attachment, detect_media_type, format_size
 from palaver.model.label import Label
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -26,12 +26,12 @@ PNG = b"\x89PNG\r\n\x1a\n"
     ],
 )
 def test_a_file_is_what_it_begins_with(head: bytes, claimed: str, kind: str) -> None:
-    assert media_type_of(head, claimed) == kind
+    assert detect_media_type(head, claimed) == kind
 
 
 @given(st.binary(max_size=64), st.text(max_size=80))
 def test_whatever_is_claimed_the_type_is_one_plain_word(head: bytes, claimed: str) -> None:
-    kind = media_type_of(head, claimed)
+    kind = detect_media_type(head, claimed)
     assert kind.isascii()
     assert kind.isprintable()
     assert kind.count("/") == 1
@@ -39,13 +39,13 @@ def test_whatever_is_claimed_the_type_is_one_plain_word(head: bytes, claimed: st
 
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_a_description_is_one_line_and_quotes_the_name(name: str, kind: str) -> None:
-    told = described(Attachment(Label(name), kind, 5, "ab" * 32))
+    told = describe_attachment(Attachment(Label(name), kind, 5, "ab" * 32))
     assert told.startswith("file " + "ab" * 8 + ': "')
     assert len(told.splitlines()) == 1
 
 
 def test_sizes_are_told_in_round_figures() -> None:
-    assert [size_text(size) for size in (0, 1, 999, 1000, 20_000_000, 1_500_000_000, None)] == [
+    assert [format_size(size) for size in (0, 1, 999, 1000, 20_000_000, 1_500_000_000, None)] == [
         "0 bytes",
         "1 byte",
         "999 bytes",

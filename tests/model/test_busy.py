@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.model.busy import BusyMode, Choice, as_one, choose_waiting
+from palaver.model.busy import Batch, BusyMode, address_whole_bursts, choose_batch
 from palaver.model.key import derive_key
 from palaver.model.lifecycle import InboxState
 from palaver.model.scope import Scope
@@ -27,8 +27,8 @@ def said(text: str, *, at: float = 0.0, user: str = "7", burst: str | None = Non
     )
 
 
-def choose(*waiting: Received, mode: BusyMode = BusyMode.QUEUE, now: float = 10.0) -> Choice:
-    return choose_waiting(
+def choose(*waiting: Received, mode: BusyMode = BusyMode.QUEUE, now: float = 10.0) -> Batch:
+    return choose_batch(
         waiting,
         mode,
         NOON + timedelta(seconds=now),
@@ -39,21 +39,21 @@ def choose(*waiting: Received, mode: BusyMode = BusyMode.QUEUE, now: float = 10.
 
 
 def test_queue_takes_one_at_a_time() -> None:
-    assert choose(said("one"), said("two")) == Choice(take=1)
+    assert choose(said("one"), said("two")) == Batch(take=1)
 
 
 @pytest.mark.parametrize("mode", [BusyMode.COLLECT, BusyMode.INTERRUPT, BusyMode.STEER])
 def test_other_modes_take_everything_up_to_a_command(mode: BusyMode) -> None:
-    assert choose(said("one"), said("two"), said("/new"), said("three"), mode=mode) == Choice(take=2)
+    assert choose(said("one"), said("two"), said("/new"), said("three"), mode=mode) == Batch(take=2)
 
 
 @pytest.mark.parametrize("mode", BusyMode)
 def test_a_command_at_the_head_is_never_taken(mode: BusyMode) -> None:
-    assert choose(said("/new"), said("one"), mode=mode) == Choice()
+    assert choose(said("/new"), said("one"), mode=mode) == Batch()
 
 
 def test_nothing_waits() -> None:
-    assert choose() == Choice()
+    assert choose() == Batch()
 
 
 def test_an_album_is_said_to_us_if_one_part_is_by_the_same_sender() -> None:
@@ -63,35 +63,35 @@ def test_an_album_is_said_to_us_if_one_part_is_by_the_same_sender() -> None:
         said("", burst="a", user="8", observed=True),
         said("chatter", observed=True),
     ]
-    assert [each.inbound.observed for each in as_one([*album, *others])] == [False] * 3 + [True] * 3
+    assert [each.inbound.observed for each in address_whole_bursts([*album, *others])] == [False] * 3 + [True] * 3
 
 
 def test_an_album_waits_for_its_parts_and_is_taken_whole() -> None:
     first, second = said("one", burst="a"), said("two", at=0.5, burst="a")
-    assert choose(first, now=0.2) == Choice(until=NOON + WINDOW)
-    assert choose(first, second, now=1.2) == Choice(until=NOON + timedelta(seconds=1.5))
-    assert choose(first, second, now=1.5) == Choice(take=2)
+    assert choose(first, now=0.2) == Batch(until=NOON + WINDOW)
+    assert choose(first, second, now=1.2) == Batch(until=NOON + timedelta(seconds=1.5))
+    assert choose(first, second, now=1.5) == Batch(take=2)
 
 
 def test_an_album_waits_no_longer_once_something_else_follows() -> None:
     first, second = said("one", burst="a"), said("two", burst="a")
-    assert choose(first, second, said("and?"), now=0.1) == Choice(take=2)
-    assert choose(first, second, said("three", burst="b"), now=0.1) == Choice(take=2)
+    assert choose(first, second, said("and?"), now=0.1) == Batch(take=2)
+    assert choose(first, second, said("three", burst="b"), now=0.1) == Batch(take=2)
 
 
 def test_albums_of_two_people_are_two() -> None:
-    assert choose(said("one", burst="a"), said("two", burst="a", user="8")) == Choice(take=1)
+    assert choose(said("one", burst="a"), said("two", burst="a", user="8")) == Batch(take=1)
 
 
 def test_a_text_that_was_cut_is_taken_with_its_rest() -> None:
-    assert choose(said(FULL), now=0.5) == Choice(until=NOON + WINDOW)
-    assert choose(said(FULL), said("rest", at=0.3), now=0.4) == Choice(take=2)
-    assert choose(said(FULL), said(FULL, at=0.3), said("rest", at=0.6), now=0.7) == Choice(take=3)
+    assert choose(said(FULL), now=0.5) == Batch(until=NOON + WINDOW)
+    assert choose(said(FULL), said("rest", at=0.3), now=0.4) == Batch(take=2)
+    assert choose(said(FULL), said(FULL, at=0.3), said("rest", at=0.6), now=0.7) == Batch(take=3)
 
 
 def test_what_comes_later_or_from_somebody_else_is_no_rest() -> None:
-    assert choose(said(FULL), said("much later", at=5)) == Choice(take=1)
-    assert choose(said(FULL), said("mine", at=0.1, user="8")) == Choice(take=1)
+    assert choose(said(FULL), said("much later", at=5)) == Batch(take=1)
+    assert choose(said(FULL), said("mine", at=0.1, user="8")) == Batch(take=1)
 
 
 messages = st.builds(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 
 from palaver.model.errors import MalformedSource
-from palaver.model.ids import LONGEST_IDS, check_ids, decode_id, encode_id
+from palaver.model.ids import MAX_IDS_BYTES, check_ids, decode_id, encode_id
 from tests.strategies import THOROUGH, ids, texts
 
 
@@ -45,7 +45,7 @@ def test_text_that_is_no_valid_encoding_stands_for_itself() -> None:
 
 @pytest.mark.parametrize("width", ["a", ":", "é", "長", "\U0001f600", "\ud800"], ids=ascii)
 def test_ids_are_as_long_as_they_are_written(width: str) -> None:
-    most = LONGEST_IDS // len(encode_id(width))
+    most = MAX_IDS_BYTES // len(encode_id(width))
     check_ids("message", width * (most // 2), None, width * (most - most // 2))
     with pytest.raises(
         MalformedSource, match=r"ids of a message are too long: '\d+ bytes'; allowed: .*; for example: !"

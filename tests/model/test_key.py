@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from palaver.model.errors import MalformedKey
 from palaver.model.key import (
-    NOBODY,
+    UNKNOWN_SPEAKER,
     SessionKey,
     Sharing,
     Speaker,
-    canonical,
+    canonical_id,
     canonical_source,
     derive_key,
     explain_key,
-    file_name,
+    key_file_name,
 )
 from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope
 from palaver.model.source import Source
@@ -128,7 +128,7 @@ def test_ids_that_change_places_are_other_ids(one: Source, places: list[str], sc
     """User 42 is not thread 42, whatever 42 is."""
     other = replace(one, **{name: getattr(one, place) for name, place in zip(ID_FIELDS, places, strict=True)})
     same = derive_key(one, scope).text == derive_key(other, scope).text
-    assert same == must_share(one, NOBODY, other, NOBODY, scope)
+    assert same == must_share(one, UNKNOWN_SPEAKER, other, UNKNOWN_SPEAKER, scope)
 
 
 def test_hostile_ids_in_any_two_parts_never_meet() -> None:
@@ -140,7 +140,7 @@ def test_hostile_ids_in_any_two_parts_never_meet() -> None:
         for part in ("thread_id", "user_id", "scope_id", "account")
     ]
     assert len(set(found)) == len({key.text for key in found}) == len(found)
-    assert len({file_name(key).casefold() for key in found}) == len(found)
+    assert len({key_file_name(key).casefold() for key in found}) == len(found)
 
 
 def test_the_examples_of_the_specification() -> None:
@@ -252,19 +252,19 @@ def test_what_changes_per_message_is_no_part_of_the_key() -> None:
 @pytest.mark.parametrize(
     ("source", "scope", "speaker", "shared"),
     [
-        (dm(chat_id="1", user_id="7"), DEFAULT, NOBODY, False),
-        (dm(chat_id="1", thread_id="2"), DEFAULT, NOBODY, False),
-        (dm(user_id="7"), DEFAULT, NOBODY, False),
-        (dm(), DEFAULT, NOBODY, True),
+        (dm(chat_id="1", user_id="7"), DEFAULT, UNKNOWN_SPEAKER, False),
+        (dm(chat_id="1", thread_id="2"), DEFAULT, UNKNOWN_SPEAKER, False),
+        (dm(user_id="7"), DEFAULT, UNKNOWN_SPEAKER, False),
+        (dm(), DEFAULT, UNKNOWN_SPEAKER, True),
         (dm(chat_id="1"), PER_PERSON, Speaker(person="p1"), False),
         (dm(chat_id="1"), ONE_FOR_THE_OWNER, Speaker(is_owner=True), False),
-        (group(user_id="7"), DEFAULT, NOBODY, False),
-        (group(user_id="7"), SHARED_GROUPS, NOBODY, True),
-        (group(), DEFAULT, NOBODY, True),
-        (group(user_id="7", thread_id="42"), DEFAULT, NOBODY, True),
-        (group(user_id="7", thread_id="42"), SPLIT_THREADS, NOBODY, False),
-        (group(user_id="7", chat_kind="channel"), SHARED_GROUPS, NOBODY, True),
-        (group(user_id="7", chat_kind="forum"), DEFAULT, NOBODY, False),
+        (group(user_id="7"), DEFAULT, UNKNOWN_SPEAKER, False),
+        (group(user_id="7"), SHARED_GROUPS, UNKNOWN_SPEAKER, True),
+        (group(), DEFAULT, UNKNOWN_SPEAKER, True),
+        (group(user_id="7", thread_id="42"), DEFAULT, UNKNOWN_SPEAKER, True),
+        (group(user_id="7", thread_id="42"), SPLIT_THREADS, UNKNOWN_SPEAKER, False),
+        (group(user_id="7", chat_kind="channel"), SHARED_GROUPS, UNKNOWN_SPEAKER, True),
+        (group(user_id="7", chat_kind="forum"), DEFAULT, UNKNOWN_SPEAKER, False),
     ],
 )
 def test_a_conversation_knows_whether_several_people_share_it(
@@ -304,13 +304,13 @@ def test_the_text_is_one_plain_word(key: SessionKey) -> None:
 @example(SessionKey("main", chat="x" * 4000), SessionKey("main", chat="x" * 4001))
 def test_distinct_keys_have_distinct_texts_and_file_names(one: SessionKey, other: SessionKey) -> None:
     assert (one.text == other.text) == (one == other)
-    assert (file_name(one).casefold() == file_name(other).casefold()) == (one == other)
+    assert (key_file_name(one).casefold() == key_file_name(other).casefold()) == (one == other)
 
 
 @THOROUGH
 @given(session_keys)
 def test_a_file_name_is_safe_everywhere(key: SessionKey) -> None:
-    assert re.fullmatch(r"[a-z0-9_%-]{1,255}", file_name(key))
+    assert re.fullmatch(r"[a-z0-9_%-]{1,255}", key_file_name(key))
 
 
 @pytest.mark.parametrize(
@@ -411,14 +411,14 @@ aliases = st.dictionaries(st.sampled_from("abcdefg"), st.sampled_from("abcdefg")
 
 
 def test_a_chain_of_aliases_is_followed_to_its_end() -> None:
-    assert {canonical(id_, {"a": "b", "b": "c"}) for id_ in "abc"} == {"c"}
-    assert canonical("z", {"a": "b"}) == "z"
+    assert {canonical_id(id_, {"a": "b", "b": "c"}) for id_ in "abc"} == {"c"}
+    assert canonical_id("z", {"a": "b"}) == "z"
 
 
 def test_a_ring_has_one_answer_and_ends() -> None:
     ring = {"b": "c", "c": "a", "a": "b", "x": "c"}
-    assert {canonical(id_, ring) for id_ in "abcx"} == {"a"}
-    assert canonical("a", {"a": "a"}) == "a"
+    assert {canonical_id(id_, ring) for id_ in "abcx"} == {"a"}
+    assert canonical_id("a", {"a": "a"}) == "a"
 
 
 @THOROUGH
@@ -429,14 +429,14 @@ def test_all_connected_ids_are_one_identity_and_others_are_not(table: dict[str, 
         merged = group_of[one] | group_of[other]
         group_of.update(dict.fromkeys(merged, merged))
     for one, other in combinations("abcdefg", 2):
-        assert (canonical(one, table) == canonical(other, table)) == (other in group_of[one])
+        assert (canonical_id(one, table) == canonical_id(other, table)) == (other in group_of[one])
 
 
 @THOROUGH
 @given(aliases, st.sampled_from("abcdefg"))
 def test_a_canonical_id_stands_for_itself(table: dict[str, str], identity: str) -> None:
-    once = canonical(identity, table)
-    assert canonical(once, table) == once
+    once = canonical_id(identity, table)
+    assert canonical_id(once, table) == once
 
 
 def test_one_person_in_several_forms_has_one_key() -> None:
@@ -470,7 +470,7 @@ def test_without_aliases_a_source_stays_as_it_is(source: Source) -> None:
 
 def test_a_long_chain_of_aliases_is_followed_fast() -> None:
     chain = {str(n): str(n + 1) for n in range(200_000)}
-    assert canonical("0", chain) == "200000"
+    assert canonical_id("0", chain) == "200000"
 
 
 def test_an_empty_alias_never_merges_strangers() -> None:

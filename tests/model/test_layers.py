@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from palaver.model.scoped_setting import Chat, Found, Layers
+from palaver.model.scoped_setting import ChatSelector, ResolvedSetting, ScopedSetting
 from palaver.model.source import Source
 
 SOURCE = Source(
@@ -17,10 +17,10 @@ SOURCE = Source(
 )
 # Strongest first: where it is set, what `Found.layer` calls it.
 ORDER: tuple[tuple[Mapping[str, Any], str], ...] = (
-    ({"chats": {Chat("discord", "t1", "g1"): "thread's own on this server"}}, "chat discord:t1 on g1"),
-    ({"chats": {Chat("discord", "t1"): "thread's own"}}, "chat discord:t1"),
-    ({"chats": {Chat("discord", "c1", "g1"): "parent's on this server"}}, "chat discord:c1 on g1"),
-    ({"chats": {Chat("discord", "c1"): "parent's"}}, "chat discord:c1"),
+    ({"chats": {ChatSelector("discord", "t1", "g1"): "thread's own on this server"}}, "chat discord:t1 on g1"),
+    ({"chats": {ChatSelector("discord", "t1"): "thread's own"}}, "chat discord:t1"),
+    ({"chats": {ChatSelector("discord", "c1", "g1"): "parent's on this server"}}, "chat discord:c1 on g1"),
+    ({"chats": {ChatSelector("discord", "c1"): "parent's"}}, "chat discord:c1"),
     ({"platforms": {"discord": "platform's"}}, "platform discord"),
     ({"kinds": {"thread": "kind's"}}, "kind thread"),
     ({"profiles": {"work": "profile's"}}, "profile work"),
@@ -28,12 +28,12 @@ ORDER: tuple[tuple[Mapping[str, Any], str], ...] = (
 )
 
 
-def layers(*given: Mapping[str, Any]) -> Layers[str]:
+def layers(*given: Mapping[str, Any]) -> ScopedSetting[str]:
     merged: dict[str, dict[Any, str]] = {}
     for settings in given:
         for name, values in settings.items():
             merged.setdefault(name, {}).update(values)
-    return Layers(default="default's", **merged)
+    return ScopedSetting(default="default's", **merged)
 
 
 @pytest.mark.parametrize("strongest", range(len(ORDER)))
@@ -43,15 +43,17 @@ def test_the_narrowest_setting_wins(strongest: int) -> None:
 
 
 def test_the_value_comes_from_the_layer_that_is_named() -> None:
-    assert layers(ORDER[3][0], ORDER[5][0]).find(SOURCE) == Found("parent's", "chat discord:c1")
+    assert layers(ORDER[3][0], ORDER[5][0]).find(SOURCE) == ResolvedSetting("parent's", "chat discord:c1")
 
 
 def test_a_chat_of_another_platform_has_nothing_to_say() -> None:
-    assert Layers(default=1, chats={Chat("telegram", "t1"): 2}).find(SOURCE) == Found(1, "default")
+    assert ScopedSetting(default=1, chats={ChatSelector("telegram", "t1"): 2}).find(SOURCE) == ResolvedSetting(
+        1, "default"
+    )
 
 
 def test_a_chat_of_another_server_has_nothing_to_say() -> None:
-    settings = Layers(default=1, chats={Chat("irc", "#dev", "one"): 2})
+    settings = ScopedSetting(default=1, chats={ChatSelector("irc", "#dev", "one"): 2})
     on_one, on_two, nowhere = (
         Source(platform="irc", chat_kind="channel", chat_id="#dev", scope_id=server) for server in ("one", "two", None)
     )
@@ -59,7 +61,9 @@ def test_a_chat_of_another_server_has_nothing_to_say() -> None:
 
 
 def test_a_false_or_missing_value_is_a_value() -> None:
-    assert Layers[bool | None](default=True, platforms={"discord": None}, kinds={"thread": False}).find(SOURCE) == (
+    assert ScopedSetting[bool | None](default=True, platforms={"discord": None}, kinds={"thread": False}).find(
+        SOURCE
+    ) == (
         None,
         "platform discord",
     )
@@ -67,4 +71,4 @@ def test_a_false_or_missing_value_is_a_value() -> None:
 
 def test_a_source_without_chat_finds_no_chat_setting() -> None:
     nowhere = Source(platform="telegram")
-    assert Layers(default=1, chats={Chat("telegram", ""): 2}).find(nowhere).value == 1
+    assert ScopedSetting(default=1, chats={ChatSelector("telegram", ""): 2}).find(nowhere).value == 1

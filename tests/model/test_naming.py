@@ -91,8 +91,8 @@ def test_a_name_is_compared_with_every_id_of_the_source(field: str) -> None:
 
 
 def test_a_very_short_id_hides_only_the_very_same_name() -> None:
-    assert HIDING.full("user", "7", Label("R7")).startswith('"R7"')
-    assert '"7"' not in HIDING.full("user", "7", Label("7"))
+    assert HIDING.name_and_id("user", "7", Label("R7")).startswith('"R7"')
+    assert '"7"' not in HIDING.name_and_id("user", "7", Label("7"))
 
 
 @pytest.mark.parametrize("naming", [OPEN, Naming(platform=PLATFORMS["discord"], pseudonyms=KEY)])

@@ -16,8 +16,8 @@ from palaver.model.reset import (
     ResetMode,
     ResetPolicy,
     ResetReason,
+    counts_as_activity,
     decide_reset,
-    extends_idle_time,
     next_daily_boundary,
 )
 from tests.strategies import BRIEF, THOROUGH, ZONES, instants, moments, policies, zones
@@ -245,7 +245,7 @@ def test_only_what_the_policy_reaches_is_due(
     policy: ResetPolicy, last: datetime, span: timedelta, zone: ZoneInfo
 ) -> None:
     now = last + span
-    reach = policy.reach(now, zone)
+    reach = policy.latest_expired(now, zone)
     if due(policy, last, now, zone):
         assert reach is not None
         assert last <= reach
@@ -351,4 +351,4 @@ def test_impossible_hours_are_refused(hour: int) -> None:
 
 
 def test_only_people_extend_idle_time() -> None:
-    assert [cause for cause in Cause if extends_idle_time(cause)] == [Cause.HUMAN]
+    assert [cause for cause in Cause if counts_as_activity(cause)] == [Cause.HUMAN]

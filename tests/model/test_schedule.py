@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from palaver.model import local_time
 from palaver.model.errors import InvalidInput, MalformedSchedule, UnknownZone
 from palaver.model.schedule import (
-    MOST_COUNTED,
+    MAX_MISSED_COUNTED,
     Cron,
     Every,
     Once,
     Schedule,
-    due,
+    find_due,
+    next_occurrences,
     parse_schedule,
-    read_schedule,
-    upcoming,
+    parse_stored_schedule,
 )
 
 SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours", "days"))
@@ -114,7 +114,7 @@ def test_a_cron_agrees_with_a_walk_over_the_minutes_around_a_change(
     end = start + 26 * HOUR
     schedule = cron(f"{','.join(map(str, minutes))} {','.join(map(str, hours))} * * *", zone)
     walked = firings_by_walking(minutes, hours, zone, start, end)
-    assert upcoming(schedule, start, len(walked)) == walked
+    assert next_occurrences(schedule, start, len(walked)) == walked
     following = schedule.next_after(walked[-1] if walked else start)
     assert following is not None
     assert following > end
@@ -125,7 +125,7 @@ def test_a_cron_agrees_with_a_walk_over_the_minutes_around_a_change(
 def test_occurrences_are_strictly_after_the_moment_and_strictly_increasing(
     schedule: Schedule, moment: datetime
 ) -> None:
-    found = upcoming(schedule, moment, 8)
+    found = next_occurrences(schedule, moment, 8)
     assert all(earlier < later for earlier, later in pairwise([moment, *found]))
     assert all(occurrence.tzinfo is UTC for occurrence in found)
 
@@ -151,10 +151,10 @@ def test_a_daily_cron_fires_exactly_once_for_each_local_date(zone: ZoneInfo, yea
     asked = time(hour, minute)
     midnights = [local_time.first_instant(datetime(year, 1, 1) + n * DAY, zone) for n in range(367)]  # noqa: DTZ001
     dates = [date(year, 1, 1) + n * DAY for n, (a, b) in enumerate(pairwise(midnights)) if a < b]
-    found = upcoming(
+    found = next_occurrences(
         cron(f"{minute} {hour} * * *", zone), local_time.first_instant(_before(year), zone), len(dates) + 1
     )
-    served = [_date_served(local_time.clock(firing, zone), asked) for firing in found]
+    served = [_date_served(local_time.to_local(firing, zone), asked) for firing in found]
     assert [day for day in served if day in set(dates)] == dates
 
 
@@ -174,7 +174,7 @@ def _date_served(reading: datetime, asked: time) -> date:
 @example(zone=ZoneInfo("Australia/Lord_Howe"), moment=instant("2026-10-03T15:00"), every=15)
 @example(zone=ZoneInfo("Australia/Lord_Howe"), moment=instant("2026-04-04T14:20"), every=15)
 def test_a_cron_of_minutes_follows_real_time(zone: ZoneInfo, moment: datetime, every: int) -> None:
-    found = upcoming(cron(f"*/{every} * * * *", zone), moment, 30)
+    found = next_occurrences(cron(f"*/{every} * * * *", zone), moment, 30)
     assert found[0] - moment <= every * MINUTE
     assert {later - earlier for earlier, later in pairwise(found)} == {every * MINUTE}
 
@@ -238,7 +238,7 @@ def test_an_interval_is_pure_elapsed_time_from_its_anchor(
     ],
 )
 def test_crons_on_strange_days(expression: str, zone: str, after: str, expected: list[str]) -> None:
-    found = upcoming(cron(expression, zone), instant(after), len(expected))
+    found = next_occurrences(cron(expression, zone), instant(after), len(expected))
     assert found == [instant(text) for text in expected]
 
 
@@ -283,13 +283,13 @@ def test_what_people_say_and_what_is_kept(said: str, text: str, description: str
     schedule = parse_schedule(said, BERLIN, NOW)
     assert schedule.text == text
     assert description in {schedule.describe(), None}
-    assert read_schedule(text) == schedule
+    assert parse_stored_schedule(text) == schedule
 
 
 @settings(max_examples=150, deadline=None)
 @given(schedules)
 def test_a_schedule_goes_to_text_and_back(schedule: Schedule) -> None:
-    assert read_schedule(schedule.text) == schedule
+    assert parse_stored_schedule(schedule.text) == schedule
     assert schedule.describe().isprintable()
 
 
@@ -302,7 +302,7 @@ def test_the_text_of_a_schedule_that_is_not_over_can_be_said_again_anywhere(sche
 @pytest.mark.parametrize("text", ["30m", "every 2h", "0 9 * * *", "2026-03-29T02:30", " 2026-03-29T02:30:00Z", ""])
 def test_only_the_text_of_a_schedule_is_read_from_a_store(text: str) -> None:
     with pytest.raises(MalformedSchedule):
-        read_schedule(text)
+        parse_stored_schedule(text)
 
 
 @pytest.mark.parametrize(
@@ -367,8 +367,8 @@ def test_any_text_is_a_schedule_or_refused(text: str) -> None:
     except InvalidInput as error:
         assert len(str(error)) < 500  # noqa: PT017 - either outcome is right
     else:
-        assert read_schedule(schedule.text) == schedule
-        assert upcoming(schedule, NOW, 1)
+        assert parse_stored_schedule(schedule.text) == schedule
+        assert next_occurrences(schedule, NOW, 1)
 
 
 def test_schedules_that_cannot_be_are_not_built() -> None:
@@ -413,17 +413,17 @@ def test_what_is_due_agrees_with_brute_force(
 ) -> None:
     last = schedule.at - away / 2 if isinstance(schedule, Once) else last
     now = last + away
-    passed = [occurrence for occurrence in upcoming(schedule, last, 300) if occurrence <= now]
-    found = due(schedule, last, now, grace)
+    passed = [occurrence for occurrence in next_occurrences(schedule, last, 300) if occurrence <= now]
+    found = find_due(schedule, last, now, grace)
     if not passed:
         assert found is None
         return
     assert found is not None
     assert found.settled == passed[-1]
     assert found.firing == (passed[-1] if now - passed[-1] <= grace else None)
-    assert found.missed == min(len(passed) - (found.firing is not None), MOST_COUNTED)
+    assert found.missed == min(len(passed) - (found.firing is not None), MAX_MISSED_COUNTED)
     assert found.next == schedule.next_after(now)
-    assert due(schedule, found.settled, now, grace) is None
+    assert find_due(schedule, found.settled, now, grace) is None
 
 
 @settings(max_examples=60, deadline=None)
@@ -431,7 +431,7 @@ def test_what_is_due_agrees_with_brute_force(
 def test_a_firing_is_after_the_last_and_never_in_the_future(
     schedule: Schedule, last: datetime, now: datetime, grace: timedelta
 ) -> None:
-    found = due(schedule, last, now, grace)
+    found = find_due(schedule, last, now, grace)
     if found is not None:
         assert last < found.settled <= now
         assert found.firing in {found.settled, None}
@@ -439,7 +439,7 @@ def test_a_firing_is_after_the_last_and_never_in_the_future(
 
 
 def test_a_weekend_of_downtime_is_one_run_named_by_its_own_time() -> None:
-    found = due(cron("0 9 * * *"), instant("2026-03-06T08:00"), instant("2026-03-09T08:10"), HOUR)
+    found = find_due(cron("0 9 * * *"), instant("2026-03-06T08:00"), instant("2026-03-09T08:10"), HOUR)
     assert found is not None
     assert (found.firing, found.missed) == (instant("2026-03-09T08:00"), 2)
     assert found.next == instant("2026-03-10T08:00")
@@ -447,7 +447,7 @@ def test_a_weekend_of_downtime_is_one_run_named_by_its_own_time() -> None:
 
 def test_the_grace_is_inclusive_and_beyond_it_the_run_is_skipped() -> None:
     daily, last, occurrence = cron("0 9 * * *"), instant("2026-03-06T08:00"), instant("2026-03-07T08:00")
-    within, beyond = (due(daily, last, occurrence + late, HOUR) for late in (HOUR, HOUR + SECOND))
+    within, beyond = (find_due(daily, last, occurrence + late, HOUR) for late in (HOUR, HOUR + SECOND))
     assert within is not None
     assert (within.firing, within.missed) == (occurrence, 0)
     assert beyond is not None
@@ -455,7 +455,7 @@ def test_the_grace_is_inclusive_and_beyond_it_the_run_is_skipped() -> None:
 
 
 def test_nothing_is_due_when_the_clock_was_set_back() -> None:
-    assert due(cron("* * * * *"), NOW, NOW - DAY, DAY) is None
+    assert find_due(cron("* * * * *"), NOW, NOW - DAY, DAY) is None
 
 
 @pytest.mark.parametrize("expression", ["* * * * *", "0-58 1-22 * * *", "* * * 1 *"])
@@ -470,15 +470,15 @@ def test_decades_of_downtime_are_settled_without_walking_through_them(
         return look(self, moment)
 
     monkeypatch.setattr(Cron, "next_after", counted)
-    found = due(cron(expression), NOW, NOW + 365 * 40 * DAY, 365 * DAY)
+    found = find_due(cron(expression), NOW, NOW + 365 * 40 * DAY, 365 * DAY)
     assert found is not None
-    assert found.missed == MOST_COUNTED
+    assert found.missed == MAX_MISSED_COUNTED
     assert found.firing is not None
     assert len(looks) < 200
 
 
 def test_seconds_of_decades_are_settled_at_once() -> None:
     now = NOW + 365 * 40 * DAY
-    found = due(Every(interval=SECOND, anchor=NOW), NOW, now, DAY)
+    found = find_due(Every(interval=SECOND, anchor=NOW), NOW, now, DAY)
     assert found is not None
-    assert (found.firing, found.missed) == (now, MOST_COUNTED)
+    assert (found.firing, found.missed) == (now, MAX_MISSED_COUNTED)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from palaver.model.errors import MalformedSource, UnknownPlatform
 from palaver.model.label import Label
-from palaver.model.source import NO_LABELS, Labels, Source, Trust, describe
+from palaver.model.source import NO_LABELS, Labels, Source, Trust, describe_source
 from palaver.platforms.catalog import PLATFORMS
 from tests.strategies import BRIEF, THOROUGH, labels, sources
 
@@ -125,18 +125,18 @@ def test_a_chat_is_known_by_its_alternate_id_where_it_has_no_other() -> None:
 def test_a_source_describes_itself() -> None:
     dm = Source(platform="telegram", user_id="7", chat_id="9")
     group = Source(platform="telegram", chat_kind="group", chat_id="-100", thread_id="42")
-    assert describe(Source(platform="terminal"), named(user="root"), TERMINAL) == "CLI terminal"
-    assert describe(dm, named(user="alice"), TELEGRAM) == "DM with alice"
-    assert describe(dm, NO_LABELS, TELEGRAM) == "DM with 7"
-    assert describe(Source(platform="telegram"), NO_LABELS, TELEGRAM) == "DM with somebody unknown"
-    assert describe(group, named(chat="Dev"), TELEGRAM) == "group: Dev, thread: 42"
-    assert describe(group, named(chat="\u200b"), TELEGRAM) == "group: -100, thread: 42"
+    assert describe_source(Source(platform="terminal"), named(user="root"), TERMINAL) == "CLI terminal"
+    assert describe_source(dm, named(user="alice"), TELEGRAM) == "DM with alice"
+    assert describe_source(dm, NO_LABELS, TELEGRAM) == "DM with 7"
+    assert describe_source(Source(platform="telegram"), NO_LABELS, TELEGRAM) == "DM with somebody unknown"
+    assert describe_source(group, named(chat="Dev"), TELEGRAM) == "group: Dev, thread: 42"
+    assert describe_source(group, named(chat="\u200b"), TELEGRAM) == "group: -100, thread: 42"
 
 
 @THOROUGH
 @given(sources, labels)
 def test_a_description_is_one_printable_line(source: Source, given_labels: Labels) -> None:
-    line = describe(source, given_labels, TELEGRAM)
+    line = describe_source(source, given_labels, TELEGRAM)
     assert line.splitlines() == [line]
     assert all(c.isprintable() or c == " " for c in line)
     assert len(line) < 800

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from palaver.model.errors import BadArgument
 from palaver.model.query import Clause, parse_query
-from palaver.model.tokenizer import cut, index_terms, pages
+from palaver.model.tokenizer import index_terms, split_pages, tokenize
 
 ANY = st.text(st.characters(), max_size=200)
 MIXED = st.text(
@@ -46,13 +46,13 @@ MIXED = st.text(
     ],
 )
 def test_a_text_becomes_a_line(text: str, line: str, wholes: list[str]) -> None:
-    found = cut(text)
+    found = tokenize(text)
     assert found.text.strip() == line
     assert found.wholes == wholes
 
 
 def test_runs_are_indexed_as_characters_and_pairs() -> None:
-    assert list(index_terms(cut("ab 中文字").text)) == ["ab", "中", "文", "字", "中文", "文字"]
+    assert list(index_terms(tokenize("ab 中文字").text)) == ["ab", "中", "文", "字", "中文", "文字"]
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,13 @@ def test_a_query_has_bounds() -> None:
     ],
 )
 def test_marks(query: str, text: str, marked: list[str]) -> None:
-    spans = parse_query(query).marks(text)
+    spans = parse_query(query).find_spans(text)
     assert [text[start:end] for start, end in spans] == marked
 
 
 @given(ANY | MIXED)
 def test_terms_are_safe_for_any_index(text: str) -> None:
-    line = cut(text)
+    line = tokenize(text)
     allowed = frozenset(string.ascii_lowercase + string.digits)
     for term in (*index_terms(line.text), *line.wholes):
         assert 0 < len(term) <= 64
@@ -126,15 +126,15 @@ def test_terms_are_safe_for_any_index(text: str) -> None:
 @given(ANY | MIXED)
 def test_every_stretch_finds_the_text_it_stands_in(text: str) -> None:
     for chunk in re.finditer(r"[^\s\"\u201c\u201d\u201e\u00ab\u00bb]+", text):
-        if not cut(chunk[0]).text.isspace():
-            spans = parse_query(f'"{chunk[0]}"').marks(text)
+        if not tokenize(chunk[0]).text.isspace():
+            spans = parse_query(f'"{chunk[0]}"').find_spans(text)
             assert any(start < chunk.end() and chunk.start() < end for start, end in spans)
 
 
 @given(ANY | MIXED, ANY | MIXED)
 def test_any_query_on_any_text(query: str, text: str) -> None:
     try:
-        spans = parse_query(query).marks(text)
+        spans = parse_query(query).find_spans(text)
     except BadArgument:
         return
     assert spans == sorted(spans)
@@ -144,7 +144,7 @@ def test_any_query_on_any_text(query: str, text: str) -> None:
 @given(st.integers(0, 90_000), st.integers(1, 3000))
 def test_pages_cover_a_text(length: int, every: int) -> None:
     text = "".join(" " if index % every == 0 else "x" for index in range(length))
-    found = pages(text)
+    found = split_pages(text)
     assert found[0][0] == 0
     assert found[-1][1] == length
     assert all(end - start <= 20_000 for start, end in found)
@@ -169,7 +169,7 @@ def test_pages_cover_a_text(length: int, every: int) -> None:
     ids=lambda text: ascii(text[:6]),
 )
 def test_a_megabyte_of_anything(text: str) -> None:
-    cut(text)
-    for start, end in pages(text)[:2]:
-        assert len(cut(text[start:end]).text) <= 3 * 20_000
-        parse_query("a 中").marks(text[start:end])
+    tokenize(text)
+    for start, end in split_pages(text)[:2]:
+        assert len(tokenize(text[start:end]).text) <= 3 * 20_000
+        parse_query("a 中").find_spans(text[start:end])

@@ -4,7 +4,7 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.model.text import one_line, shown, visible
+from palaver.model.text import escape_invisible, one_line, quoted
 from tests.strategies import THOROUGH, ids, texts
 
 # Unicode's Default_Ignorable_Code_Point, assigned characters only: what shows as nothing at all.
@@ -65,22 +65,22 @@ def test_letters_of_every_script_stay() -> None:
 
 
 def test_shown_is_quoted_and_short() -> None:
-    assert shown("a\nb") == r"'a\nb'"
-    assert shown(" 4 ") == "' 4 '"
-    assert len(shown("x" * 10_000)) == len(shown("\u200b" * 10_000)) == 82
+    assert quoted("a\nb") == r"'a\nb'"
+    assert quoted(" 4 ") == "' 4 '"
+    assert len(quoted("x" * 10_000)) == len(quoted("\u200b" * 10_000)) == 82
 
 
 @THOROUGH
 @given(hostile)
 def test_whatever_cannot_be_seen_is_written(text: str) -> None:
-    line = visible(text)
+    line = escape_invisible(text)
     assert not {unicodedata.category(c) for c in line} & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
     assert not set(line) & set(IGNORABLE)
-    assert visible(line) == line
+    assert escape_invisible(line) == line
 
 
 def test_every_invisible_character_tells_two_texts_apart() -> None:
     unseen = ("", " ", "\u00a0", "\u3000", "\n", "\ud800", *IGNORABLE)
-    assert len({visible(f"a{each}b") for each in unseen}) == len(unseen)
-    assert visible("a\u200bb") == r"a\u200bb"
-    assert visible("日本語 Grüße") == "日本語 Grüße"
+    assert len({escape_invisible(f"a{each}b") for each in unseen}) == len(unseen)
+    assert escape_invisible("a\u200bb") == r"a\u200bb"
+    assert escape_invisible("日本語 Grüße") == "日本語 Grüße"

@@ -14,7 +14,7 @@ from palaver.model.label import Label
 from palaver.model.naming import Naming, Pseudonyms
 from palaver.model.prompt_markers import CLOSE, OPEN
 from palaver.model.transcript import Entry, Role, Sender, ToolCall
-from palaver.model.view import INTERRUPTED, Message, left_open, open_calls, repair, view
+from palaver.model.view import INTERRUPTED, Message, open_calls, open_calls_of_turn, repair, view
 from palaver.platforms.catalog import PLATFORMS
 
 PLAIN = Naming(platform=PLATFORMS["telegram"])
@@ -203,7 +203,7 @@ def test_what_a_turn_called_last_stays_open_where_it_goes_on_behind_all_that_cam
         (Role.TOOL, "found"),
     ]
     assert [call.id for call in open_calls(shown)] == ["call_0_2", "c"]
-    assert [call.id for call in left_open(entries, "7")] == ["call_0", "c"]
+    assert [call.id for call in open_calls_of_turn(entries, "7")] == ["call_0", "c"]
     closed = view(entries, PLAIN)
     assert [m.text for m in closed if m.role is Role.TOOL] == [INTERRUPTED, INTERRUPTED, "found", INTERRUPTED]
     assert open_calls(closed) == ()
@@ -217,14 +217,14 @@ def test_a_turn_that_has_all_results_goes_on_as_any_other() -> None:
         say(3, "x", Role.TOOL, answers="c", turn="7"),
     ]
     assert view(entries, PLAIN, goes_on="7") == view(entries, PLAIN)
-    assert left_open(entries, "7") == ()
+    assert open_calls_of_turn(entries, "7") == ()
 
 
 @given(logs, st.data())
 def test_only_open_calls_lack_a_result_whatever_the_log(entries: list[Entry], data: st.DataObject) -> None:
     mine = [entry._replace(turn=data.draw(st.sampled_from(["7", None]))) for entry in entries]
     shown = view(mine, PLAIN, goes_on="7")
-    assert len(open_calls(shown)) == len(left_open(mine, "7"))
+    assert len(open_calls(shown)) == len(open_calls_of_turn(mine, "7"))
     closed = [Message(Role.TOOL, INTERRUPTED, (), call.id) for call in open_calls(shown)]
     assert len(repair(shown)) == len(shown) + len(closed)
     assert {*repair(shown)} == {*shown, *closed}

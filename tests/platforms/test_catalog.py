@@ -1,7 +1,7 @@
 import pytest
 
 from palaver.model.errors import UnknownPlatform
-from palaver.model.platform import RESERVED_NAMES, Note, Platform
+from palaver.model.platform import RESERVED_NAMES, Platform, PlatformNote
 from palaver.platforms.catalog import PLATFORMS
 
 # SPEC PLT-3, in its order.
@@ -83,7 +83,9 @@ def test_the_other_notes() -> None:
 
 
 def test_a_note_with_nothing_else_to_say_is_left_out() -> None:
-    tooled = Platform(name="x", title="X", notes=(Note(text="a", needs=frozenset({"t", "u"})), Note(text="b")))
+    tooled = Platform(
+        name="x", title="X", notes=(PlatformNote(text="a", needs=frozenset({"t", "u"})), PlatformNote(text="b"))
+    )
     assert tooled.note_for(frozenset({"t"})) == "b"
     assert tooled.note_for(frozenset({"t", "u", "v"})) == "a b"
 

@@ -10,7 +10,7 @@ from palaver.model.access import AccessRole, Grant
 from palaver.model.busy import BusyMode
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.protocols.adapter import Limits
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults
@@ -132,8 +132,8 @@ def _people_the_world(world: World, accounts: tuple[str, ...], chance: random.Ra
 def _options(busy: BusyMode, chance: random.Random) -> Options:
     return Options(
         grants=(Grant(platform="fake", role=AccessRole.MEMBER),),
-        busy=Layers(default=busy),
-        scopes=Layers(default=Scope(group=chance.choice(tuple(GroupScope)))),
+        busy=ScopedSetting(default=busy),
+        scopes=ScopedSetting(default=Scope(group=chance.choice(tuple(GroupScope)))),
         concurrent_turns=chance.choice((2, 16)),
         concurrent_sends=chance.choice((2, 32)),
         quiet_limit=timedelta(seconds=10),
@@ -145,6 +145,6 @@ def _options(busy: BusyMode, chance: random.Random) -> Options:
         crash_limit=chance.choice((3, 100)),
         message_limit=chance.choice((10, 400)),
         titles=chance.random() < 0.5,
-        resets=Layers(default=chance.choice((ResetPolicy(), ResetPolicy(mode=ResetMode.IDLE, idle_minutes=1)))),
+        resets=ScopedSetting(default=chance.choice((ResetPolicy(), ResetPolicy(mode=ResetMode.IDLE, idle_minutes=1)))),
         sweep_every=timedelta(seconds=20),
     )

@@ -206,7 +206,7 @@ class Books:
 
     def _shown_once(self) -> Iterator[str]:
         for delivery in self._deliveries:
-            shown = [message for _, message in self._keys.get(delivery.name, [])]
+            shown = [message for _, message in self._keys.get(delivery.idempotency_key, [])]
             edited = self._edited(delivery)
             if delivery.state is OutboxState.DELIVERED and not shown and not edited:
                 yield f"delivery {delivery.number} is delivered but not to be seen"
@@ -227,7 +227,7 @@ class Books:
     def _shown_in_place(self) -> Iterator[str]:
         for delivery in self._deliveries:
             outbound = delivery.outbound
-            for chat, message in self._keys.get(delivery.name, []):
+            for chat, message in self._keys.get(delivery.idempotency_key, []):
                 if (chat.id, message.author, message.thread) != (
                     outbound.chat_id,
                     outbound.account,
@@ -238,7 +238,7 @@ class Books:
                 last = _Place.of(self._by_turn[delivery.turn][-1].inbound)
                 if last != _Place(outbound.account, outbound.chat_id, outbound.thread_id):
                     yield f"delivery {delivery.number} goes to {outbound.chat_id}, not to {last}"
-        known = {delivery.name for delivery in self._deliveries}
+        known = {delivery.idempotency_key for delivery in self._deliveries}
         for key in self._keys:
             if key not in known and not key.startswith("draft"):
                 yield f"shown but not owed: {key}"
@@ -277,6 +277,6 @@ class Books:
         seen = (
             place
             for place, message in enumerate(chat.messages)
-            if message.key == delivery.name or (outbound.edits is not None and message.id == outbound.edits)
+            if message.key == delivery.idempotency_key or (outbound.edits is not None and message.id == outbound.edits)
         )
         return next(seen, None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.model.key import canonical, canonical_source
+from palaver.model.key import canonical_id, canonical_source
 from palaver.model.session import Principal
 from palaver.model.source import Source
 from palaver.store.conversations import sessions
@@ -24,9 +24,9 @@ async def test_aliases_lead_to_one_id_and_can_be_corrected(store: Store) -> None
     assert await store.transact(aliases.learn("whatsapp", "49@s", "+49:1\x00", NOON))
     assert not await store.transact(aliases.learn("whatsapp", "49@s", "+49:1\x00", NOON))
     known = await store.read(aliases.of("whatsapp"))
-    assert canonical("49@s", known) == "lid\ud800"
+    assert canonical_id("49@s", known) == "lid\ud800"
     await store.transact(aliases.learn("whatsapp", "+49:1\x00", "other", NOON))
-    assert canonical("49@s", await store.read(aliases.of("whatsapp"))) == "other"
+    assert canonical_id("49@s", await store.read(aliases.of("whatsapp"))) == "other"
     assert await store.read(aliases.of("signal")) == {}
     assert await store.read(aliases.everywhere()) == {"whatsapp": await store.read(aliases.of("whatsapp"))}
 

@@ -9,7 +9,7 @@ from palaver.model.errors import NotFound
 from palaver.model.lifecycle import TurnState
 from palaver.model.session import Principal
 from palaver.model.transcript import Role, ToolCall
-from palaver.model.turn import Inbound, Offered, Outbound, Turn
+from palaver.model.turn import ClientTool, Inbound, Outbound, Turn
 from palaver.store.queue import inbox, steering, turns
 from palaver.store.status import message_status
 from palaver.store.status.message_status import Progress, Reply
@@ -29,7 +29,7 @@ def world(store: Store) -> World:
 
 async def offer(world: World, *names: str) -> int:
     source = replace(PLACE, message_id="m1")
-    inbound = Inbound(source=source, text="go", at=world.now, offers=tuple(map(Offered, names)))
+    inbound = Inbound(source=source, text="go", at=world.now, client_tools=tuple(map(ClientTool, names)))
     number = await world.store.transact(inbox.accept(inbound, key_of(source), world.now))
     assert number
     return number

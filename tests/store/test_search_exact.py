@@ -10,7 +10,7 @@ from palaver.model.errors import NotFound
 from palaver.model.query import Clause, parse_query
 from palaver.model.session import Principal, identity_of
 from palaver.model.source import Source
-from palaver.model.tokenizer import cut, pages
+from palaver.model.tokenizer import split_pages, tokenize
 from palaver.store.conversations import history, sessions, transcript
 from palaver.store.search.finding import snippet_of
 from palaver.store.search.search import Order
@@ -71,7 +71,7 @@ def _stands(clause: Clause, words: list[str], at: int) -> bool:
 
 def _naive(query: str, text: str) -> bool:
     def holds(clause: Clause, page: str) -> bool:
-        line = cut(page)
+        line = tokenize(page)
         words = line.text.split()
         single = clause.whole or (clause.words[0] if len(clause.words) == 1 else None)
         if single and any(_fits(word, single, clause) for word in (*words, *line.wholes)):
@@ -79,7 +79,7 @@ def _naive(query: str, text: str) -> bool:
         return any(_stands(clause, words, at) for at in range(len(words)))
 
     clauses = parse_query(query).clauses
-    return any(all(holds(clause, text[start:end]) for clause in clauses) for start, end in pages(text))
+    return any(all(holds(clause, text[start:end]) for clause in clauses) for start, end in split_pages(text))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -135,7 +135,7 @@ async def _seen_by(store: Store, principal: Principal) -> list[str]:
     st.text(st.sampled_from("a b\n\t中👍\u0301\u200d\x00ab🇩") | st.characters(), max_size=400), st.sampled_from("ab中")
 )
 def test_a_snippet_is_one_line_with_its_marks_inside(text: str, word: str) -> None:
-    marks = parse_query(word).marks(text)
+    marks = parse_query(word).find_spans(text)
     snippet, shown = snippet_of(text, marks)
     assert len(snippet) <= 170
     assert len(snippet.splitlines()) <= 1

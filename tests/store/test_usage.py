@@ -11,7 +11,7 @@ from palaver.db.schema import known_migrations
 from palaver.db.transaction import Row, Statement, Statements, transaction
 from palaver.model.errors import StaleFence
 from palaver.model.lifecycle import TurnState
-from palaver.model.quotas import Spent
+from palaver.model.quotas import UsageTotal
 from palaver.model.session import Principal
 from palaver.model.turn import Turn, Usage
 from palaver.store.conversations import deletion
@@ -25,7 +25,7 @@ from palaver.store.store import Store
 from tests.store.conftest import DRIVER, fresh_database
 from tests.store.world import LEASE, NOON, OPERATOR, World, dm, group
 
-ONE = Spent(turns=1, input_tokens=10, output_tokens=5, cost_micros=3)
+ONE = UsageTotal(turns=1, input_tokens=10, output_tokens=5, cost_micros=3)
 BERLIN = ZoneInfo("Europe/Berlin")
 DAY = timedelta(days=1)
 
@@ -40,8 +40,8 @@ async def test_every_turn_counts_for_whoever_it_answered(store: Store) -> None:
     assert (await store.read(usage.spent(since, ["telegram:7"]))).turns == 2
     assert (await store.read(usage.spent(since, ["telegram:7", "telegram:8"]))).tokens == 45
     assert (await store.read(usage.spent(since))).cost_micros == 9
-    assert await store.read(usage.spent(since, [])) == Spent()
-    assert await store.read(usage.spent(NOON + DAY)) == Spent()
+    assert await store.read(usage.spent(since, [])) == UsageTotal()
+    assert await store.read(usage.spent(NOON + DAY)) == UsageTotal()
 
 
 async def test_a_turn_that_is_settled_twice_counts_once(store: Store) -> None:
@@ -53,7 +53,7 @@ async def test_a_turn_that_is_settled_twice_counts_once(store: Store) -> None:
     await store.transact(settle)
     with pytest.raises(StaleFence):
         await store.transact(settle)
-    assert await store.read(usage.spent(NOON)) == Spent(turns=1, input_tokens=7)
+    assert await store.read(usage.spent(NOON)) == UsageTotal(turns=1, input_tokens=7)
 
 
 async def test_what_a_turn_has_used_before_it_waited_counts_at_once_and_once(store: Store) -> None:
@@ -65,11 +65,11 @@ async def test_what_a_turn_has_used_before_it_waited_counts_at_once_and_once(sto
     await store.transact(halt)
     with pytest.raises(StaleFence):
         await store.transact(halt)
-    assert await store.read(usage.spent(NOON)) == Spent(input_tokens=7, cost_micros=2)
+    assert await store.read(usage.spent(NOON)) == UsageTotal(input_tokens=7, cost_micros=2)
     resumed = await store.transact(turns.resume(begun.turn.number, "w2", NOON, LEASE))
     assert resumed
     await store.transact(turns.settle(resumed, [], [], NOON, usage=Usage(input_tokens=3)))
-    assert await store.read(usage.spent(NOON)) == Spent(turns=1, input_tokens=10, cost_micros=2)
+    assert await store.read(usage.spent(NOON)) == UsageTotal(turns=1, input_tokens=10, cost_micros=2)
     session = await store.read(turns.session_of(resumed))
     assert (session.counters.input_tokens, session.counters.cost_micros) == (10, 2)
     row = await store.read(_turn(resumed.number))
@@ -93,14 +93,14 @@ async def test_tables_by_person_model_and_day(store: Store) -> None:
     await world.exchange("b", source=dm("8"))
     by_model = await store.read(usage.table(By.MODEL, OPERATOR, since=NOON - DAY, zone=BERLIN))
     assert list(by_model) == ["large", "", "small"]
-    assert by_model["small"] == Spent(turns=2, input_tokens=2, cost_micros=2)
+    assert by_model["small"] == UsageTotal(turns=2, input_tokens=2, cost_micros=2)
     by_day = await store.read(usage.table(By.DAY, OPERATOR, since=NOON - DAY, zone=BERLIN))
     assert [(day, spent.turns) for day, spent in by_day.items()] == [(date(2026, 3, 2), 2), (date(2026, 3, 1), 2)]
     mine = Principal(identities=frozenset({"telegram:8"}))
     assert list(await store.read(usage.table(By.PERSON, mine, since=NOON - DAY, zone=BERLIN))) == ["telegram:8"]
     until = NOON + timedelta(hours=1)
     early = await store.read(usage.table(By.PERSON, OPERATOR, since=NOON - DAY, until=until, zone=BERLIN))
-    assert early == {"telegram:7": Spent(turns=2, input_tokens=2, cost_micros=2)}
+    assert early == {"telegram:7": UsageTotal(turns=2, input_tokens=2, cost_micros=2)}
 
 
 async def test_what_was_used_before_the_sums_were_kept_is_in_them(store: Store) -> None:
@@ -208,7 +208,7 @@ async def test_a_turn_that_is_ended_for_somebody_who_is_forgotten_still_counts(s
     assert begun
     await store.transact(turns.halt(begun.turn, TurnState.PARKED, NOON, usage=Usage(input_tokens=7)))
     await store.transact(end_halted(Trace(identities=frozenset({"telegram:7"})), NOON))
-    assert await store.read(usage.spent(NOON - DAY)) == Spent(turns=1, input_tokens=7)
+    assert await store.read(usage.spent(NOON - DAY)) == UsageTotal(turns=1, input_tokens=7)
 
 
 async def test_what_waiting_turns_had_in_the_sums_of_before_is_not_told_twice(store: Store) -> None:
@@ -224,7 +224,7 @@ async def test_what_waiting_turns_had_in_the_sums_of_before_is_not_told_twice(st
         yield _summing_up(8)
 
     await store.transact(migrate())
-    assert await store.read(usage.spent(NOON - DAY)) == Spent(input_tokens=7)
+    assert await store.read(usage.spent(NOON - DAY)) == UsageTotal(input_tokens=7)
 
 
 async def test_many_who_settle_and_sum_up_at_once_count_every_turn_once(postgres_server: str) -> None:
@@ -241,7 +241,7 @@ async def test_many_who_settle_and_sum_up_at_once_count_every_turn_once(postgres
                 await store.transact(usage.fold())
 
         await asyncio.gather(*map(settle, begun), sum_up(one), sum_up(other), sum_up(other))
-        assert await one.read(usage.spent(NOON - DAY)) == Spent(turns=12, input_tokens=12)
+        assert await one.read(usage.spent(NOON - DAY)) == UsageTotal(turns=12, input_tokens=12)
         await one.transact(usage.fold_all())
         assert await _summed(other) == [12, 12]
 

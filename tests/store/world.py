@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from zoneinfo import ZoneInfo
 
-from palaver.model.busy import Choice
+from palaver.model.busy import Batch
 from palaver.model.key import SessionKey, derive_key
 from palaver.model.label import Label
 from palaver.model.reset import Cause, ResetMode, ResetPolicy
@@ -91,7 +91,7 @@ class World:
 
 def first(limit: int) -> Choose:
     """Up to so many of what waits."""
-    return lambda waiting: Choice(take=min(limit, len(waiting)))
+    return lambda waiting: Batch(take=min(limit, len(waiting)))
 
 
 def only_begun(found: Begun | Held | None) -> Begun | None:

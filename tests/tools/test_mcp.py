@@ -42,7 +42,7 @@ async def test_a_server_of_the_official_library_over_its_pipes(monkeypatch: pyte
     async with serving("good", program("good_server.py", COLOUR="its own")) as server:
         tools = {tool.name: tool for tool in await server.tools()}
         assert list(tools) == ["good__add", "good__environment", "good__learn"]
-        assert tools["good__add"].asks
+        assert tools["good__add"].needs_approval
         assert set(tools["good__add"].parameters) >= {"type", "properties"}
         assert await server.use("good__add", {"a": 1, "b": 2}) == "3"
         with pytest.raises(ToolFailed, match="valid integer"):

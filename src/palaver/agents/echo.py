@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from palaver.model.prompt_markers import CLOSE, OPEN, mark
+from palaver.model.prompt_markers import CLOSE, OPEN, marker
 from palaver.model.session import ModelOverride
 from palaver.model.text import one_line
 from palaver.model.transcript import Role, ToolCall
@@ -17,11 +17,11 @@ from palaver.model.view import Message, open_calls
 from palaver.protocols.agent import (
     ApprovalNeeded,
     Event,
+    Excerpt,
     Failure,
     FailureKind,
     Final,
-    Gist,
-    Passage,
+    GeneratedText,
     Request,
     TextDelta,
     ToolCalled,
@@ -37,7 +37,7 @@ _QUIET, _LOUD = ModelOverride(model="echo"), ModelOverride(model="loud")
 _CHARACTERS_PER_TOKEN = 4
 _GLIMPSE = 40
 _SUMMARY = 400
-_SUMMARY_END = mark("end of summary")
+_SUMMARY_END = marker("end of summary")
 _COUNTED_ORDER = re.compile(r"(!slow|!busy)(?:\s+([0-9]{1,6}))?(?:\s+(.*))?", re.DOTALL)
 _ORDER = re.compile(r"(!tool|!use|!approve|!hang|!overflow|!fail)(?:\s+(.*))?", re.DOTALL)
 _NOTE = re.compile(f"{OPEN}note: [^{CLOSE}]*{CLOSE}")
@@ -80,7 +80,7 @@ class EchoAgent:
                     return
                 if isinstance(event, ToolReturned):
                     text = f"{heard.words.partition(' ')[0]}: {event.text}" if heard.order == "!use" else text
-                    for words in filter(None, map(_spoken, await request.meanwhile())):
+                    for words in filter(None, map(_spoken, await request.new_messages())):
                         text += f"\nMeanwhile you said: {words}"
         if self.streams:
             async for event in self._speak(text):
@@ -97,19 +97,19 @@ class EchoAgent:
         """It remembers nothing, so nothing is too long for it."""
         return None
 
-    async def summarise(self, passage: Passage) -> Gist:
+    async def summarise(self, passage: Excerpt) -> GeneratedText:
         """What each message begins with, as far as there is room, those about the focus in front."""
         await asyncio.sleep(self.delay)
         said = [one_line(_NOT_SAID_TO_ME.sub("", message.text), _GLIMPSE) for message in passage.messages]
         said.sort(key=lambda words: passage.focus.casefold() not in words.casefold())
         text = f"{len(said)} messages: {'; '.join(filter(None, said))[:_SUMMARY]}"
-        return Gist(text=text, usage=_usage(passage.messages, text))
+        return GeneratedText(text=text, usage=_usage(passage.messages, text))
 
-    async def title(self, passage: Passage) -> Gist:
+    async def title(self, passage: Excerpt) -> GeneratedText:
         """What was said last begins with it."""
         await asyncio.sleep(self.delay)
         text = one_line(_heard(passage.messages).words, _GLIMPSE)
-        return Gist(text=text, usage=_usage(passage.messages, text))
+        return GeneratedText(text=text, usage=_usage(passage.messages, text))
 
     async def _obey(self, heard: "_Heard", request: Request) -> AsyncGenerator[Event]:
         match heard.order:

@@ -29,7 +29,7 @@ from palaver.model.attachment import NewFile
 from palaver.model.errors import NotFound
 from palaver.model.redact import redact
 from palaver.model.text import one_line
-from palaver.model.tools import LONGEST_QUESTION, arguments_of, question_for
+from palaver.model.tools import MAX_QUESTION_LENGTH, approval_question, parse_arguments
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Usage
 from palaver.model.view import Message, open_calls
@@ -89,7 +89,7 @@ class Exchange:
                 async for event in self._use(said):
                     yield event
             case AskMeanwhile():
-                yield Meanwhile(texts=await self.request.meanwhile())
+                yield Meanwhile(texts=await self.request.new_messages())
             case ReadFile():
                 yield await self._content(said.file)
             case Called():
@@ -119,9 +119,9 @@ class Exchange:
     async def _ask(self, call: ToolCall, question: str) -> Event:
         """About the gateway's tools it asks in its own words: an agent could say anything of them."""
         if call.name in {tool.name for tool in self.request.toolbox.tools}:
-            question = await self.request.toolbox.question(call) or question_for(call, arguments_of(call) or {})
-        if len(question) > LONGEST_QUESTION:
-            detail = f"it asked a person about {len(question)} characters; {LONGEST_QUESTION} are allowed"
+            question = await self.request.toolbox.question(call) or approval_question(call, parse_arguments(call) or {})
+        if len(question) > MAX_QUESTION_LENGTH:
+            detail = f"it asked a person about {len(question)} characters; {MAX_QUESTION_LENGTH} are allowed"
             return Failure(kind=FailureKind.FATAL, detail=detail)
         return ApprovalNeeded(call=call, question=question)
 

@@ -23,7 +23,7 @@ from palaver.agents.wire import (
 from palaver.model.errors import PalaverError
 from palaver.model.session import ModelOverride
 from palaver.model.turn import Usage
-from palaver.protocols.agent import Event, Failure, FailureKind, Gist, Passage, Request
+from palaver.protocols.agent import Event, Excerpt, Failure, FailureKind, GeneratedText, Request
 
 __all__ = [
     "Broken",
@@ -118,15 +118,15 @@ class ForeignAgent:
     def context_window(self, override: ModelOverride | None) -> int | None:  # noqa: ARG002 - one for all its models
         return self._hello.context_window
 
-    async def summarise(self, passage: Passage) -> Gist:
+    async def summarise(self, passage: Excerpt) -> GeneratedText:
         if not self._hello.summarises:
             raise Broken(FailureKind.FATAL, "the agent has not said that it summarises")
         return await self._gist(passage_line(Summarise, passage))
 
-    async def title(self, passage: Passage) -> Gist:
-        return await self._gist(passage_line(Title, passage)) if self._hello.titles else Gist(text="")
+    async def title(self, passage: Excerpt) -> GeneratedText:
+        return await self._gist(passage_line(Title, passage)) if self._hello.titles else GeneratedText(text="")
 
-    async def _gist(self, question: Question) -> Gist:
+    async def _gist(self, question: Question) -> GeneratedText:
         usage = Usage()
         async with self._wire.talk(question) as talk, aclosing(self._heard(talk)) as heard:
             async for said in heard:
@@ -134,7 +134,7 @@ class ForeignAgent:
                     case Used():
                         usage = usage.plus(usage_of(said))
                     case Done():
-                        return Gist(text=said.text, usage=usage)
+                        return GeneratedText(text=said.text, usage=usage)
                     case Failed():
                         raise Broken(said.kind, detail_of(said.detail), said.after)
                     case _:

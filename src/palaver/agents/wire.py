@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from palaver.model.view import Message
-from palaver.protocols.agent import FailureKind, Passage, Request
+from palaver.protocols.agent import Excerpt, FailureKind, Request
 
 __all__ = [
     "LONGEST_LINE",
@@ -284,7 +284,9 @@ def _where(error: msgspec.ValidationError) -> str:
 
 
 def answer_line(request: Request, replies: tuple[Reply, ...] = ()) -> Answer:
-    tools = (WireTool(tool.name, tool.description, tool.parameters, tool.asks) for tool in request.toolbox.tools)
+    tools = (
+        WireTool(tool.name, tool.description, tool.parameters, tool.needs_approval) for tool in request.toolbox.tools
+    )
     return Answer(
         session=request.session,
         turn=request.turn,
@@ -298,7 +300,7 @@ def answer_line(request: Request, replies: tuple[Reply, ...] = ()) -> Answer:
     )
 
 
-def passage_line(kind: type[Summarise | Title], passage: Passage) -> Summarise | Title:
+def passage_line(kind: type[Summarise | Title], passage: Excerpt) -> Summarise | Title:
     facts: dict[str, Any] = {"focus": passage.focus} if kind is Summarise else {}
     return kind(
         session=passage.session,
@@ -308,7 +310,7 @@ def passage_line(kind: type[Summarise | Title], passage: Passage) -> Summarise |
     )
 
 
-def _model(asked: Request | Passage) -> WireModel | None:
+def _model(asked: Request | Excerpt) -> WireModel | None:
     return WireModel(asked.override.model, asked.override.provider) if asked.override else None
 
 

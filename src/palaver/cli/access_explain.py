@@ -12,8 +12,8 @@ from palaver.cli.shared_options import Json, StoreOption, ask
 from palaver.config.loader import load
 from palaver.engine.options import Options, following
 from palaver.model.access import Access, Verdict, decide_access
-from palaver.model.addressing import Heard, attend
-from palaver.model.grant_syntax import identity_parts, place_words, whom_words
+from palaver.model.addressing import Addressing, classify_addressing
+from palaver.model.grant_syntax import describe_grant_place, describe_grantee, parse_identity
 from palaver.model.session import identity_of
 from palaver.model.source import DM, Source, Trust
 from palaver.model.turn import Inbound
@@ -29,9 +29,9 @@ __all__ = [
 
 _VERDICTS = {Verdict.ALLOW: "let in", Verdict.REFUSE: "refused", Verdict.PAIR: "given a code"}
 _HEARD = {
-    Heard.ADDRESSED: "for the agent",
-    Heard.OVERHEARD: "said to others; the agent is shown it later",
-    Heard.IGNORED: "said to others; not kept",
+    Addressing.ADDRESSED: "for the agent",
+    Addressing.OVERHEARD: "said to others; the agent is shown it later",
+    Addressing.IGNORED: "said to others; not kept",
 }
 
 
@@ -50,7 +50,7 @@ def explain_access(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    platform, user = identity_parts(who, known_platforms())
+    platform, user = parse_identity(who, known_platforms())
     source = Source(
         platform=platform,
         chat_kind=kind,
@@ -71,7 +71,9 @@ def explain_access(
         print_json({**fields, "role": access.role.text if access.role else None})
         return
     print_heading(_VERDICTS[access.verdict])
-    decisive = [("grant", f"{whom_words(access.grant)}, {place_words(access.grant)}")] if access.grant else []
+    decisive = (
+        [("grant", f"{describe_grantee(access.grant)}, {describe_grant_place(access.grant)}")] if access.grant else []
+    )
     print_facts([("because", access.reason), *decisive, ("what they say", _HEARD[heard])])
 
 
@@ -85,8 +87,8 @@ def _access(source: Source, trust: Trust, options: Options, table: Table) -> Acc
     )
 
 
-def _heard(source: Source, text: str, options: Options, *, mention: bool) -> Heard:
+def _heard(source: Source, text: str, options: Options, *, mention: bool) -> Addressing:
     inbound = Inbound(source=source, text=text or "…", at=datetime(1970, 1, 1, tzinfo=UTC), mentions_us=mention)
     known = PLATFORMS.get(source.platform)
     has_mentions = known is not None and known.has_mentions
-    return attend(inbound, options.attention.find(source).value, has_mentions=has_mentions, commands=False)
+    return classify_addressing(inbound, options.attention.find(source).value, has_mentions=has_mentions, commands=False)

@@ -21,7 +21,7 @@ from palaver.config.paths import configuration_files
 from palaver.config.secret_files import FILE, is_secret, secret_in
 from palaver.config.secrets import SET
 from palaver.model.errors import BadArgument, InvalidInput, PalaverError
-from palaver.model.text import visible
+from palaver.model.text import escape_invisible
 from palaver.platforms.plugins import Maker, maker
 from palaver.protocols.adapter import SetupGuide, SetupQuestion
 
@@ -278,12 +278,14 @@ def is_somebody_there() -> bool:
 
 def ask_for(question: str, usual: str, read: Callable[[str], T]) -> T:
     """What `read` makes of the answer. What it refuses is told, and asked for again."""
-    return _until_right(lambda: _line(f"{visible(question)}{f' [{visible(usual)}]' if usual else ''} "), usual, read)
+    return _until_right(
+        lambda: _line(f"{escape_invisible(question)}{f' [{escape_invisible(usual)}]' if usual else ''} "), usual, read
+    )
 
 
 def ask_secretly(question: str, usual: str, read: Callable[[str], T]) -> T:
     """The same, and what is typed is not shown."""
-    shown = f"{visible(question)}{f' [{visible(usual)}]' if usual else ''} "
+    shown = f"{escape_invisible(question)}{f' [{escape_invisible(usual)}]' if usual else ''} "
     return _until_right(lambda: getpass.getpass(shown, sys.stderr), usual, read)
 
 

@@ -17,7 +17,7 @@ from palaver.cli.up import configuration
 from palaver.config.model import Config
 from palaver.model.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
 from palaver.model.source import MAIN
-from palaver.model.text import shown
+from palaver.model.text import quoted
 from palaver.platforms.terminal.client import Client, GatewayFails, Screen
 from palaver.platforms.terminal.pipe import PipeScreen, lines, say_all, say_one
 from palaver.platforms.terminal.screen import LiveScreen, typed_lines
@@ -49,7 +49,7 @@ Window = Annotated[bool, typer.Option("--window", help="Where a gateway is start
 
 class _NotAttached(PalaverError):
     def __init__(self, which: str) -> None:
-        super().__init__(f"the chat could not be attached to {shown(which)}, so nothing was said")
+        super().__init__(f"the chat could not be attached to {quoted(which)}, so nothing was said")
 
 
 @app.command(

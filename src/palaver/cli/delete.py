@@ -40,7 +40,7 @@ from palaver.cli.shared_options import (
 )
 from palaver.cli.transcripts import name_of, session_fields
 from palaver.model.errors import BadArgument, SessionBusy
-from palaver.model.local_time import clock, first_instant, zone
+from palaver.model.local_time import first_instant, parse_zone, to_local
 from palaver.model.session import Session
 from palaver.store.conversations import deletion
 from palaver.store.conversations.deletion import Pruned, PruneRule, Removed, Survey
@@ -242,7 +242,7 @@ def show_stats(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    where = zone(zone_name)
+    where = parse_zone(zone_name)
     since_then = moment("--since", since or _USUAL[by], EXAMPLES["stats"])
     start = since_then and _whole(by, since_then, where)
     empty = Stats(total=Totals(), platforms={}, days=(), weeks=(), database_bytes=0)
@@ -260,7 +260,7 @@ def show_stats(
 
 def _whole(by: _Span, start: datetime, where: ZoneInfo) -> datetime:
     """When the day or the week of `start` begins there, so that the first in the table is a whole one."""
-    day = clock(start, where).replace(hour=0, minute=0, second=0, microsecond=0)
+    day = to_local(start, where).replace(hour=0, minute=0, second=0, microsecond=0)
     return first_instant(day - timedelta(days=day.weekday() if by is _Span.WEEK else 0), where)
 
 

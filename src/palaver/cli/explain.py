@@ -12,13 +12,13 @@ from palaver.cli.access_explain import explain_access
 from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
 from palaver.cli.shared_options import StoreOption, ask, store_url
 from palaver.model.errors import BadArgument, StoreError, UnknownPlatform
-from palaver.model.key import Explanation, SessionKey, Speaker, explain_key
-from palaver.model.local_time import instant_text, parse_instant, zone
+from palaver.model.key import KeyExplanation, SessionKey, Speaker, explain_key
+from palaver.model.local_time import format_instant, parse_instant, parse_zone
 from palaver.model.platform import Platform
 from palaver.model.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
-from palaver.model.schedule import parse_schedule, upcoming
+from palaver.model.schedule import next_occurrences, parse_schedule
 from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope, choose_profile
-from palaver.model.source import DM, MAIN, USUAL_KINDS, Source
+from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source
 from palaver.model.target import All, Home, Local, Origin, Place, Target, parse_targets
 from palaver.platforms.catalog import PLATFORMS
 from palaver.store.conversations.attach import leads_to
@@ -53,7 +53,7 @@ def _platform(name: str) -> Platform:
 
 
 def _kind(name: str, platform: Platform) -> str:
-    kinds = (*USUAL_KINDS, *platform.extra_kinds)
+    kinds = (*STANDARD_KINDS, *platform.extra_kinds)
     if name not in kinds:
         raise BadArgument("--kind cannot be", found=name, allowed=", ".join(kinds), example=EXAMPLES["key"])
     return name
@@ -126,7 +126,7 @@ def _attached_to(place: SessionKey, store: str | None) -> SessionKey | None:
     return None if led == place else led
 
 
-def _print_key(explanation: Explanation, attached_to: SessionKey | None, *, as_json: bool) -> None:
+def _print_key(explanation: KeyExplanation, attached_to: SessionKey | None, *, as_json: bool) -> None:
     found, sharing, parts = explanation
     if as_json:
         fields = {"key": found.text, "parts": [part._asdict() for part in parts], "shared": found.shared}
@@ -155,8 +155,8 @@ def reset(
     rules = ResetPolicy(mode=policy, idle_minutes=idle_minutes, at_hour=at_hour)
     spoken, present = parse_instant(last_active), _instant_or_now(now)
     if present < spoken:
-        print_note(f"The present, {instant_text(present)}, is before --last-active: no time has passed yet.")
-    decision = decide_reset(rules, Activity(last_human=spoken), present, zone(zone_name))
+        print_note(f"The present, {format_instant(present)}, is before --last-active: no time has passed yet.")
+    decision = decide_reset(rules, Activity(last_human=spoken), present, parse_zone(zone_name))
     _print_reset(decision, zone_name, as_json=json)
 
 
@@ -214,8 +214,8 @@ def schedule(
     json: Json = False,
 ) -> None:
     moment = _instant_or_now(now)
-    parsed = parse_schedule(text, zone(zone_name), moment)
-    times = [_iso(time, zone_name) or "" for time in upcoming(parsed, moment, 5)]
+    parsed = parse_schedule(text, parse_zone(zone_name), moment)
+    times = [_iso(time, zone_name) or "" for time in next_occurrences(parsed, moment, 5)]
     if json:
         print_json({"schedule": parsed.text, "description": parsed.describe(), "next": times})
         return
@@ -228,4 +228,4 @@ def _instant_or_now(text: str) -> datetime:
 
 
 def _iso(moment: datetime | None, zone_name: str) -> str | None:
-    return moment and moment.astimezone(zone(zone_name)).isoformat()
+    return moment and moment.astimezone(parse_zone(zone_name)).isoformat()

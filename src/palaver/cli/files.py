@@ -11,7 +11,7 @@ import typer
 from palaver.cli.output import print_json, print_line
 from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ask
 from palaver.config.loader import load
-from palaver.model.attachment import Attachment, size_text
+from palaver.model.attachment import Attachment, format_size
 from palaver.model.errors import BadArgument, NotFound
 from palaver.store.conversations import attachments
 from palaver.store.conversations.blob_store import BlobStore
@@ -41,7 +41,7 @@ def file(name: Id, *, output: Output = "", force: Force = False, store: StoreOpt
         print_json(_fields(found) | {"path": place and str(place), "output": output or None})
         return
     where = f"in {output}" if output else f"at {place}" if place else "not on this machine"
-    print_line(f"{found.name.plain()}, {found.media_type}, {size_text(found.size)}: {where}")
+    print_line(f"{found.name.plain()}, {found.media_type}, {format_size(found.size)}: {where}")
 
 
 def _copy(name: str, place: Path | None, output: str, *, force: bool) -> None:

@@ -13,7 +13,7 @@ from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, 
 from palaver.config.loader import load
 from palaver.model.access import AccessRole, Basis, Effect, Grant
 from palaver.model.errors import BadArgument
-from palaver.model.grant_syntax import WHOM, place_words, whom, whom_words
+from palaver.model.grant_syntax import GRANTEE_FORMS, describe_grant_place, describe_grantee, parse_grantee
 from palaver.platforms.plugins import known_platforms
 from palaver.store.people import grants
 from palaver.store.people.grants import Change, ChangeKind, Table
@@ -50,7 +50,7 @@ def list_grants(*, store: StoreOption = None, json: Json = False) -> None:
         print_json({"grants": numbered, "configuration": [grant.to_json() for grant in fixed]})
         return
     known = [*((str(number), grant) for number, grant in table.grants.items()), *(("", grant) for grant in fixed)]
-    rows = [(number, _role(grant), whom_words(grant), place_words(grant)) for number, grant in known]
+    rows = [(number, _role(grant), describe_grantee(grant), describe_grant_place(grant)) for number, grant in known]
     print_rows(("number", "role", "who", "where"), rows)
 
 
@@ -60,7 +60,7 @@ def _role(grant: Grant) -> str:
 
 @app.command("add", help=f"Let somebody in, give them another role, or block them.\n\n{EXAMPLES['add']}")
 def add_grant(
-    who: Annotated[str, typer.Argument(help=f"{WHOM}.", show_default=False)],
+    who: Annotated[str, typer.Argument(help=f"{GRANTEE_FORMS}.", show_default=False)],
     *,
     role: Annotated[str, typer.Option(help="As what: guest, member, admin or owner.")] = AccessRole.MEMBER.text,
     block: Annotated[bool, typer.Option("--block", help="Keep them out instead; it wins over every grant.")] = False,
@@ -74,12 +74,12 @@ def add_grant(
 ) -> None:
     grant = Grant(
         effect=Effect.BLOCK if block else Effect.ALLOW,
-        role=AccessRole.named(role),
+        role=AccessRole.parse(role),
         basis=basis,
         chat_id=chat or None,
         scope_id=server or None,
         account=account or None,
-        **whom(who, known_platforms()),
+        **parse_grantee(who, known_platforms()),
     )
 
     async def add(opened: Store) -> int:
@@ -93,7 +93,7 @@ def add_grant(
 
 
 def _sentence(grant: Grant) -> str:
-    return f"{whom_words(grant)}, {place_words(grant)}" + (
+    return f"{describe_grantee(grant)}, {describe_grant_place(grant)}" + (
         f", as {grant.role.text}" if grant.effect is Effect.ALLOW else ""
     )
 

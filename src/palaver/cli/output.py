@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from palaver.model.text import visible
+from palaver.model.text import escape_invisible
 
 __all__ = [
     "FAILED",
@@ -53,7 +53,7 @@ def print_json(value: Mapping[str, object]) -> None:
 
 
 def print_line(text: str) -> None:
-    _console().print(Text(visible(text)), soft_wrap=True)
+    _console().print(Text(escape_invisible(text)), soft_wrap=True)
 
 
 def print_text(*parts: tuple[str, str]) -> None:
@@ -63,18 +63,18 @@ def print_text(*parts: tuple[str, str]) -> None:
 
 def print_note(sentence: str) -> None:
     """Something besides the result, for people: on standard error."""
-    Console(stderr=True, highlight=False).print(Text(visible(sentence), style="dim"), soft_wrap=True)
+    Console(stderr=True, highlight=False).print(Text(escape_invisible(sentence), style="dim"), soft_wrap=True)
 
 
 def print_heading(text: str) -> None:
-    _console().print(Text(visible(text), style="bold"), soft_wrap=True)
+    _console().print(Text(escape_invisible(text), style="bold"), soft_wrap=True)
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     """Names and values, aligned."""
     table = Table.grid(padding=(0, 2))
     for name, value in facts:
-        table.add_row(Text(name, style="dim"), Text(visible(value)))
+        table.add_row(Text(name, style="dim"), Text(escape_invisible(value)))
     _print_table(table)
 
 
@@ -83,13 +83,13 @@ def print_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(visible(value)) for value in row))
+        table.add_row(*(Text(escape_invisible(value)) for value in row))
     _print_table(table)
 
 
 def print_list(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> None:
     """One line per row: titles with their styles. Where a line is too long the last column is cut, then the second."""
-    texts = [[Text(visible(value)) for value in row] for row in rows]
+    texts = [[Text(escape_invisible(value)) for value in row] for row in rows]
     titles = list(columns)
     widths = [max([len(title), *(row[at].cell_len for row in texts)]) + 2 for at, title in enumerate(titles)]
     for at in (len(titles) - 1, 1):
@@ -110,9 +110,9 @@ def print_list(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Non
 def print_verdict(name: str, found: str, *, ok: bool, mend: str = "") -> None:
     """What was looked at and how it is; what is not well comes with the way to mend it."""
     mark = ("ok    ", "green") if ok else ("wrong ", "bold red")
-    print_text(mark, (f"{visible(name)}: ", "bold"), (visible(found), ""))
+    print_text(mark, (f"{escape_invisible(name)}: ", "bold"), (escape_invisible(found), ""))
     if mend:
-        print_text((f"      {visible(mend)}", "dim"))
+        print_text((f"      {escape_invisible(mend)}", "dim"))
 
 
 def counted(number: int, thing: str) -> str:
@@ -123,7 +123,7 @@ def counted(number: int, thing: str) -> str:
 
 def confirmed(question: str) -> bool:
     """Ask on standard error, so that the answer on standard output stays clean."""
-    print(f"{visible(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{escape_invisible(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 

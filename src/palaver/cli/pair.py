@@ -11,7 +11,7 @@ from palaver.engine import texts
 from palaver.model.access import AccessRole
 from palaver.model.codes import LENGTH, parse_code
 from palaver.model.errors import BadArgument, InvalidInput
-from palaver.model.text import visible
+from palaver.model.text import escape_invisible
 from palaver.store.people import pairing
 from palaver.store.people.grants import Stranger
 from palaver.store.store import Store
@@ -58,7 +58,7 @@ def approve_code(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    wanted, given = parse_code(code), AccessRole.named(role)
+    wanted, given = parse_code(code), AccessRole.parse(role)
 
     async def approve(opened: Store) -> Stranger | None:
         answer = pairing.approve(
@@ -124,7 +124,7 @@ def _name(stranger: Stranger) -> str:
 
 def _called(stranger: Stranger) -> str:
     name = _name(stranger)
-    return f"{stranger.identity} ({visible(name)})" if name else stranger.identity
+    return f"{stranger.identity} ({escape_invisible(name)})" if name else stranger.identity
 
 
 def _fields(stranger: Stranger) -> dict[str, object]:

@@ -10,7 +10,7 @@ from palaver.cli.output import print_facts, print_heading, print_json, print_not
 from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask, iso
 from palaver.model.access import Grant
 from palaver.model.errors import NotFound
-from palaver.model.grant_syntax import place_words
+from palaver.model.grant_syntax import describe_grant_place
 from palaver.model.ids import encode_id
 from palaver.model.label import Label
 from palaver.store.people import grants, people
@@ -100,7 +100,8 @@ def _print(person: Person, named: Mapping[int, Grant]) -> None:
     print_rows(("account", "called", "since"), rows)
     if named:
         print_rows(
-            ("grant", "role", "where"), [(str(no), each.role.text, place_words(each)) for no, each in named.items()]
+            ("grant", "role", "where"),
+            [(str(no), each.role.text, describe_grant_place(each)) for no, each in named.items()],
         )
 
 

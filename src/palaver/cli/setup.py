@@ -22,7 +22,7 @@ from palaver.config.writer import block, field_names, has_section, put, quoted, 
 from palaver.gateway.agents import build_agent
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument, InvalidInput
-from palaver.model.local_time import zone
+from palaver.model.local_time import parse_zone
 from palaver.model.value import value
 from palaver.store.people import grants
 
@@ -135,7 +135,7 @@ def setup(
     if agent or model:
         name = " ".join(filter(None, (model, base_url))) if agent in {"", _MODEL} else agent
         plan = _with_key(_chosen(name), key_env, key_file)
-        plan = replace(plan, timezone=zone(timezone).key if timezone else "")
+        plan = replace(plan, timezone=parse_zone(timezone).key if timezone else "")
     elif is_somebody_there():
         plan = _asked_for()
     else:
@@ -170,7 +170,7 @@ def _asked_for() -> Plan:
             usual,
             lambda said: _keyed(plan, said),
         )
-    return replace(plan, timezone=ask_for("Your time zone?", zone_here(), lambda said: zone(said).key))
+    return replace(plan, timezone=ask_for("Your time zone?", zone_here(), lambda said: parse_zone(said).key))
 
 
 def _chosen(said: str) -> Plan:
@@ -223,7 +223,7 @@ def zone_here(link: Path = Path("/etc/localtime")) -> str:
     """The zone of this machine; UTC where it does not say."""
     named = os.environ.get("TZ") or str(link.resolve()).rpartition("zoneinfo/")[2]
     try:
-        return zone(named).key
+        return parse_zone(named).key
     except InvalidInput:
         return "UTC"
 

@@ -14,7 +14,7 @@ from palaver.cli.output import print_note
 from palaver.commands.formatting import ago
 from palaver.db.transaction import Transaction
 from palaver.model.errors import BadArgument, MalformedTime, NotFound, StoreError
-from palaver.model.local_time import instant_text, parse_age, parse_past
+from palaver.model.local_time import format_instant, parse_age, parse_past
 from palaver.model.session import Principal, Session
 from palaver.model.text import one_line
 from palaver.store.conversations import visibility
@@ -209,4 +209,4 @@ def moment(option: str, text: str, example: str) -> datetime | None:
 
 
 def iso(instant: datetime | None) -> str | None:
-    return None if instant is None else instant_text(instant)
+    return None if instant is None else format_instant(instant)

@@ -11,7 +11,7 @@ from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, 
 from palaver.commands.formatting import Tone, steps_of, title_of
 from palaver.model.errors import BadArgument, NotFound, StoreError
 from palaver.model.lifecycle import OutboxState
-from palaver.model.text import visible
+from palaver.model.text import escape_invisible
 from palaver.model.transcript import Entry
 from palaver.store.archive.render import moment_text
 from palaver.store.queue import outbox
@@ -172,17 +172,19 @@ _MINUTE = 60
 def print_trace(trace: Trace, present: datetime, *, content: bool) -> None:
     steps = steps_of(trace, present)
     began = steps[0].at
-    print_heading(visible(title_of(trace)))
+    print_heading(escape_invisible(title_of(trace)))
     print_text((f"{moment_text(began)} ({ago(began, present)})", "dim"))
     width = max(len(step.what) for step in steps)
     for step in steps:
         offset = _offset(step.at - began) if step.exact else ""
         print_text(
-            (f"{offset:>9}  ", "dim"), (f"{step.what:<{width}}  ", "cyan"), (visible(step.sentence), _STYLES[step.tone])
+            (f"{offset:>9}  ", "dim"),
+            (f"{step.what:<{width}}  ", "cyan"),
+            (escape_invisible(step.sentence), _STYLES[step.tone]),
         )
         if content and step.text:
             for line in step.text.splitlines():
-                print_text((" " * (width + 13), ""), (visible(line), "italic"))
+                print_text((" " * (width + 13), ""), (escape_invisible(line), "italic"))
 
 
 def _offset(span: timedelta) -> str:

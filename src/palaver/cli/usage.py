@@ -8,8 +8,8 @@ import typer
 from palaver.cli import shared_options
 from palaver.cli.output import print_json, print_rows
 from palaver.cli.shared_options import OPERATOR, Json, Since, StoreOption, Until, ask, moment
-from palaver.model.local_time import zone
-from palaver.model.quotas import Spent
+from palaver.model.local_time import parse_zone
+from palaver.model.quotas import UsageTotal
 from palaver.store.people import usage
 from palaver.store.people.usage import By
 
@@ -31,11 +31,11 @@ def show_usage(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    where = zone(zone_name)
+    where = parse_zone(zone_name)
     first = moment("--since", since, EXAMPLES["usage"]) or shared_options.now() - _USUAL
     last = moment("--until", until, EXAMPLES["usage"])
     table = usage.table(by, OPERATOR, since=first, until=last, zone=where)
-    found: dict[str | date, Spent] = ask(
+    found: dict[str | date, UsageTotal] = ask(
         store, lambda opened: opened.read(table), {}, nothing="Nothing was used in this time."
     )
     if json:
@@ -51,12 +51,12 @@ def show_usage(
 _NOBODY = {By.PERSON: "(nobody)", By.MODEL: "(not said)", By.DAY: ""}
 
 
-def _columns(spent: Spent) -> tuple[str, ...]:
+def _columns(spent: UsageTotal) -> tuple[str, ...]:
     tokens = map(str, (spent.turns, spent.input_tokens, spent.output_tokens))
     return (*tokens, f"{spent.cost_micros / 1_000_000:.4f}")
 
 
-def _fields(spent: Spent) -> dict[str, int]:
+def _fields(spent: UsageTotal) -> dict[str, int]:
     return {
         "turns": spent.turns,
         "input_tokens": spent.input_tokens,

@@ -10,7 +10,7 @@ from palaver.cli.output import print_json, print_line, print_note, print_rows
 from palaver.cli.shared_options import Json, StoreOption, ago, ask, iso
 from palaver.cli.up import configuration
 from palaver.model.errors import BadArgument
-from palaver.model.grant_syntax import identity_text
+from palaver.model.grant_syntax import normalize_identity
 from palaver.model.text import one_line
 from palaver.platforms.plugins import known_platforms
 from palaver.store.people import api_tokens
@@ -43,7 +43,7 @@ app.add_typer(tokens, name="tokens")
 
 
 def _known_identity(text: str | None) -> str | None:
-    return text if text is None else identity_text(text, known_platforms())
+    return text if text is None else normalize_identity(text, known_platforms())
 
 
 Identity = Annotated[

@@ -8,7 +8,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import Spoken
 from palaver.model.command import Arg, Command, Invocation
 from palaver.model.errors import BadArgument
-from palaver.model.quotas import Measure, Spent, beginning
+from palaver.model.quotas import QuotaKind, UsageTotal, period_start
 from palaver.model.session import Counters, ModelOverride, Principal, Session
 from palaver.model.text import one_line
 from palaver.protocols.agent import Choosing
@@ -101,11 +101,11 @@ def about_usage(store: Store) -> list[Performance]:
     def usage(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
         here = (yield from store.steering.status(spoken.received.key, spoken.principal)).session
         mine = spoken.principal.identities
-        today = beginning(Measure.PERSON_DAY, spoken.now, spoken.zone)
-        month = beginning(Measure.PERSON_MONTH, spoken.now, spoken.zone)
+        today = period_start(QuotaKind.PERSON_DAY, spoken.now, spoken.zone)
+        month = period_start(QuotaKind.PERSON_MONTH, spoken.now, spoken.zone)
         used = here.counters if here else Counters()
         lines = {
-            "This conversation": Spent(
+            "This conversation": UsageTotal(
                 turns=used.turns,
                 input_tokens=used.input_tokens,
                 output_tokens=used.output_tokens,
@@ -119,7 +119,7 @@ def about_usage(store: Store) -> list[Performance]:
     return [Performance(_USAGE, usage)]
 
 
-def _told(spent: Spent) -> str:
+def _told(spent: UsageTotal) -> str:
     tokens = f"{spent.input_tokens} tokens in, {spent.output_tokens} out"
     cost = f", at a cost of {spent.cost_micros / 1_000_000:.4f}" if spent.cost_micros else ""
     return f"{counted(spent.turns, 'turn')}, {tokens}{cost}."

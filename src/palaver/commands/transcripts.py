@@ -9,7 +9,7 @@ from palaver.engine.commands import Spoken
 from palaver.engine.turns.compaction import COMPRESS
 from palaver.model.command import Arg, ArgKind, Command, Invocation
 from palaver.model.errors import NothingToCompact
-from palaver.model.transcript import spoken_to_agent
+from palaver.model.transcript import is_addressed_to_agent
 from palaver.store.results import Undone
 from palaver.store.store import Store
 
@@ -72,11 +72,11 @@ def about_transcripts(store: Store) -> list[Performance]:
 
 
 def _turns(undone: Undone) -> int:
-    return len({entry.turn or entry.seq for entry in undone.entries if spoken_to_agent(entry)})
+    return len({entry.turn or entry.seq for entry in undone.entries if is_addressed_to_agent(entry)})
 
 
 def _words_of(undone: Undone) -> str:
-    said = [entry for entry in undone.entries if spoken_to_agent(entry)]
+    said = [entry for entry in undone.entries if is_addressed_to_agent(entry)]
     if not said:
         return "what the agent had written"
     whole = f"{counted(_turns(undone), 'message')} and what followed"

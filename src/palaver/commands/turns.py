@@ -179,5 +179,5 @@ def about_tools() -> list[Performance]:
 
 
 def _line(tool: Tool) -> str:
-    asks = " (you are asked first)" if tool.asks else ""
+    asks = " (you are asked first)" if tool.needs_approval else ""
     return f"{tool.name}{asks}: {one_line(tool.description, _LONGEST)}"

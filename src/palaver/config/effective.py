@@ -20,7 +20,7 @@ class Setting(NamedTuple):
 
 
 def effective(loaded: Loaded) -> Iterator[Setting]:
-    for way, value in _leaves(loaded.config, (), is_whole=True):
+    for way, value in _leaves(loaded.config, (), has_all_files=True):
         node = loaded.said.at(way)
         spot = node.spot if node else Spot()
         # What a reference was filled with is not shown; what it stood in is.
@@ -28,21 +28,21 @@ def effective(loaded: Loaded) -> Iterator[Setting]:
         yield Setting(dotted(way), hidden(text) if isinstance(text, str) else text, spot)
 
 
-def _leaves(part: Part, way: Way, *, is_whole: bool) -> Iterator[tuple[Way, str | int]]:
+def _leaves(part: Part, way: Way, *, has_all_files: bool) -> Iterator[tuple[Way, str | int]]:
     """Of a part that is not whole, what was said of it: the rest is as outside."""
     dumped = part.model_dump(mode="json")
     for name in type(part).model_fields:
-        if not is_whole and name not in part.model_fields_set:
+        if not has_all_files and name not in part.model_fields_set:
             continue
         inner = getattr(part, name)
         if isinstance(inner, Part):
-            yield from _leaves(inner, (*way, name), is_whole=is_whole)
+            yield from _leaves(inner, (*way, name), has_all_files=has_all_files)
         elif isinstance(dumped[name], dict | list):
             for step, item in _items(inner):
                 inside = (*way, name, step)
                 # What an adapter takes is its own affair: any of it may be a secret.
                 plain = [(inside, dumped[name][step] if isinstance(item, str | Enum) else SET)]
-                yield from _leaves(item, inside, is_whole=False) if isinstance(item, Part) else plain
+                yield from _leaves(item, inside, has_all_files=False) if isinstance(item, Part) else plain
         else:
             yield (*way, name), dumped[name]
 

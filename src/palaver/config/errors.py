@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from palaver.config.nodes import Spot
 from palaver.model.errors import InvalidInput
-from palaver.model.text import shown
+from palaver.model.text import quoted
 from palaver.model.value import value
 
 __all__ = [
@@ -24,7 +24,7 @@ class Mistake:
     example: str
 
     def __str__(self) -> str:
-        return f"{self.spot}: {self.problem} {shown(self.found)}; allowed: {self.allowed}; for example: {self.example}"
+        return f"{self.spot}: {self.problem} {quoted(self.found)}; allowed: {self.allowed}; for example: {self.example}"
 
 
 class MalformedConfig(InvalidInput):

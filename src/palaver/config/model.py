@@ -24,13 +24,13 @@ from palaver.config.tools import ToolNames, ToolsChoice
 from palaver.config.types import Folder, Part, Port, Url, WakeWords, Zone
 from palaver.config.web import WebChoice
 from palaver.engine.options import Options
-from palaver.model.addressing import Answers, Attention
+from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.busy import BusyMode
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
 from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope
-from palaver.model.scoped_setting import Chat, Layers
-from palaver.model.tools import EVERYTHING
+from palaver.model.scoped_setting import ChatSelector, ScopedSetting
+from palaver.model.tools import ALL_TOOLS
 
 __all__ = [
     "AttentionChoice",
@@ -50,7 +50,7 @@ __all__ = [
 T = TypeVar("T")
 _RESET = ResetPolicy()
 _SCOPE = Scope()
-_ATTENTION = Attention()
+_ATTENTION = AddressingRules()
 
 
 class LogLevel(StrEnum):
@@ -91,7 +91,7 @@ class ScopeChoice(Part):
 
 
 class AttentionChoice(Part):
-    answers: Answers = Field(default=_ATTENTION.answers, description="In a group: what the agent answers.")
+    answers: AnswerMode = Field(default=_ATTENTION.answers, description="In a group: what the agent answers.")
     wake_words: WakeWords = Field(
         default=_ATTENTION.wake_words, description="Names that address it at the beginning of a message."
     )
@@ -123,7 +123,7 @@ class PlatformChoice(PlaceChoice):
     chats: Mapping[str, PlaceChoice] = Field(default={}, description="Chats by their ids; holds in their threads, too.")
     servers: Mapping[str, ServerChoice] = Field(default={}, description="Servers by their ids, where chat ids repeat.")
     accounts: Accounts = Field(default={}, repr=False, description="Bots of yours there by their names.")
-    tools: ToolNames = Field(default=EVERYTHING, description="The only tools that the agent has there.")
+    tools: ToolNames = Field(default=ALL_TOOLS, description="The only tools that the agent has there.")
 
 
 class ProfileChoice(PlaceChoice):
@@ -174,17 +174,17 @@ class Config(PlaceChoice):
     def _scope(self) -> Scope:
         return Scope(**dict(self.scope))
 
-    def _attention(self) -> Attention:
-        return Attention(**dict(self.attention))
+    def _attention(self) -> AddressingRules:
+        return AddressingRules(**dict(self.attention))
 
     def _reset(self) -> ResetPolicy:
         return ResetPolicy(**dict(self.reset))
 
-    def _layers(self, name: str, value: Callable[[PlaceChoice], T]) -> Layers[T]:
+    def _layers(self, name: str, value: Callable[[PlaceChoice], T]) -> ScopedSetting[T]:
         def those(places: Mapping[str, PlaceChoice]) -> dict[str, T]:
             return {key: value(place) for key, place in places.items() if name in place.model_fields_set}
 
-        return Layers(
+        return ScopedSetting(
             default=value(self),
             chats={chat: value(place) for chat, place in self._chats() if name in place.model_fields_set},
             platforms=those(self.platforms),
@@ -192,13 +192,13 @@ class Config(PlaceChoice):
             profiles=those(self.profiles),
         )
 
-    def _chats(self) -> Iterator[tuple[Chat, PlaceChoice]]:
+    def _chats(self) -> Iterator[tuple[ChatSelector, PlaceChoice]]:
         for name, platform in self.platforms.items():
             for chat, place in platform.chats.items():
-                yield Chat(name, chat), place
+                yield ChatSelector(name, chat), place
             for server, choice in platform.servers.items():
                 for chat, place in choice.chats.items():
-                    yield Chat(name, chat, server), place
+                    yield ChatSelector(name, chat, server), place
 
 
 def _chosen(part: Part) -> dict[str, object]:

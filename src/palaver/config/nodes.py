@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from palaver.model.text import visible
+from palaver.model.text import escape_invisible
 from palaver.model.value import value
 
 __all__ = [
@@ -89,4 +89,6 @@ def merged(lower: Node, upper: Node) -> Node:
 
 def dotted(way: Sequence[str | int]) -> str:
     """`grants[0].role`, safe to print."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{visible(step)}" for step in way).removeprefix(".")
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{escape_invisible(step)}" for step in way).removeprefix(
+        "."
+    )

@@ -12,7 +12,7 @@ from palaver.commands.plugins import GROUP
 from palaver.config.types import Form, MaybeName, Money, Part, Role, Tokens, refused
 from palaver.model.access import AccessRole, Basis, Effect, Grant
 from palaver.model.errors import BadArgument, InvalidInput
-from palaver.model.quotas import NO_CAP, Cap, CapRules, Measure
+from palaver.model.quotas import UNLIMITED, Quota, QuotaKind, QuotaRules
 from palaver.model.scope import ProfileRule
 
 __all__ = [
@@ -32,10 +32,10 @@ class CapChoice(Part):
     tokens: Tokens = Field(default=None, description="So many tokens, in and out.")
     cost: Money = Field(default=None, description="So much money, in the currency of the price table.")
 
-    def cap(self, outer: Cap) -> Cap:
+    def cap(self, outer: Quota) -> Quota:
         """What is said; the rest is as outside."""
         said = self.model_fields_set
-        return Cap(
+        return Quota(
             tokens=self.tokens if "tokens" in said else outer.tokens,
             cost_micros=self.cost if "cost" in said else outer.cost_micros,
         )
@@ -47,9 +47,9 @@ class MeasureChoice(Part):
     session: CapChoice = Field(default=CapChoice(), description="What one conversation may use.")
     day: CapChoice = Field(default=CapChoice(), description="What everybody together may use in a day.")
 
-    def caps(self, outer: Mapping[Measure, Cap]) -> dict[Measure, Cap]:
+    def caps(self, outer: Mapping[QuotaKind, Quota]) -> dict[QuotaKind, Quota]:
         chosen: dict[str, CapChoice] = dict(self)
-        return {measure: chosen[measure.value].cap(outer.get(measure, Cap())) for measure in Measure}
+        return {measure: chosen[measure.value].cap(outer.get(measure, Quota())) for measure in QuotaKind}
 
 
 class CapsChoice(MeasureChoice):
@@ -58,12 +58,12 @@ class CapsChoice(MeasureChoice):
     member: MeasureChoice = Field(default=MeasureChoice(), description="What is different for members.")
     guest: MeasureChoice = Field(default=MeasureChoice(), description="What is different for guests.")
 
-    def rules(self) -> CapRules:
+    def rules(self) -> QuotaRules:
         usual = self.caps({})
         said: dict[str, MeasureChoice] = dict(self)
         roles = {role: said[role.name.lower()].caps(usual) for role in AccessRole}
-        return CapRules(
-            caps={measure: cap for measure, cap in usual.items() if cap != NO_CAP},
+        return QuotaRules(
+            caps={measure: cap for measure, cap in usual.items() if cap != UNLIMITED},
             roles={role: caps for role, caps in roles.items() if caps != usual},
         )
 

@@ -18,7 +18,7 @@ from pydantic import (
 from palaver.config.types import Duration, Form, MaybeName, Part, refused, words_text
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
-from palaver.model.tools import Leave, ToolRules
+from palaver.model.tools import ApprovalMode, ToolRules
 
 __all__ = ["McpChoice", "ToolNames", "ToolsChoice"]
 
@@ -56,8 +56,8 @@ Headers = Annotated[
 ]
 Words = Annotated[tuple[str, ...], Form("a list of texts", '["serve"]')]
 Leaves = Annotated[
-    Mapping[Annotated[str, AfterValidator(_pattern)], Leave],
-    Form(f"a section of tools, * standing for anything, each with one of {', '.join(Leave)}", "{search: ask}"),
+    Mapping[Annotated[str, AfterValidator(_pattern)], ApprovalMode],
+    Form(f"a section of tools, * standing for anything, each with one of {', '.join(ApprovalMode)}", "{search: ask}"),
 ]
 
 

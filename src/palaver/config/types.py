@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from palaver.config.paths import expanded
 from palaver.model.access import AccessRole
 from palaver.model.errors import InvalidInput
-from palaver.model.local_time import zone
+from palaver.model.local_time import parse_zone
 from palaver.model.text import one_line
 from palaver.model.value import value
 
@@ -208,7 +208,7 @@ Money = Annotated[
 ]
 Zone = Annotated[
     ZoneInfo,
-    _text(zone),
+    _text(parse_zone),
     PlainSerializer(_zone_text),
     Form("a name of the IANA time zone database", "Europe/Berlin"),
 ]

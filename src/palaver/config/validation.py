@@ -19,7 +19,7 @@ from palaver.config.secrets import hidden
 from palaver.config.types import Form, duration_text, words_text
 from palaver.model.access import AccessRole
 from palaver.model.platform import Platform
-from palaver.model.source import USUAL_KINDS
+from palaver.model.source import STANDARD_KINDS
 
 __all__ = [
     "Place",
@@ -110,7 +110,7 @@ def misplaced(node: Node, users: Path) -> Iterator[Mistake]:
 
 def unknown_names(node: Node, platforms: Mapping[str, Platform]) -> Iterator[Mistake]:
     """Platforms and kinds of chats that do not exist: what is said of them would never count."""
-    kinds = {*USUAL_KINDS, *(kind for platform in platforms.values() for kind in platform.extra_kinds)}
+    kinds = {*STANDARD_KINDS, *(kind for platform in platforms.values() for kind in platform.extra_kinds)}
     for way, name in _named(node):
         what, known = ("kind of chat", kinds) if way[0] == "kinds" else ("platform", set(platforms))
         if name not in known:

@@ -9,8 +9,8 @@ from itertools import takewhile
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.retry import contain_cancellation, log_error
-from palaver.model.attachment import Attachment, NewFile, TooLarge, media_type_of, size_text
-from palaver.model.busy import Choice
+from palaver.model.attachment import Attachment, NewFile, TooLarge, detect_media_type, format_size
+from palaver.model.busy import Batch
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.label import Label
@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 class PendingAttachments:
     ctx: EngineContext
 
-    def of(self, choice: Choice, waiting: Sequence[Received]) -> Choice:
+    def of(self, choice: Batch, waiting: Sequence[Received]) -> Batch:
         """As much of it as is said to us, or nothing yet."""
         if not choice.take:
             return choice
         known = list(takewhile(self._is_known, waiting[: choice.take]))
-        return Choice(take=len(known)) if all(each.inbound.is_whole for each in known) else Choice()
+        return Batch(take=len(known)) if all(each.inbound.has_all_files for each in known) else Batch()
 
     def _is_known(self, received: Received) -> bool:
         return not self.ctx.options.is_undecided(received.inbound)
@@ -97,7 +97,7 @@ class Attachments:
         if not supports(adapter, Downloading):
             return _problem(file, "files are not taken here")
         if (file.size or 0) > limit:
-            return _problem(file, f"it is larger than {size_text(limit)}")
+            return _problem(file, f"it is larger than {format_size(limit)}")
         try:
             async with asyncio.timeout(self.ctx.options.fetch_limit.total_seconds()):
                 with contain_cancellation():
@@ -124,14 +124,14 @@ class Attachments:
         try:
             kept = await self.ctx.shelf.keep(chunks, limit)
         except TooLarge:
-            return _problem(file, f"it is larger than {size_text(limit)}")
+            return _problem(file, f"it is larger than {format_size(limit)}")
         except TimeoutError:
             raise
         except OSError as error:
             log_error(log, "a file was not kept", error, {"action": "files.unkept"})
             return _problem(file, "it could not be kept")
         return file._replace(
-            sha256=kept.sha256, size=kept.size, media_type=media_type_of(kept.head, file.media_type), problem=""
+            sha256=kept.sha256, size=kept.size, media_type=detect_media_type(kept.head, file.media_type), problem=""
         )
 
     # Out

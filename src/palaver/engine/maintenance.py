@@ -167,8 +167,10 @@ class Maintenance:
         """What has ended since the last look; from time to time whatever has ended at all."""
         now, options = self.ctx.clock.now(), self.ctx.options
         rules = {(policy, zone) for policy in options.resets.values() for zone in options.zones.values()}
-        reaches = {(policy, zone): policy.reach(now, zone) or _EVER for policy, zone in rules}
-        spans = {(policy.reach(self._looked, zone) or _EVER, until) for (policy, zone), until in reaches.items()}
+        reaches = {(policy, zone): policy.latest_expired(now, zone) or _EVER for policy, zone in rules}
+        spans = {
+            (policy.latest_expired(self._looked, zone) or _EVER, until) for (policy, zone), until in reaches.items()
+        }
         looks_at_all = now - self._looked_at_all >= _LOOK_AGAIN
         if looks_at_all:
             spans = {(_EVER, max(reaches.values()))}

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 from palaver.model.access import AccessRole, Grant
-from palaver.model.addressing import Attention, is_undecided
+from palaver.model.addressing import AddressingRules, is_undecided
 from palaver.model.ids import decode_id
-from palaver.model.quotas import CapRules
+from palaver.model.quotas import QuotaRules
 from palaver.model.reset import ResetPolicy
 from palaver.model.revision import RevisionPolicy
 from palaver.model.scope import ProfileRule, Scope
-from palaver.model.scoped_setting import Chat, Layers
+from palaver.model.scoped_setting import ChatSelector, ScopedSetting
 from palaver.model.source import Source
 from palaver.model.tools import ToolRules
 from palaver.model.turn import BusyMode, Inbound, account_text
@@ -30,19 +30,19 @@ __all__ = [
 @dataclass(frozen=True, kw_only=True)
 class Options:
     # Rules of conversations
-    scopes: Layers[Scope] = field(default_factory=lambda: Layers(default=Scope()))
-    resets: Layers[ResetPolicy] = field(default_factory=lambda: Layers(default=ResetPolicy()))
-    zones: Layers[ZoneInfo] = field(default_factory=lambda: Layers(default=ZoneInfo("UTC")))
-    busy: Layers[BusyMode] = field(default_factory=lambda: Layers(default=BusyMode.QUEUE))
-    reset_notices: Layers[bool] = field(default_factory=lambda: Layers(default=True))
-    revisions: Layers[RevisionPolicy] = field(default_factory=lambda: Layers(default=RevisionPolicy.NOTE))
-    attention: Layers[Attention] = field(default_factory=lambda: Layers(default=Attention()))
-    pairing: Layers[bool] = field(default_factory=lambda: Layers(default=True))
+    scopes: ScopedSetting[Scope] = field(default_factory=lambda: ScopedSetting(default=Scope()))
+    resets: ScopedSetting[ResetPolicy] = field(default_factory=lambda: ScopedSetting(default=ResetPolicy()))
+    zones: ScopedSetting[ZoneInfo] = field(default_factory=lambda: ScopedSetting(default=ZoneInfo("UTC")))
+    busy: ScopedSetting[BusyMode] = field(default_factory=lambda: ScopedSetting(default=BusyMode.QUEUE))
+    reset_notices: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
+    revisions: ScopedSetting[RevisionPolicy] = field(default_factory=lambda: ScopedSetting(default=RevisionPolicy.NOTE))
+    attention: ScopedSetting[AddressingRules] = field(default_factory=lambda: ScopedSetting(default=AddressingRules()))
+    pairing: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
     """Whether strangers in direct chats are given a code with which the owner may let them in."""
     profiles: tuple[ProfileRule, ...] = ()
     grants: tuple[Grant, ...] = ()
     """Grants from the configuration; those in the store come on top."""
-    caps: CapRules = field(default_factory=CapRules)
+    caps: QuotaRules = field(default_factory=QuotaRules)
     command_roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])
     """Which role commands need, where it is not the usual one."""
 
@@ -139,9 +139,9 @@ def following(options: Options, moved: Moved) -> Options:
     if not moves:
         return options
     layers: dict[str, Any] = {
-        name: _set_for(cast("Layers[object]", value), moves)
+        name: _set_for(cast("ScopedSetting[object]", value), moves)
         for name, value in vars(options).items()
-        if isinstance(value, Layers)
+        if isinstance(value, ScopedSetting)
     }
     profiles, grants = _ruled(options.profiles, moves), _ruled(options.grants, moves)
     return replace(options, profiles=profiles, grants=grants, **layers)
@@ -154,9 +154,9 @@ def where_now(source: Source, moved: Moved) -> Source:
     return replace(source, chat_id=chat) if chat else source
 
 
-def _set_for(layers: Layers[T], moves: list[_Move]) -> Layers[T]:
+def _set_for(layers: ScopedSetting[T], moves: list[_Move]) -> ScopedSetting[T]:
     led = {
-        Chat(chat.platform, move.new, chat.scope_id): value
+        ChatSelector(chat.platform, move.new, chat.scope_id): value
         for chat, value in layers.chats.items()
         for move in moves
         if (chat.platform, chat.chat_id) == (move.platform, move.old)

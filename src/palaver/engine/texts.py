@@ -2,12 +2,12 @@
 
 from zoneinfo import ZoneInfo
 
-from palaver.model.attachment import Attachment, size_text
+from palaver.model.attachment import Attachment, format_size
 from palaver.model.busy import BusyMode
 from palaver.model.errors import NotFound, PalaverError
 from palaver.model.lifecycle import EndReason
-from palaver.model.quotas import Measure, Reached
-from palaver.model.text import shown
+from palaver.model.quotas import QuotaKind, QuotaReached
+from palaver.model.text import quoted
 from palaver.model.turn import Choice
 
 __all__ = [
@@ -161,7 +161,7 @@ def unanswered(count: int) -> str:
 
 def file_left(file: Attachment) -> str:
     """Where a file is that cannot be sent to this chat."""
-    name = f"The file {file.name.plain()} ({size_text(file.size)})"
+    name = f"The file {file.name.plain()} ({format_size(file.size)})"
     if file.id is None:
         return f"{name} could not be sent: {file.problem}."
     return f"{name} cannot be sent to this chat. Whoever runs this gateway gets it with: palaver file {file.id}"
@@ -179,41 +179,41 @@ def unclear_notice(message: str) -> str:
 
 
 _MEASURES = {
-    Measure.PERSON_DAY: "what you may use in a day",
-    Measure.PERSON_MONTH: "what you may use in a month",
-    Measure.SESSION: "what one conversation may use",
-    Measure.DAY: "what everybody together may use in a day",
+    QuotaKind.PERSON_DAY: "what you may use in a day",
+    QuotaKind.PERSON_MONTH: "what you may use in a month",
+    QuotaKind.SESSION: "what one conversation may use",
+    QuotaKind.DAY: "what everybody together may use in a day",
 }
 
 
-def cap_notice(reached: Reached, zone: ZoneInfo) -> str:
+def cap_notice(reached: QuotaReached, zone: ZoneInfo) -> str:
     """What is used up and when there is room again. How much others have used is nobody's business."""
-    used = "" if reached.measure is Measure.DAY else f" ({_amount(reached)})"
+    used = "" if reached.measure is QuotaKind.DAY else f" ({_amount(reached)})"
     return f"That is all of {_MEASURES[reached.measure]}{used}. {_again(reached, zone)}"
 
 
-def cap_error(reached: Reached) -> str:
+def cap_error(reached: QuotaReached) -> str:
     """For the record of the turn."""
     return f"{_CAPPED}{reached.measure}: {_amount(reached)} used"
 
 
-def measure_of(error: str) -> Measure | None:
+def measure_of(error: str) -> QuotaKind | None:
     """Of the cap that a turn was over; None for one that failed for another reason."""
     found = error.removeprefix(_CAPPED).partition(":")[0]
-    return Measure(found) if error.startswith(_CAPPED) else None
+    return QuotaKind(found) if error.startswith(_CAPPED) else None
 
 
 _CAPPED = "over the cap of "
 
 
-def _amount(reached: Reached) -> str:
+def _amount(reached: QuotaReached) -> str:
     cap, spent = reached.cap, reached.spent
     if cap.tokens is not None and spent.tokens >= cap.tokens:
         return f"{spent.tokens} of {cap.tokens} tokens"
     return f"{spent.cost_micros / 1_000_000:.2f} of {(cap.cost_micros or 0) / 1_000_000:.2f}"
 
 
-def _again(reached: Reached, zone: ZoneInfo) -> str:
+def _again(reached: QuotaReached, zone: ZoneInfo) -> str:
     if reached.free is None:
         return "/new starts another; this one keeps your message, unanswered."
     free = reached.free.astimezone(zone)
@@ -231,7 +231,7 @@ def pairing_code(code: str) -> str:
 def refusal(error: PalaverError) -> str:
     """Why a command was not obeyed."""
     if isinstance(error, NotFound) and error.what == "session":
-        return f"There is no conversation {shown(error.name)} that you may see; /sessions lists yours."
+        return f"There is no conversation {quoted(error.name)} that you may see; /sessions lists yours."
     text = str(error)
     return text[:1].upper() + text[1:]
 

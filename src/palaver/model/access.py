@@ -19,7 +19,7 @@ __all__ = [
     "Verdict",
     "decide_access",
     "keeps_an_owner",
-    "superseded",
+    "replaced_grants",
 ]
 
 
@@ -34,7 +34,7 @@ class AccessRole(IntEnum):
         return self.name.lower()
 
     @classmethod
-    def named(cls, text: str) -> "AccessRole":
+    def parse(cls, text: str) -> "AccessRole":
         for role in cls:
             if role.text == text.strip().lower():
                 return role
@@ -129,7 +129,7 @@ class GrantIndex:
         for place, grant in enumerate(grants):
             self._kept.setdefault(_narrowest(grant), []).append((place, grant))
 
-    def near(self, source: Source, person: str | None = None) -> list[Grant]:
+    def candidates(self, source: Source, person: str | None = None) -> list[Grant]:
         """Whatever matches the sender is among them."""
         found = [each for name in _names(source, person) for each in self._kept.get(name, ())]
         return [grant for _, grant in sorted(found, key=itemgetter(0))]
@@ -201,7 +201,7 @@ def _stranger(source: Source, trust: Trust, *, pairing: bool) -> Access:
     return Access(verdict=Verdict.REFUSE, reason="a stranger: no grant matches and pairing is off")
 
 
-def superseded(grant: Grant, grants: Iterable[Grant]) -> list[Grant]:
+def replaced_grants(grant: Grant, grants: Iterable[Grant]) -> list[Grant]:
     """What a new grant takes the place of: the same effect for the same senders, in another role."""
     return [other for other in grants if replace(other, role=grant.role) == grant]
 

@@ -10,16 +10,16 @@ from palaver.model.turn import Inbound
 from palaver.model.value import value
 
 __all__ = [
-    "Answers",
-    "Attention",
-    "Heard",
-    "attend",
-    "begins_with",
+    "Addressing",
+    "AddressingRules",
+    "AnswerMode",
+    "calls_by_name",
+    "classify_addressing",
     "is_undecided",
 ]
 
 
-class Answers(StrEnum):
+class AnswerMode(StrEnum):
     """What the agent answers where several people talk."""
 
     AUTO = "auto"
@@ -29,37 +29,41 @@ class Answers(StrEnum):
 
 
 @value
-class Attention:
-    answers: Answers = Answers.AUTO
+class AddressingRules:
+    answers: AnswerMode = AnswerMode.AUTO
     wake_words: frozenset[str] = frozenset()
     """Names by which the agent is called, at the beginning of what is said."""
     observes: bool = False
     """Whether it is shown, with the next answer, what was said to others meanwhile."""
 
 
-class Heard(StrEnum):
+class Addressing(StrEnum):
     ADDRESSED = "addressed"
     OVERHEARD = "overheard"
     IGNORED = "ignored"
 
 
-def attend(inbound: Inbound, attention: Attention, *, has_mentions: bool, commands: bool) -> Heard:
+def classify_addressing(
+    inbound: Inbound, attention: AddressingRules, *, has_mentions: bool, commands: bool
+) -> Addressing:
     """`commands` says that the text is a command of ours which names no other bot."""
     if inbound.observed:
-        return Heard.OVERHEARD
+        return Addressing.OVERHEARD
     if inbound.cause is not Cause.HUMAN:
-        return Heard.ADDRESSED
+        return Addressing.ADDRESSED
     if not inbound.files and not inbound.text.strip():
-        return Heard.IGNORED  # nothing was said
+        return Addressing.IGNORED  # nothing was said
     if inbound.source.chat_kind == DM:
-        return Heard.ADDRESSED
-    everything = attention.answers is Answers.EVERYTHING or (attention.answers is Answers.AUTO and not has_mentions)
-    if everything or inbound.mentions_us or commands or begins_with(inbound.text, attention.wake_words):
-        return Heard.ADDRESSED
-    return Heard.OVERHEARD if attention.observes or inbound.burst else Heard.IGNORED
+        return Addressing.ADDRESSED
+    everything = attention.answers is AnswerMode.EVERYTHING or (
+        attention.answers is AnswerMode.AUTO and not has_mentions
+    )
+    if everything or inbound.mentions_us or commands or calls_by_name(inbound.text, attention.wake_words):
+        return Addressing.ADDRESSED
+    return Addressing.OVERHEARD if attention.observes or inbound.burst else Addressing.IGNORED
 
 
-def is_undecided(inbound: Inbound, attention: Attention) -> bool:
+def is_undecided(inbound: Inbound, attention: AddressingRules) -> bool:
     """A part of what was sent as one, which is kept only until it is known that no other part is for us."""
     return inbound.observed and inbound.burst is not None and not attention.observes
 
@@ -69,7 +73,7 @@ _OPENINGS = "@¿¡\"'«„“([ "
 _UNSPACED = "\u2e80"  # From here on scripts do without spaces, so a name may be followed by anything.
 
 
-def begins_with(text: str, names: Iterable[str]) -> bool:
+def calls_by_name(text: str, names: Iterable[str]) -> bool:
     """Whether somebody is called by one of these names: `Palaver, what …`, `hey palaver`, but not `palaverous`."""
     said = one_line(text[: 2 * _ENOUGH], _ENOUGH).casefold().lstrip(_OPENINGS)
     for name in (one_line(each, _ENOUGH).casefold() for each in names):

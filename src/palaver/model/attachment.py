@@ -13,9 +13,9 @@ __all__ = [
     "NewFile",
     "StoredBlob",
     "TooLarge",
-    "described",
-    "media_type_of",
-    "size_text",
+    "describe_attachment",
+    "detect_media_type",
+    "format_size",
 ]
 
 UNKNOWN_TYPE = "application/octet-stream"
@@ -73,7 +73,7 @@ _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"
 _SEEN_BY_SIGNATURE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
 
 
-def media_type_of(head: bytes, claimed: str) -> str:
+def detect_media_type(head: bytes, claimed: str) -> str:
     """What a file is by its first bytes, else what it claims to be, unless the bytes say that it is not."""
     seen = next((kind for signature, kind in _SIGNATURES if head.startswith(signature)), None)
     if head.startswith(b"RIFF"):
@@ -87,7 +87,7 @@ def media_type_of(head: bytes, claimed: str) -> str:
     return UNKNOWN_TYPE if is_false else claimed
 
 
-def size_text(size: int | None) -> str:
+def format_size(size: int | None) -> str:
     """`34 kB`: for people."""
     if size is None:
         return "of unknown size"
@@ -101,10 +101,10 @@ def size_text(size: int | None) -> str:
     return f"{amount:.1f} GB"
 
 
-def described(attachment: Attachment) -> str:
+def describe_attachment(attachment: Attachment) -> str:
     """What the agent is told of a file; whoever writes it into a prompt puts it into a mark."""
     kind = attachment.media_type if _TYPE.fullmatch(attachment.media_type) else UNKNOWN_TYPE
-    facts = f"{attachment.name.quoted()}, {kind}, {size_text(attachment.size)}"
+    facts = f"{attachment.name.quoted()}, {kind}, {format_size(attachment.size)}"
     if attachment.id is None:
         return f"file {facts}, not here: {attachment.problem or 'it is still to come'}"
     return f"file {attachment.id}: {facts}"

@@ -8,23 +8,23 @@ from palaver.model.turn import BusyMode, Received
 from palaver.model.value import value
 
 __all__ = [
+    "Batch",
     "BusyMode",
-    "Choice",
-    "as_one",
-    "choose_waiting",
-    "is_part",
+    "address_whole_bursts",
+    "choose_batch",
+    "in_same_burst",
 ]
 
 
 @value
-class Choice:
+class Batch:
     """How many of the waiting messages the next turn takes. None yet: look again at `until`."""
 
     take: int = 0
     until: datetime | None = None
 
 
-def is_part(one: Received, other: Received) -> bool:
+def in_same_burst(one: Received, other: Received) -> bool:
     """Whether both were sent as one, as an album is."""
     first, second = one.inbound, other.inbound
     is_same_place = first.source.address == second.source.address
@@ -32,18 +32,18 @@ def is_part(one: Received, other: Received) -> bool:
     return first.burst is not None and first.burst == second.burst and is_same_place and is_same_sender
 
 
-def as_one(waiting: Sequence[Received]) -> list[Received]:
+def address_whole_bursts(waiting: Sequence[Received]) -> list[Received]:
     """Whoever speaks to us with one part of what was sent as one, speaks to us with all of it."""
     spoken = [each for each in waiting if each.inbound.burst and not each.inbound.observed]
     return [
         replace(each, inbound=replace(each.inbound, observed=False))
-        if each.inbound.observed and any(is_part(each, other) for other in spoken)
+        if each.inbound.observed and any(in_same_burst(each, other) for other in spoken)
         else each
         for each in waiting
     ]
 
 
-def choose_waiting(
+def choose_batch(
     waiting: Sequence[Received],
     mode: BusyMode,
     now: datetime,
@@ -51,7 +51,7 @@ def choose_waiting(
     *,
     stands_alone: Callable[[Received], bool],
     more_follows: Callable[[Received], bool],
-) -> Choice:
+) -> Batch:
     """The messages at the head of the line that belong into one turn.
 
     One turn gives one answer, so what came from elsewhere is for another: each is answered where it was asked.
@@ -61,12 +61,12 @@ def choose_waiting(
     """
     count = _run_length(waiting, mode, window, stands_alone, more_follows)
     if not count:
-        return Choice()
+        return Batch()
     last = waiting[count - 1]
     until = last.received + window
     if more_follows(last) and count == len(waiting) and now < until:
-        return Choice(until=until)
-    return Choice(take=count)
+        return Batch(until=until)
+    return Batch(take=count)
 
 
 def _run_length(

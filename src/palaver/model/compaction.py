@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from palaver.model.errors import NothingToCompact
 from palaver.model.transcript import Entry, Role
 from palaver.model.value import value
-from palaver.model.view import visible
+from palaver.model.view import visible_entries
 
 __all__ = [
     "CompactionPlan",
@@ -59,7 +59,7 @@ class CompactionPlan:
 
 def plan_compaction(entries: Iterable[Entry], *, keep_exchanges: int = 2) -> CompactionPlan:
     """Everything visible before the last exchanges, so cut that no tool call is parted from its result."""
-    shown = visible(entries)
+    shown = visible_entries(entries)
     cut = _parting_no_call(shown, _start_of_recent(shown, keep_exchanges))
     covered = tuple(shown[:cut])
     if all(entry.role in {Role.SUMMARY, Role.NOTE} for entry in covered):

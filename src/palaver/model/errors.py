@@ -31,7 +31,7 @@ PalaverError
 from datetime import datetime
 from enum import Enum
 
-from palaver.model.text import shown
+from palaver.model.text import quoted
 
 __all__ = [
     "BadArgument",
@@ -71,7 +71,7 @@ class InvalidInput(PalaverError):
     """One sentence: what was found, what is allowed, an example that works."""
 
     def __init__(self, problem: str, *, found: str, allowed: str, example: str) -> None:
-        super().__init__(f"{problem} {shown(found)}; allowed: {allowed}; for example: {example}")
+        super().__init__(f"{problem} {quoted(found)}; allowed: {allowed}; for example: {example}")
         self.problem = problem
         self.found = found
         self.allowed = allowed
@@ -195,6 +195,6 @@ class NotFound(StoreError):
     """Not there, or not for this principal: which of the two is nobody's business."""
 
     def __init__(self, what: str, name: str) -> None:
-        super().__init__(f"there is no {what} {shown(name)} that you may see")
+        super().__init__(f"there is no {what} {quoted(name)} that you may see")
         self.what = what
         self.name = name

@@ -6,13 +6,13 @@ from urllib.parse import quote, unquote
 from palaver.model.errors import MalformedSource
 
 __all__ = [
-    "LONGEST_IDS",
+    "MAX_IDS_BYTES",
     "check_ids",
     "decode_id",
     "encode_id",
 ]
 
-LONGEST_IDS = 2048
+MAX_IDS_BYTES = 2048
 """Bytes that ids have together at most, percent-encoded: what every database finds again by its index."""
 _WIDEST = 12
 """Bytes that one character has at most, percent-encoded."""
@@ -37,13 +37,13 @@ def decode_id(text: str) -> str:
 def check_ids(owner: str, *ids: str | None) -> None:
     """Raises MalformedSource where ids that are written together are too long; they are not quoted."""
     given = [each for each in ids if each]
-    if sum(map(len, given)) * _WIDEST <= LONGEST_IDS:
+    if sum(map(len, given)) * _WIDEST <= MAX_IDS_BYTES:
         return
     length = sum(len(encode_id(each)) for each in given)
-    if length > LONGEST_IDS:
+    if length > MAX_IDS_BYTES:
         raise MalformedSource(
             f"The ids of a {owner} are too long:",
             found=f"{length} bytes",
-            allowed=f"{LONGEST_IDS} bytes together, percent-encoded",
+            allowed=f"{MAX_IDS_BYTES} bytes together, percent-encoded",
             example="!room:example.org",
         )

@@ -24,17 +24,17 @@ from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope
 from palaver.model.source import DM, THREAD, Source
 
 __all__ = [
-    "NOBODY",
-    "Explanation",
-    "Part",
+    "UNKNOWN_SPEAKER",
+    "KeyExplanation",
+    "KeyPart",
     "SessionKey",
     "Sharing",
     "Speaker",
-    "canonical",
+    "canonical_id",
     "canonical_source",
     "derive_key",
     "explain_key",
-    "file_name",
+    "key_file_name",
 ]
 
 
@@ -97,7 +97,7 @@ def _parse(text: str) -> SessionKey:
     )
 
 
-def file_name(key: SessionKey) -> str:
+def key_file_name(key: SessionKey) -> str:
     """A file name of lower-case letters, digits, `-`, `_` and `%`: one per key, also where case is ignored."""
     name = re.sub(r"[^a-z0-9_-]", lambda found: f"%{ord(found[0]):02x}", key.text)
     if len(name) <= _LONGEST_NAME:
@@ -115,7 +115,7 @@ class Speaker(NamedTuple):
     is_owner: bool = False
 
 
-NOBODY = Speaker()
+UNKNOWN_SPEAKER = Speaker()
 
 
 class Sharing(Enum):
@@ -136,7 +136,7 @@ class Sharing(Enum):
 _PER_USER = frozenset({Sharing.SENDER, Sharing.MEMBER, Sharing.THREAD_MEMBER})
 
 
-def derive_key(source: Source, scope: Scope, speaker: Speaker = NOBODY) -> SessionKey:
+def derive_key(source: Source, scope: Scope, speaker: Speaker = UNKNOWN_SPEAKER) -> SessionKey:
     return _key(source, speaker, _sharing(source, scope, speaker))
 
 
@@ -180,7 +180,7 @@ def _key(source: Source, speaker: Speaker, sharing: Sharing) -> SessionKey:
     )
 
 
-class Part(NamedTuple):
+class KeyPart(NamedTuple):
     """One part of a key and the rule that put it there."""
 
     name: str
@@ -188,10 +188,10 @@ class Part(NamedTuple):
     rule: str
 
 
-class Explanation(NamedTuple):
+class KeyExplanation(NamedTuple):
     key: SessionKey
     sharing: Sharing
-    parts: tuple[Part, ...]
+    parts: tuple[KeyPart, ...]
 
 
 _RULES = {
@@ -205,14 +205,14 @@ _RULES = {
 }
 
 
-def explain_key(source: Source, scope: Scope, speaker: Speaker = NOBODY) -> Explanation:
+def explain_key(source: Source, scope: Scope, speaker: Speaker = UNKNOWN_SPEAKER) -> KeyExplanation:
     sharing = _sharing(source, scope, speaker)
     key = _key(source, speaker, sharing)
-    parts = (Part(name, value, _RULES.get(name, sharing.value)) for name, value in key._asdict().items() if value)
-    return Explanation(key, sharing, tuple(parts))
+    parts = (KeyPart(name, value, _RULES.get(name, sharing.value)) for name, value in key._asdict().items() if value)
+    return KeyExplanation(key, sharing, tuple(parts))
 
 
-def canonical(identity: str, aliases: Mapping[str, str]) -> str:
+def canonical_id(identity: str, aliases: Mapping[str, str]) -> str:
     """Follow aliases to the one id that stands for all of them; in a ring it is the smallest."""
     *_, last = _followed(identity, aliases)
     return min(_followed(last, aliases))  # The last id met is in the ring, if only in one with itself.
@@ -234,4 +234,4 @@ def canonical_source(source: Source, aliases: Mapping[str, str]) -> Source:
     people = {"user_id": source.user_id, "user_id_alt": source.user_id_alt}
     if source.chat_kind == DM:
         people["chat_id"] = source.chat_id
-    return replace(source, **{name: canonical(value, aliases) for name, value in people.items() if value})
+    return replace(source, **{name: canonical_id(value, aliases) for name, value in people.items() if value})

@@ -9,15 +9,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from palaver.model.errors import MalformedTime, UnknownZone
 
 __all__ = [
-    "clock",
     "first_instant",
-    "instant_text",
+    "format_instant",
+    "instants_of",
     "parse_age",
     "parse_instant",
     "parse_past",
-    "readings",
-    "utc",
-    "zone",
+    "parse_zone",
+    "to_local",
+    "to_utc",
 ]
 
 # "right/" counts leap seconds, "posix…" doubles the rest, "localtime" is another zone on each machine.
@@ -38,7 +38,7 @@ _ALLOWED_TIME = "a date, a time and an offset or Z (ISO 8601), years 2 to 9980"
 _EXAMPLE_TIME = "2026-03-29T09:30:00+02:00"
 
 
-def zone(name: str) -> ZoneInfo:
+def parse_zone(name: str) -> ZoneInfo:
     if len(name) > _LONGEST or not _ZONE.fullmatch(name):
         raise _unknown(name)
     try:
@@ -66,7 +66,7 @@ def _close_zones(name: str) -> list[str]:
     return list(dict.fromkeys(spelled[close] for close in get_close_matches(wanted, spelled)))
 
 
-def utc(moment: datetime) -> datetime:
+def to_utc(moment: datetime) -> datetime:
     if moment.tzinfo is UTC:
         return moment
     if moment.utcoffset() is None:
@@ -77,17 +77,17 @@ def utc(moment: datetime) -> datetime:
         raise _malformed("Out of range:", moment.isoformat()) from error
 
 
-def clock(instant: datetime, zone: ZoneInfo) -> datetime:
+def to_local(instant: datetime, zone: ZoneInfo) -> datetime:
     """What the wall clock there reads at `instant`, as a naive time."""
     try:
-        return utc(instant).astimezone(zone).replace(tzinfo=None, fold=0)
+        return to_utc(instant).astimezone(zone).replace(tzinfo=None, fold=0)
     except OverflowError as error:
         raise _malformed("Out of range:", instant.isoformat()) from error
 
 
-def readings(local: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:
+def instants_of(local: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:
     """The instants at which the clock there reads exactly `local`: none in a gap, two when it is put back."""
-    return tuple(instant for instant in _meanings(local, zone) if clock(instant, zone) == local)
+    return tuple(instant for instant in _meanings(local, zone) if to_local(instant, zone) == local)
 
 
 def first_instant(local: datetime, zone: ZoneInfo) -> datetime:
@@ -95,13 +95,13 @@ def first_instant(local: datetime, zone: ZoneInfo) -> datetime:
 
     A time that exists twice means the first; one that does not, or whose day does not, the moment of the jump.
     """
-    exact = readings(local, zone)
+    exact = instants_of(local, zone)
     return exact[0] if exact else _jump(local, zone)
 
 
 def _meanings(local: datetime, zone: ZoneInfo) -> list[datetime]:
     """`local` read with the offset before and after the nearest change, in order."""
-    return sorted({utc(local.replace(tzinfo=zone, fold=fold)) for fold in (0, 1)})
+    return sorted({to_utc(local.replace(tzinfo=zone, fold=fold)) for fold in (0, 1)})
 
 
 def _jump(local: datetime, zone: ZoneInfo) -> datetime:
@@ -109,7 +109,7 @@ def _jump(local: datetime, zone: ZoneInfo) -> datetime:
     before, after = (instant.replace(microsecond=0) for instant in _meanings(local, zone))
 
     def passed(second: int) -> bool:
-        return clock(before + timedelta(seconds=second), zone) >= local
+        return to_local(before + timedelta(seconds=second), zone) >= local
 
     seconds = range(int((after - before).total_seconds()))
     return before + timedelta(seconds=bisect_left(seconds, True, key=passed))
@@ -149,12 +149,12 @@ def _instant(text: str, zone: ZoneInfo | None) -> datetime:
         raise _malformed("There is no date and time", text) from error
     if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
         raise _malformed("Out of range is the time", text)
-    return utc(moment) if zone is None else first_instant(moment, zone)
+    return to_utc(moment) if zone is None else first_instant(moment, zone)
 
 
-def instant_text(instant: datetime) -> str:
+def format_instant(instant: datetime) -> str:
     """`instant` in UTC, as `parse_instant` reads it back."""
-    return f"{utc(instant).replace(tzinfo=None).isoformat()}Z"
+    return f"{to_utc(instant).replace(tzinfo=None).isoformat()}Z"
 
 
 def _malformed(problem: str, found: str) -> MalformedTime:

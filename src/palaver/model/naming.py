@@ -8,7 +8,7 @@ from dataclasses import field
 from palaver.model.ids import encode_id
 from palaver.model.label import Label
 from palaver.model.platform import Platform
-from palaver.model.prompt_markers import quote
+from palaver.model.prompt_markers import quote_label
 from palaver.model.transcript import Sender
 from palaver.model.value import value
 
@@ -45,7 +45,9 @@ class Naming:
     def hides_ids(self) -> bool:
         return self.pseudonyms is not None and self.platform.hides_ids
 
-    def full(self, kind: str, identity: str | None, name: Label | None, others: Iterable[str | None] = ()) -> str:
+    def name_and_id(
+        self, kind: str, identity: str | None, name: Label | None, others: Iterable[str | None] = ()
+    ) -> str:
         """Name and id, each in quotes it cannot end; `others` are more ids that the name must not give away."""
         called = self.name(name, (identity, *others))
         if not identity:
@@ -56,10 +58,10 @@ class Naming:
         """Briefly, since it stands before every message: the id only where mentions need it or there is no name."""
         identity, name = sender or (None, None)
         if self.platform.mentions_by_id:
-            return self.full("user", identity, name)
-        return self.name(name, (identity,)) or self.full("user", identity, None)
+            return self.name_and_id("user", identity, name)
+        return self.name(name, (identity,)) or self.name_and_id("user", identity, None)
 
-    def goes_by_another_name(self, sender: Sender | None) -> bool:
+    def has_display_name(self, sender: Sender | None) -> bool:
         """Where an account is a chat, whoever speaks by it: each message says who, if that is not the account."""
         if not self.platform.accounts_are_chats or sender is None or sender.name is None:
             return False
@@ -69,11 +71,11 @@ class Naming:
         """The name in quotes; nothing where it shows nothing, or gives an id away where ids are hidden."""
         if name is None or not (text := name.plain()):
             return ""
-        return "" if self.hides_ids and _betrays(text, ids) else quote(name)
+        return "" if self.hides_ids and _betrays(text, ids) else quote_label(name)
 
     def _id(self, kind: str, identity: str) -> str:
         if self.pseudonyms is None or not self.platform.hides_ids:
-            return quote(Label(identity))
+            return quote_label(Label(identity))
         return self.pseudonyms.of(kind, self.platform.name, identity)
 
 

@@ -8,8 +8,8 @@ from palaver.model.value import value
 
 __all__ = [
     "RESERVED_NAMES",
-    "Note",
     "Platform",
+    "PlatformNote",
 ]
 
 # Words that already mean something as a delivery target.
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
 @value
-class Note:
+class PlatformNote:
     """A sentence for the agent about a platform; it promises a tool only to an agent that has the tool."""
 
     text: str
@@ -56,7 +56,7 @@ class Platform:
     """
     example_chat: str = "123"
     """A chat id as somebody may write it in a target."""
-    notes: tuple[Note, ...] = ()
+    notes: tuple[PlatformNote, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in RESERVED_NAMES:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from palaver.model.label import Label
 from palaver.model.naming import Naming, Pseudonyms
 from palaver.model.platform import Platform
-from palaver.model.prompt_markers import CLOSE, OPEN, quote
+from palaver.model.prompt_markers import CLOSE, OPEN, quote_label
 from palaver.model.source import DM, NO_LABELS, Labels, Source
 from palaver.model.value import value
 
@@ -62,20 +62,21 @@ def _place(situation: Situation, naming: Naming) -> Iterator[str]:
     if platform.place:
         yield f"- Place: {platform.place}"
     if source.chat_kind != DM or (source.chat and not naming.hides_ids):
-        yield f"- Chat: {quote(Label(source.chat_kind))} {naming.full('chat', source.chat, labels.chat, ids)}"
+        chat = naming.name_and_id("chat", source.chat, labels.chat, ids)
+        yield f"- Chat: {quote_label(Label(source.chat_kind))} {chat}"
     for title, kind, identity in (
         ("Server", "server", source.scope_id),
         ("Parent channel", "chat", source.parent_chat_id),
         ("Thread", "thread", source.thread_id),
     ):
         if identity:
-            yield f"- {title}: {naming.full(kind, identity, None)}"
+            yield f"- {title}: {naming.name_and_id(kind, identity, None)}"
     if topic := naming.name(labels.topic, ids):
         yield f"- Topic: {topic}"
     if situation.shared:
         yield "- People: several people share this conversation; each message says who sent it"
     else:
-        yield f"- Person: {naming.full('user', source.participant, labels.user, ids)}"
+        yield f"- Person: {naming.name_and_id('user', source.participant, labels.user, ids)}"
 
 
 def _ids(situation: Situation) -> tuple[str | None, ...]:
@@ -92,7 +93,7 @@ def _surroundings(situation: Situation, pseudonyms: Pseudonyms | None) -> Iterat
     homes = sorted(situation.homes, key=lambda home: (home.platform.name, home.chat_id))
     for home in homes:
         naming = Naming(platform=home.platform, pseudonyms=pseudonyms)
-        yield f"- Home channel of {home.platform.name}: {naming.full('chat', home.chat_id, home.name)}"
+        yield f"- Home channel of {home.platform.name}: {naming.name_and_id('chat', home.chat_id, home.name)}"
     targets = [
         "`origin` (here)",
         "`local` (a file)",

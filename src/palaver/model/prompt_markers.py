@@ -5,38 +5,38 @@ from palaver.model.label import Label
 __all__ = [
     "CLOSE",
     "OPEN",
-    "gap_mark",
-    "mark",
-    "note_mark",
-    "quote",
-    "without_marks",
+    "gap_marker",
+    "marker",
+    "note_marker",
+    "quote_label",
+    "strip_markers",
 ]
 
 OPEN = "⟦"
 CLOSE = "⟧"
 
 
-def mark(words: str) -> str:
+def marker(words: str) -> str:
     return f"{OPEN}{words}{CLOSE}"
 
 
-def without_marks(text: str) -> str:
+def strip_markers(text: str) -> str:
     """Foreign text in which no bracket of ours is left."""
     return text if text.isascii() else text.replace(OPEN, "[[").replace(CLOSE, "]]")
 
 
-def quote(label: Label) -> str:
+def quote_label(label: Label) -> str:
     """A stranger's words in quotes, as they may stand inside a mark."""
-    return without_marks(label.quoted())
+    return strip_markers(label.quoted())
 
 
-def note_mark(text: str) -> str:
-    return mark(f"note: {without_marks(text.strip())}")
+def note_marker(text: str) -> str:
+    return marker(f"note: {strip_markers(text.strip())}")
 
 
-def gap_mark(seconds: float) -> str:
+def gap_marker(seconds: float) -> str:
     """`3 days later`: the largest unit that fits, rounded down."""
     for unit, size in (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600)):
         if count := int(seconds // size):
-            return mark(f"{count} {unit}{'s' if count > 1 else ''} later")
-    return mark("some minutes later")
+            return marker(f"{count} {unit}{'s' if count > 1 else ''} later")
+    return marker("some minutes later")

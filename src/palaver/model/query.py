@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from palaver.model.errors import BadArgument
-from palaver.model.tokenizer import LONGEST, Cut, Span, cut_chunk, is_run, line_of, pairs_of, take_apart
+from palaver.model.tokenizer import (
+    MAX_TERM_LENGTH,
+    Span,
+    TokenizedWord,
+    bigrams,
+    is_run,
+    join_chunks,
+    split_word,
+    tokenize_chunk,
+)
 from palaver.model.value import value
 
 __all__ = [
@@ -38,7 +47,7 @@ class Clause:
         return tuple(term for word in self.words for term in self._terms_of(word))
 
     def _terms_of(self, word: str) -> Iterator[str]:
-        return pairs_of(word) if is_run(word) and len(word) > 1 else iter((word,))
+        return bigrams(word) if is_run(word) and len(word) > 1 else iter((word,))
 
     @property
     def phrase(self) -> str:
@@ -59,7 +68,7 @@ class Query:
 
     clauses: tuple[Clause, ...]
 
-    def marks(self, text: str) -> list[Span]:
+    def find_spans(self, text: str) -> list[Span]:
         """Where in the text its words stand; nothing if not all of them do."""
         seen = _Seen(text)
         found = [seen.places_of(clause) for clause in self.clauses]
@@ -70,11 +79,11 @@ class _Seen:
     """A text in which clauses are looked up."""
 
     def __init__(self, text: str) -> None:
-        found = [(chunk, each.start()) for each in _CHUNK.finditer(text) if (chunk := cut_chunk(each[0])).line]
+        found = [(chunk, each.start()) for each in _CHUNK.finditer(text) if (chunk := tokenize_chunk(each[0])).line]
         self._text = text
         self._chunks = [chunk for chunk, _ in found]
         self._starts = [start for _, start in found]
-        self._line = line_of(self._chunks)
+        self._line = join_chunks(self._chunks)
         self._begins = list(accumulate((len(chunk.line) + 1 for chunk in self._chunks), initial=1))
         self._opened: dict[int, list[tuple[int, Span]]] = {}
 
@@ -117,10 +126,10 @@ class _Seen:
                     at += len(piece.text)
         return self._opened[index]
 
-    def _cuts(self, index: int) -> Iterator[tuple[int, Cut]]:
+    def _cuts(self, index: int) -> Iterator[tuple[int, TokenizedWord]]:
         for low, high in self._chunks[index].spans:
             start, end = self._starts[index] + low, self._starts[index] + high
-            yield start, take_apart(self._text[start:end])
+            yield start, split_word(self._text[start:end])
 
     def _wholes_of(self, wanted: str, clause: Clause) -> Iterator[Span]:
         for index, chunk in enumerate(self._chunks):
@@ -159,11 +168,11 @@ def parse_query(text: str) -> Query:
 
 
 def _clause(asked: str) -> Clause | None:
-    chunks = [(found.start(), cut_chunk(found[0])) for found in _CHUNK.finditer(asked)]
+    chunks = [(found.start(), tokenize_chunk(found[0])) for found in _CHUNK.finditer(asked)]
     ends = [start + span[1] for start, chunk in chunks for span in chunk.spans]
-    line = line_of([chunk for _, chunk in chunks])
+    line = join_chunks([chunk for _, chunk in chunks])
     words = tuple(line.text.split())
     if not words:
         return None
     whole = "".join(words) if len(ends) == 1 and "".join(words) in line.wholes else ""
-    return Clause(words[:LONGEST], asked[ends[-1] : ends[-1] + 1] == "*" and not is_run(words[-1]), whole)
+    return Clause(words[:MAX_TERM_LENGTH], asked[ends[-1] : ends[-1] + 1] == "*" and not is_run(words[-1]), whole)

@@ -7,23 +7,23 @@ from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from palaver.model.access import AccessRole
-from palaver.model.local_time import clock, first_instant
+from palaver.model.local_time import first_instant, to_local
 from palaver.model.value import value
 
 __all__ = [
-    "NO_CAP",
-    "Cap",
-    "CapRules",
-    "Measure",
-    "Reached",
-    "Spent",
-    "beginning",
-    "decide_cap",
-    "free_again",
+    "UNLIMITED",
+    "Quota",
+    "QuotaKind",
+    "QuotaReached",
+    "QuotaRules",
+    "UsageTotal",
+    "check_quotas",
+    "period_end",
+    "period_start",
 ]
 
 
-class Measure(StrEnum):
+class QuotaKind(StrEnum):
     """Of what a cap counts the use."""
 
     PERSON_DAY = "person_day"
@@ -33,7 +33,7 @@ class Measure(StrEnum):
 
 
 @value
-class Spent:
+class UsageTotal:
     turns: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -46,69 +46,71 @@ class Spent:
 
 
 @value
-class Cap:
+class Quota:
     """Nothing more is begun once so much is used; None for as much as anybody likes."""
 
     tokens: int | None = None
     cost_micros: int | None = None
 
-    def is_reached(self, spent: Spent) -> bool:
+    def is_reached(self, spent: UsageTotal) -> bool:
         return (self.tokens is not None and spent.tokens >= self.tokens) or (
             self.cost_micros is not None and spent.cost_micros >= self.cost_micros
         )
 
 
-NO_CAP = Cap()
+UNLIMITED = Quota()
 
 
 @value
-class CapRules:
+class QuotaRules:
     """What holds for everybody, and what holds instead for a role."""
 
-    caps: Mapping[Measure, Cap] = field(default_factory=dict[Measure, Cap])
-    roles: Mapping[AccessRole, Mapping[Measure, Cap]] = field(default_factory=dict[AccessRole, Mapping[Measure, Cap]])
+    caps: Mapping[QuotaKind, Quota] = field(default_factory=dict[QuotaKind, Quota])
+    roles: Mapping[AccessRole, Mapping[QuotaKind, Quota]] = field(
+        default_factory=dict[AccessRole, Mapping[QuotaKind, Quota]]
+    )
 
-    def of(self, role: AccessRole | None) -> dict[Measure, Cap]:
+    def of(self, role: AccessRole | None) -> dict[QuotaKind, Quota]:
         """Those that cap anything."""
         found = {**self.caps, **(self.roles.get(role, {}) if role else {})}
-        return {measure: cap for measure, cap in found.items() if cap != NO_CAP}
+        return {measure: cap for measure, cap in found.items() if cap != UNLIMITED}
 
 
 @value
-class Reached:
+class QuotaReached:
     """The cap that is reached, how much is used, and when it is free again: None for as long as the conversation."""
 
-    measure: Measure
-    cap: Cap
-    spent: Spent
+    measure: QuotaKind
+    cap: Quota
+    spent: UsageTotal
     free: datetime | None
 
 
-def decide_cap(
-    caps: Mapping[Measure, Cap], used: Mapping[Measure, Spent], now: datetime, zone: ZoneInfo
-) -> Reached | None:
+def check_quotas(
+    caps: Mapping[QuotaKind, Quota], used: Mapping[QuotaKind, UsageTotal], now: datetime, zone: ZoneInfo
+) -> QuotaReached | None:
     """Whether a turn may begin; of several caps that are reached, the one that holds longest."""
     reached = [
-        Reached(measure=measure, cap=cap, spent=used[measure], free=free_again(measure, now, zone))
+        QuotaReached(measure=measure, cap=cap, spent=used[measure], free=period_end(measure, now, zone))
         for measure, cap in caps.items()
         if measure in used and cap.is_reached(used[measure])
     ]
     return max(reached, key=lambda each: (each.free is None, each.free or now), default=None)
 
 
-def beginning(measure: Measure, now: datetime, zone: ZoneInfo) -> datetime:
+def period_start(measure: QuotaKind, now: datetime, zone: ZoneInfo) -> datetime:
     """Since when use counts: the day or the month on the clock of the chat."""
     return first_instant(_first(measure, now, zone), zone)
 
 
-def free_again(measure: Measure, now: datetime, zone: ZoneInfo) -> datetime | None:
-    if measure is Measure.SESSION:
+def period_end(measure: QuotaKind, now: datetime, zone: ZoneInfo) -> datetime | None:
+    if measure is QuotaKind.SESSION:
         return None
     first = _first(measure, now, zone)
-    later = first + timedelta(days=32 if measure is Measure.PERSON_MONTH else 1)
+    later = first + timedelta(days=32 if measure is QuotaKind.PERSON_MONTH else 1)
     return first_instant(_first(measure, later.replace(tzinfo=zone), zone), zone)
 
 
-def _first(measure: Measure, now: datetime, zone: ZoneInfo) -> datetime:
-    today = clock(now, zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    return today.replace(day=1) if measure is Measure.PERSON_MONTH else today
+def _first(measure: QuotaKind, now: datetime, zone: ZoneInfo) -> datetime:
+    today = to_local(now, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    return today.replace(day=1) if measure is QuotaKind.PERSON_MONTH else today

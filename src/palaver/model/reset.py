@@ -6,7 +6,7 @@ from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from palaver.model.errors import BadArgument
-from palaver.model.local_time import clock, first_instant, utc
+from palaver.model.local_time import first_instant, to_local, to_utc
 from palaver.model.value import value
 
 __all__ = [
@@ -16,8 +16,8 @@ __all__ = [
     "ResetMode",
     "ResetPolicy",
     "ResetReason",
+    "counts_as_activity",
     "decide_reset",
-    "extends_idle_time",
     "next_daily_boundary",
 ]
 
@@ -46,7 +46,7 @@ class Cause(StrEnum):
     """A program outside has said it: its words are as foreign as a person's."""
 
 
-def extends_idle_time(cause: Cause) -> bool:
+def counts_as_activity(cause: Cause) -> bool:
     """Only people keep a conversation awake."""
     return cause is Cause.HUMAN
 
@@ -72,7 +72,7 @@ class ResetPolicy:
 
     def deadlines(self, last_active: datetime, zone: ZoneInfo) -> list[tuple[datetime, ResetReason]]:
         """When a conversation last used at `last_active` ends, for each reason the policy has; earliest first."""
-        last_active = utc(last_active)
+        last_active = to_utc(last_active)
         ends: list[tuple[datetime, ResetReason]] = []
         if self.mode in {ResetMode.DAILY, ResetMode.BOTH}:
             ends.append((next_daily_boundary(last_active, self.at_hour, zone), ResetReason.DAILY))
@@ -80,13 +80,13 @@ class ResetPolicy:
             ends.append((last_active + timedelta(minutes=self.idle_minutes), ResetReason.IDLE))
         return sorted(ends)
 
-    def reach(self, now: datetime, zone: ZoneInfo) -> datetime | None:
+    def latest_expired(self, now: datetime, zone: ZoneInfo) -> datetime | None:
         """Only conversations last used at this time or earlier can have ended by `now`; None if none ever does."""
         reaches: list[datetime] = []
         if self.mode in {ResetMode.DAILY, ResetMode.BOTH}:
-            reaches.append(_last_daily_boundary(utc(now), self.at_hour, zone))
+            reaches.append(_last_daily_boundary(to_utc(now), self.at_hour, zone))
         if self.mode in {ResetMode.IDLE, ResetMode.BOTH}:
-            reaches.append(utc(now) - timedelta(minutes=self.idle_minutes))
+            reaches.append(to_utc(now) - timedelta(minutes=self.idle_minutes))
         return max(reaches, default=None)
 
 
@@ -96,11 +96,11 @@ _LAST_HOUR = 23
 
 def next_daily_boundary(moment: datetime, hour: int, zone: ZoneInfo) -> datetime:
     """The first instant after `moment` at which a local day reaches `hour`, whatever the clocks do that day."""
-    today = clock(moment, zone).date()
+    today = to_local(moment, zone).date()
     # The clock may have been put back over midnight, so that tomorrow has begun already.
     days = (today + timedelta(days=offset) for offset in (0, 1, 2))
     boundaries = (first_instant(datetime.combine(day, time(hour)), zone) for day in days)
-    return next(boundary for boundary in boundaries if boundary > utc(moment))
+    return next(boundary for boundary in boundaries if boundary > to_utc(moment))
 
 
 def _last_daily_boundary(moment: datetime, hour: int, zone: ZoneInfo) -> datetime:
@@ -118,9 +118,9 @@ class Activity:
     processes: Sequence[datetime] | None = ()
     """When each live background process started; None when the registry cannot answer."""
 
-    def holds(self, now: datetime, limit: timedelta) -> bool:
+    def blocks_reset(self, now: datetime, limit: timedelta) -> bool:
         """A young process, or not knowing, keeps the conversation from being reset."""
-        return self.processes is None or any(utc(now) - utc(started) < limit for started in self.processes)
+        return self.processes is None or any(to_utc(now) - to_utc(started) < limit for started in self.processes)
 
 
 @value
@@ -141,12 +141,12 @@ def decide_reset(
     zone: ZoneInfo,
     process_limit: timedelta = timedelta(hours=24),
 ) -> ResetDecision:
-    now, deadlines = utc(now), policy.deadlines(activity.last_human, zone)
+    now, deadlines = to_utc(now), policy.deadlines(activity.last_human, zone)
     if not deadlines:
         return ResetDecision()
     boundary, reason = deadlines[0]
     if now < boundary:
         return ResetDecision(next=boundary)
-    if activity.holds(now, process_limit):
+    if activity.blocks_reset(now, process_limit):
         return ResetDecision(boundary=boundary, held=True)
     return ResetDecision(reason=reason, boundary=boundary, next=policy.deadlines(now, zone)[0][0])

@@ -9,10 +9,10 @@ from palaver.model.turn import Inbound, Received
 from palaver.model.value import value
 
 __all__ = [
-    "Course",
+    "RevisionAction",
+    "RevisionDecision",
     "RevisionPolicy",
-    "Ruling",
-    "judge_revision",
+    "decide_revision",
     "revision_note",
 ]
 
@@ -26,7 +26,7 @@ class RevisionPolicy(StrEnum):
     """The conversation goes back to the message, and a changed one is answered anew."""
 
 
-class Course(StrEnum):
+class RevisionAction(StrEnum):
     """What is done with a revision."""
 
     REFUSE = "refuse"
@@ -40,29 +40,29 @@ class Course(StrEnum):
 
 
 @value(kw_only=False)
-class Ruling:
-    course: Course
+class RevisionDecision:
+    course: RevisionAction
     reason: str
     """For whoever asks later what became of it."""
 
 
-_UNKNOWN = Ruling(Course.LEAVE, "the message it changes has not come")
-_NAMELESS = Ruling(Course.REFUSE, "it does not say whose message it changes")
-_FOREIGN = Ruling(Course.REFUSE, "the message it changes is somebody else's")
-_NOT_LET_IN = Ruling(Course.REFUSE, "the message it changes was refused")
-_STALE = Ruling(Course.REFUSE, "a newer change of the message came before it")
-_SAME = Ruling(Course.LEAVE, "it changes no word")
-_REPLACE = Ruling(Course.REPLACE, "the message was not answered yet and has the new text now")
-_WITHDRAW = Ruling(Course.WITHDRAW, "the message was not answered yet and was withdrawn")
-_OBEYED = Ruling(Course.LEAVE, "the message was obeyed or withdrawn already, which is not done again")
-_IGNORE = Ruling(Course.LEAVE, "changes are ignored in this chat")
-_NOTE = Ruling(Course.NOTE, "the agent is told with its next turn")
-_RERUN = Ruling(Course.RERUN, "the conversation goes back to the message")
+_UNKNOWN = RevisionDecision(RevisionAction.LEAVE, "the message it changes has not come")
+_NAMELESS = RevisionDecision(RevisionAction.REFUSE, "it does not say whose message it changes")
+_FOREIGN = RevisionDecision(RevisionAction.REFUSE, "the message it changes is somebody else's")
+_NOT_LET_IN = RevisionDecision(RevisionAction.REFUSE, "the message it changes was refused")
+_STALE = RevisionDecision(RevisionAction.REFUSE, "a newer change of the message came before it")
+_SAME = RevisionDecision(RevisionAction.LEAVE, "it changes no word")
+_REPLACE = RevisionDecision(RevisionAction.REPLACE, "the message was not answered yet and has the new text now")
+_WITHDRAW = RevisionDecision(RevisionAction.WITHDRAW, "the message was not answered yet and was withdrawn")
+_OBEYED = RevisionDecision(RevisionAction.LEAVE, "the message was obeyed or withdrawn already, which is not done again")
+_IGNORE = RevisionDecision(RevisionAction.LEAVE, "changes are ignored in this chat")
+_NOTE = RevisionDecision(RevisionAction.NOTE, "the agent is told with its next turn")
+_RERUN = RevisionDecision(RevisionAction.RERUN, "the conversation goes back to the message")
 
 
-def judge_revision(
+def decide_revision(
     revised: Inbound, original: Received | None, latest: Inbound | None, policy: RevisionPolicy
-) -> Ruling:
+) -> RevisionDecision:
     """Given the message it changes and the last change before it that counted, if they have come.
 
     Whose deletion a platform does not say is taken for the author's: only the platform can have told it.
@@ -82,7 +82,7 @@ def judge_revision(
     return _by_state(original, policy, is_deletion=is_deletion)
 
 
-def _by_state(original: Received, policy: RevisionPolicy, *, is_deletion: bool) -> Ruling:
+def _by_state(original: Received, policy: RevisionPolicy, *, is_deletion: bool) -> RevisionDecision:
     if original.state is InboxState.REFUSED:
         return _NOT_LET_IN
     if original.state is InboxState.WAITING:

@@ -13,19 +13,19 @@ from palaver.model.errors import MalformedSchedule, MalformedTime
 from palaver.model.value import value
 
 __all__ = [
-    "MOST_COUNTED",
+    "MAX_MISSED_COUNTED",
     "Cron",
-    "Due",
+    "DueFiring",
     "Every",
     "Once",
     "Schedule",
-    "due",
+    "find_due",
+    "next_occurrences",
     "parse_schedule",
-    "read_schedule",
-    "upcoming",
+    "parse_stored_schedule",
 ]
 
-MOST_COUNTED = 100
+MAX_MISSED_COUNTED = 100
 """Missed occurrences are counted up to here; this number means so many or more."""
 
 _UNITS = {"days": "d", "hours": "h", "minutes": "m", "seconds": "s"}
@@ -51,13 +51,13 @@ class Once:
 
     @property
     def text(self) -> str:
-        return local_time.instant_text(self.at)
+        return local_time.format_instant(self.at)
 
     def describe(self) -> str:
         return f"once at {self.text}"
 
     def next_after(self, moment: datetime) -> datetime | None:
-        return local_time.utc(self.at) if self.at > moment else None
+        return local_time.to_utc(self.at) if self.at > moment else None
 
 
 @value
@@ -73,7 +73,7 @@ class Every:
     @property
     def text(self) -> str:
         length = "".join(f"{count}{_UNITS[unit]}" for unit, count in _counts(self.interval))
-        return f"every {length} from {local_time.instant_text(self.anchor)}"
+        return f"every {length} from {local_time.format_instant(self.anchor)}"
 
     def describe(self) -> str:
         counts = (f"{count} {unit.removesuffix('s' * (count == 1))}" for unit, count in _counts(self.interval))
@@ -82,7 +82,7 @@ class Every:
     def next_after(self, moment: datetime) -> datetime | None:
         passed = (moment - self.anchor) // self.interval
         try:
-            return local_time.utc(self.anchor) + max(passed + 1, 0) * self.interval
+            return local_time.to_utc(self.anchor) + max(passed + 1, 0) * self.interval
         except OverflowError:
             return None
 
@@ -137,7 +137,7 @@ class Cron:
         return True
 
     def next_after(self, moment: datetime) -> datetime | None:
-        moment = local_time.utc(moment)
+        moment = local_time.to_utc(moment)
         try:
             return self._first_after(moment)
         except (OverflowError, MalformedTime):  # The calendar ends.
@@ -145,7 +145,7 @@ class Cron:
 
     def _first_after(self, moment: datetime) -> datetime | None:
         times = self._times(self._earliest_time_after(moment))
-        instants_of = local_time.readings if len(times.hours) == _HOURS_OF_A_DAY else _first_reading
+        instants_of = local_time.instants_of if len(times.hours) == _HOURS_OF_A_DAY else _first_reading
         found: list[datetime] = []
         for time in times:
             instants = instants_of(time, self.zone)
@@ -157,7 +157,7 @@ class Cron:
 
     def _earliest_time_after(self, moment: datetime) -> datetime:
         """The clock reads nothing earlier after `moment`, even if it is put back within a day."""
-        return min(local_time.clock(moment, self.zone), local_time.clock(moment + _DAY, self.zone) - _DAY)
+        return min(local_time.to_local(moment, self.zone), local_time.to_local(moment + _DAY, self.zone) - _DAY)
 
     def _times(self, after: datetime) -> CronSim:
         # Given naive times, cronsim only matches the calendar: the clock changes are ours, see `wall`.
@@ -167,7 +167,9 @@ class Cron:
 def _first_reading(local: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:
     """The one instant of a wall time, and none on a day that the calendar there left out."""
     instant = local_time.first_instant(local, zone)
-    left_out = local_time.clock(instant - _SECOND, zone).date() < local.date() < local_time.clock(instant, zone).date()
+    left_out = (
+        local_time.to_local(instant - _SECOND, zone).date() < local.date() < local_time.to_local(instant, zone).date()
+    )
     return () if left_out else (instant,)
 
 
@@ -182,9 +184,9 @@ def parse_schedule(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
     return schedule
 
 
-def read_schedule(text: str) -> Schedule:
+def parse_stored_schedule(text: str) -> Schedule:
     """The schedule whose `text` this is; it may lie in the past."""
-    schedule = _understood(text, local_time.zone("UTC"), _EPOCH)
+    schedule = _understood(text, local_time.parse_zone("UTC"), _EPOCH)
     if schedule.text != text:
         raise _malformed("Not the text of a stored schedule:", text)
     return schedule
@@ -193,7 +195,7 @@ def read_schedule(text: str) -> Schedule:
 def _understood(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
     if len(text) > _LONGEST_TEXT:
         raise _malformed("Too long for a schedule:", text)
-    said, start = " ".join(text.split()), local_time.utc(now).replace(microsecond=0)
+    said, start = " ".join(text.split()), local_time.to_utc(now).replace(microsecond=0)
     if every := _EVERY.fullmatch(said):
         anchor = _instant(every["anchor"], zone) if every["anchor"] else start
         return Every(interval=_length(every["length"]), anchor=anchor)
@@ -202,7 +204,7 @@ def _understood(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
     if _DATED.fullmatch(said):
         return Once(at=_instant(said, zone))
     if cron := _CRON.fullmatch(said):
-        return Cron(expression=cron["expression"], zone=local_time.zone(cron["zone"]) if cron["zone"] else zone)
+        return Cron(expression=cron["expression"], zone=local_time.parse_zone(cron["zone"]) if cron["zone"] else zone)
     raise _malformed("Not a schedule:", said)
 
 
@@ -252,7 +254,7 @@ def _malformed(problem: str, found: str) -> MalformedSchedule:
     return MalformedSchedule(problem, found=found[:_LONGEST_TEXT], allowed=allowed, example="0 9 * * MON-FRI")
 
 
-def upcoming(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
+def next_occurrences(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
     return list(islice(_occurrences(schedule, after), count))
 
 
@@ -264,7 +266,7 @@ def _occurrences(schedule: Schedule, after: datetime) -> Iterator[datetime]:
 
 
 @value
-class Due:
+class DueFiring:
     """What became due since the last firing: at most one run, however long nobody looked."""
 
     firing: datetime | None
@@ -276,7 +278,7 @@ class Due:
     next: datetime | None
 
 
-def due(schedule: Schedule, last_fired: datetime, now: datetime, grace: timedelta) -> Due | None:
+def find_due(schedule: Schedule, last_fired: datetime, now: datetime, grace: timedelta) -> DueFiring | None:
     """What occurred after `last_fired`, up to and including `now`; None when nothing did."""
     first = schedule.next_after(last_fired)
     if first is None or first > now:
@@ -284,10 +286,10 @@ def due(schedule: Schedule, last_fired: datetime, now: datetime, grace: timedelt
     latest = _latest(schedule, first, now)
     fires = now - latest <= grace
     passed = takewhile(lambda occurrence: occurrence <= latest, _occurrences(schedule, last_fired))
-    return Due(
+    return DueFiring(
         firing=latest if fires else None,
         settled=latest,
-        missed=len(list(islice(passed, MOST_COUNTED + fires))) - fires,
+        missed=len(list(islice(passed, MAX_MISSED_COUNTED + fires))) - fires,
         next=schedule.next_after(latest),
     )
 

@@ -15,19 +15,19 @@ __all__ = [
     "GROUP",
     "MAIN",
     "NO_LABELS",
+    "STANDARD_KINDS",
     "THREAD",
-    "USUAL_KINDS",
     "Labels",
     "Source",
     "Trust",
-    "describe",
+    "describe_source",
 ]
 
 DM = "dm"
 GROUP = "group"
 CHANNEL = "channel"
 THREAD = "thread"
-USUAL_KINDS = (DM, GROUP, CHANNEL, THREAD)
+STANDARD_KINDS = (DM, GROUP, CHANNEL, THREAD)
 MAIN = "main"
 
 _LONGEST_NUMBER = 128  # bits
@@ -121,7 +121,7 @@ class Trust:
     is_bot: bool = False
     has_role_grant: bool = False
     via_trusted_relay: bool = False
-    only_talks: bool = False
+    talk_only: bool = False
     """What it came with is good for talking: whoever the sender is, by it they are no more than a member."""
 
 
@@ -146,7 +146,7 @@ class Labels:
 NO_LABELS = Labels()
 
 
-def describe(source: Source, labels: Labels, platform: Platform) -> str:
+def describe_source(source: Source, labels: Labels, platform: Platform) -> str:
     """One line for people: `CLI terminal`, `DM with alice`, `group: Dev, thread: 42`."""
     if platform.place:
         return platform.place

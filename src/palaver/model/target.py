@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from palaver.model.errors import MalformedTarget
-from palaver.model.ids import LONGEST_IDS, decode_id, encode_id
+from palaver.model.ids import MAX_IDS_BYTES, decode_id, encode_id
 from palaver.model.platform import Platform
 from palaver.model.value import value
 
@@ -115,11 +115,11 @@ def _place(word: str, platform: Platform, text: str) -> Place:
         )
     chat, thread = found["chat"], found["thread"]
     place = Place(platform=name, chat=decode_id(chat), thread=decode_id(thread) if thread else None)
-    if len(place.text) > LONGEST_IDS:
+    if len(place.text) > MAX_IDS_BYTES:
         raise MalformedTarget(
             "The ids of this target are too long:",
             found=word,
-            allowed=f"{LONGEST_IDS} bytes together, percent-encoded",
+            allowed=f"{MAX_IDS_BYTES} bytes together, percent-encoded",
             example=f"{name}:{platform.example_chat}",
         )
     return place

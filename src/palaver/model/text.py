@@ -6,10 +6,10 @@ from functools import lru_cache
 
 __all__ = [
     "can_cut",
+    "escape_invisible",
     "last_cut",
     "one_line",
-    "shown",
-    "visible",
+    "quoted",
 ]
 
 _BREAKS = re.compile(r"[\n\r\t\v\f\x1c-\x1f\x85\u2028\u2029]+")
@@ -32,16 +32,16 @@ def one_line(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + _ELLIPSIS
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """`text` on one line, whatever cannot be seen in it written as its number: what differs looks different."""
     if _is_plain(text):
         return text
     return "".join(c.encode("unicode_escape").decode() if _is_unseen(c) or _is_odd_space(c) else c for c in text)
 
 
-def shown(text: str, limit: int = 80) -> str:
+def quoted(text: str, limit: int = 80) -> str:
     """`text` in single quotes, safe to print into a terminal or a log line."""
-    line = visible(text[: limit + 1])
+    line = escape_invisible(text[: limit + 1])
     return f"'{line}'" if len(line) <= limit else f"'{line[: limit - 1]}{_ELLIPSIS}'"
 
 

@@ -13,29 +13,29 @@ from itertools import pairwise
 from typing import NamedTuple
 
 __all__ = [
-    "LONGEST",
-    "VERSION",
+    "MAX_TERM_LENGTH",
+    "TOKENIZER_VERSION",
     "Chunk",
-    "Cut",
-    "Line",
-    "Piece",
     "Span",
-    "cut",
-    "cut_chunk",
+    "Token",
+    "TokenizedText",
+    "TokenizedWord",
+    "bigrams",
     "index_terms",
     "is_run",
-    "line_of",
-    "pages",
-    "pairs_of",
-    "take_apart",
+    "join_chunks",
+    "split_pages",
+    "split_word",
+    "tokenize",
+    "tokenize_chunk",
 ]
 
-VERSION = f"1/{unicodedata.unidata_version}"
+TOKENIZER_VERSION = f"1/{unicodedata.unidata_version}"
 """Changes when the same text would be cut differently: an index of another version is of no use."""
 
 Span = tuple[int, int]
 
-LONGEST = 64
+MAX_TERM_LENGTH = 64
 _MOST_PARTS = 8
 _PAGE = 20_000
 _OVERLAP = 400
@@ -101,9 +101,9 @@ def _fold(raw: str) -> str:
     """Lower case, compatible forms made one, accents gone; nothing but letters, digits, signs and marks that spell."""
     if raw.isascii():
         return raw.lower()
-    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", raw[: 2 * LONGEST]).casefold().translate(_LETTERS))
+    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", raw[: 2 * MAX_TERM_LENGTH]).casefold().translate(_LETTERS))
     whole = unicodedata.normalize("NFC", plain)
-    return "".join(char for char in whole if _is_kept(char))[:LONGEST]
+    return "".join(char for char in whole if _is_kept(char))[:MAX_TERM_LENGTH]
 
 
 def _is_kept(char: str) -> bool:
@@ -111,7 +111,7 @@ def _is_kept(char: str) -> bool:
     return category[0] in "LNM" or category == "So"
 
 
-class Piece(NamedTuple):
+class Token(NamedTuple):
     """A word, or one character of a run, and where it stands."""
 
     text: str
@@ -119,13 +119,13 @@ class Piece(NamedTuple):
     end: int
 
 
-class Cut(NamedTuple):
+class TokenizedWord(NamedTuple):
     """A stretch of letters, taken apart."""
 
     line: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Token, ...]
     """In the order of `line`."""
-    wholes: tuple[Piece, ...] = ()
+    wholes: tuple[Token, ...] = ()
 
 
 class Chunk(NamedTuple):
@@ -137,7 +137,7 @@ class Chunk(NamedTuple):
     """Its stretches of letters."""
 
 
-class Line(NamedTuple):
+class TokenizedText(NamedTuple):
     """A text as words and runs in their order, and the wholes of its identifiers."""
 
     text: str
@@ -145,22 +145,22 @@ class Line(NamedTuple):
     wholes: list[str]
 
 
-def cut(text: str) -> Line:
-    return line_of(list(map(cut_chunk, text.split())))
+def tokenize(text: str) -> TokenizedText:
+    return join_chunks(list(map(tokenize_chunk, text.split())))
 
 
-def line_of(chunks: list[Chunk]) -> Line:
+def join_chunks(chunks: list[Chunk]) -> TokenizedText:
     wholes = [whole for chunk in chunks if chunk.wholes for whole in chunk.wholes]
-    return Line(f" {' '.join([chunk.line for chunk in chunks if chunk.line])} ", wholes)
+    return TokenizedText(f" {' '.join([chunk.line for chunk in chunks if chunk.line])} ", wholes)
 
 
-def cut_chunk(chunk: str) -> Chunk:
-    return _known(chunk) if len(chunk) <= LONGEST else _cut_anew(chunk)
+def tokenize_chunk(chunk: str) -> Chunk:
+    return _known(chunk) if len(chunk) <= MAX_TERM_LENGTH else _cut_anew(chunk)
 
 
 def _cut_anew(chunk: str) -> Chunk:
     bare = chunk.strip(_PUNCTUATION)
-    if bare.isascii() and bare.isalpha() and len(bare) <= LONGEST and (bare[1:].islower() or len(bare) == 1):
+    if bare.isascii() and bare.isalpha() and len(bare) <= MAX_TERM_LENGTH and (bare[1:].islower() or len(bare) == 1):
         start = chunk.index(bare)
         return Chunk(bare.lower(), (), ((start, start + len(bare)),))
     spans = [found.span() for found in _WORD.finditer(chunk.translate(_classes))]
@@ -180,7 +180,7 @@ def _words(raw: str) -> tuple[str, tuple[str, ...]]:
     classes = raw.translate(_classes)
     if classes[0] == _RUN and len(plain := raw.translate(_plain_runs)) == len(raw):
         return plain, ()
-    found = take_apart(raw)
+    found = split_word(raw)
     return found.line, tuple(whole.text for whole in found.wholes)
 
 
@@ -197,15 +197,15 @@ class _PlainRuns(dict[int, str]):
 _plain_runs = _PlainRuns()
 
 
-def take_apart(raw: str) -> Cut:
+def split_word(raw: str) -> TokenizedWord:
     """The pieces of a stretch of letters, each with its place."""
     classes = raw.translate(_classes)
     return _pieces_of_run(raw, classes) if classes[0] == _RUN else _pieces_of_word(raw, classes)
 
 
-def _pieces_of_word(raw: str, classes: str) -> Cut:
-    pieces: list[Piece] = []
-    wholes: list[Piece] = []
+def _pieces_of_word(raw: str, classes: str) -> TokenizedWord:
+    pieces: list[Token] = []
+    wholes: list[Token] = []
     ties = [tied.span() for tied in _TIED.finditer(classes)]
     for span in ties:
         parts = _parts(raw, classes, span)
@@ -213,30 +213,30 @@ def _pieces_of_word(raw: str, classes: str) -> Cut:
         wholes += _whole(parts)
     if len(ties) > 1:
         wholes += _whole(pieces)
-    return Cut(" ".join(piece.text for piece in pieces), tuple(pieces), tuple(wholes))
+    return TokenizedWord(" ".join(piece.text for piece in pieces), tuple(pieces), tuple(wholes))
 
 
-def _parts(raw: str, classes: str, span: Span) -> list[Piece]:
+def _parts(raw: str, classes: str, span: Span) -> list[Token]:
     """The parts of an identifier; what falls into too many is a number or a hash, and stays in one."""
     spans = [part.span() for part in _PART.finditer(classes, *span)]
     if len(spans) > _MOST_PARTS:
         spans = [span]
-    pieces = (Piece(_fold(raw[start:end])[:LONGEST], start, end) for start, end in spans)
+    pieces = (Token(_fold(raw[start:end])[:MAX_TERM_LENGTH], start, end) for start, end in spans)
     return [piece for piece in pieces if piece.text and not is_run(piece.text)]
 
 
-def _whole(parts: list[Piece]) -> list[Piece]:
+def _whole(parts: list[Token]) -> list[Token]:
     if not 1 < len(parts) <= _MOST_PARTS:
         return []
     text = "".join(part.text for part in parts)
-    return [Piece(text, parts[0].start, parts[-1].end)] if len(text) <= LONGEST else []
+    return [Token(text, parts[0].start, parts[-1].end)] if len(text) <= MAX_TERM_LENGTH else []
 
 
-def _pieces_of_run(raw: str, classes: str) -> Cut:
+def _pieces_of_run(raw: str, classes: str) -> TokenizedWord:
     plain = raw.translate(_plain_runs)
     if len(plain) == len(raw):
-        return Cut(plain, tuple(Piece(char, at, at + 1) for at, char in enumerate(plain)))
-    pieces: list[Piece] = []
+        return TokenizedWord(plain, tuple(Token(char, at, at + 1) for at, char in enumerate(plain)))
+    pieces: list[Token] = []
     line: list[str] = []
     for unit in _UNIT.finditer(classes):
         start, end = unit.span()
@@ -244,12 +244,12 @@ def _pieces_of_run(raw: str, classes: str) -> Cut:
         spelled = "".join(char for char in folded if not is_run(char))
         if spelled.isalnum():  # a sign that stands for letters: ℃, ㎏
             line += (" ", spelled, " ")
-            pieces.append(Piece(spelled, start, end))
+            pieces.append(Token(spelled, start, end))
         else:
             signs = [char for char in folded if is_run(char)]
             line += signs
-            pieces += (Piece(char, start, end) for char in signs)
-    return Cut(" ".join("".join(line).split()), tuple(pieces))
+            pieces += (Token(char, start, end) for char in signs)
+    return TokenizedWord(" ".join("".join(line).split()), tuple(pieces))
 
 
 def index_terms(line: str) -> list[str]:
@@ -257,14 +257,14 @@ def index_terms(line: str) -> list[str]:
     words = line.split()
     if line.isascii():
         return words
-    return [term for word in words for term in ((*word, *pairs_of(word)) if is_run(word) else (word,))]
+    return [term for word in words for term in ((*word, *bigrams(word)) if is_run(word) else (word,))]
 
 
-def pairs_of(run: str) -> Iterator[str]:
+def bigrams(run: str) -> Iterator[str]:
     return map("".join, pairwise(run))
 
 
-def pages(text: str) -> list[Span]:
+def split_pages(text: str) -> list[Span]:
     """A long text in overlapping pages, so that what one entry costs has a bound; all words are sought on one page."""
     found: list[Span] = []
     start = 0

@@ -9,34 +9,34 @@ from functools import lru_cache
 from typing import cast
 
 from palaver.model.access import AccessRole
-from palaver.model.prompt_markers import without_marks
+from palaver.model.prompt_markers import strip_markers
 from palaver.model.redact import redact
-from palaver.model.text import visible
+from palaver.model.text import escape_invisible
 from palaver.model.transcript import ToolCall
 from palaver.model.value import value
 
 __all__ = [
-    "EVERYTHING",
-    "LONGEST_QUESTION",
+    "ALL_TOOLS",
+    "MAX_QUESTION_LENGTH",
     "TOOL_NAME",
-    "Leave",
+    "ApprovalMode",
     "ToolRules",
-    "arguments_of",
-    "question_for",
-    "result_text",
+    "approval_question",
+    "clean_result",
+    "parse_arguments",
 ]
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 """What every provider takes as a name."""
-EVERYTHING = frozenset({"all"})
+ALL_TOOLS = frozenset({"all"})
 _TALK = frozenset({"read_file", "search", "send_file", "send_here"})
-LONGEST_QUESTION = 4000
+MAX_QUESTION_LENGTH = 4000
 """Nobody is asked about more than they will read."""
 _MARGIN = 4
 _NO_OUTPUT = "(no output)"
 
 
-class Leave(StrEnum):
+class ApprovalMode(StrEnum):
     """Whether a tool may be used."""
 
     ALWAYS = "always"
@@ -54,27 +54,27 @@ class ToolRules:
             AccessRole.GUEST: frozenset[str](),
             AccessRole.MEMBER: _TALK,
             AccessRole.ADMIN: _TALK | {"send_message"},
-            AccessRole.OWNER: EVERYTHING,
+            AccessRole.OWNER: ALL_TOOLS,
         }
     )
     platforms: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """The only tools there are on a platform; where it is not named, all that the role has."""
-    allowed: Mapping[str, Leave] = field(default_factory=dict[str, Leave])
+    allowed: Mapping[str, ApprovalMode] = field(default_factory=dict[str, ApprovalMode])
 
-    def are_any(self, role: AccessRole, platform: str) -> bool:
-        return bool(self.roles.get(role)) and bool(self.platforms.get(platform, EVERYTHING))
+    def any_for(self, role: AccessRole, platform: str) -> bool:
+        return bool(self.roles.get(role)) and bool(self.platforms.get(platform, ALL_TOOLS))
 
-    def leave(self, name: str, role: AccessRole, platform: str, *, asks: bool) -> Leave:
+    def approval_mode(self, name: str, role: AccessRole, platform: str, *, needs_approval: bool) -> ApprovalMode:
         """What is said of the very tool counts, then the longest pattern that fits it, then what it says of itself."""
         has_role = _fits(name, self.roles.get(role, frozenset()))
-        if not has_role or not _fits(name, self.platforms.get(platform, EVERYTHING)):
-            return Leave.NEVER
+        if not has_role or not _fits(name, self.platforms.get(platform, ALL_TOOLS)):
+            return ApprovalMode.NEVER
         if name in self.allowed:
             return self.allowed[name]
         fitting = [pattern for pattern in self.allowed if _matches(name, pattern)]
         if fitting:
-            return self.allowed[max(fitting, key=lambda pattern: (pattern not in EVERYTHING, len(pattern), pattern))]
-        return Leave.ASK if asks else Leave.ALWAYS
+            return self.allowed[max(fitting, key=lambda pattern: (pattern not in ALL_TOOLS, len(pattern), pattern))]
+        return ApprovalMode.ASK if needs_approval else ApprovalMode.ALWAYS
 
 
 def _fits(name: str, patterns: frozenset[str]) -> bool:
@@ -84,10 +84,10 @@ def _fits(name: str, patterns: frozenset[str]) -> bool:
 @lru_cache(1024)
 def _matches(name: str, pattern: str) -> bool:
     """A star stands for any letters, the word for all for all, and nothing else has a meaning."""
-    return pattern in EVERYTHING or re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None
+    return pattern in ALL_TOOLS or re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None
 
 
-def arguments_of(call: ToolCall) -> Mapping[str, object] | None:
+def parse_arguments(call: ToolCall) -> Mapping[str, object] | None:
     """What the call says; None where that is no JSON object."""
     try:
         found = json.loads(call.arguments or "{}")
@@ -96,23 +96,23 @@ def arguments_of(call: ToolCall) -> Mapping[str, object] | None:
     return cast("dict[str, object]", found) if isinstance(found, dict) else None
 
 
-def question_for(call: ToolCall, arguments: Mapping[str, object]) -> str:
+def approval_question(call: ToolCall, arguments: Mapping[str, object]) -> str:
     """Each argument whole and on a line of its own: none passes for another, or for words of the gateway."""
-    lines = [f"{visible(name)}: {visible(_written(value))}" for name, value in arguments.items()]
-    return "\n".join([f"May I use {visible(call.name)}?", *lines])
+    lines = [f"{escape_invisible(name)}: {escape_invisible(_written(value))}" for name, value in arguments.items()]
+    return "\n".join([f"May I use {escape_invisible(call.name)}?", *lines])
 
 
 def _written(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def result_text(text: str, limit: int) -> str:
+def clean_result(text: str, limit: int) -> str:
     """What a tool has put out as the agent is shown it, now and later: bounded, and without secrets.
 
     The middle is left out of what is too long: what matters stands at the beginning, or at the end.
     """
     # More than is shown is looked through: what is cut in two is not seen to be a secret.
-    text = without_marks(redact(_shortened(text.encode("utf-8", "replace").decode(), _MARGIN * limit)))
+    text = strip_markers(redact(_shortened(text.encode("utf-8", "replace").decode(), _MARGIN * limit)))
     return _shortened(text, limit) if text.strip() else _NO_OUTPUT
 
 

@@ -13,7 +13,7 @@ __all__ = [
     "Role",
     "Sender",
     "ToolCall",
-    "spoken_to_agent",
+    "is_addressed_to_agent",
     "start_of_last_turns",
 ]
 
@@ -71,7 +71,7 @@ class Entry(NamedTuple):
         return self.covers[1] if self.covers else self.seq
 
 
-def spoken_to_agent(entry: Entry) -> bool:
+def is_addressed_to_agent(entry: Entry) -> bool:
     """A person said it, and not only to others."""
     return entry.role is Role.USER and not entry.observed
 
@@ -82,7 +82,7 @@ def start_of_last_turns(entries: Iterable[Entry], count: int) -> int | None:
     Entries that came with no turn count one by one.
     """
     firsts: dict[str, int] = {}
-    for entry in filter(spoken_to_agent, entries):
+    for entry in filter(is_addressed_to_agent, entries):
         firsts.setdefault(entry.turn or f"seq {entry.seq}", entry.seq)
     starts = list(firsts.values())[-max(count, 1) :]
     return starts[0] if starts else None

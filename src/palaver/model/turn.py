@@ -10,25 +10,25 @@ from palaver.model.attachment import Attachment
 from palaver.model.ids import check_ids, encode_id
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import InboxState, OutboxState, TurnState
-from palaver.model.reset import Cause, extends_idle_time
+from palaver.model.reset import Cause, counts_as_activity
 from palaver.model.source import NO_LABELS, Labels, Source
 from palaver.model.value import value
 
 __all__ = [
     "BusyMode",
     "Choice",
+    "ClientTool",
     "Delivery",
     "Inbound",
-    "Offered",
     "Outbound",
     "Received",
     "Revision",
     "Turn",
     "Usage",
     "account_text",
-    "after_unclear",
     "outbound_to",
-    "question_name",
+    "question_id",
+    "resolve_unclear",
 ]
 
 
@@ -54,7 +54,7 @@ class Revision:
     deleted: bool = False
 
 
-class Offered(NamedTuple):
+class ClientTool(NamedTuple):
     """A tool that the sender of a message has, and uses for the agent when it is called."""
 
     name: str
@@ -85,7 +85,7 @@ class Inbound:
     """It is words and nothing else: however it looks, it is no command."""
     files: tuple[Attachment, ...] = ()
     """What came with it, to be fetched by the adapter."""
-    offers: tuple[Offered, ...] = ()
+    client_tools: tuple[ClientTool, ...] = ()
     """What its sender does for the agent in the turn that answers it."""
     revision: Revision | None = None
     """It is no new message but changes the one of this id; then `at` is when it was changed."""
@@ -99,14 +99,14 @@ class Inbound:
         check_ids("message", source.chat_id or source.participant, source.message_id, version)
 
     @property
-    def is_whole(self) -> bool:
+    def has_all_files(self) -> bool:
         """Its files are here, or never will be."""
         return all(file.is_settled for file in self.files)
 
     @property
-    def keeps_awake(self) -> bool:
+    def counts_as_activity(self) -> bool:
         """Only people who speak to the agent keep a conversation from ending by itself."""
-        return extends_idle_time(self.cause) and not self.observed
+        return counts_as_activity(self.cause) and not self.observed
 
 
 @value
@@ -147,11 +147,11 @@ class Turn:
     """The receipt of the message in which the answer grows."""
 
     @property
-    def question(self) -> str:
-        return question_name(self.number, self.fence)
+    def question_id(self) -> str:
+        return question_id(self.number, self.fence)
 
     @property
-    def draft_name(self) -> str:
+    def draft_key(self) -> str:
         """By which a platform knows the message again in which the answer grows, also after a crash.
 
         It is another once a question was answered, from where attempts are counted anew: the first became the question.
@@ -159,7 +159,7 @@ class Turn:
         return f"draft:{self.number}-{self.fence - self.attempt}:{_stamp(self.started)}"
 
 
-def question_name(turn: int, fence: int) -> str:
+def question_id(turn: int, fence: int) -> str:
     """What a turn asks permission for: it asks once each time it is at work."""
     return f"{turn}-{fence}"
 
@@ -246,7 +246,7 @@ class Delivery:
     """An earlier send found the chat gone."""
 
     @property
-    def name(self) -> str:
+    def idempotency_key(self) -> str:
         """By which a platform knows it again. Numbers begin anew in a fresh database, and after a backup comes back."""
         return f"palaver:{self.number}:{_stamp(self.created)}"
 
@@ -262,7 +262,7 @@ def account_text(platform: str, account: str | None) -> str:
     return f"{platform}:{encode_id(account or '')}"
 
 
-def after_unclear(delivery: Delivery, *, safe: bool) -> tuple[OutboxState, bool]:
+def resolve_unclear(delivery: Delivery, *, safe: bool) -> tuple[OutboxState, bool]:
     """What becomes of a send that may have arrived, and whether it carries the mark that says so.
 
     Where sending twice shows once it is simply sent again; else once more, marked; then it is left to a person.

@@ -20,22 +20,22 @@ from itertools import cycle, groupby, takewhile
 from operator import attrgetter, is_, itemgetter
 from typing import NamedTuple, NoReturn
 
-from palaver.model.attachment import described
+from palaver.model.attachment import describe_attachment
 from palaver.model.label import Label
 from palaver.model.naming import Naming
-from palaver.model.prompt_markers import gap_mark, mark, note_mark, quote, without_marks
+from palaver.model.prompt_markers import gap_marker, marker, note_marker, quote_label, strip_markers
 from palaver.model.transcript import Entry, Role, Sender, ToolCall
 
 __all__ = [
     "INTERRUPTED",
     "LONG_GAP",
     "Message",
-    "left_open",
     "open_calls",
+    "open_calls_of_turn",
     "render",
     "repair",
     "view",
-    "visible",
+    "visible_entries",
 ]
 
 LONG_GAP = timedelta(hours=6)
@@ -47,7 +47,7 @@ _ROLE = attrgetter("role")
 _POSITION = attrgetter("position")
 _SEQ = itemgetter(Entry._fields.index("seq"))
 _COVERS = itemgetter(Entry._fields.index("covers"))
-_BEGINNING = note_mark("the conversation begins with something you said")
+_BEGINNING = note_marker("the conversation begins with something you said")
 
 
 class Message(NamedTuple):
@@ -77,7 +77,7 @@ def view(
 
     `goes_on` names a turn that was waiting for a person: what it called last and did not use stays open, at the end.
     """
-    shown = visible(entries)
+    shown = visible_entries(entries)
     last = _last_step(shown, goes_on) if goes_on else None
     if last is None:
         return repair(render(shown, naming, shared=shared, message_ids=message_ids))
@@ -89,9 +89,9 @@ def view(
     return messages[: -len(used)] + tuple(result for result, is_used in zip(results, used, strict=True) if is_used)
 
 
-def left_open(entries: Iterable[Entry], turn: str) -> tuple[ToolCall, ...]:
+def open_calls_of_turn(entries: Iterable[Entry], turn: str) -> tuple[ToolCall, ...]:
     """What a turn called last and has no result of, as it was written down."""
-    last = _last_step(visible(entries), turn)
+    last = _last_step(visible_entries(entries), turn)
     if last is None:
         return ()
     return tuple(call for call, is_used in zip(last[0].calls, _used(last), strict=True) if not is_used)
@@ -126,7 +126,7 @@ def _used(step: Sequence[Entry]) -> list[bool]:
     return used
 
 
-def visible(entries: Iterable[Entry]) -> list[Entry]:
+def visible_entries(entries: Iterable[Entry]) -> list[Entry]:
     """What is not hidden, each summary in the place of what it covers."""
     shown = [entry for entry in entries if entry.hidden_by is None]
     has_summary = any(map(_COVERS, shown))
@@ -144,11 +144,11 @@ def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_id
             blobs = (entry.blob,) if entry.blob else ()
             messages.append(_message((role, entry.text, entry.calls, "", entry.reasoning, blobs)))
         elif role is _TOOL:
-            messages.append(_message((role, without_marks(entry.text), (), entry.answers or "", "", ())))
+            messages.append(_message((role, strip_markers(entry.text), (), entry.answers or "", "", ())))
         elif text := told(entry):
             if role is _USER and latest and at - latest >= LONG_GAP:
                 # Taken from the entries' own times, so it never changes once written.
-                text = f"{gap_mark((at - latest).total_seconds())} {text}"
+                text = f"{gap_marker((at - latest).total_seconds())} {text}"
             messages.append(_message((_USER, text, (), "", "", ())))
         if role is not _SUMMARY and (latest is None or at > latest):
             latest = at
@@ -167,24 +167,24 @@ class _Telling:
 
     def told(self, entry: Entry) -> str:
         if entry.role is _NOTE:
-            return note_mark(entry.text)
-        text = _with_files(entry) if entry.files else without_marks(entry.text)
+            return note_marker(entry.text)
+        text = _with_files(entry) if entry.files else strip_markers(entry.text)
         if not text.strip():
             return ""
         if entry.role is _SUMMARY:
-            return f"{mark('summary of the earlier conversation')}\n{text}\n{mark('end of summary')}"
+            return f"{marker('summary of the earlier conversation')}\n{text}\n{marker('end of summary')}"
         if entry.observed:
             who = self._who(entry.sender)
-            return f"{mark(f'overheard, not said to you, from {who}')} {text} {mark('end of overheard')}"
+            return f"{marker(f'overheard, not said to you, from {who}')} {text} {marker('end of overheard')}"
         return self._facts(entry) + text if self._has_facts else text
 
     def _facts(self, entry: Entry) -> str:
         """Who says it, and under which id, where the model has to know."""
         facts = ""
-        if self._shared or self._naming.goes_by_another_name(entry.sender):
-            facts = mark(f"from {self._who(entry.sender)}") + " "
+        if self._shared or self._naming.has_display_name(entry.sender):
+            facts = marker(f"from {self._who(entry.sender)}") + " "
         if self._message_ids and entry.message_id:
-            facts += mark(f"message id {quote(Label(entry.message_id))}") + " "
+            facts += marker(f"message id {quote_label(Label(entry.message_id))}") + " "
         return facts
 
     def _who(self, sender: Sender | None) -> str:
@@ -196,8 +196,8 @@ class _Telling:
 
 def _with_files(entry: Entry) -> str:
     """What was said, and the files that came with it, each described in a mark."""
-    files = (mark(without_marks(described(file))) for file in entry.files)
-    return "\n".join(part for part in (without_marks(entry.text).strip(), *files) if part)
+    files = (marker(strip_markers(describe_attachment(file))) for file in entry.files)
+    return "\n".join(part for part in (strip_markers(entry.text).strip(), *files) if part)
 
 
 def repair(messages: Sequence[Message]) -> tuple[Message, ...]:

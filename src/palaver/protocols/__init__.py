@@ -1,6 +1,6 @@
 """What third parties implement: adapters, agents, tools and hooks. An adapter needs no other import than this one."""
 
-from palaver.model.attachment import Attachment, NewFile, size_text
+from palaver.model.attachment import Attachment, NewFile, format_size
 from palaver.model.errors import BadArgument, InvalidInput, MalformedSource, StoreUnavailable
 from palaver.model.label import Label
 from palaver.model.platform import Platform

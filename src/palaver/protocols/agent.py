@@ -21,11 +21,11 @@ __all__ = [
     "Choosing",
     "Closable",
     "Event",
+    "Excerpt",
     "Failure",
     "FailureKind",
     "Final",
-    "Gist",
-    "Passage",
+    "GeneratedText",
     "Request",
     "Retiring",
     "Summarising",
@@ -35,11 +35,11 @@ __all__ = [
     "ToolReturned",
     "UsageReport",
     "no_file",
-    "nothing_meanwhile",
+    "no_new_messages",
 ]
 
 
-async def nothing_meanwhile() -> tuple[str, ...]:
+async def no_new_messages() -> tuple[str, ...]:
     return ()
 
 
@@ -61,7 +61,7 @@ class Request:
     override: ModelOverride | None = None
     approvals: Mapping[str, bool] = field(default_factory=dict[str, bool])
     """What a person said to calls that are open, by the id of the call."""
-    meanwhile: Callable[[], Awaitable[tuple[str, ...]]] = nothing_meanwhile
+    new_messages: Callable[[], Awaitable[tuple[str, ...]]] = no_new_messages
     """To be asked after tools have run: what was said to the agent since, as it is shown. It is written down then."""
     read_file: Callable[[str], Awaitable[bytes]] = no_file
     """The content of a file by the id that it is described with. Raises NotFound for any other."""
@@ -187,7 +187,7 @@ class Agents:
 
 
 @value
-class Passage:
+class Excerpt:
     """A part of a conversation, as the agent is shown it, and what of it matters most."""
 
     session: str
@@ -197,7 +197,7 @@ class Passage:
 
 
 @value
-class Gist:
+class GeneratedText:
     text: str
     usage: Usage = field(default_factory=Usage)
 
@@ -210,7 +210,7 @@ class Summarising(Protocol):
         """How many tokens the model takes; None where that is not known."""
         ...
 
-    async def summarise(self, passage: Passage) -> Gist:
+    async def summarise(self, passage: Excerpt) -> GeneratedText:
         """What stands for the passage from now on. Cancelled, it stops at once.
 
         The passage may be more than the model takes: then it is for the agent to read it piece by piece.
@@ -222,6 +222,6 @@ class Summarising(Protocol):
 class Titling(Protocol):
     """Agents that can say what a conversation is about."""
 
-    async def title(self, passage: Passage) -> Gist:
+    async def title(self, passage: Excerpt) -> GeneratedText:
         """A few words on one line, or nothing."""
         ...

@@ -13,13 +13,13 @@ from palaver.model.value import value
 
 __all__ = [
     "NO_TOOLS",
-    "Errands",
-    "Occasion",
     "Tool",
+    "ToolContext",
     "ToolFailed",
+    "ToolServices",
+    "ToolUse",
     "Toolbox",
     "Toolset",
-    "Use",
 ]
 
 
@@ -29,7 +29,7 @@ class Tool:
     description: str
     parameters: Mapping[str, object]
     """The JSON schema of its arguments: an object."""
-    asks: bool = False
+    needs_approval: bool = False
     """Whether a person must allow each use of it."""
 
 
@@ -68,7 +68,7 @@ class ToolFailed(PalaverError):
     """It could not be done; why, in words for the agent."""
 
 
-class Errands(Protocol):
+class ToolServices(Protocol):
     """What the engine does for tools in one turn. What it writes it writes under the turn's fence."""
 
     async def places(self, targets: str) -> Sequence[Source]:
@@ -88,7 +88,7 @@ class Errands(Protocol):
 
 
 @value
-class Occasion:
+class ToolContext:
     """A turn in which tools may be used: for whom and where."""
 
     turn: Turn
@@ -96,7 +96,7 @@ class Occasion:
     """What it answers."""
     role: AccessRole
     """As what everybody it answers was let in: the least of them."""
-    errands: Errands
+    services: ToolServices
 
     @property
     def source(self) -> Source:
@@ -109,12 +109,12 @@ class Occasion:
 
 
 @value
-class Use:
+class ToolUse:
     """A call, its arguments read, on its occasion."""
 
     call: ToolCall
     arguments: Mapping[str, object]
-    occasion: Occasion
+    context: ToolContext
 
     def text(self, name: str) -> str:
         """An argument that has to be there. Raises ToolFailed, saying so."""
@@ -131,10 +131,10 @@ class Toolset(Protocol):
         """What it has, always in the same order. Who may use it where is for others to say."""
         ...
 
-    async def is_harmless(self, use: Use) -> bool:
+    async def skips_approval(self, use: ToolUse) -> bool:
         """Whether this use needs nobody's permission, though the tool asks for it."""
         ...
 
-    async def use(self, use: Use) -> str:
+    async def use(self, use: ToolUse) -> str:
         """Raises ToolFailed, InvalidInput or NotFound, in words for the agent, where it cannot be done."""
         ...

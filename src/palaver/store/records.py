@@ -21,7 +21,7 @@ from palaver.model.reset import Cause
 from palaver.model.session import Counters, ModelOverride, Session
 from palaver.model.source import Labels, Source
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import BusyMode, Delivery, Inbound, Offered, Outbound, Received, Revision, Turn
+from palaver.model.turn import BusyMode, ClientTool, Delivery, Inbound, Outbound, Received, Revision, Turn
 
 __all__ = [
     "DELIVERY_COLUMNS",
@@ -240,7 +240,7 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
     changed = {"revision": asdict(inbound.revision)} if inbound.revision else {}
     earlier = {"earlier": inbound.earlier} if inbound.earlier else {}
     files = {"files": [(file.name.stored(), *file[1:]) for file in inbound.files]} if inbound.files else {}
-    offers = {"offers": inbound.offers} if inbound.offers else {}
+    offers = {"offers": inbound.client_tools} if inbound.client_tools else {}
     plain = {"plain": True} if inbound.plain else {}
     return _json_bytes(
         {
@@ -279,7 +279,7 @@ class _Written(msgspec.Struct, frozen=True):
     revision: Revision | None = None
     earlier: tuple[str, ...] = ()
     files: tuple[Attachment, ...] = ()
-    offers: tuple[Offered, ...] = ()
+    offers: tuple[ClientTool, ...] = ()
     plain: bool = False
 
     @property
@@ -297,7 +297,7 @@ class _Written(msgspec.Struct, frozen=True):
             revision=self.revision,
             earlier=self.earlier,
             files=self.files,
-            offers=self.offers,
+            client_tools=self.offers,
             plain=self.plain,
         )
 

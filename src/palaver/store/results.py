@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from zoneinfo import ZoneInfo
 
-from palaver.model.busy import Choice
+from palaver.model.busy import Batch
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import EndReason
 from palaver.model.reset import ResetPolicy
@@ -161,7 +161,7 @@ class Decision(Enum):
     """Something else is asked by now."""
 
 
-Choose = Callable[[Sequence[Received]], Choice]
+Choose = Callable[[Sequence[Received]], Batch]
 """Given what waits in a conversation, the first in front: how much of it becomes a turn. May be asked again."""
 Offer = Callable[[Sequence[Received]], Sequence[Received]]
 """Given what waits in a conversation: what of it goes into the turn that runs. May be asked again."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import count
 
 from palaver.model.source import DM
-from palaver.model.text import shown as shown_text
+from palaver.model.text import quoted as shown_text
 from palaver.model.turn import Choice, Outbound
 from palaver.protocols.clock import Clock
 from palaver.testkit.mailbox import File, Message, Person

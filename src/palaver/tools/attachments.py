@@ -3,8 +3,8 @@
 import mimetypes
 from collections.abc import Sequence
 
-from palaver.model.attachment import UNKNOWN_TYPE, NewFile, media_type_of, size_text
-from palaver.protocols.tools import Tool, ToolFailed, Use
+from palaver.model.attachment import UNKNOWN_TYPE, NewFile, detect_media_type, format_size
+from palaver.protocols.tools import Tool, ToolFailed, ToolUse
 
 __all__ = [
     "Attaching",
@@ -44,31 +44,31 @@ class Attaching:
     async def tools(self) -> Sequence[Tool]:
         return (_READ, _SEND)
 
-    async def is_harmless(self, use: Use) -> bool:  # noqa: ARG002
+    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
         return False
 
-    async def use(self, use: Use) -> str:
+    async def use(self, use: ToolUse) -> str:
         return await (self._read(use) if use.call.name == _READ.name else self._send(use))
 
-    async def _read(self, use: Use) -> str:
-        content = await use.occasion.errands.read_file(use.text("file"))
+    async def _read(self, use: ToolUse) -> str:
+        content = await use.context.services.read_file(use.text("file"))
         text = _plain(content)
         if text is None:
-            kind = media_type_of(content[:_HEAD], UNKNOWN_TYPE)
-            raise ToolFailed(f"The file holds no plain text: {kind}, {size_text(len(content))}.")
+            kind = detect_media_type(content[:_HEAD], UNKNOWN_TYPE)
+            raise ToolFailed(f"The file holds no plain text: {kind}, {format_size(len(content))}.")
         given = use.arguments.get("offset", 0)
         start = max(given, 0) if isinstance(given, int) else 0
         end = start + _PAGE
         more = f"\n(The file goes on: offset {end} of {len(text)} characters.)" if end < len(text) else ""
         return text[start:end] + more
 
-    async def _send(self, use: Use) -> str:
+    async def _send(self, use: ToolUse) -> str:
         name, text = use.text("name"), use.text("text")
         kind = mimetypes.guess_type(name)[0] or "text/plain"
         file = NewFile(name, text.encode("utf-8", "replace"), kind)
-        here = await use.occasion.errands.places("origin")
+        here = await use.context.services.places("origin")
         once = f"{use.call.id} {use.call.arguments}"
-        is_new = await use.occasion.errands.send(here, "", (file,), once=once)
+        is_new = await use.context.services.send(here, "", (file,), once=once)
         return "The file is on its way." if is_new else "This file was sent before in this turn; it is not sent again."
 
 

@@ -20,10 +20,10 @@ from mcp.client.streamable_http import streamable_http_client
 
 from palaver.agents.process import home
 from palaver.engine.retry import log_error
-from palaver.model.attachment import size_text
+from palaver.model.attachment import format_size
 from palaver.model.text import one_line
 from palaver.model.value import value
-from palaver.protocols.tools import Tool, ToolFailed, Use
+from palaver.protocols.tools import Tool, ToolFailed, ToolUse
 from palaver.tools.mcp_servers import Program, Remote
 
 __all__ = [
@@ -229,7 +229,7 @@ class Server:
             name = _NOT_IN_NAMES.sub("_", f"{self.name}{_SEPARATOR}{each.name}")[:_NAME_LIMIT]
             if name not in tools and len(json.dumps(each.input_schema)) <= _SCHEMA:
                 description = (each.description or each.title or each.name)[:_DESCRIPTION]
-                tool = Tool(name=name, description=description, parameters=each.input_schema, asks=True)
+                tool = Tool(name=name, description=description, parameters=each.input_schema, needs_approval=True)
                 tools[name] = each.name, tool
         return tools
 
@@ -244,10 +244,10 @@ class Servers:
         listed = await asyncio.gather(*(server.tools() for server in self.servers))
         return [tool for tools in listed for tool in tools]
 
-    async def is_harmless(self, use: Use) -> bool:  # noqa: ARG002
+    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
         return False
 
-    async def use(self, use: Use) -> str:
+    async def use(self, use: ToolUse) -> str:
         for server in self.servers:
             if server.has(use.call.name):
                 return await server.use(use.call.name, use.arguments)
@@ -284,7 +284,7 @@ def _described(part: types.ContentBlock) -> str:
         case types.TextContent(text=text):
             return text
         case types.ImageContent() | types.AudioContent():
-            return f"({one_line(part.mime_type, 100)}, {size_text(len(part.data) * 3 // 4)}, not shown)"
+            return f"({one_line(part.mime_type, 100)}, {format_size(len(part.data) * 3 // 4)}, not shown)"
         case types.EmbeddedResource(resource=types.TextResourceContents(text=text)):
             return text
         case _:

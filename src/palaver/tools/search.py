@@ -9,7 +9,7 @@ from palaver.model.session import Principal
 from palaver.model.source import DM
 from palaver.model.text import one_line
 from palaver.model.value import value
-from palaver.protocols.tools import Occasion, Tool, ToolFailed, Use
+from palaver.protocols.tools import Tool, ToolContext, ToolFailed, ToolUse
 from palaver.store.search.search import SAID, Hit, Order, SearchFilter
 from palaver.store.store import Store
 
@@ -51,11 +51,11 @@ class Searching:
     async def tools(self) -> Sequence[Tool]:
         return (_SEARCH,)
 
-    async def is_harmless(self, use: Use) -> bool:  # noqa: ARG002
+    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
         return False
 
-    async def use(self, use: Use) -> str:
-        audience, only = await self.store.read(_audience(self.store, use.occasion))
+    async def use(self, use: ToolUse) -> str:
+        audience, only = await self.store.read(_audience(self.store, use.context))
         order = use.arguments.get("order") or Order.NEWEST
         if order not in set(Order):
             raise ToolFailed(f"The argument order has to be one of {', '.join(Order)}.")
@@ -67,28 +67,28 @@ class Searching:
             limit=_limit(use) + _OWN,
         )
         # What is said in the turn itself, the question among it, is nothing that was said earlier.
-        found = [hit for hit in hits if hit.entry.turn != str(use.occasion.turn.number)]
+        found = [hit for hit in hits if hit.entry.turn != str(use.context.turn.number)]
         return "\n".join(map(_line, found[: _limit(use)])) or "Nothing was found."
 
 
 @transaction
-def _audience(store: Store, occasion: Occasion) -> Statements[tuple[Principal, str | None]]:
+def _audience(store: Store, context: ToolContext) -> Statements[tuple[Principal, str | None]]:
     """On whose behalf it is read, and the only session if there is one, so that nobody learns what is not theirs.
 
     Whoever is alone with the agent sees all that is theirs; where several take part in the conversation, only what each
     of them took part in. In a chat that others read, only what is of that chat; and where such a chat and this one have
     the conversation in common, nothing else: whoever speaks up there reads it all.
     """
-    speaker = yield from store.people.speaking(occasion.source)
-    key, session = occasion.turn.key, occasion.turn.session
-    if occasion.is_overheard:
-        return replace(speaker, within=occasion.last.place or key, among=session), None
+    speaker = yield from store.people.speaking(context.source)
+    key, session = context.turn.key, context.turn.session
+    if context.is_overheard:
+        return replace(speaker, within=context.last.place or key, among=session), None
     places = yield from store.attach.attached_to(key)
     is_private = all(place.kind == DM and not place.shared for place in (key, *places))
     return replace(speaker, among=session), None if is_private else session
 
 
-def _moment(use: Use, name: str) -> datetime | None:
+def _moment(use: ToolUse, name: str) -> datetime | None:
     given = use.arguments.get(name)
     if given is None:
         return None
@@ -99,7 +99,7 @@ def _moment(use: Use, name: str) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _limit(use: Use) -> int:
+def _limit(use: ToolUse) -> int:
     given = use.arguments.get("limit", _USUAL)
     return min(max(given, 1), _MOST) if isinstance(given, int) else _USUAL
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from palaver.model.errors import InvalidInput
 from palaver.model.target import Origin
-from palaver.protocols.tools import Tool, Use
+from palaver.protocols.tools import Tool, ToolUse
 
 __all__ = [
     "Sending",
@@ -33,7 +33,7 @@ _MESSAGE = Tool(
         "required": ["to", "text"],
         "additionalProperties": False,
     },
-    asks=True,
+    needs_approval=True,
 )
 
 
@@ -41,18 +41,18 @@ class Sending:
     async def tools(self) -> Sequence[Tool]:
         return (_HERE, _MESSAGE)
 
-    async def is_harmless(self, use: Use) -> bool:
+    async def skips_approval(self, use: ToolUse) -> bool:
         """What only comes back to where it was asked for, and what cannot be sent at all: that is said at once."""
         if use.call.name == _HERE.name:
             return False
         try:
-            places = await use.occasion.errands.places(str(use.arguments.get("to", "")))
+            places = await use.context.services.places(str(use.arguments.get("to", "")))
         except InvalidInput:
             return True
-        return [place.address for place in places] == [use.occasion.source.address]
+        return [place.address for place in places] == [use.context.source.address]
 
-    async def use(self, use: Use) -> str:
+    async def use(self, use: ToolUse) -> str:
         to = _ORIGIN if use.call.name == _HERE.name else use.text("to")
-        places = await use.occasion.errands.places(to)
-        is_new = await use.occasion.errands.send(places, use.text("text"), once=f"{use.call.id} {use.call.arguments}")
+        places = await use.context.services.places(to)
+        is_new = await use.context.services.send(places, use.text("text"), once=f"{use.call.id} {use.call.arguments}")
         return "It is on its way." if is_new else "This was sent before in this turn; it is not sent again."

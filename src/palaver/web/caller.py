@@ -42,7 +42,7 @@ class Caller:
         return self.key.identity is None
 
     @property
-    def only_talks(self) -> bool:
+    def talk_only(self) -> bool:
         """What they say is never a command, and never the word of more than a member."""
         return not self.may(Right.MANAGE)
 

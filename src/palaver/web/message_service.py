@@ -20,7 +20,7 @@ from palaver.model.key import SessionKey
 from palaver.model.lifecycle import InboxState
 from palaver.model.session import Session
 from palaver.model.source import Source, Trust
-from palaver.model.turn import Inbound, Offered, Received, outbound_to
+from palaver.model.turn import ClientTool, Inbound, Received, outbound_to
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.message_status import Reply
@@ -50,7 +50,7 @@ class Said:
 
     text: str
     files: tuple[Attachment, ...] = ()
-    offers: tuple[Offered, ...] = ()
+    offers: tuple[ClientTool, ...] = ()
     plain: bool = False
     """It is no command, whoever says it."""
 
@@ -114,19 +114,19 @@ class Speaking:
 
     async def say(self, source: Source, said: Said) -> Received:
         """Safe when it returns. What was said before under this id is given as it was; other words are refused."""
-        only_talks = self.caller.only_talks
+        talk_only = self.caller.talk_only
         inbound = Inbound(
             source=source,
             text=said.text,
             at=self.services.clock.now(),
             files=said.files,
-            offers=said.offers,
-            plain=said.plain or only_talks,
+            client_tools=said.offers,
+            plain=said.plain or talk_only,
         )
         found = await self.earlier([source])
         if found is None:
             await refuse_elsewhere(self.services, self.caller, source)
-            await self.services.engine.receive(inbound, Trust(only_talks=only_talks))
+            await self.services.engine.receive(inbound, Trust(talk_only=talk_only))
             found = await self.earlier([source])
         if found is None:
             raise StoreUnavailable("The message was not taken: try again.")

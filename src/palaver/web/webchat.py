@@ -21,7 +21,7 @@ class WebChat(Protocol):
         *,
         name: str = "",
         files: Sequence[Attachment] = (),
-        only_talks: bool = False,
+        talk_only: bool = False,
     ) -> Source:
         """Safe when it returns; said again under the same id it is the same message.
 

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from palaver.model.access import AccessRole, Grant
-from palaver.model.addressing import Answers, Attention
-from palaver.model.scoped_setting import Chat, Layers
+from palaver.model.addressing import AddressingRules, AnswerMode
+from palaver.model.scoped_setting import ChatSelector, ScopedSetting
 from palaver.protocols.clock import SystemClock
 from palaver.testkit.notebook import PATIENCE
 from tests.engine.agents import Slow, noted
@@ -65,11 +65,11 @@ async def test_in_groups_the_bot_answers_whoever_speaks_to_it_and_overhears_what
         free, quiet = [await person.makes_room(bot.user_id) for _ in range(2)]
         for room_id in (free, quiet):
             home.join(room_id, bot)
-        attention = Layers(
-            default=Attention(wake_words=frozenset({"computer"})),
+        attention = ScopedSetting(
+            default=AddressingRules(wake_words=frozenset({"computer"})),
             chats={
-                Chat("matrix", free): Attention(answers=Answers.EVERYTHING),
-                Chat("matrix", quiet): Attention(observes=True),
+                ChatSelector("matrix", free): AddressingRules(answers=AnswerMode.EVERYTHING),
+                ChatSelector("matrix", quiet): AddressingRules(observes=True),
             },
         )
         adapters, clock = [rig.adapter()], SystemClock()

@@ -10,9 +10,9 @@ import pytest
 
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
-from palaver.model.addressing import Answers, Attention
-from palaver.model.scoped_setting import Chat as LayerChat
-from palaver.model.scoped_setting import Layers
+from palaver.model.addressing import AddressingRules, AnswerMode
+from palaver.model.scoped_setting import ChatSelector as LayerChat
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.split import Unit
 from palaver.protocols.agent import Event, Final, Request, TextDelta
 from palaver.store.status.invariants import violations
@@ -117,11 +117,11 @@ async def test_in_groups_the_bot_answers_whoever_speaks_to_it_and_overhears_what
     agent = Slow()
     agent.go.set()
     usual, free, quiet = (world.chat(number, "group", title="Dev") for number in (-5, -6, -7))
-    attention = Layers(
-        default=Attention(wake_words=frozenset({"computer"})),
+    attention = ScopedSetting(
+        default=AddressingRules(wake_words=frozenset({"computer"})),
         chats={
-            LayerChat("telegram", "-6"): Attention(answers=Answers.EVERYTHING),
-            LayerChat("telegram", "-7"): Attention(observes=True),
+            LayerChat("telegram", "-6"): AddressingRules(answers=AnswerMode.EVERYTHING),
+            LayerChat("telegram", "-7"): AddressingRules(observes=True),
         },
     )
     async with gateway(server, tmp_path, agent=agent, attention=attention) as here:

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from palaver.model.access import AccessRole, Grant
-from palaver.model.prompt_markers import mark
+from palaver.model.prompt_markers import marker
 from palaver.model.target import Place
 from palaver.model.transcript import Role
 from palaver.platforms.webhook.signature import Scheme, key_of, signed
@@ -56,8 +56,8 @@ async def test_who_speaks_in_a_call_is_told_with_what_they_say_and_the_section_s
         assert len({request.section for request in agent.requests}) == 1
         assert '- Person: id "ci"' in agent.requests[0].section
         said = [message.text for message in agent.requests[-1].messages if message.role is Role.USER]
-        assert said[0].endswith(mark('from "alice"') + " Build failed")
-        assert said[1:] == [mark('from "bob"') + " Build failed", "Build failed"]
+        assert said[0].endswith(marker('from "alice"') + " Build failed")
+        assert said[1:] == [marker('from "bob"') + " Build failed", "Build failed"]
 
 
 async def _fails(_: Request) -> AsyncGenerator[Event]:

@@ -11,7 +11,7 @@ import pytest
 from palaver.agents.echo import EchoAgent
 from palaver.model.access import AccessRole, Grant
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.scoped_setting import Layers
+from palaver.model.scoped_setting import ScopedSetting
 from palaver.platforms.webhook import render
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.send import Postman
@@ -196,7 +196,7 @@ def test_an_event_that_is_refused_holds_up_those_of_its_own_session_alone() -> N
 
 async def test_commands_and_the_end_of_time_are_told(tmp_path: Path, receiver: Endpoint) -> None:
     world, clock = World(), MovableClock()
-    idle = Layers(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
+    idle = ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
     adapter = watching(receiver.url, events=["session.reset", "session.ended", "session.finalised"])
     async with running(
         tmp_path / "p.db",

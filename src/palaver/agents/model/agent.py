@@ -17,7 +17,7 @@ from palaver.agents.model.summary import SUMMARY, TITLE, pieces, summary_request
 from palaver.model.errors import PalaverError
 from palaver.model.session import ModelOverride
 from palaver.model.turn import Usage
-from palaver.protocols.agent import Event, Gist, Passage, Request
+from palaver.protocols.agent import Event, Excerpt, GeneratedText, Request
 
 __all__ = [
     "ModelAgent",
@@ -75,19 +75,19 @@ class ModelAgent:
     def context_window(self, override: ModelOverride | None) -> int | None:
         return self.wanted.context_window or self.lines.to(override).context_window
 
-    async def summarise(self, passage: Passage) -> Gist:
+    async def summarise(self, passage: Excerpt) -> GeneratedText:
         """Piece by piece, where it is more than half of what the model takes."""
         line, text, usage = self.lines.to(passage.override), "", Usage()
         window = self.context_window(passage.override) or _UNKNOWN_WINDOW
         for piece in pieces(passage.messages, window * _CHARACTERS_PER_TOKEN // 2):
             response = await self._ask(line, SUMMARY, summary_request(piece, text, passage.focus))
             text, usage = text_of(response).strip(), usage.plus(self.costs.usage(line.name, response.usage))
-        return Gist(text=text, usage=usage)
+        return GeneratedText(text=text, usage=usage)
 
-    async def title(self, passage: Passage) -> Gist:
+    async def title(self, passage: Excerpt) -> GeneratedText:
         line = self.lines.to(passage.override)
         response = await self._ask(line, TITLE, title_request(passage.messages))
-        return Gist(text=title_of(text_of(response)), usage=self.costs.usage(line.name, response.usage))
+        return GeneratedText(text=title_of(text_of(response)), usage=self.costs.usage(line.name, response.usage))
 
     async def close(self) -> None:
         await self.lines.close()

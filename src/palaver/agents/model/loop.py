@@ -24,7 +24,7 @@ from palaver.agents.model.errors import Refusals, is_about_content
 from palaver.agents.model.history import Sight, history
 from palaver.agents.model.providers import Line
 from palaver.agents.model.responses import BETWEEN, blob_of, calls_of, reasoning_of, repaired, text_of
-from palaver.model.prompt_markers import without_marks
+from palaver.model.prompt_markers import strip_markers
 from palaver.model.redact import redact
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message, open_calls, repair
@@ -213,7 +213,7 @@ class Answer:
         try:
             for call, result in using:
                 text = await result
-                self.messages.append(Message(Role.TOOL, without_marks(redact(text)), (), call.id))
+                self.messages.append(Message(Role.TOOL, strip_markers(redact(text)), (), call.id))
                 yield ToolReturned(call=call.id, text=text)
         finally:
             for _, result in using:
@@ -222,7 +222,7 @@ class Answer:
             if call.id in questions:
                 yield ApprovalNeeded(call=call, question=questions[call.id])
                 return
-        if words := await self.request.meanwhile():
+        if words := await self.request.new_messages():
             self.messages.append(Message(Role.USER, BETWEEN.join(words)))
 
     async def _question(self, call: ToolCall) -> str | None:

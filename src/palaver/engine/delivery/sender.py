@@ -116,8 +116,8 @@ class Sender:
             await adapter.edit(outbound.edits, outbound)
             return outbound.edits
         if self.opens_thread(outbound) and supports(adapter, Threading):
-            return await adapter.open_thread(outbound, idempotency_key=delivery.name)
-        return await adapter.send(outbound, idempotency_key=delivery.name)
+            return await adapter.open_thread(outbound, idempotency_key=delivery.idempotency_key)
+        return await adapter.send(outbound, idempotency_key=delivery.idempotency_key)
 
     def opens_thread(self, outbound: Outbound) -> bool:
         if outbound.opens is None:
@@ -129,12 +129,14 @@ class Sender:
         place = self.ctx.shelf.place(file.sha256 or "") if self.ctx.shelf else None
         if place is not None and supports(adapter, Uploading):
             try:
-                return await adapter.send_file(outbound, place, idempotency_key=delivery.name)
+                return await adapter.send_file(outbound, place, idempotency_key=delivery.idempotency_key)
             except (ChatMoved, TargetGone):
                 raise
             except SendRefused:
                 log.warning("a file was refused", extra={"action": "file.refused", "delivery": delivery.number})
-        return await adapter.send(replace(outbound, text=texts.file_left(file)), idempotency_key=delivery.name)
+        return await adapter.send(
+            replace(outbound, text=texts.file_left(file)), idempotency_key=delivery.idempotency_key
+        )
 
 
 async def _reach(adapter: Checking, limit: float) -> None:

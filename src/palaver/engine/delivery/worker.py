@@ -19,7 +19,7 @@ from palaver.model.errors import StaleFence, StoreError
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import OutboxState
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Delivery, Outbound, account_text, after_unclear
+from palaver.model.turn import Delivery, Outbound, account_text, resolve_unclear
 from palaver.protocols.adapter import (
     Adapter,
     ChatMoved,
@@ -98,7 +98,7 @@ class DeliveryWorker:
         )
         lost = yield from reclaim
         for delivery in lost:
-            state, _ = after_unclear(delivery, safe=self._hands.is_safe(delivery.outbound))
+            state, _ = resolve_unclear(delivery, safe=self._hands.is_safe(delivery.outbound))
             yield from self._undelivered.follows(delivery, state, now)
         return lost
 

@@ -12,7 +12,7 @@ from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.effective_role import GrantCache
 from palaver.model.access import Access, AccessRole, Grant, Verdict, decide_access
-from palaver.model.addressing import Heard, attend
+from palaver.model.addressing import Addressing, classify_addressing
 from palaver.model.codes import make_code
 from palaver.model.key import SessionKey
 from palaver.model.reset import Cause
@@ -75,24 +75,24 @@ class Admission:
     def hear(self, message: Inbound, *, commands: bool) -> Inbound | None:
         """The message, marked if it is only overheard; None for what is none of our business."""
         heard = self._attends(message, commands=commands)
-        if heard is Heard.IGNORED:
+        if heard is Addressing.IGNORED:
             self._ctx.meter.count("messages_ignored")
             return None
-        return replace(message, observed=True) if heard is Heard.OVERHEARD else message
+        return replace(message, observed=True) if heard is Addressing.OVERHEARD else message
 
-    def _attends(self, message: Inbound, *, commands: bool = False) -> Heard:
+    def _attends(self, message: Inbound, *, commands: bool = False) -> Addressing:
         source = message.source
         adapter = self._ctx.replies.adapter_for(source.platform, source.account)
         has_mentions = adapter is not None and adapter.platform.has_mentions
         attention = self._ctx.options.attention.find(source).value
-        return attend(message, attention, has_mentions=has_mentions, commands=commands)
+        return classify_addressing(message, attention, has_mentions=has_mentions, commands=commands)
 
     def decide(self, message: Inbound, trust: Trust, aliases: Mapping[str, str]) -> Admitted:
         """`aliases` are those of the platform: a grant to any form of an id is one to all of them."""
         source, person = message.source, self._person(message.source)
         grants = self._grants(source, person, aliases)
         access = decide_access(source, trust, grants, person=person, pairing=self._pairs(message))
-        role = min(access.role, AccessRole.MEMBER) if access.role and trust.only_talks else access.role
+        role = min(access.role, AccessRole.MEMBER) if access.role and trust.talk_only else access.role
         return Admitted(access, self._table, role)
 
     def role_of(self, source: Source, aliases: Mapping[str, str]) -> AccessRole | None:
@@ -106,7 +106,7 @@ class Admission:
 
     def _grants(self, source: Source, person: str | None, aliases: Mapping[str, str]) -> list[Grant]:
         kept = self._kept.of(source.platform, self._ctx.options.grants, self._table, aliases)
-        return kept.near(source, person)
+        return kept.candidates(source, person)
 
     def _pairs(self, message: Inbound) -> bool:
         speaks = message.cause is Cause.HUMAN and not message.observed
@@ -149,7 +149,7 @@ class Admission:
         if table is not known:
             return table
         if message.revision is not None:
-            expected = self._attends(replace(message, burst=None)) is not Heard.IGNORED
+            expected = self._attends(replace(message, burst=None)) is not Addressing.IGNORED
             return Taken((yield from self._revise(message, key, access, now, expected=expected)))
         if access.verdict is Verdict.PAIR:
             code = make_code(secrets.token_bytes(_CHANCE))

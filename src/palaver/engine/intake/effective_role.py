@@ -8,7 +8,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.access import Access, AccessRole, Grant, GrantIndex, Verdict, decide_access
 from palaver.model.errors import NotAllowed, NotFound
 from palaver.model.ids import decode_id
-from palaver.model.key import canonical, canonical_source
+from palaver.model.key import canonical_id, canonical_source
 from palaver.model.session import Principal, Session, identity_of, source_behind
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Received
@@ -89,7 +89,7 @@ def _canonical(grants: Iterable[Grant], platform: str, aliases: Mapping[str, str
     if not aliases:
         return grants
     return [
-        replace(grant, user_id=canonical(grant.user_id, aliases))
+        replace(grant, user_id=canonical_id(grant.user_id, aliases))
         if grant.user_id is not None and grant.user_id in aliases and grant.platform == platform
         else grant
         for grant in grants
@@ -137,5 +137,5 @@ class _Rules:
         aliases = self.aliases.get(source.platform, {})
         plain = canonical_source(source, aliases)
         person = self.table.people.get(identity_of(plain) or "")
-        grants = self.kept.of(source.platform, self.fixed, self.table, aliases).near(plain, person)
+        grants = self.kept.of(source.platform, self.fixed, self.table, aliases).candidates(plain, person)
         return decide_access(plain, trust, grants, person=person, pairing=False)

@@ -17,8 +17,8 @@ from palaver.model.source import Labels, Source
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Received, Turn
 from palaver.model.value import value
-from palaver.model.view import Message, left_open, open_calls, render, view, visible
-from palaver.protocols.agent import Passage, Request, no_file, nothing_meanwhile
+from palaver.model.view import Message, open_calls, open_calls_of_turn, render, view, visible_entries
+from palaver.protocols.agent import Excerpt, Request, no_file, no_new_messages
 from palaver.store.results import Begun, Held, Opened, Opening, Welcome
 from palaver.store.store import Store
 
@@ -70,7 +70,7 @@ class RequestBuilder:
         turn: Turn,
         scene: TurnSnapshot,
         *,
-        meanwhile: Callable[[], Awaitable[tuple[str, ...]]] = nothing_meanwhile,
+        new_messages: Callable[[], Awaitable[tuple[str, ...]]] = no_new_messages,
         read_file: Callable[[str], Awaitable[bytes]] = no_file,
     ) -> Request:
         platform = self._platform(scene.last.inbound.source)
@@ -83,13 +83,13 @@ class RequestBuilder:
             messages=messages,
             override=scene.session.override,
             approvals=_answers(turn, scene, messages) if scene.goes_on else {},
-            meanwhile=meanwhile,
+            new_messages=new_messages,
             read_file=read_file,
         )
 
     def since(self, before: TurnSnapshot, now: TurnSnapshot) -> tuple[str, ...]:
         """What was said to the agent since it was shown a scene, and last, as it is shown from now on."""
-        entries = visible(now.entries)
+        entries = visible_entries(now.entries)
         known = max((entry.seq for entry in before.entries), default=0)
         latest = max((entry.seq for entry in entries if entry.role in {Role.ASSISTANT, Role.TOOL}), default=0)
         earlier = [entry for entry in entries if entry.seq <= max(known, latest)]
@@ -97,10 +97,10 @@ class RequestBuilder:
         as_shown = partial(render, naming=naming, shared=now.shared, message_ids=False)
         return tuple(message.text for message in as_shown(entries)[len(as_shown(earlier)) :])
 
-    def passage(self, turn: Turn, scene: TurnSnapshot, entries: Sequence[Entry], focus: str = "") -> Passage:
+    def passage(self, turn: Turn, scene: TurnSnapshot, entries: Sequence[Entry], focus: str = "") -> Excerpt:
         """A part of what the agent is shown, to be put into fewer words."""
         messages = self._view(scene, entries)
-        return Passage(session=turn.session, messages=messages, override=scene.session.override, focus=focus)
+        return Excerpt(session=turn.session, messages=messages, override=scene.session.override, focus=focus)
 
     def _view(self, scene: TurnSnapshot, entries: Sequence[Entry], goes_on: str | None = None) -> tuple[Message, ...]:
         naming = Naming(platform=self._platform(scene.last.inbound.source), pseudonyms=self.pseudonyms)
@@ -144,7 +144,7 @@ def _answers(turn: Turn, scene: TurnSnapshot, messages: Sequence[Message]) -> di
 
     An id that was used before does not count again: what was allowed once was allowed once.
     """
-    pairs = zip(left_open(scene.entries, str(turn.number)), open_calls(messages), strict=True)
+    pairs = zip(open_calls_of_turn(scene.entries, str(turn.number)), open_calls(messages), strict=True)
     said = {call.id: scene.approvals.get(call.id, scene.approvals.get(written.id)) for written, call in pairs}
     return {name: allowed for name, allowed in said.items() if allowed is not None}
 

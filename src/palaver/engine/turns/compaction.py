@@ -20,12 +20,12 @@ from palaver.model.compaction import CompactionPlan, CompactionTrigger, plan_com
 from palaver.model.errors import InvalidInput, NothingToCompact, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import TurnState
-from palaver.model.quotas import Reached
+from palaver.model.quotas import QuotaReached
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Received, Turn
 from palaver.model.value import value
-from palaver.protocols.agent import Passage, Summarising
+from palaver.protocols.agent import Excerpt, Summarising
 from palaver.protocols.capabilities import supports
 from palaver.store.store import Store
 
@@ -128,7 +128,7 @@ class Compaction:
             return str(refusal)
 
     @transaction
-    def _reached(self, running: RunningTurn, now: datetime) -> Statements[Reached | None]:
+    def _reached(self, running: RunningTurn, now: datetime) -> Statements[QuotaReached | None]:
         session = yield from self.ctx.store.turns.session_of(running.turn)
         return (yield from QuotaCheck(self.ctx).reached(running.messages[-1], session, now))
 
@@ -189,7 +189,7 @@ class Compaction:
     def _scene(self, running: RunningTurn) -> Transaction[TurnSnapshot]:
         return self.scenes.scene(running.turn, running.messages)
 
-    async def _ask(self, agent: Summarising, passage: Passage, running: RunningTurn) -> str:
+    async def _ask(self, agent: Summarising, passage: Excerpt, running: RunningTurn) -> str:
         told = {"action": "agent.broke", "turn": running.turn.number}
         quiet = asyncio.timeout(self.ctx.options.quiet_limit.total_seconds())
         try:

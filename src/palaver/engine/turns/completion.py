@@ -88,7 +88,7 @@ class TurnCompletion:
         log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 
     def _question(self, running: RunningTurn, needed: ApprovalNeeded) -> list[Outbound]:
-        name = running.turn.question
+        name = running.turn.question_id
         text = texts.approval_question(needed.question, name if self.ctx.replies.go_elsewhere(running.source) else "")
         return self.reply(running, text, choices=texts.approval_choices(name))
 

@@ -9,7 +9,7 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.model.lifecycle import TurnState
-from palaver.model.quotas import Measure, Reached, Spent, beginning, decide_cap
+from palaver.model.quotas import QuotaKind, QuotaReached, UsageTotal, check_quotas, period_start
 from palaver.model.session import Session, identity_of
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
@@ -50,34 +50,34 @@ class QuotaCheck:
         return replace(begun, turn=replace(begun.turn, state=TurnState.FAILED, error=error))
 
     @transaction
-    def reached(self, last: Received, session: Session, now: datetime) -> Statements[Reached | None]:
+    def reached(self, last: Received, session: Session, now: datetime) -> Statements[QuotaReached | None]:
         """The cap that leaves whoever spoke last in a session no room for more."""
         source, caps = last.inbound.source, self.ctx.options.caps.of(last.role)
         zone = self._zone(source)
-        since = {measure: beginning(measure, now, zone) for measure in caps}
+        since = {measure: period_start(measure, now, zone) for measure in caps}
         used = yield from _used(self.ctx.store, identity_of(source), session, since)
-        return decide_cap(caps, used, now, zone)
+        return check_quotas(caps, used, now, zone)
 
     def _zone(self, source: Source) -> ZoneInfo:
         return self.ctx.options.zones.find(source).value
 
 
 def _used(
-    store: Store, identity: str | None, session: Session, since: Mapping[Measure, datetime]
-) -> Statements[dict[Measure, Spent]]:
+    store: Store, identity: str | None, session: Session, since: Mapping[QuotaKind, datetime]
+) -> Statements[dict[QuotaKind, UsageTotal]]:
     """Only what a cap asks for is looked up."""
-    used: dict[Measure, Spent] = {}
+    used: dict[QuotaKind, UsageTotal] = {}
     for measure, start in since.items():
         match measure:
-            case Measure.SESSION:
+            case QuotaKind.SESSION:
                 counters = session.counters
-                used[measure] = Spent(
+                used[measure] = UsageTotal(
                     turns=counters.turns,
                     input_tokens=counters.input_tokens,
                     output_tokens=counters.output_tokens,
                     cost_micros=counters.cost_micros,
                 )
-            case Measure.DAY:
+            case QuotaKind.DAY:
                 used[measure] = yield from store.usage.spent(start)
             case _ if identity is not None:
                 person = yield from store.people.principal_of(identity)

@@ -24,7 +24,7 @@ from palaver.engine.turns.quotas import QuotaCheck
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason, TurnSignals, TypingIndicator
 from palaver.engine.turns.titles import TitleGenerator
 from palaver.engine.turns.tools import TurnTools
-from palaver.model.busy import BusyMode, Choice, choose_waiting
+from palaver.model.busy import Batch, BusyMode, choose_batch
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import TurnState
@@ -138,8 +138,8 @@ class TurnRunner:
             capped, lambda begun: self._began(begun, now) if isinstance(begun, Begun) else []
         )
 
-    def _choose(self, now: datetime, waiting: Sequence[Received]) -> Choice:
-        choice = choose_waiting(
+    def _choose(self, now: datetime, waiting: Sequence[Received]) -> Batch:
+        choice = choose_batch(
             waiting,
             self.ctx.options.busy_mode(waiting[0].inbound),
             now,
@@ -159,7 +159,7 @@ class TurnRunner:
         wanted = (each for place, each in enumerate(waiting) if place < leads or each.inbound.busy is BusyMode.STEER)
         place = self.ctx.where_now(running.source).address
         here = (each for each in wanted if self.ctx.where_now(each.inbound.source).address == place)
-        return [each for each in here if each.inbound.is_whole]
+        return [each for each in here if each.inbound.has_all_files]
 
     def _more_follows(self, received: Received) -> bool:
         """An album, or a text so long that the platform may have cut it."""
@@ -293,7 +293,7 @@ class TurnRunner:
         request = self.scenes.request(
             running.turn,
             scene,
-            meanwhile=self._meanwhile(running),
+            new_messages=self._new_messages(running),
             read_file=partial(Attachments(self.ctx).read, running.turn),
         )
         toolbox = await TurnTools(self.ctx).toolbox(running, request.approvals)
@@ -303,8 +303,8 @@ class TurnRunner:
         look = self.scenes.scene(running.turn, running.messages)
         return await retry_outage(lambda: self.ctx.store.read(look))
 
-    def _meanwhile(self, running: RunningTurn) -> Callable[[], Awaitable[tuple[str, ...]]]:
-        async def meanwhile() -> tuple[str, ...]:
+    def _new_messages(self, running: RunningTurn) -> Callable[[], Awaitable[tuple[str, ...]]]:
+        async def new_messages() -> tuple[str, ...]:
             offers = partial(self._offered, running, self.ctx.clock.now())
             steering = self.ctx.store.steering
             said = await retry_outage(lambda: self.ctx.store.read(steering.signals(running.turn)))
@@ -314,7 +314,7 @@ class TurnRunner:
             before, running.shown = running.shown, await self._look(running)
             return self.scenes.since(before or running.shown, running.shown)
 
-        return meanwhile
+        return new_messages
 
     def _answering(self, running: RunningTurn) -> AgentRun:
         async def write(entry: Entry) -> None:
@@ -354,7 +354,7 @@ class TurnRunner:
         async def is_next() -> bool:
             return not await self.ctx.store.read(self.ctx.store.outbox.is_owed(first[0]))
 
-        name, limit = turn.draft_name, self.ctx.options.send_limit.total_seconds()
+        name, limit = turn.draft_key, self.ctx.options.send_limit.total_seconds()
         return Draft(
             adapter,
             first[0],

@@ -23,7 +23,7 @@ from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
-from palaver.model.turn import Offered, Received, Turn, Usage
+from palaver.model.turn import ClientTool, Received, Turn, Usage
 from palaver.model.value import value
 from palaver.protocols.agent import Final
 from palaver.protocols.capabilities import Typing, supports
@@ -152,9 +152,9 @@ class RunningTurn:
         return self.messages[-1].inbound.source
 
     @property
-    def offered(self) -> Mapping[str, Offered]:
+    def offered(self) -> Mapping[str, ClientTool]:
         """What whoever is answered does for the agent, by name."""
-        return {each.name: each for each in self.messages[-1].inbound.offers}
+        return {each.name: each for each in self.messages[-1].inbound.client_tools}
 
     @property
     def role(self) -> AccessRole:

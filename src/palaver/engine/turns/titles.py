@@ -13,7 +13,7 @@ from palaver.engine.turns.agent_request import RequestBuilder
 from palaver.engine.turns.running import RunningTurn
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Turn
-from palaver.protocols.agent import Gist, Passage, Titling
+from palaver.protocols.agent import Excerpt, GeneratedText, Titling
 from palaver.protocols.capabilities import supports
 
 __all__ = [
@@ -65,7 +65,7 @@ class TitleGenerator:
         for task in self._asking:
             task.cancel()
 
-    async def _entitle(self, agent: Titling, passage: Passage, turn: Turn) -> None:
+    async def _entitle(self, agent: Titling, passage: Excerpt, turn: Turn) -> None:
         try:
             async with asyncio.timeout(self.ctx.options.quiet_limit.total_seconds()):
                 with contain_cancellation():
@@ -75,7 +75,7 @@ class TitleGenerator:
             log_error(log, "no title was found", error, {"action": "title.failed", "session": turn.session})
 
     @transaction
-    def _note(self, turn: Turn, gist: Gist, now: datetime) -> Statements[None]:
+    def _note(self, turn: Turn, gist: GeneratedText, now: datetime) -> Statements[None]:
         """What was spent on it counts, whether it is taken or not."""
         yield from self.ctx.store.sessions.suggest_title(turn.session, gist.text)
         yield from self.ctx.store.turns.spend(turn, gist.usage, now)

@@ -20,11 +20,18 @@ from palaver.model.errors import BadArgument, InvalidInput, NotFound, StoreError
 from palaver.model.source import Source
 from palaver.model.target import All, Home, Local, Origin, Place, Target, parse_targets
 from palaver.model.text import one_line
-from palaver.model.tools import LONGEST_QUESTION, TOOL_NAME, Leave, arguments_of, question_for, result_text
+from palaver.model.tools import (
+    MAX_QUESTION_LENGTH,
+    TOOL_NAME,
+    ApprovalMode,
+    approval_question,
+    clean_result,
+    parse_arguments,
+)
 from palaver.model.transcript import ToolCall
-from palaver.model.turn import Offered, Outbound, Received, Turn
+from palaver.model.turn import ClientTool, Outbound, Received, Turn
 from palaver.model.value import value
-from palaver.protocols.tools import NO_TOOLS, Occasion, Tool, Toolbox, ToolFailed, Toolset, Use
+from palaver.protocols.tools import NO_TOOLS, Tool, Toolbox, ToolContext, ToolFailed, Toolset, ToolUse
 from palaver.store.store import Store
 
 __all__ = [
@@ -45,13 +52,13 @@ class TurnTools:
     async def tools(self, role: AccessRole, platform: str) -> dict[str, tuple[Tool, Toolset]]:
         """What the agent may use there for somebody with that role, by name, always in the same order."""
         rules, found = self.ctx.options.tools, dict[str, tuple[Tool, Toolset]]()
-        if not self.ctx.toolsets or not rules.are_any(role, platform):
+        if not self.ctx.toolsets or not rules.any_for(role, platform):
             return found
         for toolset in self.ctx.toolsets:
             for tool in await self._asked(toolset):
-                leave = rules.leave(tool.name, role, platform, asks=tool.asks)
-                if leave is not Leave.NEVER and tool.name not in found and TOOL_NAME.fullmatch(tool.name):
-                    found[tool.name] = replace(tool, asks=leave is Leave.ASK), toolset
+                approval = rules.approval_mode(tool.name, role, platform, needs_approval=tool.needs_approval)
+                if approval is not ApprovalMode.NEVER and tool.name not in found and TOOL_NAME.fullmatch(tool.name):
+                    found[tool.name] = replace(tool, needs_approval=approval is ApprovalMode.ASK), toolset
         return found
 
     async def listed(self, received: Received) -> Sequence[Tool]:
@@ -79,7 +86,7 @@ class TurnTools:
             return ()
 
 
-def _as_tool(offered: Offered) -> Tool:
+def _as_tool(offered: ClientTool) -> Tool:
     return Tool(name=offered.name, description=offered.description, parameters=json.loads(offered.parameters))
 
 
@@ -89,7 +96,7 @@ class _Toolbox:
     running: RunningTurn
     found: Mapping[str, tuple[Tool, Toolset]]
     allowed: set[str]
-    offered: Mapping[str, Offered]
+    offered: Mapping[str, ClientTool]
     """Used by whoever is answered; where they call theirs as we call ours, theirs is meant."""
 
     @property
@@ -100,21 +107,21 @@ class _Toolbox:
     async def question(self, call: ToolCall) -> str | None:
         """None also where it cannot be asked, as nobody would read it all: then the use of it says so."""
         question = await self._whole_question(call)
-        return question if question and len(question) <= LONGEST_QUESTION else None
+        return question if question and len(question) <= MAX_QUESTION_LENGTH else None
 
     async def _whole_question(self, call: ToolCall) -> str | None:
         if call.name in self.offered:
             return f"{one_line(call.name, _NAME)} is used by whoever offered it."
         use = self._use(call)
-        if use is None or self._leave(call) is not Leave.ASK:
+        if use is None or self._leave(call) is not ApprovalMode.ASK:
             return None
         try:
             with contain_cancellation():
-                is_harmless = await self.found[call.name][1].is_harmless(use)
+                skips_approval = await self.found[call.name][1].skips_approval(use)
         except Exception as error:  # noqa: BLE001 - then a person decides
             log_error(log, "a tool broke", error, {"action": "tool.broke", "turn": self.running.turn.number})
-            is_harmless = False
-        return None if is_harmless else question_for(call, use.arguments)
+            skips_approval = False
+        return None if skips_approval else approval_question(call, use.arguments)
 
     async def use(self, call: ToolCall) -> str:
         # The names of tools are ours; what the agent calls by other names is its own.
@@ -132,7 +139,7 @@ class _Toolbox:
         else:
             took = round(clock() - began, 3)
             log.info("tool used", extra={"action": "tool.used", "tool": name, "turn": turn, "seconds": took})
-        return result_text(result, _RESULT)
+        return clean_result(result, _RESULT)
 
     async def _used(self, call: ToolCall) -> str:
         if call.name in self.offered:
@@ -142,20 +149,20 @@ class _Toolbox:
         use = self._use(call)
         if use is None:
             raise ToolFailed("The arguments have to be one JSON object.")
-        if self._leave(call) is Leave.NEVER:
+        if self._leave(call) is ApprovalMode.NEVER:
             raise ToolFailed("Not everybody who speaks here may have this tool used.")
         question = None if call.id in self.allowed else await self._whole_question(call)
-        if question and len(question) > LONGEST_QUESTION:
+        if question and len(question) > MAX_QUESTION_LENGTH:
             raise ToolFailed(
                 "A person has to allow this, and is not asked about so much at once: the arguments may have about"
-                f" {LONGEST_QUESTION} characters and have {len(question)}. Make it shorter, or do it in parts."
+                f" {MAX_QUESTION_LENGTH} characters and have {len(question)}. Make it shorter, or do it in parts."
             )
         if question:
             raise ToolFailed("A person has to allow this first, and nobody has.")
         self.allowed.discard(call.id)
         return await self._bounded(self.found[call.name][1], use)
 
-    async def _bounded(self, toolset: Toolset, use: Use) -> str:
+    async def _bounded(self, toolset: Toolset, use: ToolUse) -> str:
         limit = self.ctx.options.tool_limit
         try:
             async with asyncio.timeout(limit.total_seconds()):
@@ -170,28 +177,28 @@ class _Toolbox:
         except StoreError:
             raise
         except Exception as error:
-            log_error(log, "a tool broke", error, {"action": "tool.broke", "turn": use.occasion.turn.number})
+            log_error(log, "a tool broke", error, {"action": "tool.broke", "turn": use.context.turn.number})
             raise ToolFailed("The tool broke; its effect is unknown.") from error
 
-    def _leave(self, call: ToolCall) -> Leave:
+    def _leave(self, call: ToolCall) -> ApprovalMode:
         """As it is now: somebody of a lesser role may have spoken into the turn since it began."""
         if call.name not in self.found:
-            return Leave.NEVER
+            return ApprovalMode.NEVER
         running, rules = self.running, self.ctx.options.tools
         tool, _ = self.found[call.name]
-        return rules.leave(call.name, running.role, running.source.platform, asks=tool.asks)
+        return rules.approval_mode(call.name, running.role, running.source.platform, needs_approval=tool.needs_approval)
 
-    def _use(self, call: ToolCall) -> Use | None:
-        arguments = arguments_of(call)
+    def _use(self, call: ToolCall) -> ToolUse | None:
+        arguments = parse_arguments(call)
         if arguments is None:
             return None
-        occasion = Occasion(
+        context = ToolContext(
             turn=self.running.turn,
             last=self.running.messages[-1],
             role=self.running.role,
-            errands=_Errands(ctx=self.ctx, running=self.running, call=call.id),
+            services=_Errands(ctx=self.ctx, running=self.running, call=call.id),
         )
-        return Use(call=call, arguments=arguments, occasion=occasion)
+        return ToolUse(call=call, arguments=arguments, context=context)
 
 
 @value

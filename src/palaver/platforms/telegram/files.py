@@ -6,7 +6,7 @@ from typing import Protocol
 from telegram import Message, MessageOrigin, MessageOriginChannel, MessageOriginChat, MessageOriginUser
 from telegram import MessageOriginHiddenUser as HiddenOrigin
 
-from palaver.model.attachment import Attachment, size_text
+from palaver.model.attachment import Attachment, format_size
 from palaver.model.label import Label
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
 
 LARGEST_FETCHED = 20_000_000
 """Bytes: Telegram gives bots no larger files."""
-TOO_LARGE = f"Telegram gives bots no file larger than {size_text(LARGEST_FETCHED)}"
+TOO_LARGE = f"Telegram gives bots no file larger than {format_size(LARGEST_FETCHED)}"
 # As they are called where they have no names of their own.
 _MEDIA = {
     "animation": ("animation.mp4", "video/mp4"),

@@ -14,7 +14,7 @@ from telegram import (
     ReplyParameters,
 )
 
-from palaver.model.attachment import Attachment, size_text
+from palaver.model.attachment import Attachment, format_size
 from palaver.model.turn import Outbound
 from palaver.platforms.telegram.errors import Refusal
 from palaver.platforms.telegram.parse import button_data
@@ -139,7 +139,7 @@ def kind_of_file(file: Attachment, content: Path) -> str:
     """As what people are shown it; whatever has no way of its own is a document."""
     size = content.stat().st_size
     if size > _LARGEST_SENT:
-        raise SendRefused(f"bots may send files of {size_text(_LARGEST_SENT)} at most, not {size_text(size)}")
+        raise SendRefused(f"bots may send files of {format_size(_LARGEST_SENT)} at most, not {format_size(size)}")
     kind = _KINDS.get(file.media_type, "document")
     return "document" if kind == "photo" and size > _LARGEST_PHOTO else kind
 

@@ -96,7 +96,7 @@ class WebAdapter:
         *,
         name: str = "",
         files: Sequence[Attachment] = (),
-        only_talks: bool = False,
+        talk_only: bool = False,
     ) -> Source:
         """What somebody wrote; said again under the same id it is the same message. Safe when it returns."""
         if not 1 <= len(message) <= _LONGEST_ID or len(text) > LONGEST_TEXT:
@@ -107,11 +107,11 @@ class WebAdapter:
         source = self.source(user, chat, message)
         labels = Labels(user=Label(name)) if name else Labels()
         inbound = Inbound(
-            source=source, text=text, at=self._clock.now(), labels=labels, files=tuple(files), plain=only_talks
+            source=source, text=text, at=self._clock.now(), labels=labels, files=tuple(files), plain=talk_only
         )
         receive = self._receive or (self._receiver.receive if self._receiver else None)
         if receive is not None:
-            await receive(inbound, Trust(only_talks=only_talks))
+            await receive(inbound, Trust(talk_only=talk_only))
         else:
             raise PlatformDown("nobody listens now")
         self._tell(Shown(chat=source.chat_id or "", id=message, text=text, is_mine=True))

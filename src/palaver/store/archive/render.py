@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from html import escape
 
-from palaver.model.attachment import size_text
+from palaver.model.attachment import format_size
 from palaver.model.label import Label
 from palaver.model.text import one_line
 from palaver.model.transcript import Entry, Role
@@ -77,7 +77,7 @@ def file_lines(entry: Entry) -> Iterator[str]:
     """A line for each file that came with an entry."""
     for file in entry.files:
         here = f", {file.id}" if file.id else ", not kept"
-        yield f"{file.name.plain()} ({one_line(file.media_type, 100)}, {size_text(file.size)}{here})"
+        yield f"{file.name.plain()} ({one_line(file.media_type, 100)}, {format_size(file.size)}{here})"
 
 
 def marks(entry: Entry) -> Iterable[str]:

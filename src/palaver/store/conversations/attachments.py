@@ -33,7 +33,7 @@ _SHORTEST = 4
 def unsettled(key: SessionKey) -> Statements[list[Received]]:
     """What waits in a conversation for files that are not here yet."""
     line = yield from waiting(key, held=False)
-    return [each for each in line if not each.inbound.is_whole]
+    return [each for each in line if not each.inbound.has_all_files]
 
 
 @transaction

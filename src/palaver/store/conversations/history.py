@@ -13,7 +13,7 @@ from palaver.model.key import SessionKey
 from palaver.model.lifecycle import EndReason
 from palaver.model.session import Principal, Session, identity_of
 from palaver.model.source import Source
-from palaver.model.transcript import Entry, Sender, spoken_to_agent, start_of_last_turns
+from palaver.model.transcript import Entry, Sender, is_addressed_to_agent, start_of_last_turns
 from palaver.model.turn import Inbound, Received, account_text, outbound_to
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import detach, operation_of, part
@@ -365,7 +365,7 @@ def retry(command: Received, principal: Principal, now: datetime) -> Statements[
         return []
     source, by = command.inbound.source, principal.name
     fresh = yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1, deed="retry")
-    said = [entry for entry in entries if entry.seq >= start and spoken_to_agent(entry)]
+    said = [entry for entry in entries if entry.seq >= start and is_addressed_to_agent(entry)]
     for place, entry in enumerate(said):
         message = yield from _said_again(entry, command)
         # What somebody else had said is not done with the rights of whoever asks for it.

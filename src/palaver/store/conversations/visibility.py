@@ -7,7 +7,7 @@ from palaver.db.transaction import Lock, Row, Statements, Value, transaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
-from palaver.model.text import shown
+from palaver.model.text import quoted
 from palaver.model.title import lineage, newest_of_lineage
 from palaver.store.records import SESSION_COLUMNS, session_of
 
@@ -123,7 +123,7 @@ def find_exactly(text: str, principal: Principal) -> Statements[Session]:
 
 
 def _unclear(problem: str, text: str, candidates: Sequence[Session]) -> BadArgument:
-    told = [f"{each.id} {shown(each.title)}" if each.title else each.id for each in candidates[-_NAMED:]]
+    told = [f"{each.id} {quoted(each.title)}" if each.title else each.id for each in candidates[-_NAMED:]]
     others = ", and others" if len(candidates) > len(told) else ""
     allowed = f"an id, or the whole title of one: {', '.join(told)}{others}"
     return BadArgument(problem, found=text, allowed=allowed, example=candidates[-1].id)

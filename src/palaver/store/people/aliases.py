@@ -6,7 +6,7 @@ from datetime import datetime
 from palaver.db.database import PEOPLE
 from palaver.db.transaction import Lock, Notify, Statements, transaction
 from palaver.model.ids import decode_id, encode_id
-from palaver.model.key import SessionKey, canonical
+from palaver.model.key import SessionKey, canonical_id
 from palaver.model.source import DM
 from palaver.store.conversations.chat_migration import rekey
 from palaver.store.people.grants import ChangeKind, record
@@ -48,8 +48,8 @@ def learn(platform: str, alias: str, known_as: str, now: datetime) -> Statements
         " ON CONFLICT (platform, alias) DO UPDATE SET canonical = excluded.canonical",
         (platform, encode_id(alias), encode_id(known_as)),
     )
-    new = canonical(alias, {**before, alias: known_as})
-    for old in sorted({canonical(alias, before), canonical(known_as, before)} - {new}):
+    new = canonical_id(alias, {**before, alias: known_as})
+    for old in sorted({canonical_id(alias, before), canonical_id(known_as, before)} - {new}):
         yield from _go_on(platform, old, new, now)
     yield _CHANGED
     return True

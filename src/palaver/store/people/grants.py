@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from palaver.db.database import PEOPLE
 from palaver.db.transaction import Lock, Notify, Row, Statements, transaction
-from palaver.model.access import AccessRole, Basis, Effect, Grant, keeps_an_owner, superseded
+from palaver.model.access import AccessRole, Basis, Effect, Grant, keeps_an_owner, replaced_grants
 from palaver.model.errors import LastOwner
 from palaver.model.ids import decode_id, encode_id
 from palaver.model.label import Label
@@ -108,7 +108,7 @@ def _grants() -> Statements[dict[int, Grant]]:
 def add(grant: Grant, now: datetime, *, by: str, force: bool = False) -> Statements[int]:
     yield _ONE_AT_A_TIME
     before = yield from _grants()
-    old = superseded(grant, before.values())
+    old = replaced_grants(grant, before.values())
     after = {number: each for number, each in before.items() if each not in old}
     _refuse_without_owner(before.values(), (*after.values(), grant), force=force)
     for number in before.keys() - after.keys():

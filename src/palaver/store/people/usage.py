@@ -5,7 +5,7 @@ from datetime import date, datetime, tzinfo
 from enum import StrEnum
 
 from palaver.db.transaction import Lock, Row, Statements, Value, transaction
-from palaver.model.quotas import Spent
+from palaver.model.quotas import UsageTotal
 from palaver.model.session import Principal
 from palaver.model.turn import Turn, Usage
 from palaver.store.queue.inbox import OPEN_TURN
@@ -130,7 +130,7 @@ def used_by(names: Collection[str]) -> Statements[list[Row]]:
 
 
 @transaction
-def spent(since: datetime, identities: Collection[str] | None = None) -> Statements[Spent]:
+def spent(since: datetime, identities: Collection[str] | None = None) -> Statements[UsageTotal]:
     """Since the quarter of an hour in which `since` lies: by these, or by everybody."""
     mine = "" if identities is None else f"identity IN ({', '.join('?' * len(identities)) or 'NULL'}) AND "
     values: tuple[Value, ...] = (*sorted(identities or ()), micros(since) // SLOT)
@@ -141,7 +141,7 @@ def spent(since: datetime, identities: Collection[str] | None = None) -> Stateme
 @transaction
 def table(
     by: By, principal: Principal, *, since: datetime, until: datetime | None = None, zone: tzinfo
-) -> Statements[dict[str | date, Spent]]:
+) -> Statements[dict[str | date, UsageTotal]]:
     """Sums in order: of people and models those who used most first, of days the newest."""
     mine = "" if principal.sees_all else f" AND identity IN ({', '.join('?' * len(principal.identities)) or 'NULL'})"
     names = () if principal.sees_all else tuple(sorted(principal.identities))
@@ -153,23 +153,23 @@ def table(
     )
     if by is By.DAY:
         return _days({row[0]: _spent(row[1:]) for row in rows}, zone)
-    found: dict[str | date, Spent] = {row[0]: _spent(row[1:]) for row in rows}
+    found: dict[str | date, UsageTotal] = {row[0]: _spent(row[1:]) for row in rows}
     return dict(sorted(found.items(), key=lambda each: (-each[1].cost_micros, -each[1].tokens)))
 
 
 _LAST = 1 << 62
 
 
-def _days(slots: Mapping[int, Spent], zone: tzinfo) -> dict[str | date, Spent]:
-    days: dict[str | date, Spent] = {}
+def _days(slots: Mapping[int, UsageTotal], zone: tzinfo) -> dict[str | date, UsageTotal]:
+    days: dict[str | date, UsageTotal] = {}
     for slot in sorted(slots, reverse=True):
         day = instant(slot * SLOT).astimezone(zone).date()
-        days[day] = _sum(days.get(day, Spent()), slots[slot])
+        days[day] = _sum(days.get(day, UsageTotal()), slots[slot])
     return days
 
 
-def _sum(one: Spent, other: Spent) -> Spent:
-    return Spent(
+def _sum(one: UsageTotal, other: UsageTotal) -> UsageTotal:
+    return UsageTotal(
         turns=one.turns + other.turns,
         input_tokens=one.input_tokens + other.input_tokens,
         output_tokens=one.output_tokens + other.output_tokens,
@@ -177,10 +177,10 @@ def _sum(one: Spent, other: Spent) -> Spent:
     )
 
 
-def _spent(row: Row) -> Spent:
+def _spent(row: Row) -> UsageTotal:
     """PostgreSQL sums whole numbers into decimals."""
     turns, input_tokens, output_tokens, cost = map(int, row)
-    return Spent(turns=turns, input_tokens=input_tokens, output_tokens=output_tokens, cost_micros=cost)
+    return UsageTotal(turns=turns, input_tokens=input_tokens, output_tokens=output_tokens, cost_micros=cost)
 
 
 @transaction

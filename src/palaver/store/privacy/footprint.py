@@ -6,7 +6,7 @@ from typing import Any
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.errors import NotFound
 from palaver.model.ids import decode_id, encode_id
-from palaver.model.key import SessionKey, canonical
+from palaver.model.key import SessionKey, canonical_id
 from palaver.model.session import identity_of
 from palaver.model.source import DM, Source
 from palaver.model.transcript import Entry, Role
@@ -106,9 +106,9 @@ def _with_aliases(identities: set[str]) -> Statements[set[str]]:
         by_platform.setdefault(platform, {})[decode_id(alias)] = decode_id(stands_for)
     found = set(identities)
     for platform, aliases in by_platform.items():
-        one_of_them = {canonical(decode_id(each), aliases) for each in _ids_on(platform, identities)}
+        one_of_them = {canonical_id(decode_id(each), aliases) for each in _ids_on(platform, identities)}
         forms = {*aliases, *aliases.values()}
-        found |= {f"{platform}:{encode_id(form)}" for form in forms if canonical(form, aliases) in one_of_them}
+        found |= {f"{platform}:{encode_id(form)}" for form in forms if canonical_id(form, aliases) in one_of_them}
     return found
 
 

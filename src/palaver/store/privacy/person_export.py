@@ -177,10 +177,10 @@ def check_export(written: Iterable[bytes]) -> int:
         last = line
     try:
         whole = json.loads(last)["whole"]
-        is_whole = (whole["lines"], whole["sha256"]) == (count, digest.hexdigest())
+        has_all_files = (whole["lines"], whole["sha256"]) == (count, digest.hexdigest())
     except (ValueError, TypeError, KeyError, RecursionError):
-        is_whole = False
-    if not is_whole:
+        has_all_files = False
+    if not has_all_files:
         raise BadArgument(
             "This export is",
             found="cut off or changed",

@@ -7,7 +7,7 @@ from datetime import datetime
 from palaver.db.database import INBOX, key_topic
 from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, Value, transaction
 from palaver.model.access import AccessRole
-from palaver.model.busy import as_one, is_part
+from palaver.model.busy import address_whole_bursts, in_same_burst
 from palaver.model.ids import encode_id
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import InboxState, TurnState
@@ -298,14 +298,14 @@ _WAITING_ALONE = (
 def waiting(key: SessionKey, *, held: bool = True) -> Statements[list[Received]]:
     """What waits in a conversation, the longest waiting first; held, nobody else takes it until the end of the work."""
     rows: list[Row] = yield _WAITING_HELD if held else _WAITING, (key.text, MOST_WAITING)
-    return as_one([received_of(row) for row in rows])
+    return address_whole_bursts([received_of(row) for row in rows])
 
 
 @transaction
 def waiting_alone(key: SessionKey, most: int) -> Statements[list[Received]]:
     """The same where no turn is open in the conversation; nothing where one is."""
     rows: list[Row] = yield _WAITING_ALONE, (key.text, most)
-    return as_one([received_of(row) for row in rows])
+    return address_whole_bursts([received_of(row) for row in rows])
 
 
 @transaction
@@ -387,7 +387,7 @@ def decide(received: Received) -> Statements[None]:
     waiting = yield from line(received.key)
     rows = yield _LATELY, (received.key.text,)
     for part in [each for each in waiting if each.number == received.number]:
-        parts = [each for each in (*waiting, *map(received_of, rows)) if is_part(each, part)]
+        parts = [each for each in (*waiting, *map(received_of, rows)) if in_same_burst(each, part)]
         if all(each.inbound.observed for each in parts):
             yield from withdraw(part.number, "it was said to others")
             body = b""

@@ -9,7 +9,7 @@ from palaver.db.transaction import Lock, Notify, Row, Statements, Value, transac
 from palaver.model.errors import BadArgument, StaleFence
 from palaver.model.ids import encode_id
 from palaver.model.lifecycle import OutboxState, advance
-from palaver.model.turn import Delivery, Outbound, account_text, after_unclear
+from palaver.model.turn import Delivery, Outbound, account_text, resolve_unclear
 from palaver.store.conversations.attachment_refs import note_files
 from palaver.store.records import DELIVERY_COLUMNS, REPLIES, delivery_of, kept_of, micros, outbound_body
 from palaver.store.results import RepeatSafety
@@ -244,7 +244,7 @@ def detach(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Sta
 @transaction
 def unclear(delivery: Delivery, worker: str, due: datetime, *, safe: bool, error: str) -> Statements[OutboxState]:
     """Nobody knows whether it arrived: `after_unclear` says what is done about it, not before it is due."""
-    state, marked = after_unclear(delivery, safe=safe)
+    state, marked = resolve_unclear(delivery, safe=safe)
     yield from _settle(delivery, worker, state, None, error, due, marked=marked)
     return state
 

@@ -11,7 +11,7 @@ from palaver.model.access import AccessRole
 from palaver.model.ids import encode_id
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import InboxState
-from palaver.model.revision import Course, RevisionPolicy, Ruling, judge_revision, revision_note
+from palaver.model.revision import RevisionAction, RevisionDecision, RevisionPolicy, decide_revision, revision_note
 from palaver.model.session import Session, identity_of
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Inbound, Outbound, Received
@@ -58,18 +58,22 @@ def accept_revision(
     if original is None and not expected:
         return None
     latest = None if refused else (yield from _latest(inbound))
-    ruling = Ruling(Course.REFUSE, refused) if refused else judge_revision(inbound, original, latest, policy)
+    ruling = (
+        RevisionDecision(RevisionAction.REFUSE, refused)
+        if refused
+        else decide_revision(inbound, original, latest, policy)
+    )
     number = yield from _insert(inbound, place, now, role, ruling)
     if number is not None:
         yield from _do(ruling.course, number, inbound, original, place, now)
     return number
 
 
-_STATES = {Course.REFUSE: InboxState.REFUSED, Course.RERUN: InboxState.WAITING}
+_STATES = {RevisionAction.REFUSE: InboxState.REFUSED, RevisionAction.RERUN: InboxState.WAITING}
 
 
 def _insert(
-    inbound: Inbound, key: SessionKey, now: datetime, role: AccessRole | None, ruling: Ruling
+    inbound: Inbound, key: SessionKey, now: datetime, role: AccessRole | None, ruling: RevisionDecision
 ) -> Statements[int | None]:
     base = dedup_name(inbound.source)
     version = encode_id(inbound.revision.version) if inbound.revision else ""
@@ -120,18 +124,18 @@ def _latest(inbound: Inbound) -> Statements[Inbound | None]:
 
 
 def _do(
-    course: Course, number: int, inbound: Inbound, original: Received | None, key: SessionKey, now: datetime
+    course: RevisionAction, number: int, inbound: Inbound, original: Received | None, key: SessionKey, now: datetime
 ) -> Statements[None]:
-    if course in {Course.NOTE, Course.RERUN}:
+    if course in {RevisionAction.NOTE, RevisionAction.RERUN}:
         yield from _supersede(inbound, number)
     match course:
-        case Course.REPLACE if original:
+        case RevisionAction.REPLACE if original:
             yield from replace_text(original.number, original.inbound, inbound.text, original.role)
-        case Course.WITHDRAW if original:
+        case RevisionAction.WITHDRAW if original:
             yield from withdraw(original.number, "it was deleted before it was answered")
-        case Course.NOTE:
+        case RevisionAction.NOTE:
             yield from _tell_agent(inbound, key, now)
-        case Course.RERUN:
+        case RevisionAction.RERUN:
             yield from enqueue(key, now)
         case _:
             pass

@@ -13,7 +13,7 @@ from palaver.model.lifecycle import TurnState
 from palaver.model.session import Principal
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Received, Turn, account_text, question_name
+from palaver.model.turn import Received, Turn, account_text, question_id
 from palaver.store.conversations.sessions import join, touch
 from palaver.store.conversations.visibility import visible_to
 from palaver.store.people.people import meet
@@ -79,7 +79,7 @@ def decide(
         return Decision.NOTHING
     number, asked, known, identity, fence, halted = rows[0]
     is_late = question is None and said is not None and halted is not None and micros(said) < halted
-    if is_late or question not in {None, question_name(number, fence)}:
+    if is_late or question not in {None, question_id(number, fence)}:
         return Decision.OTHER
     is_here = asks == key.text
     is_theirs = principal.sees_all or identity in principal.identities or (identity is None and is_here)
@@ -164,7 +164,7 @@ def steer(turn: Turn, offers: Offer, now: datetime) -> Statements[list[Received]
     if taken:
         if (yield from join(turn.session_number, taken[-1].inbound.source)):
             yield from meet(taken[-1])
-        yield from touch(turn.session_number, now, human=any(each.inbound.keeps_awake for each in taken))
+        yield from touch(turn.session_number, now, human=any(each.inbound.counts_as_activity for each in taken))
         yield from write_messages(turn, taken)
         yield from put_into_turn(turn.number, taken)
     return (yield from messages(turn))
@@ -199,5 +199,5 @@ def status(key: SessionKey, principal: Principal) -> Statements[Status]:
     parked = yield f"SELECT no, fence FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
     waits = yield "SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting'", (key.text,)
     since = instant(running[0][0]) if running else None
-    question = question_name(*parked[0]) if parked else None
+    question = question_id(*parked[0]) if parked else None
     return Status(session=session, running_since=since, question=question, waiting=waits[0][0])

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from palaver.db.database import INBOX, TURNS
 from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, transaction
-from palaver.model.busy import Choice
+from palaver.model.busy import Batch
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import EndReason, TurnState, advance
@@ -48,8 +48,8 @@ _FEW = 2
 _NOTHING = Usage()
 
 
-def _first(waiting: Sequence[Received]) -> Choice:
-    return Choice(take=min(1, len(waiting)))
+def _first(waiting: Sequence[Received]) -> Batch:
+    return Batch(take=min(1, len(waiting)))
 
 
 def _silently(_opened: Opened, _last: Received) -> Welcome:
@@ -97,7 +97,7 @@ def _begin(
     are_all: bool,
 ) -> Statements[Begun]:
     source = messages[-1].inbound.source
-    human = any(each.inbound.keeps_awake for each in messages)
+    human = any(each.inbound.counts_as_activity for each in messages)
     opened = yield from enter(key, source, now, rules(source), said=messages[0].received, human=human)
     if opened.is_first_contact:
         yield from meet(messages[-1])

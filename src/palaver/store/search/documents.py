@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from palaver.model.ids import encode_id
 from palaver.model.query import Clause, Query
-from palaver.model.tokenizer import VERSION, cut, index_terms, pages
+from palaver.model.tokenizer import TOKENIZER_VERSION, index_terms, split_pages, tokenize
 from palaver.model.transcript import Entry
 from palaver.store.conversations.visibility import Filter
 from palaver.store.records import micros
@@ -39,7 +39,7 @@ def all_of(parts: Iterable[Filter]) -> Filter:
     return Filter(sql, tuple(value for part in found for value in part.values))
 
 
-FORMAT = f"2/{VERSION}"
+FORMAT = f"2/{TOKENIZER_VERSION}"
 """An index in another format is thrown away."""
 
 
@@ -59,8 +59,8 @@ def documents_of(entry_id: int, entry: Entry, session: int, platform: str) -> It
     tags = [session_tag(session), _tag("r", entry.role.value), _hashed("m", platform)]
     if entry.sender and entry.sender.id:
         tags.append(_hashed("p", f"{platform}:{encode_id(entry.sender.id)}"))
-    for page, (start, end) in enumerate(pages(entry.text)):
-        line = cut(entry.text[start:end])
+    for page, (start, end) in enumerate(split_pages(entry.text)):
+        line = tokenize(entry.text[start:end])
         if not line.text.isspace():
             extras = "|".join((*dict.fromkeys(line.wholes), *tags))
             yield Document(entry_id, page, micros(entry.at), f"{line.text}|{extras}|")

@@ -12,7 +12,7 @@ from palaver.model.errors import StoreError
 from palaver.model.query import Clause, Query, parse_query
 from palaver.model.session import Principal, Session
 from palaver.model.text import can_cut, one_line
-from palaver.model.tokenizer import Span, pages
+from palaver.model.tokenizer import Span, split_pages
 from palaver.model.transcript import Entry
 from palaver.store.conversations.transcript import JOURNAL
 from palaver.store.search.documents import Candidate, Index, IndexLost, Wanted, want
@@ -266,8 +266,8 @@ def _hits(query: Query, found: Sequence[_Found]) -> list[Hit]:
 
 def _hit(query: Query, found: _Found) -> Hit:
     text = found.entry.text
-    start, end = pages(text)[found.candidate.page]
-    snippet, marks = snippet_of(text[start:end], query.marks(text[start:end]))
+    start, end = split_pages(text)[found.candidate.page]
+    snippet, marks = snippet_of(text[start:end], query.find_spans(text[start:end]))
     return Hit(session=found.session, entry=found.entry, snippet=snippet, marks=marks)
 
 

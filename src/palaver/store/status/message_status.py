@@ -15,7 +15,7 @@ from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import Received, Turn, Usage, account_text
 from palaver.model.value import value
-from palaver.model.view import left_open
+from palaver.model.view import open_calls_of_turn
 from palaver.store.conversations.sessions import open_by_key
 from palaver.store.conversations.transcript import SEQS, shown
 from palaver.store.conversations.visibility import get_visible, visible_to
@@ -84,10 +84,10 @@ class Reply:
     @property
     def pending_tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls of a parked turn that have no result, where whoever is answered offered to use them."""
-        offered = {tool.name for tool in self.received.inbound.offers}
+        offered = {tool.name for tool in self.received.inbound.client_tools}
         if self.turn is None or not self.is_parked:
             return ()
-        return tuple(call for call in left_open(self.entries, str(self.turn.number)) if call.name in offered)
+        return tuple(call for call in open_calls_of_turn(self.entries, str(self.turn.number)) if call.name in offered)
 
 
 _MOST_PARTS = 64

@@ -55,7 +55,7 @@ def list_open_turns(
     for row in rows:
         turn, (stop, asked, waiting, *columns) = turn_of(row[:_TURN_WIDTH]), row[_TURN_WIDTH:]
         call = (yield from _call(turn, asked)) if asked else None
-        question = turn.question if turn.state is TurnState.PARKED else None
+        question = turn.question_id if turn.state is TurnState.PARKED else None
         found.append(
             OpenTurn(
                 turn=turn,

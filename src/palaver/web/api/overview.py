@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, timedelta
 
-from palaver.model.quotas import Spent
+from palaver.model.quotas import UsageTotal
 from palaver.store.people.api_tokens import Right
 from palaver.store.people.usage import By
 from palaver.web.api.endpoints import Ask, Endpoint, Schema
@@ -85,7 +85,7 @@ def _name(of: str | date) -> str:
     return of.isoformat() if isinstance(of, date) else of
 
 
-def _shape(spent: Spent) -> UsageSchema:
+def _shape(spent: UsageTotal) -> UsageSchema:
     return UsageSchema(
         turns=spent.turns,
         input_tokens=spent.input_tokens,

@@ -9,7 +9,7 @@ from palaver.engine import texts
 from palaver.model.access import AccessRole, Basis, Effect, Grant
 from palaver.model.codes import parse_code
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.grant_syntax import whom
+from palaver.model.grant_syntax import parse_grantee
 from palaver.model.label import Label
 from palaver.store.people.api_tokens import Right
 from palaver.store.people.grants import Stranger, Table
@@ -123,7 +123,7 @@ class ApproveSchema(Schema, frozen=True, kw_only=True):
 
 async def _approve(ask: Ask) -> StrangerSchema:
     body, services = ask.body, ask.services
-    code, role = parse_code(body.code), AccessRole.named(body.role)
+    code, role = parse_code(body.code), AccessRole.parse(body.role)
     found = await services.act(
         ask.caller,
         lambda principal: services.store.pairing.approve(
@@ -189,10 +189,10 @@ async def _grant(ask: Ask) -> GrantSchema:
     body, services = ask.body, ask.services
     grant = Grant(
         effect=Effect.BLOCK if body.block else Effect.ALLOW,
-        role=AccessRole.named(body.role),
+        role=AccessRole.parse(body.role),
         basis=Basis.IDENTITY,
         chat_id=body.chat,
-        **whom(body.to, services.platforms),
+        **parse_grantee(body.to, services.platforms),
     )
     number = await services.act(
         ask.caller, lambda who: services.store.grants.add(grant, services.clock.now(), by=who.name)

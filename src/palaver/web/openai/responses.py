@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from palaver.engine import texts
 from palaver.model.lifecycle import InboxState, TurnState
-from palaver.model.quotas import free_again
+from palaver.model.quotas import period_end
 from palaver.model.transcript import Role
 from palaver.model.value import value
 from palaver.store.status.message_status import Reply
@@ -71,7 +71,7 @@ def _failed(reply: Reply, error: str, services: Services) -> HTTPException:
     if measure is None:
         return HTTPException(500, told, headers=_NOT_AGAIN)
     source, now = reply.received.inbound.source, services.clock.now()
-    free = free_again(measure, now, services.engine.options.zones.find(source).value)
+    free = period_end(measure, now, services.engine.options.zones.find(source).value)
     after = {"retry-after": str(math.ceil((free - now).total_seconds()))} if free else {}
     return HTTPException(429, told, headers={**_NOT_AGAIN, **after})
 

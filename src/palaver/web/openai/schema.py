@@ -16,7 +16,7 @@ from palaver.model.attachment import TooLarge
 from palaver.model.errors import BadArgument
 from palaver.model.text import one_line
 from palaver.model.tools import TOOL_NAME
-from palaver.model.turn import Offered
+from palaver.model.turn import ClientTool
 from palaver.model.value import value
 from palaver.web.message_service import LONGEST_TEXT
 
@@ -144,7 +144,7 @@ class Read:
     results: Mapping[str, str] = field(default_factory=dict[str, str])
     called: frozenset[str] = frozenset()
     """The calls that the agent made last, as the client has heard of them."""
-    offers: tuple[Offered, ...] = ()
+    offers: tuple[ClientTool, ...] = ()
 
 
 def request_of(content: bytes | bytearray) -> Asked:
@@ -235,7 +235,7 @@ def _chosen(asked: Asked) -> Sequence[_Tool]:
     return [named[choice.function.name]]
 
 
-def _offers(tools: Sequence[_Tool]) -> tuple[Offered, ...]:
+def _offers(tools: Sequence[_Tool]) -> tuple[ClientTool, ...]:
     if len(tools) > _MOST_TOOLS:
         raise _refused("There are too many tools:", str(len(tools)), f"at most {_MOST_TOOLS}", "fewer")
     offers = tuple(map(_offer, tools))
@@ -243,12 +243,12 @@ def _offers(tools: Sequence[_Tool]) -> tuple[Offered, ...]:
     return offers
 
 
-def _offer(tool: _Tool) -> Offered:
+def _offer(tool: _Tool) -> ClientTool:
     if tool.type != "function" or tool.function is None or not TOOL_NAME.fullmatch(tool.function.name):
         found = tool.function.name if tool.function else tool.type
         raise _refused("A tool cannot be", one_line(found, _LONGEST), "a function with a simple name", "get_weather")
     function = tool.function
-    return Offered(function.name, function.description, json.dumps(function.parameters or {"type": "object"}))
+    return ClientTool(function.name, function.description, json.dumps(function.parameters or {"type": "object"}))
 
 
 def _utterances(messages: Sequence[_Message]) -> list[Utterance]:

@@ -7,7 +7,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from palaver.model.text import visible
+from palaver.model.text import escape_invisible
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
 from palaver.web.caller import Caller
@@ -49,7 +49,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.globals["asset"] = asset
-    made.filters["shown"] = visible
+    made.filters["shown"] = escape_invisible
     return made
 
 

@@ -12,10 +12,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from palaver.db.transaction import Statements, transaction
-from palaver.model.attachment import Attachment, TooLarge, size_text
+from palaver.model.attachment import Attachment, TooLarge, format_size
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source
-from palaver.model.text import one_line, visible
+from palaver.model.text import escape_invisible, one_line
 from palaver.store.people.api_tokens import Right
 from palaver.store.results import Status
 from palaver.store.status.webchat_log import WebchatMessage
@@ -110,7 +110,7 @@ class _Chat:
             raise HTTPException(413, f"A message has at most {_LONGEST_TEXT:,} characters, not {len(text):,}.")
         await refuse_elsewhere(self._services, caller, source)
         await self._services.webchat.say(
-            source.user_id or "", name, message, text, files=files, only_talks=caller.only_talks
+            source.user_id or "", name, message, text, files=files, talk_only=caller.talk_only
         )
         if "text/html" in request.headers.get("accept", "") and "x-csrf-token" not in request.headers:
             return RedirectResponse(f"/chat/{name}", status_code=303)
@@ -124,7 +124,7 @@ class _Chat:
         # What is no file is read into memory.
         files = options.files_per_message if "multipart/form-data" in request.headers.get("content-type", "") else 0
         if length > options.file_size * files + _LONGEST_REST:
-            limit = size_text(options.file_size if files else _LONGEST_REST)
+            limit = format_size(options.file_size if files else _LONGEST_REST)
             raise HTTPException(413, f"{'A file' if files else 'This'} is larger than {limit}.")
 
     async def _kept(self, upload: UploadFile) -> Attachment:
@@ -137,7 +137,9 @@ class _Chat:
         try:
             return await self._services.webchat.keep(called, kind, pieces(), limit)
         except TooLarge as error:
-            raise HTTPException(413, f"{visible(one_line(called, 100))} is larger than {size_text(limit)}.") from error
+            raise HTTPException(
+                413, f"{escape_invisible(one_line(called, 100))} is larger than {format_size(limit)}."
+            ) from error
 
     async def file(self, request: Request, caller: Caller) -> Response:
         source, line = self._source(request, caller), request.path_params["message"]

@@ -9,11 +9,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from palaver.model.errors import BadArgument, InvalidInput, NotFound, UnknownPlatform
-from palaver.model.key import Explanation, Speaker, explain_key
-from palaver.model.local_time import parse_instant, zone
+from palaver.model.key import KeyExplanation, Speaker, explain_key
+from palaver.model.local_time import parse_instant, parse_zone
 from palaver.model.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
 from palaver.model.scope import Scope, choose_profile
-from palaver.model.source import DM, MAIN, USUAL_KINDS, Source
+from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source
 from palaver.web.caller import Caller
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, show
@@ -48,14 +48,14 @@ def routes(services: Services) -> list[Route]:
             **facts,
             asked=fields,
             platforms=sorted(services.platforms),
-            kinds=[(kind, kind) for kind in USUAL_KINDS],
+            kinds=[(kind, kind) for kind in STANDARD_KINDS],
             policies=[(mode.value, mode.value) for mode in ResetMode],
         )
 
     return [page("/explain", explain, for_owner=True)]
 
 
-def _explained(services: Services, fields: dict[str, str]) -> tuple[Explanation, Scope]:
+def _explained(services: Services, fields: dict[str, str]) -> tuple[KeyExplanation, Scope]:
     """By the rules as they are configured now."""
     platform, kind = fields["platform"].lower(), fields["kind"] or DM
     if platform not in services.platforms:
@@ -97,7 +97,7 @@ async def _decided(
             idle_minutes=_number(fields["idle_minutes"], 1440),
             at_hour=_number(fields["at_hour"], 4),
         )
-        there, spoken = zone(fields["zone"] or "UTC"), parse_instant(fields["last_active"])
+        there, spoken = parse_zone(fields["zone"] or "UTC"), parse_instant(fields["last_active"])
     return decide_reset(policy, Activity(last_human=spoken), present, there), (policy, there, spoken)
 
 

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from palaver.model.attachment import size_text
+from palaver.model.attachment import format_size
 from palaver.model.session import Principal
-from palaver.model.text import one_line, visible
+from palaver.model.text import escape_invisible, one_line
 from palaver.model.value import value
 from palaver.web.auth_middleware import CSRF_HEADER
 from palaver.web.caller import Caller, principal_of
@@ -58,7 +58,7 @@ def legible(text: str) -> str:
 
 def _line(text: str, limit: int = _LONGEST_LINE) -> str:
     """Text of others on one line that is no longer than this."""
-    return visible(one_line(text[: limit * 4], limit))
+    return escape_invisible(one_line(text[: limit * 4], limit))
 
 
 def _when(at: datetime, scene: Scene) -> str:
@@ -79,7 +79,7 @@ def _cost(micros: int) -> str:
 
 # The type of it is that of what it holds at first.
 _filters = cast("dict[str, Callable[..., str]]", environment.filters)
-_filters.update(legible=legible, line=_line, when=_when, exactly=_exactly, cost=_cost, size=size_text)
+_filters.update(legible=legible, line=_line, when=_when, exactly=_exactly, cost=_cost, size=format_size)
 
 
 def show(services: Services, request: Request, template: str, caller: Caller, /, **facts: object) -> HTMLResponse:

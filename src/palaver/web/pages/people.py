@@ -12,7 +12,7 @@ from palaver.engine import texts
 from palaver.model.access import AccessRole, Basis, Effect, Grant
 from palaver.model.codes import parse_code
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.grant_syntax import WHOM, place_words, whom, whom_words
+from palaver.model.grant_syntax import GRANTEE_FORMS, describe_grant_place, describe_grantee, parse_grantee
 from palaver.model.session import Principal
 from palaver.model.text import one_line
 from palaver.store.people.grants import Change, Stranger, Table
@@ -73,14 +73,14 @@ class _People:
             ],
             changes=list(reversed(changes)),
             roles=_ROLES,
-            whom=WHOM,
+            whom=GRANTEE_FORMS,
         )
 
     async def approve(self, request: Request, caller: Caller) -> Response:
         """A code shows that whoever waits is the one that the owner means."""
         _refuse_others(caller)
         form = await form_of(request)
-        code, role = parse_code(_text(form, "code")), AccessRole.named(_text(form, "role") or AccessRole.MEMBER.text)
+        code, role = parse_code(_text(form, "code")), AccessRole.parse(_text(form, "role") or AccessRole.MEMBER.text)
         stranger = await self._services.act(
             caller,
             lambda principal: self._store.pairing.approve(
@@ -119,12 +119,12 @@ class _People:
         form = await form_of(request)
         grant = Grant(
             effect=Effect.BLOCK if form.get("block") else Effect.ALLOW,
-            role=AccessRole.named(_text(form, "role") or AccessRole.MEMBER.text),
+            role=AccessRole.parse(_text(form, "role") or AccessRole.MEMBER.text),
             basis=Basis.IDENTITY,
             chat_id=_text(form, "chat") or None,
             scope_id=_text(form, "server") or None,
             account=_text(form, "account") or None,
-            **whom(_text(form, "who"), self._services.platforms),
+            **parse_grantee(_text(form, "who"), self._services.platforms),
         )
         number = await self._services.act(
             caller, lambda principal: self._store.grants.add(grant, self._services.clock.now(), by=principal.name)
@@ -154,7 +154,7 @@ def _text(form: Mapping[str, str], name: str) -> str:
 
 def _told(grant: Grant) -> str:
     role = f", as {grant.role.text}" if grant.effect is Effect.ALLOW else ""
-    return f"{whom_words(grant)}, {place_words(grant)}{role}"
+    return f"{describe_grantee(grant)}, {describe_grant_place(grant)}{role}"
 
 
 def _refuse_others(caller: Caller) -> None:

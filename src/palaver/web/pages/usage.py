@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.model.quotas import Spent
+from palaver.model.quotas import UsageTotal
 from palaver.model.text import one_line
 from palaver.store.people.usage import By
 from palaver.web.caller import Caller
@@ -61,15 +61,15 @@ def _chosen(request: Request) -> tuple[By, str]:
     return By(by) if by in set(By) else By.DAY, span if span in _SPANS else "30"
 
 
-def _plot(by: By, metric: str, table: Mapping[str, Spent], days: list[date]) -> Plot:
+def _plot(by: By, metric: str, table: Mapping[str, UsageTotal], days: list[date]) -> Plot:
     if by is By.DAY:
-        values = [(f"{day:%d %b}", _parts(metric, table.get(str(day), Spent()))) for day in days]
+        values = [(f"{day:%d %b}", _parts(metric, table.get(str(day), UsageTotal()))) for day in days]
         return columns(values, _NAMES[metric])
     values = [(one_line(name, 28), _parts(metric, spent)) for name, spent in table.items()]
     return rows(sorted(values, key=lambda each: -sum(each[1]))[:_MOST], _NAMES[metric])
 
 
-def _parts(metric: str, spent: Spent) -> tuple[float, ...]:
+def _parts(metric: str, spent: UsageTotal) -> tuple[float, ...]:
     match metric:
         case "cost":
             return (spent.cost_micros / 1_000_000,)
@@ -79,8 +79,8 @@ def _parts(metric: str, spent: Spent) -> tuple[float, ...]:
             return spent.input_tokens, spent.output_tokens
 
 
-def _total(table: Mapping[str, Spent]) -> Spent:
-    return Spent(
+def _total(table: Mapping[str, UsageTotal]) -> UsageTotal:
+    return UsageTotal(
         turns=sum(each.turns for each in table.values()),
         input_tokens=sum(each.input_tokens for each in table.values()),
         output_tokens=sum(each.output_tokens for each in table.values()),
