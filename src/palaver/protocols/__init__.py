@@ -105,8 +105,8 @@ __all__ = [
     "Unit",
     "Uploading",
     "account_text",
+    "format_size",
     "one_line",
-    "size_text",
     "supports",
     "value",
 ]
