@@ -323,7 +323,7 @@ def test_weeks_reach_further_back_than_days(filled: Palaver, monkeypatch: pytest
 
 
 def test_rename(filled: Palaver) -> None:
-    assert filled("rename", SHELF, "BlobStore\x1b[31m") == f"{SHELF} is now called BlobStore[31m\n"
+    assert filled("rename", SHELF, "Shelf\x1b[31m") == f"{SHELF} is now called BlobStore[31m\n"
     assert as_json(filled("rename", ROOM[:8], "Night train", "--json"))["session"]["title"] == "Night train"
     assert listed(filled("list", "--title", "night", "--json")) == [ROOM]
 

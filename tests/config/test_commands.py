@@ -40,7 +40,7 @@ def test_a_role_is_chosen_for_a_command_and_shown() -> None:
     loaded = survey(Path(), OWN)
     assert loaded.config.options().command_roles == {"model": AccessRole.ADMIN, "status": AccessRole.GUEST}
     shown = {setting.field: (setting.value, str(setting.spot)) for setting in effective(loaded)}
-    assert shown["quotas.model"] == ("admin", "own.yaml:2")
+    assert shown["commands.model"] == ("admin", "own.yaml:2")
 
 
 def test_a_command_that_there_is_not_is_named_with_the_one_that_was_meant() -> None:
@@ -57,7 +57,7 @@ def test_a_command_that_there_is_not_is_named_with_the_one_that_was_meant() -> N
 
 def test_a_role_that_there_is_not_is_named_with_those_that_there_are() -> None:
     mistake = _mistake("commands:\n  model: king")
-    assert (str(mistake.spot), mistake.problem, mistake.found) == ("own.yaml:2", "quotas.model cannot be", "king")
+    assert (str(mistake.spot), mistake.problem, mistake.found) == ("own.yaml:2", "commands.model cannot be", "king")
     assert (mistake.allowed, mistake.example) == ("guest, member, admin, owner", "model: member")
 
 

@@ -192,6 +192,7 @@ class Door:
     async def close(self) -> None: ...
 
     async def _ask(self, work: Transaction[T], *, reads: bool) -> T:
+        iter(work).close()  # a gateway that dies drops its work: that is not a transaction forgotten by the code
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if not self._process.dead:
             self._database.submit(_Job(work=work, process=self._process, answer=answer, reads=reads))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.play import perform
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SEEDS = int(os.environ.get("PALAVER_SEEDS", "80"))
 PARTS = 8
 

@@ -54,7 +54,7 @@ class PrometheusMeter:
         seconds = Histogram(
             "palaver_step_seconds", "How long each step took", ["step"], registry=self.registry, buckets=_SECONDS
         )
-        failures = Counter("palaver_step_failures", "Statements that raised an error", ["step"], registry=self.registry)
+        failures = Counter("palaver_step_failures", "Steps that raised an error", ["step"], registry=self.registry)
         steps: tuple[Step, ...] = get_args(Step)
         self._seconds = {name: seconds.labels(name) for name in steps}
         self._failures = {name: failures.labels(name) for name in steps}
