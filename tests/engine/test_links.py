@@ -84,23 +84,30 @@ async def test_where_others_read_nobody_is_linked_and_no_account_is_named(store_
         assert "other:p1" not in answer
 
 
-async def test_linked_accounts_talk_in_one_conversation_and_are_answered_where_they_asked(store_url: str) -> None:
+async def test_linked_accounts_go_on_with_the_conversation_used_last_until_they_unlink(store_url: str) -> None:
     async with between(store_url, scopes=PER_PERSON) as two:
         one, alice, other, bob = people(two)
         await two.ask(one, alice, "alone")
+        await two.ask(other, bob, "/new Birds")
+        await two.ask(other, bob, "used last")
         await linked(two, one, alice, other, bob)
+        assert "Both chats go on with “Birds”" in (await one.hears("are one person now")).text
         assert await two.ask(one, alice, "from here") == "You said: from here"
         assert await two.ask(other, bob, "from there") == "You said: from there"
-        assert await two.session_of("from here") == await two.session_of("from there")
-        assert await two.session_of("alone") != await two.session_of("from here")
+        common = await two.session_of("used last")
+        assert {await two.session_of(text) for text in ("from here", "from there")} == {common}
         assert "different people now" in await two.ask(other, bob, "/unlink")
+        await one.hears("other:p1 unlinked your accounts")
         await two.ask(one, alice, "alone again")
         await two.ask(other, bob, "on my own")
         assert await two.session_of("alone again") == await two.session_of("alone")
         assert "from here" not in await two.here.texts(await two.session_of("on my own"))
+        assert "from there" in await two.ask(one, alice, "/search there")
+        assert "Nothing" in await two.ask(one, alice, "/search own")
+        assert "a branch of" in await two.ask(other, bob, f"/resume {common}")
 
 
-async def test_who_is_linked_goes_on_with_the_others_conversations_until_they_part(store_url: str) -> None:
+async def test_what_somebody_resumed_through_a_link_ends_for_them_with_the_link(store_url: str) -> None:
     async with between(store_url) as two:
         one, alice, other, bob = people(two)
         await two.ask(one, alice, "/new Plans")
@@ -108,12 +115,12 @@ async def test_who_is_linked_goes_on_with_the_others_conversations_until_they_pa
         assert "There is no conversation" in await two.ask(other, bob, "/resume Plans")
         await linked(two, one, alice, other, bob)
         assert "Plans" in await two.ask(other, bob, "/resume Plans")
-        await two.ask(other, bob, "a question")
         await two.ask(other, bob, "/unlink fake:p1")
         await two.ask(other, bob, "one more")
         assert "a secret" not in await two.here.texts(await two.session_of("one more"))
         assert "a secret" not in await two.ask(other, bob, "/search secret")
-        assert "secret" in await two.ask(one, alice, "/search secret")
+        await two.ask(one, alice, "goes on")
+        assert await two.session_of("goes on") == await two.session_of("a secret")
         assert "no other" in await two.ask(other, bob, "/unlink")
 
 

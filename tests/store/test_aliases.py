@@ -130,6 +130,6 @@ async def test_an_alias_of_somebody_who_is_linked_is_linked(store: Store) -> Non
     await learn(store, "old", "new")
     both = await store.read(people.principal_of("telegram:new"))
     assert both.identities == {"telegram:new", "web:9"}
-    parted = await store.transact(links.unlink("web:9", NOON, by="test"))
-    assert sorted(map(sorted, parted)) == [["telegram:new"], ["web:9"]]
+    unlinked = await store.transact(links.unlink("web:9", NOON, by="test"))
+    assert sorted(map(sorted, unlinked.people)) == [["telegram:new"], ["web:9"]]
     assert (await store.read(people.principal_of("web:9"))).identities == {"web:9"}

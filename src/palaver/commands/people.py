@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from palaver.commands.formatting import called, counted, listed
@@ -13,9 +13,12 @@ from palaver.model.access import AccessRole
 from palaver.model.codes import code_hash, make_code, parse_code
 from palaver.model.command import YES, Arg, ArgKind, Command, Invocation
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.links import VALID_FOR
-from palaver.model.source import DM
+from palaver.model.links import OFFER_LIFETIME
+from palaver.model.scope import DmScope
+from palaver.model.session import Session
+from palaver.model.source import DM, Source
 from palaver.model.turn import outbound_to
+from palaver.store.people.links import Unlinked
 from palaver.store.people.people import Identity, Offer, Party, Person
 from palaver.store.store import Store
 
@@ -29,7 +32,7 @@ __all__ = [
 
 _UNLINK = Command(
     name="unlink",
-    help="take back the last link of your accounts, or take one of them out; each has its own conversations again",
+    help="undo the last link of your accounts, or take one account out; each is back in its own conversation",
     example="/unlink telegram:7",
     args=(Arg(name="account", kind=ArgKind.REST),),
     group="people",
@@ -56,12 +59,14 @@ def about_people(store: Store) -> list[Performance]:
             raise BadArgument(
                 "You have no account", found=account, allowed=listed(sorted(mine)), example=f"/unlink {by}"
             )
-        taken_back = store.links.unlink if account else store.links.unlink_last
-        people = yield from taken_back(account or by, spoken.now, by=by)
-        if not people:
-            return "An answer is being worked on in a conversation you share; it is being stopped. Say that again soon."
-        circles = "\n".join(sorted(", ".join(sorted(circle)) for circle in people))
-        return f"These are different people now, each with their own conversations:\n{circles}"
+        addresses = yield from store.links.direct_addresses(mine)
+        unlink = store.links.unlink if account else store.links.unlink_last
+        unlinked = yield from unlink(account or by, spoken.now, by=by)
+        if unlinked.is_busy:
+            return "Stopping the answer in the conversation you share. Send that again when it has stopped."
+        spoken.mentioned.extend(unlinked.common)
+        yield from _tell_others(store, spoken, unlinked, addresses)
+        return _unlinked(unlinked)
 
     @transaction
     def whoami(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
@@ -77,6 +82,23 @@ def about_people(store: Store) -> list[Performance]:
         return "\n".join(lines)
 
     return [Performance(_UNLINK, unlink), Performance(_WHOAMI, whoami)]
+
+
+def _tell_others(store: Store, spoken: Spoken, unlinked: Unlinked, addresses: Mapping[str, Source]) -> Statements[None]:
+    by = spoken.principal.name
+    for identity, address in addresses.items():
+        if not any({by, identity} <= person for person in unlinked.people):
+            outbound = outbound_to(address, f"{by} unlinked your accounts. {_unlinked(unlinked)}")
+            yield from store.outbox.owe(outbound, f"command:{spoken.received.number}:{identity}", spoken.now)
+
+
+def _unlinked(unlinked: Unlinked) -> str:
+    people = sorted(", ".join(sorted(identities)) for identities in unlinked.people)
+    lines = ["These are different people now, each back in their own conversation:", *people]
+    if unlinked.common:
+        names = ", ".join(f"{called(session)} (/resume {session.id})" for session in unlinked.common)
+        lines.append(f"What you wrote together has ended and stays readable for all who took part: {names}.")
+    return "\n".join(lines)
 
 
 def refuse_where_others_read(spoken: Spoken, command: Command) -> None:
@@ -139,7 +161,7 @@ def _offer(store: Store, spoken: Spoken, code: str, hashed: str) -> Statements[s
     inbound = spoken.received.inbound
     yield from store.links.offer(inbound.source, inbound.labels.user, hashed, spoken.now)
     yield from store.pairing.say_once(f"command:{spoken.received.number}")
-    minutes = int(VALID_FOR.total_seconds() // 60)
+    minutes = int(OFFER_LIFETIME.total_seconds() // 60)
     return (
         f"Your code is {code}. Say /link {code} from your other account within {minutes} minutes.\n"
         "Give it to nobody else: whoever is linked with you reads your conversations."
@@ -149,7 +171,7 @@ def _offer(store: Store, spoken: Spoken, code: str, hashed: str) -> Statements[s
 @transaction
 def _enter(store: Store, spoken: Spoken, hashed: str) -> Statements[str]:
     inbound = spoken.received.inbound
-    offer = yield from store.links.enter(inbound.source, inbound.labels.user, hashed, spoken.now)
+    offer = yield from store.links.enter_code(inbound.source, inbound.labels.user, hashed, spoken.now)
     if offer is None:
         return "That code is wrong or too old; /link, said from the other account, gives a new one."
     yield from _tell(store, spoken, offer, f"Your code was entered. {_question(offer.theirs, offer.mine)}")
@@ -165,9 +187,21 @@ def _agree(store: Store, spoken: Spoken) -> Statements[str]:
         yield from _tell(store, spoken, offer, f"Asked again: {_question(offer.theirs, offer.mine)}")
         return f"The other side is not any more who you were told. {_question(offer.mine, offer.theirs)}"
     if offer.linked:
-        yield from _tell(store, spoken, offer, _done(offer.mine))
-        return _done(offer.theirs)
+        session = yield from _continue_last(store, spoken, offer)
+        yield from _tell(store, spoken, offer, _done(offer.mine, session))
+        return _done(offer.theirs, session)
     return "You have agreed. It is done when the other side says /link yes, too."
+
+
+def _continue_last(store: Store, spoken: Spoken, offer: Offer) -> Statements[Session | None]:
+    """Go on with the conversation used last, if both chats share one per person."""
+    addresses = (offer.mine.address, offer.theirs.address)
+    profiles = {address.profile for address in addresses}
+    if len(profiles) > 1 or any(spoken.scope_of(each).dm is not DmScope.PER_PERSON for each in addresses):
+        return None
+    session = yield from store.links.continue_last(offer.mine.identity, profiles.pop(), spoken.now)
+    spoken.mentioned.extend([session] if session else [])
+    return session
 
 
 @transaction
@@ -192,9 +226,10 @@ def _question(mine: Party, theirs: Party) -> str:
     )
 
 
-def _done(theirs: Party) -> str:
+def _done(theirs: Party, session: Session | None) -> str:
+    goes_on = f" Both chats go on with {called(session)}, the conversation used last." if session else ""
     return (
-        f"This account and {named(theirs.identities)} are one person now. "
+        f"This account and {named(theirs.identities)} are one person now.{goes_on} "
         "/whoami lists your accounts, /unlink takes it back."
     )
 

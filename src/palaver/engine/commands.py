@@ -10,8 +10,9 @@ from palaver.db.transaction import Transaction
 from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.command import Command, Invocation
+from palaver.model.scope import Scope
 from palaver.model.session import Principal, Session
-from palaver.model.source import DM
+from palaver.model.source import DM, Source
 from palaver.model.turn import Received
 from palaver.model.value import value
 from palaver.protocols.agent import Agent
@@ -59,6 +60,8 @@ class Spoken:
     """Where files for this chat are put; None where it takes none."""
     roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])
     """Which role commands need, by their names, where that was chosen here."""
+    scope_of: Callable[[Source], Scope] = lambda _: Scope()
+    """The configured scope of a chat: which conversation its messages belong to."""
     mentioned: list[Session] = field(default_factory=list[Session])
     """Conversations that the answer, also a refusal, has words of: it goes when one of them is removed."""
 

@@ -32,6 +32,8 @@ class EndReason(StrEnum):
     HANDED_OFF = "handed-off"
     SUSPENDED = "suspended"
     EXPIRED = "expired"
+    UNLINKED = "unlinked"
+    """The people who shared it are no longer linked: it stays readable for them, and nobody goes on in it."""
 
 
 class InboxState(Enum):

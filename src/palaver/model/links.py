@@ -1,4 +1,4 @@
-"""Linking: which identities are one person, given the links between them, and how long an offer to link is good."""
+"""Links between identities: which of them are one person, and how long an offer to link is valid."""
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -6,37 +6,34 @@ from itertools import pairwise
 from typing import NamedTuple
 
 __all__ = [
-    "VALID_FOR",
+    "OFFER_LIFETIME",
     "Link",
-    "bridges",
-    "circles",
+    "group_identities",
+    "replacement_links",
 ]
 
-VALID_FOR = timedelta(minutes=10)
-"""How long a code may be entered and, once it was, how long both sides have to agree."""
+OFFER_LIFETIME = timedelta(minutes=10)
+"""How long a code can be entered and, once it was entered, how long both sides have to agree."""
 
 
 class Link(NamedTuple):
-    """Somebody showed, under both identities, that they are one person."""
+    """Proof, given under both identities, that they are one person."""
 
     number: int
     one: str
     other: str
 
-    def touches(self, identity: str) -> bool:
-        return identity in {self.one, self.other}
 
-
-def circles(identities: Iterable[str], links: Iterable[Link]) -> list[frozenset[str]]:
-    """The people: identities that a chain of links joins are one. Each identity is in exactly one circle."""
-    circle = {each: frozenset({each}) for each in identities}
+def group_identities(identities: Iterable[str], links: Iterable[Link]) -> list[frozenset[str]]:
+    """Return the people: identities joined by a chain of links are one. Each identity is in exactly one group."""
+    group = {identity: frozenset({identity}) for identity in identities}
     for link in links:
-        joined = circle[link.one] | circle[link.other]
-        circle.update(dict.fromkeys(joined, joined))
-    return list(dict.fromkeys(circle.values()))
+        joined = group[link.one] | group[link.other]
+        group.update(dict.fromkeys(joined, joined))
+    return list(dict.fromkeys(group.values()))
 
 
-def bridges(identity: str, links: Sequence[Link]) -> list[tuple[str, str]]:
-    """The links that keep the others together when one of them goes."""
-    neighbours = [link.other if link.one == identity else link.one for link in links if link.touches(identity)]
+def replacement_links(identity: str, links: Sequence[Link]) -> list[tuple[str, str]]:
+    """Return the pairs to link so that the others stay together when `identity` is taken out."""
+    neighbours = [link.other if link.one == identity else link.one for link in links if identity in link[1:]]
     return list(pairwise(neighbours))

@@ -278,6 +278,7 @@ class CommandDispatcher:
             desk=desk,
             tools=partial(TurnTools(self.ctx).listed, received),
             roles=self.ctx.options.command_roles,
+            scope_of=lambda source: self.ctx.options.scopes.find(source).value,
             mentioned=mentioned,
         )
         does = _on_behalf(self.ctx.store, source, principal, await self.commands.perform(invocation, spoken))

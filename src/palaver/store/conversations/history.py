@@ -220,15 +220,18 @@ def _return(
 
 
 def _left(before: str | None) -> Statements[Session | None]:
-    """The session that was left; None where there was none, or where an archive came without it."""
+    """Return the session that was left; None if there was none, it was not imported, or nobody can go on in it."""
     rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ?", (before,)
-    return session_of(rows[0]) if rows else None
+    left = session_of(rows[0]) if rows else None
+    return None if left and left.end_reason is EndReason.UNLINKED else left
 
 
 def _go_on(
     kind: OperationKind, left: Session, key: SessionKey, now: datetime, principal: Principal
 ) -> Statements[Undone]:
     """Here again. Out of another place it is taken only for somebody who may see it, and never out of a turn."""
+    if left.end_reason is EndReason.UNLINKED:
+        raise NotFound("session", left.id)
     if left.key != key:
         left = yield from hold(left, key, principal)
         yield from refuse_busy(left)
@@ -288,21 +291,18 @@ def branch(
         yield from part(key, now, entering=parent)
     child = yield from create(key, source, now, title=title or parent.title, parent=parent.id)
     yield from _copy(parent.number, child.number, at_seq)
-    yield from _bring(parent.number, child.number, principal, now)
+    yield from _record_speakers(parent.number, child.number, now)
     details = {"before": current and current.id, "deed": deed}
     yield from undo_log.record(OperationKind.BRANCH, key, child.number, now, by, details)
     return (yield from get(child.number))
 
 
-def _bring(parent: int, child: int, principal: Principal, now: datetime) -> Statements[None]:
-    """Whose words are copied is known: those of the person take part, all others count as having left."""
-    names = ("", *sorted(principal.identities))
+def _record_speakers(parent: int, child: int, now: datetime) -> Statements[None]:
+    """Record whose words were copied. They do not take part in the branch: they count as having left."""
     yield (
-        "INSERT INTO participants (identity, session_no, left_at) SELECT identity, ?, CASE WHEN left_at IS NULL"
-        f" AND identity IN ({', '.join('?' * len(names))}) THEN NULL ELSE CAST(? AS BIGINT) END"
-        " FROM participants WHERE session_no = ?"
-        " ON CONFLICT (identity, session_no) DO NOTHING",
-        (child, *names, micros(now), parent),
+        "INSERT INTO participants (identity, session_no, left_at) SELECT identity, ?, CAST(? AS BIGINT)"
+        " FROM participants WHERE session_no = ? ON CONFLICT (identity, session_no) DO NOTHING",
+        (child, micros(now), parent),
     )
 
 

@@ -22,6 +22,7 @@ from palaver.store.results import Opened, Opening, OperationKind, ResetRule
 
 __all__ = [
     "ENDED_BY_ITSELF",
+    "GIVEN_UP",
     "create",
     "due",
     "end",
@@ -47,7 +48,7 @@ __all__ = [
 
 ENDED_BY_ITSELF = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED})
 """Nobody asked for it: the next message starts fresh and is told so, and the way back leads here."""
-_GIVEN_UP = frozenset({EndReason.RESET, EndReason.HANDED_OFF})
+GIVEN_UP = frozenset({EndReason.RESET, EndReason.HANDED_OFF})
 """Somebody asked for it: the next message starts fresh."""
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -102,7 +103,7 @@ def _led(key: SessionKey, identity: str | None) -> Statements[_Led]:
     if not is_routed:
         rows = yield _LATEST, (identity, identity, key.text)
     found = session_of(rows[0][2:]) if rows and rows[0][2] is not None else None
-    if found is None or (found.end_reason in _GIVEN_UP if is_routed else found.end_reason not in ENDED_BY_ITSELF):
+    if found is None or (found.end_reason in GIVEN_UP if is_routed else found.end_reason not in ENDED_BY_ITSELF):
         return _Led()
     takes_part, no_others = rows[0][:2]
     return _Led(found, bool(takes_part), bool(takes_part and no_others))
@@ -204,7 +205,6 @@ def create(
         ),
     )
     number = rows[0][0]
-    yield from _bring(key, number, source)
     yield from route(key, number, source)
     yield from join(number, source)
     return (yield from get(number))
@@ -224,16 +224,15 @@ def join(number: int, source: Source) -> Statements[bool]:
     return bool(joined) and (yield from _is_first_contact(source, besides=number))
 
 
-def _bring(key: SessionKey, number: int, source: Source) -> Statements[None]:
-    """Under whichever identity a person goes elsewhere, their others that were here go along."""
-    yield (
-        "INSERT INTO participants (identity, session_no) SELECT p.identity, ? FROM routes r"
-        " JOIN participants p ON p.session_no = r.session_no AND p.left_at IS NULL"
-        " JOIN identities i ON i.identity = p.identity JOIN identities me ON me.person = i.person"
-        " WHERE r.key = ? AND me.identity = ? AND p.identity <> me.identity"
-        " ON CONFLICT (identity, session_no) DO UPDATE SET left_at = NULL",
-        (number, key.text, identity_of(source)),
+def _person_takes_part(number: int, identity: str | None) -> Statements[bool]:
+    """Return whether a person takes part, under any identity. Only speaking makes the others take part as well."""
+    rows = yield (
+        "SELECT 1 FROM participants p JOIN identities i ON i.identity = p.identity"
+        " JOIN identities me ON me.person = i.person"
+        " WHERE p.session_no = ? AND p.left_at IS NULL AND me.identity = ? LIMIT 1",
+        (number, identity),
     )
+    return bool(rows)
 
 
 @transaction
@@ -319,7 +318,6 @@ def switch(
         yield from end(current.number, EndReason.SWITCHED, now)
     yield from part(key, now, entering=wanted)
     yield from reopen(wanted.number, key, now)
-    yield from _bring(key, wanted.number, source)
     yield from route(key, wanted.number, source)
     details = {
         "before": current.id if current and current.number != wanted.number else None,
@@ -328,7 +326,8 @@ def switch(
         "reason": wanted.end_reason,
     }
     yield from undo_log.record(OperationKind.SWITCH, key, wanted.number, now, by, details)
-    yield from join(wanted.number, source)
+    if not (yield from _person_takes_part(wanted.number, identity_of(source))):
+        yield from join(wanted.number, source)
     return (yield from get(wanted.number))
 
 

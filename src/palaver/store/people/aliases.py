@@ -10,7 +10,7 @@ from palaver.model.key import SessionKey, canonical_id
 from palaver.model.source import DM
 from palaver.store.conversations.chat_migration import rekey
 from palaver.store.people.grants import ChangeKind, record
-from palaver.store.people.identity_merge import merge
+from palaver.store.people.links import merge
 
 __all__ = [
     "everywhere",

@@ -1,67 +1,85 @@
-"""Links in the store: offered by a code that the other side enters, made by the yes of both, and taken back."""
+"""Links between identities: offered with a code, made when both sides agree, and ended again."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from palaver.db.transaction import Lock, Statements, transaction
+from palaver.db.database import PEOPLE
+from palaver.db.transaction import Lock, Notify, Statements, Value, transaction
 from palaver.model.errors import BadArgument, LockedOut
 from palaver.model.label import Label
-from palaver.model.links import VALID_FOR
+from palaver.model.links import OFFER_LIFETIME, Link, group_identities, replacement_links
 from palaver.model.pairing import LOCKED_FOR, locked_until
-from palaver.model.session import Principal, identity_of
+from palaver.model.session import Principal, Session, identity_of
 from palaver.model.source import Source
-from palaver.store.people.identity_merge import link, unlink, unlink_last
-from palaver.store.people.people import Offer, Party, find_person, person_of
+from palaver.model.value import value
+from palaver.store.people.grants import ChangeKind, record
+from palaver.store.people.linked_conversations import (
+    People,
+    continue_last,
+    direct_addresses,
+    separate,
+    stop_turns,
+)
+from palaver.store.people.people import Offer, Party, find_person, identities_of, person_of
 from palaver.store.records import instant, json_text, micros, source_of, source_text
 
 __all__ = [
+    "Unlinked",
     "agree",
-    "enter",
+    "continue_last",
+    "direct_addresses",
+    "enter_code",
     "link",
+    "merge",
     "offer",
     "unlink",
     "unlink_last",
     "withdraw",
 ]
 
-_NOBODY_ELSE = Lock("links")
-"""Whom somebody is told they would be linked with does not change while it is looked at."""
+_LINKS = Lock("links")
+"""Who is linked with whom does not change between the question that both sides see and their answers."""
+
+
+# Offers
 
 
 @transaction
 def offer(source: Source, name: Label | None, code_hash: str, now: datetime) -> Statements[None]:
-    yield _NOBODY_ELSE
-    identity = yield from _introduce(source, name, now)
-    yield from _forget(identity)
+    yield _LINKS
+    identity = yield from _meet(source, name, now)
+    yield from _drop_offers(identity)
     yield "DELETE FROM offers WHERE expires <= ?", (micros(now),)
     yield (
         "INSERT INTO offers (identity, address, code_hash, expires) VALUES (?, ?, ?, ?)",
-        (identity, source_text(source), code_hash, micros(now + VALID_FOR)),
+        (identity, source_text(source), code_hash, micros(now + OFFER_LIFETIME)),
     )
 
 
 @transaction
-def enter(source: Source, name: Label | None, code_hash: str, now: datetime) -> Statements[Offer | None]:
-    yield _NOBODY_ELSE
-    identity = yield from _introduce(source, name, now)
-    yield from _refuse_locked_out(identity, now)
+def enter_code(source: Source, name: Label | None, code_hash: str, now: datetime) -> Statements[Offer | None]:
+    """Return the offer with that code, for both sides to agree to; None for a wrong code."""
+    yield _LINKS
+    identity = yield from _meet(source, name, now)
+    yield from _check_not_locked_out(identity, now)
     rows = yield "SELECT identity FROM offers WHERE code_hash = ? AND expires > ?", (code_hash, micros(now))
     if not rows:
         yield "INSERT INTO wrong_codes (identity, at) VALUES (?, ?)", (identity, micros(now))
         return None
-    yield from _refuse_oneself(rows[0][0], identity, now)
+    yield from _check_different_people(rows[0][0], identity, now)
     yield "DELETE FROM wrong_codes WHERE identity = ?", (identity,)
-    yield from _forget(identity)
+    yield from _drop_offers(identity)
     yield (
         "UPDATE offers SET code_hash = NULL, guest = ?, guest_address = ?, expires = ? WHERE identity = ?",
-        (identity, source_text(source), micros(now + VALID_FOR), rows[0][0]),
+        (identity, source_text(source), micros(now + OFFER_LIFETIME), rows[0][0]),
     )
-    found, _ = yield from _stated(identity, now)
+    found, _ = yield from _find_offer(identity, now)
     return found
 
 
-def _introduce(source: Source, name: Label | None, now: datetime) -> Statements[str]:
-    """The identity that speaks, known by the name it has now."""
+def _meet(source: Source, name: Label | None, now: datetime) -> Statements[str]:
+    """Return the identity that speaks, stored with the name it has now."""
     identity = identity_of(source) or ""
     yield from person_of(identity, now)
     if name is not None:
@@ -69,7 +87,7 @@ def _introduce(source: Source, name: Label | None, now: datetime) -> Statements[
     return identity
 
 
-def _refuse_locked_out(identity: str, now: datetime) -> Statements[None]:
+def _check_not_locked_out(identity: str, now: datetime) -> Statements[None]:
     yield "DELETE FROM wrong_codes WHERE at < ?", (micros(now - LOCKED_FOR - LOCKED_FOR),)
     rows = yield "SELECT at FROM wrong_codes WHERE identity = ? ORDER BY no DESC", (identity,)
     until = locked_until([instant(row[0]) for row in rows])
@@ -77,7 +95,7 @@ def _refuse_locked_out(identity: str, now: datetime) -> Statements[None]:
         raise LockedOut(until)
 
 
-def _refuse_oneself(one: str, other: str, now: datetime) -> Statements[None]:
+def _check_different_people(one: str, other: str, now: datetime) -> Statements[None]:
     if (yield from person_of(one, now)) == (yield from person_of(other, now)):
         raise BadArgument(
             "This code is your own, entered as",
@@ -87,35 +105,36 @@ def _refuse_oneself(one: str, other: str, now: datetime) -> Statements[None]:
         )
 
 
-def _forget(identity: str) -> Statements[None]:
-    """Whoever offers or enters anew gives up what they were at before."""
+def _drop_offers(identity: str) -> Statements[None]:
+    """Drop what an identity offered or entered before: it has one offer at a time."""
     yield "DELETE FROM offers WHERE identity = ? OR guest = ?", (identity, identity)
 
 
 @transaction
 def agree(identity: str, now: datetime) -> Statements[Offer | None]:
-    yield _NOBODY_ELSE
-    found, agreed = yield from _stated(identity, now)
+    """Link when both sides have agreed; None if there is no offer."""
+    yield _LINKS
+    found, agreed = yield from _find_offer(identity, now)
     if found is None or found.changed or agreed == identity:
         return found
     if agreed is None:
         yield "UPDATE offers SET agreed = ? WHERE identity = ? OR guest = ?", (identity, identity, identity)
         return found
     yield from link(found.theirs.identity, identity, now, by=identity)
-    yield from _forget(identity)
+    yield from _drop_offers(identity)
     return replace(found, linked=True)
 
 
 @transaction
 def withdraw(identity: str, now: datetime) -> Statements[Offer | None]:
-    yield _NOBODY_ELSE
-    found, _ = yield from _stated(identity, now)
-    yield from _forget(identity)
+    yield _LINKS
+    found, _ = yield from _find_offer(identity, now)
+    yield from _drop_offers(identity)
     return found
 
 
-def _stated(identity: str, now: datetime) -> Statements[tuple[Offer | None, str | None]]:
-    """What both sides were told, and who has said yes to it. Where it is not true any more, both are asked anew."""
+def _find_offer(identity: str, now: datetime) -> Statements[tuple[Offer | None, str | None]]:
+    """Return the offer and who agreed to it. If its accounts have changed, both sides have to agree again."""
     rows = yield (
         "SELECT identity, address, guest, guest_address, stated, agreed FROM offers"
         " WHERE (identity = ? OR guest = ?) AND guest IS NOT NULL AND expires > ?",
@@ -126,7 +145,7 @@ def _stated(identity: str, now: datetime) -> Statements[tuple[Offer | None, str 
     one, address, guest, guest_address, stated, agreed = rows[0]
     host = yield from _party(one, address)
     visitor = yield from _party(guest, guest_address)
-    names = json_text([[each.identity for each in party.identities] for party in (host, visitor)])
+    names = json_text([[account.identity for account in party.identities] for party in (host, visitor)])
     if stated != names:
         agreed = None
         yield "UPDATE offers SET stated = ?, agreed = NULL WHERE identity = ?", (names, one)
@@ -137,3 +156,135 @@ def _stated(identity: str, now: datetime) -> Statements[tuple[Offer | None, str 
 def _party(identity: str, address: str) -> Statements[Party]:
     person = yield from find_person(identity, Principal.operator())
     return Party(identity=identity, address=source_of(address), identities=person.identities)
+
+
+# Linking and unlinking
+
+
+@value
+class Unlinked:
+    people: tuple[frozenset[str], ...]
+    """The identities of each person there is now."""
+    common: tuple[Session, ...] = ()
+    """Conversations in which several of them took part: they have ended and stay readable for all of those."""
+    is_busy: bool = False
+    """Nothing was unlinked yet: a turn in a common conversation has to stop first."""
+
+
+@transaction
+def link(one: str, other: str, now: datetime, *, by: str) -> Statements[str]:
+    """Make two identities, and everyone linked with them, one person; return that person."""
+    yield _LINKS
+    first, second = (yield from person_of(one, now)), (yield from person_of(other, now))
+    if first == second:
+        return first
+    everyone = (yield from identities_of(first)) | (yield from identities_of(second))
+    yield from _insert_links([(one, other)], now, by)
+    yield from record(ChangeKind.LINKED, now, by, one, {"with": other})
+    person = yield from _eldest(everyone)
+    yield from _assign(everyone, person)
+    return person
+
+
+@transaction
+def unlink(identity: str, now: datetime, *, by: str) -> Statements[Unlinked]:
+    """Take one identity out; the others stay together."""
+    yield _LINKS
+    person = yield from person_of(identity, now)
+    links = yield from _links_within(person)
+    ended = [each for each in links if identity in each[1:]]
+    return (yield from _end_links(person, links, ended, replacement_links(identity, links), now, by))
+
+
+@transaction
+def unlink_last(identity: str, now: datetime, *, by: str) -> Statements[Unlinked]:
+    yield _LINKS
+    person = yield from person_of(identity, now)
+    links = yield from _links_within(person)
+    return (yield from _end_links(person, links, links[-1:], (), now, by))
+
+
+def _end_links(
+    person: str, links: Sequence[Link], ended: Sequence[Link], added: Iterable[tuple[str, str]], now: datetime, by: str
+) -> Statements[Unlinked]:
+    kept = [*(each for each in links if each not in ended), *(Link(0, *pair) for pair in added)]
+    people: dict[frozenset[str], str] = {}
+    for identities in group_identities((yield from identities_of(person)), kept):
+        people[identities] = yield from _eldest(identities)
+    if len(people) > 1 and (yield from stop_turns(people, now, by=by)):
+        return Unlinked(people=tuple(people), is_busy=True)
+    rows: list[tuple[Value, ...]] = [(micros(now), by, each.number) for each in ended]
+    yield "UPDATE links SET until = ?, until_by = ? WHERE no = ?", rows
+    yield from _insert_links((each[1:] for each in kept if not each.number), now, by)
+    if len(people) == 1:
+        return Unlinked(people=tuple(people))
+    for each in ended:
+        yield from record(ChangeKind.UNLINKED, now, by, each.one, {"from": each.other})
+    return (yield from _separate(person, people, now))
+
+
+def _separate(person: str, people: People, now: datetime) -> Statements[Unlinked]:
+    for identities, name in people.items():
+        yield from _assign(identities, name)
+    common = yield from separate(person, people, now)
+    return Unlinked(people=tuple(people), common=tuple(common))
+
+
+def _links_within(person: str) -> Statements[list[Link]]:
+    """Return the links between the identities of a person, oldest first."""
+    rows = yield (
+        "SELECT l.no, l.one, l.other FROM links l JOIN identities i ON i.identity = l.one"
+        " WHERE i.person = ? AND l.until IS NULL ORDER BY l.no",
+        (person,),
+    )
+    return [Link(*row) for row in rows]
+
+
+def _insert_links(pairs: Iterable[tuple[str, str]], now: datetime, by: str) -> Statements[None]:
+    rows: list[tuple[Value, ...]] = [(one, other, micros(now), by) for one, other in pairs]
+    yield "INSERT INTO links (one, other, since, by_whom) VALUES (?, ?, ?, ?)", rows
+
+
+def _eldest(identities: frozenset[str]) -> Statements[str]:
+    """Return the eldest of the people that these identities were born as: the same identities are the same person."""
+    rows = yield (
+        "SELECT p.id FROM identities i JOIN people p ON p.id = i.born"
+        f" WHERE i.identity IN ({', '.join('?' * len(identities))}) ORDER BY p.created, p.id LIMIT 1",
+        tuple(sorted(identities)),
+    )
+    return rows[0][0]
+
+
+def _assign(identities: frozenset[str], person: str) -> Statements[None]:
+    yield (
+        f"UPDATE identities SET person = ? WHERE identity IN ({', '.join('?' * len(identities))})",
+        (person, *sorted(identities)),
+    )
+    yield Notify(PEOPLE)
+
+
+@transaction
+def merge(old: str, new: str) -> Statements[bool]:
+    """Replace an identity by another form of it; False if it was not known."""
+    yield _LINKS
+    yield from _drop_offers(old)
+    rows = yield "SELECT identity, person FROM identities WHERE identity IN (?, ?)", (old, new)
+    persons = dict(rows)
+    if old not in persons:
+        return False
+    everyone: frozenset[str] = frozenset({new})
+    for person in sorted(set(persons.values())):
+        everyone |= (yield from identities_of(person)) - {old}
+    yield "DELETE FROM links WHERE one IN (?, ?) AND other IN (?, ?)", (old, new) * 2
+    yield "UPDATE links SET one = ? WHERE one = ?", (new, old)
+    yield "UPDATE links SET other = ? WHERE other = ?", (new, old)
+    if new in persons:
+        yield "DELETE FROM identities WHERE identity = ?", (old,)
+    else:
+        yield "UPDATE identities SET identity = ? WHERE identity = ?", (new, old)
+    links: list[Link] = []
+    for person in sorted(set(persons.values())):
+        links += yield from _links_within(person)
+    for identities in group_identities(everyone, links):
+        yield from _assign(identities, (yield from _eldest(identities)))
+    return True

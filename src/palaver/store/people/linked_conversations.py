@@ -1,0 +1,298 @@
+"""Which conversation linked people go on with, and where each of them goes when the link ends.
+
+Linked people share one conversation under `per-person` scope. After an unlink, a conversation in which only one side
+took part goes back to that side. One in which both took part ends and stays readable for both: going on in it would
+show each side what the other says later. No transcript is divided or copied.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+
+from palaver.db.transaction import Lock, Statements, Value, transaction
+from palaver.model.access import AccessRole
+from palaver.model.key import SessionKey, Speaker, derive_key
+from palaver.model.lifecycle import EndReason
+from palaver.model.scope import DmScope, Scope
+from palaver.model.session import Principal, Session, identity_of
+from palaver.model.source import DM, Source
+from palaver.model.turn import Received
+from palaver.store.conversations import attach, undo_log
+from palaver.store.conversations.sessions import GIVEN_UP, end, open_by_key, refuse_busy, reopen, route, switch
+from palaver.store.conversations.visibility import get
+from palaver.store.people.people import identities_of, person_of
+from palaver.store.queue import inbox
+from palaver.store.queue.steering import drop_parked, request_stop
+from palaver.store.records import INBOX_COLUMNS, SESSION_COLUMNS, micros, received_of, session_of, source_of
+from palaver.store.results import OperationKind
+
+__all__ = [
+    "People",
+    "continue_last",
+    "direct_addresses",
+    "separate",
+    "stop_turns",
+]
+
+People = Mapping[frozenset[str], str]
+"""The identities of each person after an unlink, and the id of that person."""
+_PER_PERSON = Scope(dm=DmScope.PER_PERSON)
+_PARKED_NOTE = "the people who shared this conversation are no longer linked; nothing was approved"
+
+
+def _marks(values: Collection[object]) -> str:
+    return ", ".join("?" * len(values))
+
+
+# Linking
+
+
+@transaction
+def continue_last(identity: str, profile: str, now: datetime) -> Statements[Session | None]:
+    """Make the conversation that a person used last the one that all their direct chats share; None without one."""
+    person = yield from person_of(identity, now)
+    identities = yield from identities_of(person)
+    key = SessionKey(profile, person=person)
+    rows = yield (
+        f"SELECT {SESSION_COLUMNS} FROM sessions s JOIN routes r ON r.key = s.key AND r.session_no = s.no"
+        f" WHERE s.profile = ? AND s.owner IN ({_marks(identities)}) ORDER BY s.last_active DESC, s.no DESC",
+        (profile, *sorted(identities)),
+    )
+    sessions = map(session_of, rows)
+    last = next((each for each in sessions if each.key.kind == DM and each.end_reason not in GIVEN_UP), None)
+    if last is None or last.key == key:
+        return last
+    # Under its own address: nobody takes part in it merely by being linked.
+    return (yield from switch(key, last.origin, last.id, Principal.operator(), now, by=last.owner))
+
+
+# Unlinking
+
+
+@transaction
+def stop_turns(people: People, now: datetime, *, by: str) -> Statements[bool]:
+    """Ask turns in conversations that change hands to stop. True if there are any: try again when they have stopped."""
+    busy = False
+    for session in (yield from _sessions_of(people)):
+        if (yield from _changes_hands(session, people)):
+            busy = (yield from request_stop(session.key, now, by=by)) or busy
+    return busy
+
+
+@transaction
+def separate(old_person: str, people: People, now: datetime) -> Statements[list[Session]]:
+    """Give everyone their own conversations again. Return those in which several of them took part."""
+    common: list[Session] = []
+    for session in (yield from _sessions_of(people)):
+        if not (yield from _changes_hands(session, people)):
+            continue
+        yield from _hold(session, now)
+        sides = yield from _sides(session, people)
+        if session.key.shared or (yield from _has_others(session, people)):
+            yield from _remove_guests(session, frozenset().union(*sides), now)
+        elif len(sides) == 1:
+            yield from _return_to(sides[0], session, people, now)
+        else:
+            yield from _close(session, now)
+            common.append(session)
+    yield from _detach_places(people, now)
+    yield from _move_waiting(old_person, people)
+    return common
+
+
+def _sessions_of(people: People) -> Statements[list[Session]]:
+    names = sorted(_everyone(people))
+    rows = yield (
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.no IN"
+        f" (SELECT session_no FROM participants WHERE left_at IS NULL AND identity IN ({_marks(names)})) ORDER BY s.no",
+        tuple(names),
+    )
+    return [session_of(row) for row in rows]
+
+
+def _everyone(people: People) -> frozenset[str]:
+    return frozenset[str]().union(*people)
+
+
+def _sides(session: Session, people: People) -> Statements[list[frozenset[str]]]:
+    """Return, for each person who took part, the identities under which they did."""
+    rows = yield "SELECT identity FROM participants WHERE session_no = ? AND left_at IS NULL", (session.number,)
+    present = frozenset(row[0] for row in rows)
+    return [identities & present for identities in people if identities & present]
+
+
+def _has_others(session: Session, people: People) -> Statements[bool]:
+    names = sorted(_everyone(people))
+    rows = yield (
+        f"SELECT 1 FROM participants WHERE session_no = ? AND left_at IS NULL AND identity NOT IN ({_marks(names)})",
+        (session.number, *names),
+    )
+    return bool(rows)
+
+
+def _changes_hands(session: Session, people: People) -> Statements[bool]:
+    """Return whether several of them took part, or the one who did cannot stay where the session is."""
+    sides = yield from _sides(session, people)
+    if len(sides) > 1:
+        return True
+    if session.key.shared:
+        return False
+    return (yield from _home(session, sides[0], people)) != session.key
+
+
+def _home(session: Session, side: frozenset[str], people: People) -> Statements[SessionKey]:
+    """Return the key under which the only person who took part in a session goes on with it."""
+    key, own_chat = session.key, derive_key(session.origin, Scope())
+    if key.person:
+        shared = SessionKey(key.profile, person=_person_key(side, people))
+        return shared if shared.person else own_chat
+    if key.platform:
+        rows = yield "SELECT address FROM routes WHERE key = ?", (key.text,)
+        is_theirs = all(identity_of(source_of(address)) in _person(side, people) for (address,) in rows)
+        return key if is_theirs else own_chat
+    if key.chat:  # closed by an earlier unlink
+        return key
+    return key if (yield from _spoke_as_owner(session, side)) else own_chat
+
+
+def _person(side: frozenset[str], people: People) -> frozenset[str]:
+    return next(identities for identities in people if side <= identities)
+
+
+def _person_key(side: frozenset[str], people: People) -> str:
+    """Return the person in the key that linked identities share; nothing for an identity that is alone."""
+    identities = _person(side, people)
+    return people[identities] if len(identities) > 1 else ""
+
+
+def _spoke_as_owner(session: Session, side: frozenset[str]) -> Statements[bool]:
+    heard = yield from _heard(session)
+    return any(each.role is AccessRole.OWNER and identity_of(each.inbound.source) in side for each in heard)
+
+
+def _heard(session: Session) -> Statements[list[Received]]:
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM turns t JOIN inbox i ON i.turn_no = t.no"
+        " WHERE t.session_no = ? AND i.place IS NULL AND length(i.body) > 0",
+        (session.number,),
+    )
+    return [received_of(row) for row in rows]
+
+
+def _hold(session: Session, now: datetime) -> Statements[None]:
+    yield Lock(session.key.text)
+    yield from drop_parked(session.key, now, note=_PARKED_NOTE, error="left without an answer")
+    yield from refuse_busy((yield from get(session.number)))
+
+
+def _return_to(side: frozenset[str], session: Session, people: People, now: datetime) -> Statements[None]:
+    """Move a session home. It goes on there if that is where its owner was before the link."""
+    home = yield from _home(session, side, people)
+    yield Lock(home.text)
+    yield from _vacate(session, home, now)
+    rows = yield "SELECT session_no FROM routes WHERE key = ?", (home.text,)
+    was_there = all(number == session.number for (number,) in rows)
+    if session.ended is None and was_there and (yield from open_by_key(home)) is None:
+        yield from reopen(session.number, home, now, human=False)
+        yield from route(home, session.number, session.origin)
+
+
+def _close(session: Session, now: datetime) -> Statements[None]:
+    """End a session that several took part in: everyone reads it, nobody owns it, nobody goes on in it."""
+    key = SessionKey(session.key.profile, chat=session.id)
+    yield from _vacate(session, key, now)
+    yield (
+        "UPDATE sessions SET owner = ?, end_reason = ? WHERE no = ?",
+        (key.text, EndReason.UNLINKED.value, session.number),
+    )
+
+
+def _vacate(session: Session, new: SessionKey, now: datetime) -> Statements[None]:
+    """Take a session out of its conversation, which goes back to the session it had before."""
+    old = session.key
+    yield from end(session.number, EndReason.SWITCHED, now)
+    yield "UPDATE sessions SET key = ? WHERE no = ?", (new.text, session.number)
+    yield "DELETE FROM routes WHERE session_no = ? AND key = ?", (session.number, old.text)
+    operation = yield from undo_log.newest(old, session.number, OperationKind.SWITCH)
+    if session.ended is not None or operation is None or operation.session_number != session.number:
+        return
+    yield from undo_log.mark_undone(operation.number, now)
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ?", (operation.details.get("before"),)
+    for before in map(session_of, rows):
+        if before.key == old and before.ended is not None:
+            yield from reopen(before.number, old, now, human=False)
+            yield from route(old, before.number, before.origin)
+
+
+def _remove_guests(session: Session, ours: frozenset[str], now: datetime) -> Statements[None]:
+    """Take out of a conversation of others those who never spoke in its own place: the link had let them in."""
+    members = {identity_of(each.inbound.source) for each in (yield from _heard(session)) if each.key.shared}
+    guests = ours - members
+    rows: list[tuple[Value, ...]] = [(micros(now), session.number, identity) for identity in sorted(guests)]
+    yield "UPDATE participants SET left_at = ? WHERE session_no = ? AND identity = ?", rows
+    routes = yield "SELECT key, address FROM routes WHERE session_no = ?", (session.number,)
+    for key, address in routes:
+        if identity_of(source_of(address)) in guests and not SessionKey.parse(key).shared:
+            yield "DELETE FROM routes WHERE key = ? AND session_no = ?", (key, session.number)
+            if key == session.key.text:
+                yield from _vacate(session, SessionKey(session.key.profile, chat=session.id), now)
+
+
+def _detach_places(people: People, now: datetime) -> Statements[None]:
+    """Detach places from conversations that are no longer their people's own, nor shared with others."""
+    names = sorted(_everyone(people))
+    rows = yield (
+        "SELECT a.place, a.key, o.by_whom FROM attached a JOIN operations o ON o.no = a.operation"
+        f" WHERE o.by_whom IN ({_marks(names)})",
+        tuple(names),
+    )
+    for place, key, by in rows:
+        person = _person(frozenset({by}), people)
+        if not SessionKey.parse(place).platform or not (yield from _takes_part(SessionKey.parse(key), person)):
+            yield from attach.detach(SessionKey.parse(place), now)
+
+
+def _takes_part(key: SessionKey, identities: Collection[str]) -> Statements[bool]:
+    rows = yield (
+        "SELECT r.address FROM routes r JOIN participants p ON p.session_no = r.session_no WHERE r.key = ?"
+        f" AND p.left_at IS NULL AND p.identity IN ({_marks(identities)})",
+        (key.text, *sorted(identities)),
+    )
+    return any(key.shared or identity_of(source_of(address)) in identities for (address,) in rows)
+
+
+def _move_waiting(old_person: str, people: People) -> Statements[None]:
+    """Move messages that wait in a common conversation to the sender's own."""
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM lines l JOIN inbox i ON i.key = l.key LEFT JOIN turns t ON t.no = i.turn_no"
+        " WHERE i.state = 'waiting' ORDER BY i.no",
+        (),
+    )
+    for received in map(received_of, rows):
+        key = received.key
+        if not key.platform and not key.chat and key.person in {old_person, ""}:
+            yield Lock(key.text)
+            own = _own_key(received, people)
+            if own != key:
+                yield from inbox.move(received, own)
+
+
+def _own_key(received: Received, people: People) -> SessionKey:
+    identity = identity_of(received.inbound.source)
+    is_owner = not received.key.person and received.role is AccessRole.OWNER
+    if identity not in _everyone(people) or is_owner:
+        return received.key
+    person = _person_key(frozenset({identity}), people) if received.key.person else None
+    return derive_key(received.inbound.source, _PER_PERSON, Speaker(person=person))
+
+
+@transaction
+def direct_addresses(identities: Iterable[str]) -> Statements[dict[str, Source]]:
+    """Return the direct chat that each of these identities used last, as far as it is known."""
+    names = sorted(identities)
+    rows = yield (
+        "SELECT r.address FROM participants p JOIN sessions s ON s.no = p.session_no JOIN routes r ON r.key = s.key"
+        f" WHERE p.identity IN ({_marks(names)}) ORDER BY s.last_active, s.no",
+        tuple(names),
+    )
+    sources = (source_of(address) for (address,) in rows)
+    return {identity_of(each) or "": each for each in sources if each.chat_kind == DM and identity_of(each) in names}
