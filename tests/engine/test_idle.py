@@ -24,7 +24,7 @@ def kept(here: Bench) -> dict[str, int]:
         "tries": len(engine._deliveries._tries),
         "free at": len(engine._ctx.budget._free_at),
         "owed": len(engine._ctx.budget._owed),
-        "telling": len(engine._ctx.happenings._telling),
+        "telling": len(engine._ctx.hooks._telling),
     }
 
 
