@@ -23,7 +23,7 @@ async def test_what_is_queued_neither_stops_nor_steers_the_answer(
         await chat.say(alice, "first")
         await until(lambda: bool(agent.requests))
         await chat.say(alice, "/queue /second")
-        await chat.hears("waits its turn")
+        await chat.hears("is queued")
         agent.go.set()
         await chat.hears("answer to: /second")
         assert [message.text for message in chat.shown if "answer" in message.text][-2:] == [

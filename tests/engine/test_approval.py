@@ -41,7 +41,7 @@ async def test_what_a_person_says_is_done_at_once(store_url: str, command: str, 
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "!approve it")
-        await chat.hears("/approve allows it, /deny does not.")
+        await chat.hears("Reply /approve or /deny.")
         await chat.say(alice, "/status")
         await chat.hears("waiting for permission")
         await chat.say(alice, command)
@@ -97,15 +97,15 @@ async def test_a_question_has_buttons_that_answer_it_and_no_other(store_url: str
         chat = here.world.dm(alice)
         await chat.say(alice, "go")
         first = await chat.hears("May I, asked?")
-        assert [choice.label for choice in first.choices] == ["Allow", "Deny"]
-        await chat.press(alice, first, "Allow")
+        assert [choice.label for choice in first.choices] == ["Approve", "Deny"]
+        await chat.press(alice, first, "Approve")
         second = await chat.hears("May I, later?")
-        await chat.press(alice, first, "Allow")  # once more
+        await chat.press(alice, first, "Approve")  # once more
         await chat.hears("was asked only after that")
         assert await states(here) == ["parked"]
         await chat.say(alice, "/deny")
         await chat.hears("thank you")
-        await chat.press(alice, second, "Allow")  # when it was decided by words
+        await chat.press(alice, second, "Approve")  # when it was decided by words
         await chat.hears("Nothing waits for your permission.")
         await here.settled()
         assert "later refused" in await here.texts()
@@ -123,12 +123,12 @@ async def test_who_presses_a_button_may_no_more_than_who_says_it(tmp_path: Path)
         group = world.group("friends", alice, bob, carol, eve)
         await group.say(alice, "!approve it", thread="5")
         question = await group.hears("May I")
-        await group.press(eve, question, "Allow")
-        await group.press(bob, question, "Allow")
+        await group.press(eve, question, "Approve")
+        await group.press(bob, question, "Approve")
         await group.hears("is for people with the role admin")
         assert await states(here) == ["parked"]
         assert len(await here.rows("SELECT 1 FROM inbox WHERE state = 'refused'")) == 1
-        await group.press(carol, question, "Allow")
+        await group.press(carol, question, "Approve")
         await group.hears("You said: it")
 
 
@@ -194,7 +194,7 @@ async def test_nobody_has_to_answer(store_url: str, command: str) -> None:
         await chat.hears("May I?")
         await chat.say(alice, "hello?")
         await chat.say(alice, command)
-        await chat.hears("not allowed" if command == "/new" else "nothing was allowed")
+        await chat.hears("not allowed" if command == "/new" else "nothing was approved")
         await chat.say(alice, "well?")
         await chat.hears("answer to: well?")
         await here.settled()
@@ -318,7 +318,7 @@ async def test_what_was_allowed_is_not_used_twice_when_the_gateway_dies_in_it(st
         await at_it.wait()
     async with running(store_url, world, agent=Scripted(dies), worker="w2"):
         answer = await chat.hears(INTERRUPTED)
-        assert "the gateway was restarted" in answer.text
+        assert "the gateway restarted" in answer.text
         assert used == ["done"]
 
 

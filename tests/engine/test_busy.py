@@ -29,7 +29,7 @@ async def test_by_default_a_message_waits_and_has_a_turn_of_its_own(tmp_path: Pa
         await chat.say(alice, "first")
         await until(lambda: bool(agent.requests))
         await chat.say(alice, "second")
-        await chat.hears("Still at work")
+        await chat.hears("Still answering")
         agent.go.set()
         await chat.hears("answer to: second")
         assert [heard(request) for request in agent.requests] == ["first", "second"]
@@ -44,10 +44,10 @@ async def test_the_acknowledgement_is_given_once_per_turn_and_promises_only_what
         await until(lambda: bool(agent.requests))
         for number in range(3):
             await chat.say(alice, f"more {number}")
-        await chat.hears("Still at work")
+        await chat.hears("Still answering")
         agent.go.set()
         await chat.hears("more 2")
-        told = [message.text for message in chat.shown if "Still at work" in message.text]
+        told = [message.text for message in chat.shown if "Still answering" in message.text]
         assert len(told) == 1
         assert "next" not in told[0]  # others may be in front
 
@@ -75,7 +75,7 @@ async def test_collect_makes_one_turn_of_what_waited_and_keeps_each_message(stor
         await until(lambda: bool(agent.requests))
         for text in ("two", "three", "four"):
             await chat.say(alice, text)
-        await chat.hears("answered together")
+        await chat.hears("until then together")
         await until(lambda: not here.world.unacknowledged())
         agent.go.set()
         answer = await chat.hears("four")
@@ -179,7 +179,7 @@ async def test_steer_offers_a_message_after_the_next_tool_call_and_writes_it_dow
         await chat.say(alice, "first")
         await until(lambda: bool(agent.requests))
         await chat.say(alice, "also this")
-        await chat.hears("passed on")
+        await chat.hears("joins this answer")
         agent.go.set()
         await chat.hears("answer to: first")
         await here.settled()
@@ -198,7 +198,7 @@ async def test_steer_without_a_tool_call_is_answered_next(tmp_path: Path) -> Non
         await chat.say(alice, "first")
         await until(lambda: bool(agent.requests))
         await chat.say(alice, "also this")
-        await chat.hears("passed on")
+        await chat.hears("joins this answer")
         agent.go.set()
         await chat.hears("answer to: also this")
 
@@ -279,4 +279,4 @@ async def test_only_a_person_is_told_that_the_turn_is_still_at_work(tmp_path: Pa
         await mouth.say(chat, "a build has ended", cause=cause)
         assert await here.rows("SELECT 1 FROM outbox") == []
         await mouth.say(chat, "second")
-        await chat.hears("Still at work")
+        await chat.hears("Still answering")

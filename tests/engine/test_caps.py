@@ -34,7 +34,7 @@ async def test_over_the_cap_of_a_day_one_sentence_and_the_next_day_an_answer(sto
         for number in ("one", "two", "three"):
             await chat.say(alice, number)
             await here.settled()
-        await chat.hears("That is all of what you may use in a day (200 of 150 tokens). Your message is kept")
+        await chat.hears("You have reached your daily limit (200 of 150 tokens). Your message is kept")
         await chat.hears("there is room again from 00:00 on")
         assert [message.text for message in chat.shown][:2] == ["answer to: one", "answer to: two"]
         assert len(chat.shown) == 3
@@ -61,7 +61,7 @@ async def test_a_conversation_over_its_cap_goes_on_in_a_new_one(tmp_path: Path) 
         await chat.say(alice, "one")
         await chat.hears("answer to: one")
         await chat.say(alice, "two")
-        await chat.hears("what one conversation may use (0.50 of 0.50). /new starts another")
+        await chat.hears("the limit of one conversation (0.50 of 0.50). /new starts another")
         await chat.say(alice, "/new")
         await chat.say(alice, "three")
         await chat.hears("answer to: three")
@@ -89,7 +89,7 @@ async def test_roles_have_caps_of_their_own(tmp_path: Path) -> None:
         await chat.say(alice, "one")
         await chat.hears("answer to: one")
         await his.say(bob, "two")
-        await his.hears("what you may use in a day (0 of 0 tokens)")
+        await his.hears("your daily limit (0 of 0 tokens)")
 
 
 async def test_commands_and_what_is_only_overheard_are_not_capped(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_with_caps_use_is_summed_up_as_turns_begin(store_url: str, monkeyp
             await chat.say(alice, number)
             await chat.hears(f"answer to: {number}")
         await chat.say(alice, "three")
-        await chat.hears("That is all of what you may use in a day (200 of 200 tokens)")
+        await chat.hears("You have reached your daily limit (200 of 200 tokens)")
         assert await _is_summed_up(here)
 
 

@@ -159,7 +159,7 @@ async def test_nobody_waits_for_a_summary_that_nobody_has_asked_for(store_url: s
         await chat.say(alice, f"three {LONG}")
         await until(lambda: len(agent.requests) == 3)
         await chat.say(alice, "four")
-        await chat.hears("Still at work")
+        await chat.hears("Still answering")
         go.set()
         await chat.hears("answer to: four")
         await until(lambda: len(agent.passages) == 1)
@@ -177,7 +177,7 @@ async def test_nothing_else_happens_in_a_conversation_while_it_is_summarised(sto
             await chat.say(alice, "/compress")
         await until(lambda: len(agent.passages) == 1)
         await chat.say(alice, "five")
-        await chat.hears("Still at work; your message waits its turn.")
+        await chat.hears("Still answering. Your message is queued.")
         await other.say(bob, "hello")
         await other.hears("answer to: hello")
         assert not [request for request in agent.requests if heard(request) == "five"]

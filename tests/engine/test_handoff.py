@@ -44,10 +44,10 @@ async def test_to_a_new_thread_of_the_home_and_back(store_url: str) -> None:
         await two.ask(chat, alice, "/new Plans")
         await two.ask(chat, alice, "the plan is blue")
         told = await two.ask(chat, alice, "/handoff other")
-        assert "On its way" in told
-        assert "Everybody who writes there can read it" in told
-        opening = await home.hears("“Plans” goes on here")
-        await chat.hears("goes on in the home channel of other")
+        assert "Moving this conversation" in told
+        assert "Everybody who writes there can read all of it" in told
+        opening = await home.hears("“Plans” continues here")
+        await chat.hears("continues in the home channel of other")
         assert opening.thread == await thread_of(two)
         answered = await two.ask(home, owner, "which colour", thread=opening.thread)
         assert "the plan is blue" in answered
@@ -55,7 +55,7 @@ async def test_to_a_new_thread_of_the_home_and_back(store_url: str) -> None:
         assert home.shown[-1].thread == opening.thread
         assert "blue" not in await two.ask(chat, alice, "which colour")
         assert "handoff was taken back" in await two.ask(chat, alice, "/back")
-        await home.hears("was taken back")
+        await home.hears("was moved back")
         assert "the plan is blue" in await two.ask(chat, alice, "which colour")
         assert "blue" not in await two.ask(home, owner, "and now", thread=opening.thread)
 
@@ -68,11 +68,11 @@ async def test_sent_back_from_the_new_place(store_url: str) -> None:
         await two.ask(home, owner, "at home")
         await two.ask(chat, alice, "the plan is blue")
         await two.ask(chat, alice, "/handoff other")
-        await home.hears("goes on here")
-        await chat.hears("goes on in the home channel")
+        await home.hears("continues here")
+        await chat.hears("continues in the home channel")
         assert "blue" in await two.ask(home, owner, "which colour")
         await two.ask(home, owner, "/back")
-        await chat.hears("is back here")
+        await chat.hears("you handed off is back")
         assert "blue" in await two.ask(chat, alice, "which colour")
         assert "blue" not in await two.ask(home, owner, "which colour")
         assert "at home" in await two.ask(home, owner, "again")
@@ -123,8 +123,8 @@ async def test_a_member_hands_their_own_to_their_own_chat(store_url: str) -> Non
         await store.transact(store.accounts.set_home("main", address, LoopClock().now(), by="owner"))
         await two.ask(chat, alice, "mine")
         await two.ask(chat, alice, "/handoff fake")
-        await home.hears("goes on here")
-        await chat.hears("goes on in the home channel")
+        await home.hears("continues here")
+        await chat.hears("continues in the home channel")
         await two.ask(home, alice, "still mine")
         assert "still mine" in await two.here.texts(await two.session_of("mine"))
 
@@ -141,7 +141,7 @@ async def test_called_back_before_it_arrived(store_url: str) -> None:
         await two.ask(chat, alice, "/back")
         assert "two" in await two.ask(chat, alice, "two")
         home.away = False
-        await home.hears("was taken back")
+        await home.hears("was moved back")
         assert "two" in await two.here.texts(await two.session_of("one"))
 
 
@@ -155,10 +155,10 @@ async def test_what_cannot_be_handed_off_stays(store_url: str, mishap: Mishap) -
         await two.ask(chat, alice, "one")
         two.other.luck.next.append(mishap)
         await chat.say(alice, "/handoff other")
-        await chat.hears("could not be handed off to other; it goes on here")
+        await chat.hears("could not be handed off to other. It continues here")
         await two.ask(chat, alice, "two")
         assert "two" in await two.here.texts(await two.session_of("one"))
-        assert len([message for message in home.shown if "goes on here" in message.text]) <= 1
+        assert len([message for message in home.shown if "continues here" in message.text]) <= 1
 
 
 async def test_a_chat_without_threads_gets_it_as_it_is(store_url: str) -> None:
@@ -169,8 +169,8 @@ async def test_a_chat_without_threads_gets_it_as_it_is(store_url: str) -> None:
         await two.set_home(home, owner)
         await two.ask(chat, alice, "one")
         await two.ask(chat, alice, "/handoff other")
-        assert (await home.hears("goes on here")).thread is None
-        await chat.hears("goes on in the home channel")
+        assert (await home.hears("continues here")).thread is None
+        await chat.hears("continues in the home channel")
         await two.ask(home, owner, "two")
         assert "two" in await two.here.texts(await two.session_of("one"))
 
@@ -198,8 +198,8 @@ async def test_a_handoff_that_a_crash_cut_off_arrives_once(store_url: str, monke
         await stuck.wait()
     monkeypatch.setattr(Handoffs, "arrival", arrival)
     async with between(store_url, fake, other, grants=ADMINS, safe=True, worker="w2") as two:
-        await chat.hears("goes on in the home channel of other")
-        assert len([message for message in home.shown if "goes on here" in message.text]) == 1
+        await chat.hears("continues in the home channel of other")
+        assert len([message for message in home.shown if "continues here" in message.text]) == 1
         await two.ask(home, owner, "two", thread=await thread_of(two))
         assert "two" in await two.here.texts(await two.session_of("one"))
 
@@ -213,9 +213,9 @@ async def test_handed_off_twice_it_goes_once(store_url: str) -> None:
         for _ in range(2):
             await chat.say(alice, "/handoff other")
         await chat.hears("no conversation to hand off")
-        await chat.hears("goes on in the home channel")
+        await chat.hears("continues in the home channel")
         await two.here.settled()
-        assert len([message for message in home.shown if "goes on here" in message.text]) == 1
+        assert len([message for message in home.shown if "continues here" in message.text]) == 1
 
 
 async def test_from_the_terminal_to_a_platform_and_back(tmp_path: Path) -> None:
@@ -233,18 +233,18 @@ async def test_from_the_terminal_to_a_platform_and_back(tmp_path: Path) -> None:
         async with person.present() as paper:
             for said, heard_back in (
                 ("the plan is blue", "answer to: the plan is blue"),
-                ("/handoff fake", "goes on in the home channel of fake"),
+                ("/handoff fake", "continues in the home channel of fake"),
             ):
                 person.say(said)
                 await paper.until(lambda words=heard_back: words in "\n".join(paper.texts))
-            opening = await home.hears("Handed over from terminal")
+            opening = await home.hears("handed off from terminal")
             await home.say(owner, "which colour", thread=opening.thread)
             answer = await home.hears("answer to: which colour")
             assert "the plan is blue" in answer.text
             assert answer.thread == opening.thread
             person.say("/back")
             await paper.until(lambda: "handoff was taken back" in "\n".join(paper.texts))
-            await home.hears("taken back to where it came from")
+            await home.hears("moved back to where it came from")
             person.say("and now")
             await paper.until(lambda: "answer to: and now" in paper.texts[-1])
             assert "which colour" in paper.texts[-1]

@@ -17,8 +17,8 @@ def kept(here: Bench) -> dict[str, int]:
     """Everything the engine keeps for conversations."""
     engine = here.engine
     return {
-        "lanes": len(engine._lanes._lanes),
-        "later": len(engine._lanes._later),
+        "lanes": len(engine._dispatcher._tasks),
+        "later": len(engine._dispatcher._not_before),
         "running": len(engine._runner._running),
         "sending": len(engine._deliveries._sending),
         "tries": len(engine._deliveries._tries),

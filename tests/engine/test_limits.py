@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from palaver.engine.retry import StrayCancellation, contain_cancellation
-from palaver.engine.timeouts import Limit, Limits
+from palaver.engine.retry import StrayCancellation, Timeout, Timeouts, contain_cancellation
 from tests.simulation.loop import VirtualLoop, run
 
 LONG = 3600.0
@@ -34,7 +33,7 @@ def cancelling() -> int:
     return task.cancelling()
 
 
-async def _hang(limit: Limit) -> None:
+async def _hang(limit: Timeout) -> None:
     with limit:
         await asyncio.sleep(LONG)
 
@@ -48,92 +47,92 @@ async def _break_when_cancelled() -> None:
 
 @virtual
 async def test_what_ends_in_time_is_left_alone() -> None:
-    with Limits().within(10) as limit:
+    with Timeouts().timeout(10) as limit:
         await asyncio.sleep(9.999)
     await asyncio.sleep(LONG)
-    assert not limit.has_run_out
+    assert not limit.expired
 
 
 @virtual
 async def test_what_takes_too_long_is_cancelled_when_its_time_is_over() -> None:
-    with pytest.raises(TimeoutError) as raised, Limits().within(10) as limit:
+    with pytest.raises(TimeoutError) as raised, Timeouts().timeout(10) as limit:
         await asyncio.sleep(LONG)
-    assert (now(), limit.has_run_out, cancelling()) == (10, True, 0)
+    assert (now(), limit.expired, cancelling()) == (10, True, 0)
     assert isinstance(raised.value.__cause__, asyncio.CancelledError)
 
 
 @pytest.mark.parametrize("seconds", [0, -1])
 async def test_one_that_is_over_already_cancels_at_the_first_wait(seconds: float) -> None:
-    with pytest.raises(TimeoutError), Limits().within(seconds):
+    with pytest.raises(TimeoutError), Timeouts().timeout(seconds):
         await asyncio.sleep(LONG)
 
 
 @virtual
 async def test_what_does_not_wait_is_not_interrupted() -> None:
-    with Limits().within(0) as limit:
+    with Timeouts().timeout(0) as limit:
         pass
     await asyncio.sleep(1)
-    assert not limit.has_run_out
+    assert not limit.expired
 
 
 @virtual
 async def test_of_two_the_inner_runs_out_first() -> None:
-    limits = Limits()
-    with limits.within(20) as outer:
-        with pytest.raises(TimeoutError), limits.within(10) as inner:
+    limits = Timeouts()
+    with limits.timeout(20) as outer:
+        with pytest.raises(TimeoutError), limits.timeout(10) as inner:
             await asyncio.sleep(LONG)
         await asyncio.sleep(5)
-    assert (inner.has_run_out, outer.has_run_out) == (True, False)
+    assert (inner.expired, outer.expired) == (True, False)
 
 
 @virtual
 async def test_whether_the_outer_runs_out_first_or_both_at_once_it_is_one_error() -> None:
-    limits = Limits()
+    limits = Timeouts()
     for seconds in (20, 10):
-        with pytest.raises(TimeoutError), limits.within(10) as outer, limits.within(seconds) as inner:
+        with pytest.raises(TimeoutError), limits.timeout(10) as outer, limits.timeout(seconds) as inner:
             await asyncio.sleep(LONG)
-        assert (inner.has_run_out, outer.has_run_out, cancelling()) == (seconds == 10, True, 0)
+        assert (inner.expired, outer.expired, cancelling()) == (seconds == 10, True, 0)
 
 
 @virtual
 async def test_one_within_a_timeout_of_asyncio_and_around_one() -> None:
-    limits = Limits()
-    with pytest.raises(TimeoutError), limits.within(10) as outer:
+    limits = Timeouts()
+    with pytest.raises(TimeoutError), limits.timeout(10) as outer:
         async with asyncio.timeout(20):
             await asyncio.sleep(LONG)
-    assert outer.has_run_out
-    inner = limits.within(20)
+    assert outer.expired
+    inner = limits.timeout(20)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(10):
             await _hang(inner)
-    assert (inner.has_run_out, cancelling()) == (False, 0)
+    assert (inner.expired, cancelling()) == (False, 0)
 
 
 @virtual
 async def test_errors_of_what_it_watches_come_out_as_they_are() -> None:
-    limits = Limits()
-    with pytest.raises(LookupError), limits.within(10):
+    limits = Timeouts()
+    with pytest.raises(LookupError), limits.timeout(10):
         raise LookupError
-    with pytest.raises(asyncio.CancelledError), limits.within(10):
+    with pytest.raises(asyncio.CancelledError), limits.timeout(10):
         raise asyncio.CancelledError
-    limit = limits.within(10)
+    limit = limits.timeout(10)
     with pytest.raises(LookupError), limit:
         await _break_when_cancelled()
-    assert (limit.has_run_out, cancelling()) == (True, 0)
+    assert (limit.expired, cancelling()) == (True, 0)
 
 
 @virtual
 async def test_what_heeds_no_cancellation_ends_as_it_will() -> None:
-    with Limits().within(10) as limit:
+    with Timeouts().timeout(10) as limit:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(LONG)
         await asyncio.sleep(5)
-    assert (now(), limit.has_run_out, cancelling()) == (15, True, 0)
+    assert (now(), limit.expired, cancelling()) == (15, True, 0)
 
 
 @asynccontextmanager
 async def _hanging(seconds: float) -> AsyncGenerator["asyncio.Task[None]"]:
-    task = asyncio.create_task(_hang(Limits().within(seconds)))
+    task = asyncio.create_task(_hang(Timeouts().timeout(seconds)))
     await asyncio.sleep(0)
     yield task
     with pytest.raises(asyncio.CancelledError):
@@ -163,7 +162,7 @@ async def test_in_a_task_that_was_cancelled_before_it_is_a_timeout_all_the_same(
     async def stubborn() -> int:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(LONG)
-        with suppress(TimeoutError), Limits().within(10):
+        with suppress(TimeoutError), Timeouts().timeout(10):
             await asyncio.sleep(LONG)
         return cancelling()
 
@@ -175,19 +174,19 @@ async def test_in_a_task_that_was_cancelled_before_it_is_a_timeout_all_the_same(
 
 @virtual
 async def test_what_foreign_code_cancels_within_it_is_told_apart() -> None:
-    with pytest.raises(StrayCancellation), Limits().within(10), contain_cancellation():
+    with pytest.raises(StrayCancellation), Timeouts().timeout(10), contain_cancellation():
         raise asyncio.CancelledError
-    with pytest.raises(TimeoutError), Limits().within(10), contain_cancellation():
+    with pytest.raises(TimeoutError), Timeouts().timeout(10), contain_cancellation():
         await asyncio.sleep(LONG)
 
 
 @virtual
 async def test_each_of_many_runs_out_at_its_own_time() -> None:
-    limits, ends = Limits(), list[tuple[str, float]]()
+    limits, ends = Timeouts(), list[tuple[str, float]]()
 
     async def take(who: str, start: float, seconds: float) -> None:
         await asyncio.sleep(start)
-        with suppress(TimeoutError), limits.within(10):
+        with suppress(TimeoutError), limits.timeout(10):
             await asyncio.sleep(seconds)
         ends.append((who, now()))
 
@@ -211,7 +210,7 @@ async def test_each_of_many_runs_out_at_its_own_time() -> None:
 
 @virtual
 async def test_a_line_calls_once_whoever_has_not_left() -> None:
-    line, called = Limits().after(10), list[str]()
+    line, called = Timeouts().after(10), list[str]()
     calls = {who: lambda who=who: called.append(who) for who in "abc"}
     for call in calls.values():
         line.join(call)
@@ -231,9 +230,9 @@ def test_equal_limits_have_one_timer_together() -> None:
             return super().call_at(*args, **named)
 
     async def many() -> None:
-        limits = Limits()
+        limits = Timeouts()
         for _ in range(100):
-            with limits.within(10):
+            with limits.timeout(10):
                 pass
 
     loop = Counting()
@@ -246,7 +245,7 @@ async def test_outside_a_task_there_is_nothing_to_be_cancelled() -> None:
     entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def enter() -> None:
-        with pytest.raises(RuntimeError, match="for a task"), Limits().within(1):
+        with pytest.raises(RuntimeError, match="for a task"), Timeouts().timeout(1):
             pass
         entered.set_result(None)
 

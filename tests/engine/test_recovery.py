@@ -42,7 +42,7 @@ async def test_a_turn_that_was_cut_off_goes_on_in_its_session_and_the_agent_know
         shown = await chat.hears("done in attempt 2")
         first, second = agent.requests
         assert second.session == first.session
-        assert "the gateway was restarted while you were answering" in noted(second)
+        assert "the gateway restarted while you were answering" in noted(second)
         assert INTERRUPTED in [message.text for message in second.messages if message.role is Role.TOOL]
         await here.settled()
         assert chat.shown == [shown]  # the draft became the answer
@@ -198,4 +198,4 @@ async def test_what_arrives_during_the_drain_is_answered_after_the_restart(tmp_p
     async with running(tmp_path / "p.db", world, agent=agent, worker="w2"):
         await chat.hears("cut off")
         await other.hears("too late")
-        assert any("the gateway was restarted" in noted(request) for request in agent.requests[1:])
+        assert any("the gateway restarted" in noted(request) for request in agent.requests[1:])

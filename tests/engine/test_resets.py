@@ -35,11 +35,11 @@ async def test_after_an_hour_of_silence_both_the_agent_and_the_chat_are_told(sto
         clock.later(hours=2)
         await chat.say(alice, "after")
         notice = await chat.hears(NOTICE)
-        assert "nobody had written for a while" in notice.text
+        assert "nobody wrote for a while" in notice.text
         assert "/back" in notice.text
         assert "/resume" in notice.text
         await chat.hears("answer to: after")
-        assert "nobody had written for a while" in noted(agent.requests[1])
+        assert "nobody wrote for a while" in noted(agent.requests[1])
         assert "before" not in noted(agent.requests[1])
         await chat.say(alice, "go on")
         await chat.hears("answer to: go on")
@@ -70,7 +70,7 @@ async def test_the_notice_can_be_switched_off(tmp_path: Path) -> None:
         clock.later(hours=2)
         await chat.say(alice, "after")
         await chat.hears("answer to: after")
-        assert "nobody had written for a while" in noted(agent.requests[1])
+        assert "nobody wrote for a while" in noted(agent.requests[1])
         assert not any(NOTICE in message.text for message in chat.shown)
 
 

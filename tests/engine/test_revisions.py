@@ -93,7 +93,7 @@ async def test_a_deletion_that_takes_something_along_is_said(tmp_path: Path) -> 
         said = await chat.say(alice, "one")
         await chat.hears("You said: one")
         await chat.delete(alice, said)
-        await chat.hears("You deleted a message, so it and what followed left this conversation.")
+        await chat.hears("You deleted a message, so I removed it and everything after it from this conversation.")
         assert await spoken(here) == []
 
 

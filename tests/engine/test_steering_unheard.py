@@ -69,7 +69,7 @@ async def test_a_moment_without_the_store_breaks_no_turn_and_forgets_nobody_who_
         await group.say(alice, "one")
         await until(lambda: bool(agent.requests))
         await group.say(bob, "two")
-        await group.hears("passed on")
+        await group.hears("joins this answer")
         happened = trouble(
             monkeypatch, here.store, how, phrase, StoreUnavailable("it is not known whether it happened"), done=done
         )

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.retry import trace
+from palaver.engine.retry import describe_error
 from palaver.model.errors import StoreError
 from palaver.store.opening import open_store
 
@@ -20,12 +20,12 @@ async def test_a_refusal_of_the_store_is_told_with_its_cause(store_url: str, *, 
     async with await open_store(store_url) as store:
         with pytest.raises(StoreError) as refused:
             await (store.transact if writes else store.read)(_broken())
-    told = trace(refused.value)
+    told = describe_error(refused.value)
     assert told.startswith("StoreError at ")
     assert ", from OperationalError SQLITE_ERROR" in told or ", from UndefinedTableError 42P01 at " in told
     assert "somebody" not in told
 
 
 def test_what_has_no_name_of_its_own_is_told_by_its_class() -> None:
-    assert trace(ValueError("the words of somebody")) == "ValueError"
-    assert trace(sqlite3.OperationalError("the words of somebody")) == "OperationalError"
+    assert describe_error(ValueError("the words of somebody")) == "ValueError"
+    assert describe_error(sqlite3.OperationalError("the words of somebody")) == "OperationalError"

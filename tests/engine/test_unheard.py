@@ -106,7 +106,7 @@ async def test_what_the_store_refused_to_begin_is_left_alone_for_a_while(
         alice, bob = here.world.person("alice"), here.world.person("bob")
         chat = here.world.dm(alice)
         await chat.say(alice, "hello")
-        await until(lambda: "a lane broke" in caplog.text)
+        await until(lambda: "work on a conversation failed" in caplog.text)
         other = here.world.dm(bob)
         await other.say(bob, "hi")
         await other.hears("You said: hi")
@@ -184,7 +184,7 @@ async def test_a_turn_whose_messages_are_gone_ends(tmp_path: Path) -> None:
 async def test_a_turn_that_is_taken_over_comes_after_what_is_done_in_its_conversation(tmp_path: Path) -> None:
     done: list[str] = []
     async with running(tmp_path / "p.db") as here:
-        lanes = here.engine._lanes  # pyright: ignore[reportPrivateUsage]
+        dispatcher = here.engine._dispatcher  # pyright: ignore[reportPrivateUsage]
         key = derive_key(Source(platform="fake", account="bot", chat_id="7", user_id="7"), Scope())
 
         async def first() -> None:
@@ -194,8 +194,8 @@ async def test_a_turn_that_is_taken_over_comes_after_what_is_done_in_its_convers
         async def second() -> None:
             done.append("second")
 
-        lanes.start(key, first)
-        lanes.start(key, second)
-        await lanes.drain()
+        dispatcher.start(key, first)
+        dispatcher.start(key, second)
+        await dispatcher.drain()
         assert done == ["first", "second"]
-        assert not lanes.running
+        assert not dispatcher.running

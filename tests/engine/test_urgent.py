@@ -43,7 +43,7 @@ async def test_stop_ends_the_answer_and_the_queue_goes_on(store_url: str) -> Non
         agent.go.set()
         await chat.hears("second")
         assert not any(message.text == "answer to: first" for message in chat.shown)
-        assert any("stopped by the user" in text for text in await here.texts())
+        assert any("the user stopped" in text for text in await here.texts())
 
 
 async def test_stop_where_nothing_runs_says_so(tmp_path: Path) -> None:
@@ -62,11 +62,11 @@ async def test_what_is_not_urgent_waits_for_the_turn(tmp_path: Path) -> None:
         await chat.say(alice, "first")
         await until(lambda: bool(agent.requests))
         await chat.say(alice, "/new Holidays")
-        await chat.hears("Still at work")
+        await chat.hears("Still answering")
         assert len(chat.shown) == 1
         agent.go.set()
         await chat.hears("It is called “Holidays”")
-        assert [message.text[:10] for message in chat.shown] == ["Still at w", "answer to:", "This is a "]
+        assert [message.text[:10] for message in chat.shown] == ["Still answ", "answer to:", "This is a "]
 
 
 async def test_a_command_that_is_misused_is_answered_with_what_is_allowed(tmp_path: Path) -> None:
@@ -111,4 +111,4 @@ async def test_a_stop_that_nobody_lived_to_obey_is_obeyed_by_whoever_takes_over(
         await here.settled()
         rows = await here.rows("SELECT state FROM turns")
         assert [row[0] for row in rows] == [TurnState.DONE.value]
-        assert any("stopped by the user" in text for text in await here.texts())
+        assert any("the user stopped" in text for text in await here.texts())

@@ -77,7 +77,7 @@ async def test_a_command_said_to_a_running_turn_is_obeyed_as_soon_as_that_waits_
         await chat.say(alice, "hello")
         await until(lambda: bool(agent.requests))
         await chat.say(alice, "/title Holidays")
-        await chat.hears("Still at work")
+        await chat.hears("Still answering")
         go.set()
         await chat.hears("Holidays")
         assert await here.rows("SELECT state FROM turns") == [("parked",)]

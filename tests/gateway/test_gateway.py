@@ -93,8 +93,8 @@ async def test_whoever_waits_for_permission_does_not_wait_for_an_answer(config: 
                 await alice.say("!approve this")
                 await alice.say("and then?")
             assert paper.texts == [
-                "May I use the echo tool for: this\n/approve allows it, /deny does not.",
-                "Your message waits until you have said /approve or /deny to what was asked; /stop lets it be.",
+                "May I use the echo tool for: this\nReply /approve or /deny.",
+                "Your message is queued. Answer the open question with /approve or /deny first, or drop it with /stop.",
             ]
 
 

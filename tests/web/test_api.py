@@ -415,7 +415,7 @@ async def test_caps_are_told_by_the_turn(config: Config) -> None:
         await say(owner, "hello there", conversation="a")
         told = await say(owner, "more", conversation="a")
         assert (told["state"], told["answer"]) == ("failed", None)
-        assert "That is all of" in told["notices"][0]
+        assert "You have reached" in told["notices"][0]
 
 
 async def test_answers_that_grow_are_waited_for_to_the_end(config: Config) -> None:

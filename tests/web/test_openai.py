@@ -294,7 +294,7 @@ async def test_caps_say_when_there_is_room_again(config: Config) -> None:
     async with opened(config.model_copy(update={"caps": caps})) as window, await client(window) as ai:
         await ask(ai, [user("hello there")])
         for more in ({}, {"stream": True}):
-            with pytest.raises(openai.RateLimitError, match="That is all of") as capped:
+            with pytest.raises(openai.RateLimitError, match="You have reached") as capped:
                 await ai.chat.completions.create(model="palaver", messages=[user("more")], **cast("Any", more))
             assert 0 < int(capped.value.response.headers["retry-after"]) <= 86_400
 

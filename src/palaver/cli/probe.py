@@ -11,7 +11,7 @@ from rich.console import Console
 
 from palaver.cli.loop import run
 from palaver.config.secrets import SET
-from palaver.engine.retry import trace
+from palaver.engine.retry import describe_error
 from palaver.model.errors import PalaverError
 from palaver.model.redact import redact
 from palaver.model.text import one_line
@@ -129,4 +129,4 @@ async def _words(adapter: Checking) -> tuple[bool, str]:
     except PlatformError as error:
         return False, str(error)
     except Exception as error:  # noqa: BLE001 - whatever an adapter raises, the others are told of
-        return False, f"the adapter broke: {trace(error)}"
+        return False, f"the adapter broke: {describe_error(error)}"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 
 from palaver.commands.registry import Performance, Registry
-from palaver.engine.retry import trace
+from palaver.engine.retry import describe_error
 from palaver.store.store import Store
 
 __all__ = [
@@ -25,7 +25,7 @@ def with_plugins(registry: Registry, store: Store) -> Registry:
         try:
             performances = [_checked(each) for each in found.load()(store)]
         except Exception as error:  # noqa: BLE001 - whatever a plugin raises, the gateway starts without it
-            _leave_out(found, trace(error))
+            _leave_out(found, describe_error(error))
         else:
             registry = _joined(registry, found, performances)
     return registry

@@ -11,7 +11,7 @@ from functools import partial
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.receiver import Intake
-from palaver.engine.retry import contain_cancellation, retry_outage, run_forever, trace
+from palaver.engine.retry import contain_cancellation, describe_error, retry_outage, run_forever
 from palaver.model.errors import MalformedSource, NotServed
 from palaver.model.ids import check_ids
 from palaver.model.lifecycle import InboxState
@@ -279,9 +279,9 @@ class AccountRunner:
             except PlatformDown as error:
                 why, refused = redact(str(error)), isinstance(error, PlatformRefused)
             except PlatformError as error:
-                why = trace(error)
+                why = describe_error(error)
             except Exception as error:  # noqa: BLE001 - whatever an adapter raises, it is started again
-                why = f"the adapter broke: {trace(error)}"
+                why = f"the adapter broke: {describe_error(error)}"
             stood = health.connected_since and self.ctx.clock.now() - health.connected_since
             pause = pauses.after_refusal() if refused else pauses.after(stood)
             await self._tell_down(adapter, health, fence, why, refused=refused)
@@ -311,7 +311,7 @@ class AccountRunner:
                 with contain_cancellation():
                     await adapter.show_menu(self.menu())
         except Exception as error:  # noqa: BLE001 - whoever knows the commands can use them without
-            log.info("the menu was not shown: %s", trace(error), extra={"action": "menu.dropped"})
+            log.info("the menu was not shown: %s", describe_error(error), extra={"action": "menu.dropped"})
 
     def _count_return(self) -> None:
         self.returns += 1

@@ -13,8 +13,7 @@ from palaver.engine.hooks import EventOutbox, Hooks
 from palaver.engine.metrics import Meter, NoMeter
 from palaver.engine.options import Moved, Options, following, where_now
 from palaver.engine.reply_waiter import ReplyWaiter
-from palaver.engine.retry import retry_outage
-from palaver.engine.timeouts import Limits
+from palaver.engine.retry import Timeouts, retry_outage
 from palaver.model.source import Source
 from palaver.protocols.agent import Agents
 from palaver.protocols.clock import Clock
@@ -52,7 +51,7 @@ class EngineContext:
     hooks: Hooks = field(default_factory=Hooks)
     meter: Meter = field(default_factory=NoMeter)
     budget: Budget = field(default_factory=Budget)
-    limits: Limits = field(default_factory=Limits)
+    timeouts: Timeouts = field(default_factory=Timeouts)
     chance: random.Random = field(default_factory=random.Random)
     """Spreads retries; keeps no secret."""
     moved: Moved = field(default_factory=dict[str, Mapping[str, str]])

@@ -97,10 +97,12 @@ class Engine:
             obedience=obedience,
             closing=TurnCompletion(ctx),
         )
-        self._lanes = Dispatcher(ctx, self._runner.take)
+        self._dispatcher = Dispatcher(ctx, self._runner.take)
         self._serving = AccountRunner(ctx=ctx, intake=self._intake, adapters=accounts, menu=obedience.menu)
         self._deliveries = self._make_deliveries()
-        self._upkeep = Maintenance(ctx=ctx, lanes=self._lanes, runner=self._runner, deliveries=self._deliveries)
+        self._upkeep = Maintenance(
+            ctx=ctx, dispatcher=self._dispatcher, runner=self._runner, deliveries=self._deliveries
+        )
 
     def _make_deliveries(self) -> DeliveryWorker:
         return DeliveryWorker(
@@ -166,7 +168,7 @@ class Engine:
                 await retry_outage(self._intake.look_around)
                 async with asyncio.TaskGroup() as group:
                     self._takes_turns = [
-                        group.create_task(run_forever(self._lanes.serve), name="lanes"),
+                        group.create_task(run_forever(self._dispatcher.serve), name="lanes"),
                         group.create_task(run_forever(self._upkeep.recover), name="recovery"),
                     ]
                     group.create_task(self._serving.serve(), name="accounts")
@@ -177,7 +179,7 @@ class Engine:
                     group.create_task(run_forever(self._upkeep.settle_in), name="settling in")
                     group.create_task(run_forever(Attachments(self._ctx).tidy), name="files")
         finally:
-            self._lanes.abandon()
+            self._dispatcher.abandon()
             self._runner.abandon()
             self._deliveries.abandon()
             self._ctx.hooks.abandon()
@@ -192,12 +194,12 @@ class Engine:
             task.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._ctx.options.drain_limit.total_seconds()):
-                await self._lanes.drain()
+                await self._dispatcher.drain()
                 await self._runner.titles.drain()
         self._runner.drain()
         with suppress(TimeoutError, StoreError):  # what is not done now is done after the restart
             async with asyncio.timeout(self._ctx.options.send_limit.total_seconds()):
-                await self._lanes.drain()
+                await self._dispatcher.drain()
                 await self._deliveries.drain()
                 await self._ctx.hooks.drain()
         with suppress(StoreError):  # then the leases run out

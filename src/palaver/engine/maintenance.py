@@ -41,7 +41,7 @@ _FINALISE_TRIES = 3
 @dataclass(kw_only=True)
 class Maintenance:
     ctx: EngineContext
-    lanes: Dispatcher
+    dispatcher: Dispatcher
     runner: TurnRunner
     deliveries: DeliveryWorker
     _is_calm: bool | None = None
@@ -61,7 +61,7 @@ class Maintenance:
 
     async def _measure(self) -> None:
         meter, store = self.ctx.meter, self.ctx.store
-        meter.level("lanes", self.lanes.running)
+        meter.level("lanes", self.dispatcher.running)
         meter.level("leases", len(self.runner.at_work))
         meter.level("accounts", len(self.deliveries.served()))
         meter.level("inbox_waiting", await store.read(store.inbox.depth()))
@@ -70,7 +70,7 @@ class Maintenance:
     async def recover(self) -> None:
         """Take over what has no living owner: at the start, and again and again, since workers die at any time."""
         with self.ctx.store.listen(TURNS) as woken:
-            with self.lanes.kept() as freed:
+            with self.dispatcher.reserved() as freed:
                 # Only what is found at the start can have been the cause of a crash loop.
                 if self._is_calm is None:
                     self._is_calm = await retry_outage(self._starts_calmly)
@@ -81,7 +81,7 @@ class Maintenance:
             while True:
                 await wait_any(woken, timeout=self._pulse)
                 woken.clear()
-                with self.lanes.kept() as freed:
+                with self.dispatcher.reserved() as freed:
                     await self._take_up(freed)
 
     async def _give_up(self) -> None:
@@ -95,7 +95,7 @@ class Maintenance:
         while is_more:
             await retry_outage(self._reclaim_sends)
             freed.clear()
-            if room := self.lanes.room:
+            if room := self.dispatcher.room:
                 is_more = await self._take_over(room, takes_up=True) == room
             else:
                 await wait_any(freed, timeout=self._pulse)
@@ -106,7 +106,7 @@ class Maintenance:
             if turn.attempt > 1:  # else it was made for whoever comes first
                 log.warning("turn taken over", extra={"action": "turn.reclaimed", "turn": turn.number})
                 self.ctx.meter.count("turns_reclaimed")
-            self.lanes.start(turn.key, partial(self.runner.take_over, turn, takes_up=takes_up))
+            self.dispatcher.start(turn.key, partial(self.runner.take_over, turn, takes_up=takes_up))
         return len(turns)
 
     async def sweep(self) -> None:
@@ -154,7 +154,7 @@ class Maintenance:
                 self.ctx.options.lease,
                 alone=self.ctx.alone,
                 limit=limit,
-                besides=self.lanes.keys,
+                besides=self.dispatcher.keys,
             )
         )
 

@@ -1,4 +1,4 @@
-"""Waiting: for the first of several events, for foreign code, and through a store that does not answer or refuses."""
+"""Retry, wait and time out; describe errors without quoting anybody."""
 
 import asyncio
 import logging
@@ -6,66 +6,105 @@ import traceback
 from asyncio import Task
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
 
 __all__ = [
     "StrayCancellation",
+    "Timeout",
+    "Timeouts",
+    "TimerQueue",
+    "backoff",
     "contain_cancellation",
+    "describe_error",
     "log_error",
     "log_outage",
     "log_task_error",
-    "next_pause",
+    "retry",
     "retry_outage",
     "run_forever",
-    "trace",
     "wait_any",
 ]
 
 log = logging.getLogger(__name__)
 
-_PLACES = 4
-
-
-def trace(error: BaseException) -> str:
-    """`ValueError at delivery.py:139 > adapter.py:51`, and the same of what caused it."""
-    frames = [(Path(frame.f_code.co_filename).name, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    places = " > ".join(f"{file}:{line}" for file, line in frames[-_PLACES:])
-    told = f"{_name(error)} at {places}" if places else _name(error)
-    return told if error.__cause__ is None else f"{told}, from {trace(error.__cause__)}"
-
-
-def _name(error: BaseException) -> str:
-    """`IntegrityError SQLITE_CONSTRAINT_UNIQUE`: databases name what is wrong, and quote nobody in the name."""
-    named: object = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
-    return f"{type(error).__name__} {named}" if named else type(error).__name__
-
-
-def log_error(log: logging.Logger, what: str, error: BaseException, told: Mapping[str, object]) -> None:
-    """Something that is not ours raised what it should not have."""
-    log.error("%s: %s", what, trace(error), extra=told)
-
-
-def log_task_error(log: logging.Logger, what: str, told: Mapping[str, object], task: Task[Any]) -> None:
-    """For a task that is done and that nobody waits for."""
-    if not task.cancelled() and (error := task.exception()):
-        log_error(log, what, error, told)
-
-
 T = TypeVar("T")
 
-_SHORTEST_PAUSE = 0.1
-_LONGEST_PAUSE = 10.0
-_BREATH = 1.0
+DESCRIBED_FRAMES = 4
+RESTART_PAUSE_SECONDS = 1.0
+MAX_DOUBLINGS = 16
+
+
+def backoff(attempt: int, *, first: float = 0.1, longest: float = 10.0) -> float:
+    """Return the seconds to wait after failed attempt number `attempt`, counted from 1: doubled each time."""
+    return min(longest, first * 2 ** min(attempt - 1, MAX_DOUBLINGS))
+
+
+async def retry(
+    step: Callable[[], Awaitable[T]],
+    *,
+    on: type[Exception],
+    unless: tuple[type[Exception], ...] = (),
+    report: Callable[[Any], None],
+    first: float = 0.1,
+    longest: float = 10.0,
+) -> T:
+    """Repeat a step with growing pauses while it raises `on`. Raise every other error, and those in `unless`."""
+    attempt = 0
+    while True:
+        try:
+            return await step()
+        except unless:
+            raise
+        except on as error:
+            report(error)
+        attempt += 1
+        await asyncio.sleep(backoff(attempt, first=first, longest=longest))
+
+
+async def retry_outage(step: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a step while the store does not answer, so that no result is lost to an outage."""
+    return await retry(step, on=StoreUnavailable, report=log_outage)
+
+
+def log_outage(error: StoreUnavailable) -> None:
+    log.warning("the store does not answer: %s", error, extra={"action": "store.unavailable"})
+
+
+async def run_forever(loop: Callable[[], Awaitable[None]]) -> None:
+    """Restart a loop whenever it ends or the store refuses something. Raise NewerSchema: no restart cures that."""
+    while True:
+        try:
+            with contain_cancellation():
+                await loop()
+        except NewerSchema:
+            raise
+        except (StoreError, StrayCancellation) as error:
+            log_error(log, "a loop failed and restarts", error, {"action": "loop.broke"})
+        await asyncio.sleep(RESTART_PAUSE_SECONDS)
+
+
+async def wait_any(*events: asyncio.Event, timeout: float) -> None:  # noqa: ASYNC109 - running out is no error here
+    """Wait until one of the events is set or the time is over."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+# Foreign code
 
 
 class StrayCancellation(Exception):
-    """Something was cancelled in foreign code, which let that out; the task in which it ran was not."""
+    """Foreign code raised CancelledError although nobody cancelled the task it ran in."""
 
 
-class _Contained:
+class _ContainCancellation:
     __slots__ = ()
 
     def __enter__(self) -> None: ...
@@ -77,56 +116,112 @@ class _Contained:
                 raise StrayCancellation from error
 
 
-_CONTAINED = _Contained()
+_CONTAIN_CANCELLATION = _ContainCancellation()
 
 
 def contain_cancellation() -> AbstractContextManager[None]:
-    """Whoever cancels this task ends it; a cancellation that comes out of foreign code is an error like any other."""
-    return _CONTAINED
+    """Turn a CancelledError that foreign code raised on its own into StrayCancellation; pass a real one on."""
+    return _CONTAIN_CANCELLATION
 
 
-async def wait_any(*events: asyncio.Event, timeout: float) -> None:  # noqa: ASYNC109 - running out is no error here
-    """Until one of the events is set, or the time is over."""
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
+def describe_error(error: BaseException) -> str:
+    """Return an error's type and place, and those of its causes: `ValueError at worker.py:139 > adapter.py:51`."""
+    frames = [(Path(frame.f_code.co_filename).name, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    places = " > ".join(f"{file}:{line}" for file, line in frames[-DESCRIBED_FRAMES:])
+    described = f"{_name(error)} at {places}" if places else _name(error)
+    return described if error.__cause__ is None else f"{described}, from {describe_error(error.__cause__)}"
 
 
-async def retry_outage(step: Callable[[], Awaitable[T]]) -> T:
-    """Do a step, again and again while the store does not answer: what was worked out must not be lost for that."""
-    pause = 0.0
-    while True:
-        try:
-            return await step()
-        except StoreUnavailable as error:
-            log_outage(error)
-        pause = next_pause(pause)
-        await asyncio.sleep(pause)
+def _name(error: BaseException) -> str:
+    """Return the type with the database's name for the error, which quotes no content."""
+    named: object = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
+    return f"{type(error).__name__} {named}" if named else type(error).__name__
 
 
-def log_outage(error: StoreUnavailable) -> None:
-    log.warning("the store does not answer: %s", error, extra={"action": "store.unavailable"})
+def log_error(log: logging.Logger, sentence: str, error: BaseException, extra: Mapping[str, object]) -> None:
+    log.error("%s: %s", sentence, describe_error(error), extra=extra)
 
 
-def next_pause(pause: float) -> float:
-    """The pause after this one, while the store does not answer."""
-    return max(_SHORTEST_PAUSE, min(2 * pause, _LONGEST_PAUSE))
+def log_task_error(log: logging.Logger, sentence: str, extra: Mapping[str, object], task: Task[Any]) -> None:
+    """Log the error of a finished task that nobody awaits."""
+    if not task.cancelled() and (error := task.exception()):
+        log_error(log, sentence, error, extra)
 
 
-async def run_forever(loop: Callable[[], Awaitable[None]]) -> None:
-    """A loop that broke off, or that the store has refused something, begins anew: the next round may well go on.
+# Timeouts
 
-    Raises NewerSchema: no round will ever go on.
-    """
-    while True:
-        try:
-            with contain_cancellation():
-                await loop()
-        except NewerSchema:
-            raise
-        except (StoreError, StrayCancellation) as error:
-            log_error(log, "a loop begins anew", error, {"action": "loop.broke"})
-        await asyncio.sleep(_BREATH)
+
+class Timeouts:
+    """Timeouts that share one event loop timer per duration: every message sets several, and few ever expire."""
+
+    def __init__(self) -> None:
+        self._queues: dict[float, TimerQueue] = {}
+
+    def timeout(self, seconds: float) -> "Timeout":
+        """Work like asyncio.timeout, but with a plain `with`."""
+        return Timeout(self.queue(seconds))
+
+    def queue(self, seconds: float) -> "TimerQueue":
+        queue = self._queues.get(seconds)
+        if queue is None:
+            queue = self._queues[seconds] = TimerQueue(seconds)
+        return queue
+
+
+class TimerQueue:
+    """Calls each callback once, the same number of seconds after it was added, unless it is removed first."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._due: dict[Callable[[], object], float] = {}
+        """Callbacks with the time of each call. They are added in this order, so the first is due first."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, callback: Callable[[], object]) -> None:
+        loop = asyncio.get_running_loop()
+        self._due[callback] = at = loop.time() + self._seconds
+        if self._timer is None:
+            self._timer = loop.call_at(at, self._call_due)
+
+    def remove(self, callback: Callable[[], object]) -> None:
+        # The timer stays: when it fires it is set again for the callback that is first by then.
+        self._due.pop(callback, None)
+
+    def _call_due(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        due = [callback for callback, _ in takewhile(lambda item: item[1] <= now, self._due.items())]
+        for callback in due:
+            del self._due[callback]
+        self._timer = loop.call_at(next(iter(self._due.values())), self._call_due) if self._due else None
+        for callback in due:
+            callback()
+
+
+class Timeout:
+    """Cancels the task when its time is over, and turns that cancellation into a TimeoutError."""
+
+    __slots__ = ("_cancelling", "_queue", "_task", "expired")
+
+    def __init__(self, queue: TimerQueue) -> None:
+        self._queue = queue
+        self.expired = False
+
+    def __enter__(self) -> Self:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a timeout needs a running task")
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._queue.add(self)
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._queue.remove(self)
+        is_ours = self.expired and self._task.uncancel() <= self._cancelling
+        if is_ours and isinstance(error, asyncio.CancelledError):
+            raise TimeoutError from error
+
+    def __call__(self) -> None:
+        self.expired = True
+        self._task.cancel()

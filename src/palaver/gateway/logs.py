@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TextIO
 
-from palaver.engine.retry import trace
+from palaver.engine.retry import describe_error
 from palaver.model.redact import redact
 from palaver.model.text import one_line
 
@@ -95,7 +95,7 @@ def _sentence(record: logging.LogRecord) -> str:
     if not _is_ours(record):
         sentence = redact(sentence.partition("\n")[0])
     error = record.exc_info[1] if record.exc_info else None
-    return one_line(sentence if error is None else f"{sentence}: {trace(error)}", _LONGEST)
+    return one_line(sentence if error is None else f"{sentence}: {describe_error(error)}", _LONGEST)
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:

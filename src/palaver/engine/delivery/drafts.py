@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from palaver.engine.retry import contain_cancellation, trace
+from palaver.engine.retry import contain_cancellation, describe_error
 from palaver.model.split import split
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Adapter, Limits, PlatformBusy, SendUnclear, TargetAway
@@ -151,7 +151,7 @@ class Draft:
         except (SendUnclear, TimeoutError):
             self._is_lost = self.receipt is None
         except Exception as error:  # noqa: BLE001 - the answer itself comes all the same
-            log.info("a draft was dropped: %s", trace(error), extra={"action": "draft.dropped"})
+            log.info("a draft was dropped: %s", describe_error(error), extra={"action": "draft.dropped"})
 
     async def _put(self, editing: Editing, shown: Outbound) -> str:
         if supports(self._adapter, Drafting):

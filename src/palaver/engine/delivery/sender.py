@@ -98,7 +98,7 @@ class Sender:
 
     async def send(self, adapter: Adapter, delivery: Delivery, limit: float) -> str:
         """Gives the receipt. Raises what adapters raise, and TimeoutError after so many seconds."""
-        with self.ctx.limits.within(limit), contain_cancellation():
+        with self.ctx.timeouts.timeout(limit), contain_cancellation():
             return await self._reach_and_send(adapter, delivery, limit)
 
     async def _reach_and_send(self, adapter: Adapter, delivery: Delivery, limit: float) -> str:

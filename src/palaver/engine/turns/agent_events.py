@@ -5,8 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from palaver.engine.retry import contain_cancellation, log_error
-from palaver.engine.timeouts import Limits
+from palaver.engine.retry import Timeouts, contain_cancellation, log_error
 from palaver.model.errors import StoreError
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import Usage
@@ -47,7 +46,7 @@ class AgentRun:
     show: Callable[[str], None]
     """Given all that was said so far, again and again."""
     now: Callable[[], datetime]
-    limits: Limits
+    timeouts: Timeouts
     quiet_limit: timedelta
     usage: Usage = field(default_factory=Usage)
     said: str = ""
@@ -89,7 +88,7 @@ class AgentRun:
         """However the agent cleans up after itself, what it has answered counts."""
         try:
             if isinstance(stream, AsyncGenerator):
-                with self.limits.within(_CLOSE_LIMIT), contain_cancellation():
+                with self.timeouts.timeout(_CLOSE_LIMIT), contain_cancellation():
                     await stream.aclose()
         except Exception as error:  # noqa: BLE001 - see above
             log_error(log, "the agent did not close", error, {"action": "agent.unclosed", "turn": turn})
@@ -107,12 +106,12 @@ class AgentRun:
             await self._take(event)
 
     async def _next(self, stream: AsyncIterator[Event]) -> Event:
-        quiet = self.limits.within(self.quiet_limit.total_seconds())
+        quiet = self.timeouts.timeout(self.quiet_limit.total_seconds())
         try:
             with quiet:
                 return await anext(stream)
         except TimeoutError:
-            if not quiet.has_run_out:  # then it is the agent's own
+            if not quiet.expired:  # then it is the agent's own
                 raise
             return Failure(kind=FailureKind.STUCK, detail=f"the agent said nothing for {self.quiet_limit}")
         except StopAsyncIteration:

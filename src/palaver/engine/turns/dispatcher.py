@@ -1,4 +1,4 @@
-"""Lanes: one turn at a time per conversation, many conversations at once, the longest waiting first."""
+"""Start turns: one at a time per conversation, many conversations at once, the longest waiting first."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from palaver.db.database import INBOX
 from palaver.engine.context import EngineContext
-from palaver.engine.retry import contain_cancellation, log_error, log_outage, next_pause, retry_outage, wait_any
+from palaver.engine.retry import backoff, contain_cancellation, log_error, log_outage, retry_outage, wait_any
 from palaver.model.errors import StoreUnavailable
 from palaver.model.key import SessionKey
 
@@ -18,119 +18,116 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-Body = Callable[[], Awaitable[datetime | None]]
-"""What a lane does; it may give a time before which its conversation need not be looked at again."""
+Work = Callable[[], Awaitable[datetime | None]]
+"""One piece of work on a conversation. It returns when to look at the conversation again, or None for at once."""
 
 
 class Dispatcher:
-    """A lane exists only while it works. Order and exclusion are the store's; this only starts what may start."""
+    """Holds one task per conversation at work. The store decides order and exclusion; this only starts tasks."""
 
-    def __init__(self, ctx: EngineContext, take: Callable[[SessionKey], Awaitable[datetime | None]]) -> None:
+    def __init__(self, ctx: EngineContext, start_next: Callable[[SessionKey], Awaitable[datetime | None]]) -> None:
         self._ctx = ctx
-        self._take = take
-        self._lanes: dict[SessionKey, asyncio.Task[None]] = {}
-        self._later: dict[SessionKey, datetime] = {}
-        self._pauses: dict[SessionKey, float] = {}
-        """How long each waits that the store did not let begin."""
-        self._freed = asyncio.Event()
-        self._kept_for: asyncio.Event | None = None
+        self._start_next = start_next
+        self._tasks: dict[SessionKey, asyncio.Task[None]] = {}
+        self._not_before: dict[SessionKey, datetime] = {}
+        self._outages: dict[SessionKey, int] = {}
+        """How often in a row the store did not let a conversation begin."""
+        self._task_ended = asyncio.Event()
+        self._reserved: asyncio.Event | None = None
 
     async def serve(self) -> None:
-        """Start turns as messages arrive and lanes get free, until cancelled. Running lanes are not touched by that."""
+        """Start turns as messages arrive and tasks end, until cancelled. Cancelling leaves running turns alone."""
         with self._ctx.store.listen(INBOX) as arrived:
             while True:
                 arrived.clear()
-                self._freed.clear()
-                await retry_outage(self._fill)
-                await wait_any(arrived, self._freed, timeout=self._patience())
+                self._task_ended.clear()
+                await retry_outage(self._start_waiting)
+                await wait_any(arrived, self._task_ended, timeout=self._poll_seconds())
 
     @contextmanager
-    def kept(self) -> Generator[asyncio.Event]:
-        """For what is taken over: meanwhile no message begins a turn. The event is set whenever a lane gets free."""
-        self._kept_for = freed = asyncio.Event()
+    def reserved(self) -> Generator[asyncio.Event]:
+        """Keep all room for recovered turns: no message starts one meanwhile. Yield an event set when a task ends."""
+        self._reserved = task_ended = asyncio.Event()
         try:
-            yield freed
+            yield task_ended
         finally:
-            self._kept_for = None
-            self._freed.set()
+            self._reserved = None
+            self._task_ended.set()
 
-    def start(self, key: SessionKey, body: Body) -> None:
-        """Transaction on a conversation whose turn was taken over, after what is done there already."""
-        self._begin(key, body, after=self._lanes.get(key))
+    def start(self, key: SessionKey, work: Work) -> None:
+        """Start work on a recovered turn, after any task that its conversation still has here."""
+        self._start(key, work, after=self._tasks.get(key))
 
     async def drain(self) -> None:
-        """Until every lane is free."""
-        while self._lanes:
-            await asyncio.wait(self._lanes.values())
+        """Wait until no task is left."""
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
 
     def abandon(self) -> None:
-        """Drop everything as a crash would; what was going on is found in the store."""
-        for lane in self._lanes.values():
-            lane.cancel()
+        """Cancel everything as a crash would; the store has what is needed to go on."""
+        for task in self._tasks.values():
+            task.cancel()
 
     @property
     def keys(self) -> Collection[SessionKey]:
-        """The conversations that are worked on here."""
-        return tuple(self._lanes)
+        return tuple(self._tasks)
 
     @property
     def running(self) -> int:
-        return len(self._lanes)
+        return len(self._tasks)
 
     @property
     def room(self) -> int:
-        """For how many more there is room."""
-        return max(0, self._ctx.options.concurrent_turns - len(self._lanes))
+        return max(0, self._ctx.options.concurrent_turns - len(self._tasks))
 
-    async def _fill(self) -> None:
+    async def _start_waiting(self) -> None:
         now = self._ctx.clock.now()
-        self._later = {key: until for key, until in self._later.items() if until > now}
-        if not self._free:
+        self._not_before = {key: until for key, until in self._not_before.items() if until > now}
+        if not self._room_for_messages:
             return
-        passed_over = len(self._lanes) + len(self._later)
-        waiting = await self._ctx.store.read(self._ctx.store.inbox.claimable(self._free + passed_over))
-        self._pauses = {key: pause for key, pause in self._pauses.items() if key in waiting}
-        ready = [key for key in waiting if key not in self._lanes and key not in self._later]
-        # Read anew: lanes may have been taken, or kept, meanwhile.
-        for key in ready[: self._free]:
-            self._begin(key, lambda key=key: self._take(key))
+        skipped = len(self._tasks) + len(self._not_before)
+        waiting = await self._ctx.store.read(self._ctx.store.inbox.claimable(self._room_for_messages + skipped))
+        self._outages = {key: count for key, count in self._outages.items() if key in waiting}
+        ready = [key for key in waiting if key not in self._tasks and key not in self._not_before]
+        # Ask for the room again: it may have been taken or reserved during the read.
+        for key in ready[: self._room_for_messages]:
+            self._start(key, lambda key=key: self._start_next(key))
 
     @property
-    def _free(self) -> int:
-        """For how many more messages there is room."""
-        return 0 if self._kept_for else self.room
+    def _room_for_messages(self) -> int:
+        return 0 if self._reserved else self.room
 
-    def _begin(self, key: SessionKey, body: Body, *, after: "asyncio.Task[None] | None" = None) -> None:
-        self._lanes[key] = asyncio.create_task(self._work(key, body, after), name=f"lane {key.text}")
+    def _start(self, key: SessionKey, work: Work, *, after: "asyncio.Task[None] | None" = None) -> None:
+        self._tasks[key] = asyncio.create_task(self._run(key, work, after), name=f"conversation {key.text}")
 
-    async def _work(self, key: SessionKey, body: Body, after: "asyncio.Task[None] | None") -> None:
+    async def _run(self, key: SessionKey, work: Work, after: "asyncio.Task[None] | None") -> None:
         try:
             if after is not None:
                 await asyncio.wait({after})
             with contain_cancellation():
-                until = await body()
-            self._pauses.pop(key, None)
+                until = await work()
+            self._outages.pop(key, None)
             if until is not None:
-                self._later[key] = until
+                self._not_before[key] = until
         except StoreUnavailable as error:
-            # Not waited for here: nothing begins any more once the gateway drains.
+            # Do not wait here: nothing may start once the gateway drains.
             log_outage(error)
-            pause = self._pauses[key] = next_pause(self._pauses.get(key, 0.0))
-            self._later[key] = self._ctx.clock.now() + timedelta(seconds=pause)
-        except Exception as error:  # noqa: BLE001 - one lane must not end the others
-            # The turn is still in the store, under a lease that now runs out; other conversations go on.
-            log_error(log, "a lane broke", error, {"action": "lane.broke", "key": key.text})
-            self._later[key] = self._ctx.clock.now() + self._ctx.options.lease
+            self._outages[key] = count = self._outages.get(key, 0) + 1
+            self._not_before[key] = self._ctx.clock.now() + timedelta(seconds=backoff(count))
+        except Exception as error:  # noqa: BLE001 - one conversation must not end the others
+            # The turn stays in the store under a lease that runs out; recovery then takes it over.
+            log_error(log, "work on a conversation failed", error, {"action": "lane.broke", "key": key.text})
+            self._not_before[key] = self._ctx.clock.now() + self._ctx.options.lease
         finally:
-            if self._lanes[key] is asyncio.current_task():
-                del self._lanes[key]
-            self._freed.set()
-            if self._kept_for:
-                self._kept_for.set()
+            if self._tasks[key] is asyncio.current_task():
+                del self._tasks[key]
+            self._task_ended.set()
+            if self._reserved:
+                self._reserved.set()
 
-    def _patience(self) -> float:
+    def _poll_seconds(self) -> float:
         poll = self._ctx.options.poll
-        soonest = min(self._later.values(), default=None)
+        soonest = min(self._not_before.values(), default=None)
         if soonest is not None:
             poll = min(poll, soonest - self._ctx.clock.now())
         return max(poll.total_seconds(), 0.001)

@@ -337,7 +337,7 @@ class TurnRunner:
             write=write,
             show=show,
             now=self.ctx.clock.now,
-            limits=self.ctx.limits,
+            timeouts=self.ctx.timeouts,
             quiet_limit=self.ctx.options.quiet_limit,
         )
 

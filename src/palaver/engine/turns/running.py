@@ -16,7 +16,7 @@ from palaver.db.database import Database, key_topic
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.drafts import Draft
 from palaver.engine.metrics import Meter
-from palaver.engine.retry import contain_cancellation, log_error, log_task_error, trace
+from palaver.engine.retry import contain_cancellation, describe_error, log_error, log_task_error
 from palaver.engine.turns.agent_events import AgentRun
 from palaver.engine.turns.agent_request import TurnSnapshot
 from palaver.model.access import AccessRole
@@ -188,12 +188,12 @@ class RunningTurn:
         task = asyncio.create_task(work)
         task.add_done_callback(end)
         self.stop.add_done_callback(end)
-        late = ctx.limits.after(limit.total_seconds())
-        late.join(end)
+        late = ctx.timeouts.queue(limit.total_seconds())
+        late.add(end)
         try:
             await over
         finally:
-            late.leave(end)
+            late.remove(end)
             is_done = task.done()
             await self._let_go(task, ctx.meter)
         if is_done:
@@ -229,11 +229,11 @@ class TypingIndicator:
         self._source = source
         self._shows: asyncio.Task[None] | None = None
         self._context = copy_context()
-        self._soon = ctx.limits.after(_AFTER)
-        self._soon.join(self._begin)
+        self._soon = ctx.timeouts.queue(_AFTER)
+        self._soon.add(self._begin)
 
     def end(self) -> None:
-        self._soon.leave(self._begin)
+        self._soon.remove(self._begin)
         if self._shows is not None:
             self._shows.cancel()
 
@@ -250,4 +250,4 @@ class TypingIndicator:
                     await adapter.typing(there[0])
                 await asyncio.sleep(_EVERY)
         except Exception as error:  # noqa: BLE001 - the answer comes without it
-            log.info("typing is not shown: %s", trace(error), extra={"action": "typing.dropped"})
+            log.info("typing is not shown: %s", describe_error(error), extra={"action": "typing.dropped"})
