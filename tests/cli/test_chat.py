@@ -66,7 +66,7 @@ def test_who_has_something_answered_again_waits_for_the_answer(place: Place) -> 
 def test_a_chat_is_attached_to_a_conversation_of_another(place: Place) -> None:
     place.run("chat", says="/new Plans\nfrom the first")
     done = place.run("chat", "--chat", "second", "--attach", "Plans", "-m", "from the second")
-    assert done.stdout.splitlines()[0].startswith("What is said here goes to “Plans”")
+    assert done.stdout.splitlines()[0].startswith("This chat now continues “Plans”")
     assert done.stdout.splitlines()[-1] == "You said: from the second"
     assert "2 turns" in place.run("chat", "-m", "/status").stdout
     why = place.run("explain", "key", "--platform", "terminal", "--chat", "second").stdout
@@ -75,7 +75,7 @@ def test_a_chat_is_attached_to_a_conversation_of_another(place: Place) -> None:
     for chat in ("main", "second"):
         done = place.run("chat", "--chat", chat, "--attach", "Plans", "-m", "again")
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "You said: again")
-        assert done.stdout.startswith("What is said here goes to “Plans”")
+        assert done.stdout.startswith("This chat now continues “Plans”")
 
 
 @pytest.mark.parametrize("which", ["nowhere", ""])

@@ -31,7 +31,7 @@ async def test_two_chats_of_one_person_are_one_conversation(store_url: str) -> N
         await two.ask(chat, alice, "/new Plans")
         await two.ask(chat, alice, "from the first")
         await two.ask(second, alice, "of my own")
-        assert "goes to “Plans”" in await two.ask(second, alice, "/attach Plans")
+        assert "now continues “Plans”" in await two.ask(second, alice, "/attach Plans")
         assert await two.ask(second, alice, "from the second") == "You said: from the second"
         assert await two.ask(chat, alice, "and again") == "You said: and again"
         plans = await two.session_of("from the first")
