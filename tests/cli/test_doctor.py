@@ -123,7 +123,7 @@ def test_what_can_be_done_about_a_damaged_file_is_told(
     content[spoiled] = b"x" * len(content[spoiled])
     file.write_bytes(content)
     for ways in (
-        "then put a backup in its place, save what can be read",
+        "then restore a backup, save what is readable",
         "put a backup in its place (palaver.db.schema-9 of 1970-01-01 was made before an upgrade)",
     ):
         capsys.readouterr()

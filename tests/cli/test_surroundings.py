@@ -131,7 +131,7 @@ def test_a_store_that_may_only_be_read_can_be_looked_at(
             assert printed.err == ""
             assert "train" in printed.out or command == "stats"
         assert main(["doctor"]) == 1
-        assert "may only be read" in capsys.readouterr().out
+        assert "is read-only" in capsys.readouterr().out
         assert main(["sessions", "rename", "Holiday", "x"]) == 1
     assert "readonly" in capsys.readouterr().err
     assert {path.name for path in frozen.iterdir()} <= {"palaver.db", "palaver.db.search"}
@@ -196,7 +196,7 @@ def test_a_gateway_that_may_only_read_its_store_is_not_started(
         assert [main(command.split()) for command in ("chat -m hi", "up")] == [2, 2]
     said, again = capsys.readouterr().err.splitlines()
     assert said == again
-    assert f"{frozen / closed} may only be read" in said
+    assert f"{frozen / closed} is read-only" in said
 
 
 def test_a_lock_that_may_only_be_read_is_named(

@@ -41,7 +41,7 @@ def test_a_place_that_does_not_exist_yet_is_judged_by_what_there_is_of_it(tmp_pa
     assert all(check.ok for check in check_data_directory(tmp_path / "new" / "newer" / "palaver.db"))
     (tmp_path / "file").touch()
     _, place = check_data_directory(tmp_path / "file" / "new" / "palaver.db")
-    assert (place.ok, place.found) == (False, f"{tmp_path / 'file'} is no folder")
+    assert (place.ok, place.found) == (False, f"{tmp_path / 'file'} is not a folder")
 
 
 @pytest.mark.parametrize("looked_at", _LOOKED_AT)

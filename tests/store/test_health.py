@@ -14,11 +14,11 @@ from palaver.store.store import Store
 from tests.store.test_invariants import busy_world, run, statements
 from tests.store.world import LEASE, NOON, World, dm
 
-WAITS = "while a gateway is at work, no message waits for ten minutes without a turn before it"
-TURN = "while a gateway is at work, no turn is for five minutes without a living worker"
-CLAIM = "while a gateway is at work, no send stays claimed for five minutes by one that is gone"
-OVERDUE = "while a gateway serves an account, nothing that is first in its chat is overdue by ten minutes"
-UNCLEAR = "no send is left of which nobody knows whether it arrived"
+WAITS = "while a gateway runs, no message waits longer than ten minutes unless a turn is open before it"
+TURN = "while a gateway runs, no turn is without a live worker for more than five minutes"
+CLAIM = "while a gateway runs, no send stays claimed for more than five minutes by a dead worker"
+OVERDUE = "while a gateway serves an account, the first send of each chat is at most ten minutes overdue"
+UNCLEAR = "no send is unclear"
 
 
 async def late(world: World) -> dict[str, tuple[str, ...]]:
@@ -79,9 +79,9 @@ async def found(store: Store, name: str) -> Check:
 
 async def test_it_says_who_serves_what_and_what_waits(store: Store) -> None:
     world = await busy_world(store)
-    assert (await found(store, "gateways")).found == "no gateway is at work; 1 messages wait, 3 sends are due"
+    assert (await found(store, "gateways")).found == "no gateway is running; 1 messages waiting, 3 sends due"
     await a_gateway_works(world, "helper")
-    assert "served are telegram:helper by w2; 1" in (await found(store, "gateways")).found
+    assert "serving telegram:helper by w2; 1" in (await found(store, "gateways")).found
 
 
 async def test_a_gateway_that_was_killed_is_not_at_work(store: Store) -> None:
@@ -89,19 +89,19 @@ async def test_a_gateway_that_was_killed_is_not_at_work(store: Store) -> None:
     ended.wait()
     here = socket.gethostname()
     await store.transact(accounts.hold("telegram", "a", f"{here}:{ended.pid}:00ff", NOON, LEASE))
-    assert (await found(store, "gateways")).found.startswith("no gateway is at work")
+    assert (await found(store, "gateways")).found.startswith("no gateway is running")
     await store.transact(accounts.hold("telegram", "b", f"{here}:{os.getpid()}:00ff", NOON, LEASE))
     await store.transact(accounts.hold("telegram", "c", f"far-{here}:{ended.pid}:00ff", NOON, LEASE))
-    told = f"served are telegram:b by {here}:{os.getpid()}:00ff, telegram:c by far-{here}:{ended.pid}:00ff;"
+    told = f"serving telegram:b by {here}:{os.getpid()}:00ff, telegram:c by far-{here}:{ended.pid}:00ff;"
     assert (await found(store, "gateways")).found.startswith(told)
 
 
 async def test_it_names_chats_that_are_gone(store: Store) -> None:
-    assert (await found(store, "gone chats")).found == "none that we know of"
+    assert (await found(store, "gone chats")).found == "none known"
     await store.transact(run("INSERT INTO gone_chats (account, chat, since, error) VALUES ('telegram:', '7', 1, 'x')"))
     gone = await found(store, "gone chats")
     assert gone.ok
-    assert gone.found == "1 that we cannot write to: telegram::7"
+    assert gone.found == "1 chats no longer accept messages: telegram::7"
 
 
 @pytest.mark.parametrize(

@@ -36,33 +36,34 @@ async def test_a_healthy_store_breaks_nothing(store: Store) -> None:
 
 
 BREAKS = {
-    "every message is waiting, in a turn, done, refused or failed": "UPDATE inbox SET state = 'lost' WHERE no = 1",
-    "a message in a turn has that turn": "UPDATE inbox SET turn_no = 99 WHERE no = 1",
-    "a conversation stands in line exactly while messages wait in it": "DELETE FROM lines",
-    "a message of a turn has no state of its own: the turn's state counts": "UPDATE inbox SET turn_no = 1"
-    " WHERE state = 'waiting'",
-    "every send is due, claimed, delivered, dead or unclear": "UPDATE outbox SET state = 'lost'",
-    "a claimed send has an owner and an end": "UPDATE outbox SET state = 'claimed'",
+    "every received message has a known state": "UPDATE inbox SET state = 'lost' WHERE no = 1",
+    "every message in a turn points to a turn of its conversation": "UPDATE inbox SET turn_no = 99 WHERE no = 1",
+    "a conversation is in the ready queue exactly while messages wait in it": "DELETE FROM lines",
+    "a message with a turn has the state in-turn": "UPDATE inbox SET turn_no = 1 WHERE state = 'waiting'",
+    "every send has a known state": "UPDATE outbox SET state = 'lost'",
+    "a claimed send has a worker and a deadline, and no other send has": "UPDATE outbox SET state = 'claimed'",
     "a conversation has at most one open session": "DROP INDEX one_open_session_per_key;"
     "UPDATE sessions SET key = 'agent:main:telegram:dm:7'",
     "a conversation has at most one open turn": "DROP INDEX one_open_turn_per_key;"
     "UPDATE turns SET key = 'agent:main:telegram:dm:7', state = 'running'",
-    "only a settled turn owes replies": "UPDATE turns SET state = 'interrupted' WHERE no = 1",
-    "the replies of a turn are owed once, without a gap": "UPDATE outbox SET id = id + 1 WHERE id = 1024",
-    "a turn is over exactly when it has an end": "UPDATE turns SET ended = NULL WHERE no = 1",
-    "a session does not change hands in the middle of a turn": "UPDATE turns SET state = 'running', key = 'elsewhere'"
-    " WHERE no = 1",
-    "every turn runs in a session that exists": "UPDATE turns SET session_no = 99 WHERE no = 1",
-    "every entry belongs to a session and stands before its end": "UPDATE sessions SET next_seq = 2 WHERE no = 1",
-    "who may read a session is known for sessions that exist": "UPDATE participants SET session_no = 99",
-    "what waits in a conversation was said in its own place, or in one that is attached to it": "UPDATE inbox"
+    "only finished turns have replies in the outbox": "UPDATE turns SET state = 'interrupted' WHERE no = 1",
+    "the replies of a turn are numbered without gaps": "UPDATE outbox SET id = id + 1 WHERE id = 1024",
+    "a turn has an end time exactly when it is done or failed": "UPDATE turns SET ended = NULL WHERE no = 1",
+    "the session of an open turn belongs to the turn's conversation": "UPDATE turns SET state = 'running',"
+    " key = 'elsewhere' WHERE no = 1",
+    "every turn belongs to a session that exists": "UPDATE turns SET session_no = 99 WHERE no = 1",
+    "every entry belongs to a session that exists and has a number below its next": "UPDATE sessions SET"
+    " next_seq = 2 WHERE no = 1",
+    "every participant belongs to a session that exists": "UPDATE participants SET session_no = 99",
+    "every waiting message was sent in its own conversation or in a chat attached to it": "UPDATE inbox"
     " SET place = 'agent:main:telegram:dm:9' WHERE state = 'waiting'",
-    "no place is attached by way of another": "INSERT INTO attached (place, key, since, operation)"
-    " VALUES ('a', 'b', 0, 1), ('b', 'c', 0, 1)",
-    "what is hidden was hidden by an operation on its session": "UPDATE operations SET session_no = 99",
-    "nothing is shown before where its session is read from": "UPDATE sessions SET shown_from = 2 WHERE no = 1",
-    "every route leads to a session": "UPDATE routes SET session_no = 99",
-    "the open session of a key is where its route leads": "UPDATE routes SET session_no = 1",
+    "no chat is attached to a conversation that is itself attached elsewhere": "INSERT INTO attached"
+    " (place, key, since, operation) VALUES ('a', 'b', 0, 1), ('b', 'c', 0, 1)",
+    "every hidden entry was hidden by an operation on its session": "UPDATE operations SET session_no = 99",
+    "no visible entry comes before the point where reading its session starts": "UPDATE sessions SET"
+    " shown_from = 2 WHERE no = 1",
+    "every route points to a session that exists": "UPDATE routes SET session_no = 99",
+    "the route of a conversation points to its open session": "UPDATE routes SET session_no = 1",
 }
 
 

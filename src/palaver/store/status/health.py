@@ -1,4 +1,4 @@
-"""Health: everything that can be checked about a store, each with what was found and how to mend it."""
+"""The checks of `palaver doctor` on a store: what each found, and how to fix it."""
 
 import os
 import shutil
@@ -39,17 +39,19 @@ class HealthCheck:
     mend: str = ""
 
 
-_LEAST_FREE = 200 * 1024 * 1024
-_CLOCK_SLACK = timedelta(minutes=5)
+_MIN_FREE_BYTES = 200 * 1024 * 1024
+_CLOCK_TOLERANCE = timedelta(minutes=5)
 
 
-_DATED = (("sessions", "last_active"), ("inbox", "received"), ("turns", "started"), ("outbox", "created"))
-_NEWEST = " UNION ALL ".join(f"SELECT {column} AS at FROM {table} WHERE {column} > ?" for table, column in _DATED)
-_SHOWN = 5
+_TIME_COLUMNS = (("sessions", "last_active"), ("inbox", "received"), ("turns", "started"), ("outbox", "created"))
+_FUTURE_TIMES = " UNION ALL ".join(
+    f"SELECT {column} AS at FROM {table} WHERE {column} > ?" for table, column in _TIME_COLUMNS
+)
+_MAX_LISTED = 5
 
 
 async def check_store(store: Store, now: datetime) -> AsyncIterator[HealthCheck]:
-    """One check after the other, so that a person sees progress."""
+    """Yield one check at a time, so that a person sees progress."""
     yield await _schema(store)
     if isinstance(store.database, SqliteDatabase):
         yield await _integrity(store, store.database.path)
@@ -57,7 +59,7 @@ async def check_store(store: Store, now: datetime) -> AsyncIterator[HealthCheck]
         yield check
     yield await _gateways(store, now)
     yield await _accounts(store, now)
-    yield await _gone(store)
+    yield await _gone_chats(store)
     yield await _clock(store, now)
     yield await _search(store)
 
@@ -75,45 +77,48 @@ async def _schema(store: Store) -> HealthCheck:
 
 
 async def _integrity(store: Store, path: Path) -> HealthCheck:
-    """SQLite reads every page and index of the file."""
     found = await store.read(_rows("PRAGMA integrity_check(20)"))
     return HealthCheck(
         name="integrity",
         ok=found == ["ok"],
-        found="every page is sound" if found == ["ok"] else "; ".join(found[:3]),
+        found="every page is intact" if found == ["ok"] else "; ".join(found[:3]),
         mend=recovery_steps(path),
     )
 
 
 def is_corrupt(path: Path, error: StoreError) -> bool:
-    """SQLite cannot make sense of the file, though it was a database of ours: it has a search index beside it."""
+    """Return whether SQLite cannot read a file that was our database: there is a search index beside it."""
     code: int = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
     damage = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
     return code in damage and path.with_name(f"{path.name}.search").exists()
 
 
 def recovery_steps(path: Path) -> str:
-    """What can be done about a damaged file, with the newest of the backups that upgrades made."""
+    """Return what to do about a corrupt file, naming the newest backup that an upgrade made."""
     copies = sorted(path.parent.glob(f"{escape(path.name)}.schema-*"), key=lambda copy: copy.stat().st_mtime)
     made = [f"{copy.name} of {datetime.fromtimestamp(copy.stat().st_mtime, UTC):%Y-%m-%d}" for copy in copies[-1:]]
-    backup = f"a backup in its place ({made[0]} was made before an upgrade)" if made else "a backup in its place"
+    backup = f"restore a backup ({made[0]} was made before an upgrade)" if made else "restore a backup"
     name = path.name
     return (
-        f"stop the gateway and move {name}, {name}-wal and {name}-shm away; then put {backup}, save what can be read "
-        f"with: sqlite3 {name} .recover, or begin anew and bring an export back with: palaver sessions import"
+        f"stop the gateway and move {name}, {name}-wal and {name}-shm away; then {backup}, save what is readable "
+        f"with: sqlite3 {name} .recover, or start with a new store and import an export with: palaver sessions import"
     )
 
 
 def check_data_directory(path: Path) -> list[HealthCheck]:
-    """Where a SQLite file lies, or would: what keeps it from being opened or written is found before that is tried."""
+    """HealthCheck that a SQLite file can be opened and written at this path, before trying it."""
     folder = unreadable_folder(path)
-    return [_disk(path), _writable(path)] if folder is None else [_place(f"{folder} cannot be entered by this user")]
+    return (
+        [_disk(path), _writable(path)]
+        if folder is None
+        else [_bad_directory(f"{folder} cannot be entered by this user")]
+    )
 
 
 def unreadable_folder(path: Path) -> Path | None:
-    """What is in it, if anything, nobody can say."""
-    there = takewhile(lambda folder: os.access(folder, os.F_OK, effective_ids=True), reversed(path.parents))
-    return next((each for each in there if each.is_dir() and not os.access(each, os.X_OK, effective_ids=True)), None)
+    """Return the first existing folder above the path that this user cannot enter."""
+    existing = takewhile(lambda folder: os.access(folder, os.F_OK, effective_ids=True), reversed(path.parents))
+    return next((each for each in existing if each.is_dir() and not os.access(each, os.X_OK, effective_ids=True)), None)
 
 
 def _disk(path: Path) -> HealthCheck:
@@ -121,32 +126,33 @@ def _disk(path: Path) -> HealthCheck:
     size = path.stat().st_size if path.exists() else 0
     return HealthCheck(
         name="disk",
-        ok=free > max(_LEAST_FREE, size // 4),
+        ok=free > max(_MIN_FREE_BYTES, size // 4),
         found=f"{free // 1_000_000} MB free, the database has {size // 1_000_000} MB",
-        mend="make room, or remove old sessions with: palaver sessions prune",
+        mend="free some space, or delete old sessions with: palaver sessions prune",
     )
 
 
 def _writable(path: Path) -> HealthCheck:
     folder = nearest(path.parent)
-    closed = [each for each in (folder, path) if each.exists() and not may_write(each)]
-    wrong = f"{closed[0]} may only be read" if closed else "" if folder.is_dir() else f"{folder} is no folder"
+    read_only = [each for each in (folder, path) if each.exists() and not may_write(each)]
+    problem = f"{read_only[0]} is read-only" if read_only else "" if folder.is_dir() else f"{folder} is not a folder"
     return (
-        _place(wrong) if wrong else HealthCheck(name="data directory", ok=True, found=f"{path.parent} may be written")
+        _bad_directory(problem)
+        if problem
+        else HealthCheck(name="data directory", ok=True, found=f"{path.parent} is writable")
     )
 
 
-def _place(wrong: str) -> HealthCheck:
+def _bad_directory(problem: str) -> HealthCheck:
     return HealthCheck(
         name="data directory",
         ok=False,
-        found=wrong,
-        mend="let whoever runs Palaver write there, or use another data directory: PALAVER_HOME",
+        found=problem,
+        mend="give this user write access, or set PALAVER_HOME to another data directory",
     )
 
 
 async def _promises(store: Store, now: datetime) -> list[HealthCheck]:
-    """Every promise as a query over the live database."""
     found = [*await store.read(violations()), *await store.read(overdue_work(now))]
     broken = {violation.invariant: violation for violation in found}
     return [
@@ -156,26 +162,26 @@ async def _promises(store: Store, now: datetime) -> list[HealthCheck]:
             found="holds"
             if invariant not in broken
             else f"{broken[invariant].times} rows break it, such as {', '.join(broken[invariant].examples)}",
-            mend=invariant.mend,
+            mend=invariant.fix,
         )
         for invariant in (*INVARIANTS, *DEADLINES)
     ]
 
 
 async def _gateways(store: Store, now: datetime) -> HealthCheck:
-    """Who serves what; without a gateway, what waits for one."""
+    """Report which worker serves which account, and how much work waits."""
     rows = await store.read(
         _rows("SELECT worker || ' ' || platform || ':' || account FROM accounts WHERE lease_until > ?", micros(now))
     )
     found = [row.partition(" ") for row in rows]
-    served = sorted(f"{account} by {worker}" for worker, _, account in found if _may_run(worker))
+    served = sorted(f"{account} by {worker}" for worker, _, account in found if _may_be_alive(worker))
     waiting, due = await store.read(inbox.depth()), await store.read(outbox.depth())
-    who = f"served are {', '.join(served)}" if served else "no gateway is at work"
-    return HealthCheck(name="gateways", ok=True, found=f"{who}; {waiting} messages wait, {due} sends are due")
+    who = f"serving {', '.join(served)}" if served else "no gateway is running"
+    return HealthCheck(name="gateways", ok=True, found=f"{who}; {waiting} messages waiting, {due} sends due")
 
 
-def _may_run(worker: str) -> bool:
-    """A gateway that was killed holds its accounts for a while. Only of processes of this machine it can be known."""
+def _may_be_alive(worker: str) -> bool:
+    """A killed gateway holds its accounts until the lease ends. Only processes of this machine can be checked."""
     host, _, process = worker.partition(":")
     pid = process.partition(":")[0]
     if host != socket.gethostname() or not (pid.isascii() and pid.isdecimal()):
@@ -185,44 +191,43 @@ def _may_run(worker: str) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True  # as somebody else
+        return True  # it runs as another user
     return True
 
 
 async def _accounts(store: Store, now: datetime) -> HealthCheck:
-    """Those that a gateway serves and that do not let it in, each with what they say."""
+    """Report accounts whose platform refuses the gateway."""
     found = await store.read(accounts.health(now))
     refused = [each for each in found if each.worker and each.connected_since is None and each.last_error]
-    said = [f"{each.name} says: {each.last_error}" for each in refused]
+    errors = [f"{each.name} says: {each.last_error}" for each in refused]
     connected = sum(each.connected_since is not None for each in found)
     return HealthCheck(
         name="accounts",
         ok=not refused,
-        found="; ".join(said) or f"{connected} connected, none that is refused",
-        mend=f"do what it says, and look again: palaver platforms check {refused[0].name if refused else ''}",
+        found="; ".join(errors) or f"{connected} connected, none refused",
+        mend=f"fix what the error names, then run: palaver platforms check {refused[0].name if refused else ''}",
     )
 
 
-async def _gone(store: Store) -> HealthCheck:
-    """Where nothing arrives any more."""
+async def _gone_chats(store: Store) -> HealthCheck:
     gone = await store.read(_rows("SELECT account || ':' || chat FROM gone_chats ORDER BY 1"))
-    shown = f"{len(gone)} that we cannot write to: {', '.join(gone[:_SHOWN])}" if gone else "none that we know of"
+    shown = f"{len(gone)} chats no longer accept messages: {', '.join(gone[:_MAX_LISTED])}" if gone else "none known"
     return HealthCheck(name="gone chats", ok=True, found=shown)
 
 
 async def _clock(store: Store, now: datetime) -> HealthCheck:
-    limit = micros(now + _CLOCK_SLACK)
-    ahead = await store.read(_rows(f"SELECT max(at) FROM ({_NEWEST}) AS ahead", *(limit,) * len(_DATED)))
+    limit = micros(now + _CLOCK_TOLERANCE)
+    ahead = await store.read(_rows(f"SELECT max(at) FROM ({_FUTURE_TIMES}) AS ahead", *(limit,) * len(_TIME_COLUMNS)))
     newest = None if ahead in ([], ["None"]) else instant(int(ahead[0]))
     return HealthCheck(
         name="clock",
         ok=newest is None,
-        found="nothing is dated in the future" if newest is None else f"something is dated {newest:%Y-%m-%d %H:%M} UTC",
-        mend="set the clocks of all machines, or wait: times in the future hold up resets, sends and takeovers",
+        found="no time is in the future" if newest is None else f"a time is in the future: {newest:%Y-%m-%d %H:%M} UTC",
+        mend="set the clocks of all machines, or wait: future times delay resets, sends and takeovers",
     )
 
 
 async def _search(store: Store) -> HealthCheck:
     added = await store.search.catch_up()
-    found = "in step with the transcripts" if not added else f"caught up with {added} entries"
+    found = "up to date" if not added else f"added {added} entries"
     return HealthCheck(name="search index", ok=True, found=found)

@@ -1,7 +1,7 @@
-"""The journal as live views read it: what happened to transcripts, in an order to which nothing is added behind.
+"""Read the journal of transcript changes in an order that no later commit can change.
 
-SQLite gives positions in the order of commits. PostgreSQL does not: there the order is that of transactions, as far as
-all before them have ended.
+SQLite numbers journal rows in commit order. PostgreSQL does not, so there the order is that of transaction ids,
+up to the oldest transaction that is still running.
 """
 
 import re
@@ -22,21 +22,21 @@ __all__ = [
 ]
 
 WINDOW = "window"
-"""Something happened at another gateway that people may be looking at."""
+"""The topic on which gateways tell each other that a web page may have changed."""
 
 
 START = "0.0"
-"""Before everything that ever happened."""
+"""The position before the first change."""
 
 
 @value
 class Change:
-    """Something happened to entries of a transcript: `append`, `hide`, `show`, `delete`, or a turn did `settle`."""
+    """Entries of a transcript were changed: `append`, `hide`, `show`, `delete`; or a turn ended: `settle`."""
 
     position: str
-    """Where it stands among all that happened: the same on every worker, also after a restart."""
+    """The same on every worker, also after a restart."""
     session: str | None
-    """None where the session is gone."""
+    """None if the session was deleted."""
     kind: str
     first: int
     last: int
@@ -46,31 +46,35 @@ class Change:
 class JournalPage:
     changes: tuple[Change, ...]
     position: str
-    """How far was read; what nobody may see is passed over."""
+    """Where to continue reading. Changes that the principal may not see are left out."""
     is_complete: bool
-    """Nothing more was committed when it was read."""
+    """Nothing was committed after this page when it was read."""
 
 
 _POSITION = re.compile(r"([0-9]{1,19})\.([0-9]{1,18})", re.ASCII)
-_NOW = "pg_snapshot_xmin(pg_current_snapshot())"
+_OLDEST_OPEN = "pg_snapshot_xmin(pg_current_snapshot())"
 _ORDER = "ORDER BY /*pg j.xid, */ j.pos"
 
 
 @transaction
 def read_changes(position: str, principal: Principal, limit: int) -> Statements[JournalPage]:
-    seen, (xid, pos) = visible_to(principal), _parsed(position)
+    seen, (xid, pos) = visible_to(principal), _parse_position(position)
     rows = yield (
         "SELECT j.pos, /*pg j.xid::text --*/ '0'\n, j.kind, j.first_seq, j.last_seq, s.id,"
         f" CASE WHEN {seen.sql} THEN 1 ELSE 0 END FROM journal j LEFT JOIN sessions s ON s.no = j.session_no"
-        f" WHERE /*pg (j.xid, j.pos) > (?::text::xid8, ?) AND j.xid < {_NOW} --*/ ? IS NOT NULL AND j.pos > ?\n"
+        f" WHERE /*pg (j.xid, j.pos) > (?::text::xid8, ?) AND j.xid < {_OLDEST_OPEN} --*/ ? IS NOT NULL"
+        " AND j.pos > ?\n"
         f" {_ORDER} LIMIT {limit:d}",
         (*seen.values, xid, pos),
     )
     last = _position(rows[-1][1], rows[-1][0]) if rows else position
     is_complete = len(rows) < limit
     if is_complete:
-        # What is committed while an older transaction runs comes a moment later.
-        late = yield f"SELECT 0 /*pg + count(*) FROM (SELECT 1 FROM journal j WHERE j.xid >= {_NOW} LIMIT 1) late*/", ()
+        # Changes that were committed while an older transaction runs follow when it ends.
+        late = yield (
+            f"SELECT 0 /*pg + count(*) FROM (SELECT 1 FROM journal j WHERE j.xid >= {_OLDEST_OPEN} LIMIT 1) late*/",
+            (),
+        )
         is_complete = not late[0][0]
     return JournalPage(changes=tuple(_change(row) for row in rows if row[6]), position=last, is_complete=is_complete)
 
@@ -83,7 +87,7 @@ def _change(row: Row) -> Change:
 @transaction
 def latest_position() -> Statements[str]:
     rows = yield (
-        f"SELECT j.pos, /*pg j.xid::text --*/ '0'\n FROM journal j /*pg WHERE j.xid < {_NOW}*/"
+        f"SELECT j.pos, /*pg j.xid::text --*/ '0'\n FROM journal j /*pg WHERE j.xid < {_OLDEST_OPEN}*/"
         " ORDER BY /*pg j.xid DESC, */ j.pos DESC LIMIT 1",
         (),
     )
@@ -94,7 +98,7 @@ def _position(xid: str, pos: int) -> str:
     return f"{xid}.{pos}"
 
 
-def _parsed(position: str) -> tuple[str, int]:
+def _parse_position(position: str) -> tuple[str, int]:
     found = _POSITION.fullmatch(position)
     if not found:
         raise BadArgument("A position cannot be", found=position, allowed="one that was given before", example=START)

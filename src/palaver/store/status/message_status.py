@@ -1,11 +1,11 @@
-"""Answers in the store: how far messages have come, and what was answered, for those who wait for it."""
+"""The status of a message and its reply, for callers that wait for it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 
 from palaver.db.database import TURNS
-from palaver.db.transaction import Lock, Notify, Statements, transaction
+from palaver.db.transaction import Lock, Notify, Row, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.ids import encode_id
 from palaver.model.key import SessionKey
@@ -19,23 +19,21 @@ from palaver.model.view import open_calls_of_turn
 from palaver.store.conversations.sessions import open_by_key
 from palaver.store.conversations.transcript import SEQS, shown
 from palaver.store.conversations.visibility import get_visible, visible_to
-from palaver.store.queue.inbox import dedup_name, inbox_row
+from palaver.store.queue.inbox import OPEN_TURN, dedup_name, inbox_row
 from palaver.store.queue.turns import append_to_turn, halt, resume
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     INBOX_COLUMNS,
     REPLIES,
     SESSION_COLUMNS,
-    TURN_COLUMNS,
     delivery_of,
     entries_of,
     from_json,
-    instant,
     json_text,
     received_of,
     session_of,
-    turn_of,
 )
+from palaver.store.status.trace import visible_turn
 
 __all__ = [
     "FinalOutcome",
@@ -54,28 +52,28 @@ __all__ = [
 
 @value
 class Progress:
-    """How far a message has come; it holds no content."""
+    """The status of a message, without its content."""
 
     number: int
     turn: int | None
-    """The turn that answers it, once there is one."""
+    """The turn that answers it, if there is one yet."""
     is_settled: bool
-    """Nothing more comes by itself: it is answered, refused, or waits for somebody."""
+    """It is answered or refused, or waits for a person."""
 
 
 @value
 class Reply:
-    """A message and what came of it so far."""
+    """A message and the reply to it so far."""
 
     received: Received
     turn: Turn | None = None
-    """None where no turn answers it, or none that the principal may see."""
+    """None if no turn answers it, or none that the principal may see."""
     ended: datetime | None = None
     usage: Usage = field(default_factory=Usage)
     entries: tuple[Entry, ...] = ()
-    """What the turn has written that nothing hides, in order."""
+    """The visible entries of the turn, in order."""
     notices: tuple[str, ...] = ()
-    """What was said in return beside the transcript: the answer to a command, what a turn asks, why it failed."""
+    """Replies outside the transcript: the answer to a command, a question of the turn, why it failed."""
 
     @property
     def is_parked(self) -> bool:
@@ -83,7 +81,7 @@ class Reply:
 
     @property
     def pending_tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls of a parked turn that have no result, where whoever is answered offered to use them."""
+        """The calls of a parked turn that have no result and use tools that the caller offered."""
         offered = {tool.name for tool in self.received.inbound.client_tools}
         if self.turn is None or not self.is_parked:
             return ()
@@ -93,8 +91,7 @@ class Reply:
 _MOST_PARTS = 64
 
 
-def _marks(values: Sequence[object]) -> str:
-    """Nothing is among none."""
+def _placeholders(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values)) or "NULL"
 
 
@@ -103,24 +100,31 @@ def find_received(sources: Sequence[Source], principal: Principal) -> Statements
     names = [name for name in map(dedup_name, sources) if name]
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-        f" WHERE i.dedup IN ({_marks(names)}) AND length(i.body) > 0",
+        f" WHERE i.dedup IN ({_placeholders(names)}) AND length(i.body) > 0",
         tuple(names),
     )
-    mine = (each for each in map(received_of, rows) if _is_theirs(each, principal))
-    return next(mine, None)
+    return _first_sent_by(principal, rows)
 
 
-def _is_theirs(received: Received, principal: Principal) -> bool:
-    return principal.sees_all or identity_of(received.inbound.source) in principal.identities
+def _first_sent_by(principal: Principal, rows: Sequence[Row]) -> Received | None:
+    found = map(received_of, rows)
+    return next((each for each in found if principal.sees_all or _sender(each) in principal.identities), None)
+
+
+def _sender(received: Received) -> str | None:
+    return identity_of(received.inbound.source)
+
+
+_PARKED = f"EXISTS (SELECT 1 FROM turns p WHERE p.key = i.key AND p.state IN {OPEN_TURN} AND p.state = 'parked')"
+# Naming all open states first lets SQLite use their index.
+_SETTLED = f"(i.turn_no IS NULL OR t.state NOT IN ('running', 'interrupted')) AND (i.state <> 'waiting' OR {_PARKED})"
 
 
 @transaction
 def progress(numbers: Sequence[int]) -> Statements[list[Progress]]:
     rows = yield (
-        "SELECT i.no, i.turn_no, CASE WHEN (i.turn_no IS NULL OR t.state NOT IN ('running', 'interrupted'))"
-        " AND (i.state <> 'waiting' OR EXISTS (SELECT 1 FROM turns p WHERE p.key = i.key"
-        " AND p.state IN ('running', 'parked', 'interrupted') AND p.state = 'parked')) THEN 1 ELSE 0 END"
-        f" FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no IN ({_marks(numbers)})",
+        f"SELECT i.no, i.turn_no, CASE WHEN {_SETTLED} THEN 1 ELSE 0 END"
+        f" FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no IN ({_placeholders(numbers)})",
         tuple(numbers),
     )
     return [Progress(number=number, turn=turn, is_settled=bool(settled)) for number, turn, settled in rows]
@@ -132,35 +136,29 @@ def load_reply(number: int, principal: Principal) -> Statements[Reply]:
     if received is None:
         raise NotFound("message", f"in:{number}")
     if received.turn is None:
-        told = yield from _notices(f"command:{number}")
-        return Reply(received=received, notices=told or _instead(received))
-    seen = visible_to(principal)
-    rows = yield (
-        f"SELECT {TURN_COLUMNS}, t.ended, t.model, t.input_tokens, t.output_tokens, t.cost_micros"
-        f" FROM turns t JOIN sessions s ON s.no = t.session_no WHERE t.no = ? AND {seen.sql}",
-        (received.turn, *seen.values),
-    )
-    if not rows:
+        answer = yield from _notices(f"command:{number}")
+        return Reply(received=received, notices=answer or _failure_notice(received))
+    found = yield from visible_turn(received.turn, principal)
+    if found is None:
         return Reply(received=received)
-    *row, ended, model, tokens_in, tokens_out, cost = rows[0]
-    turn = turn_of(tuple(row))
+    turn = found.turn
     return Reply(
         received=received,
         turn=turn,
-        ended=None if ended is None else instant(ended),
-        usage=Usage(model=model, input_tokens=tokens_in, output_tokens=tokens_out, cost_micros=cost),
+        ended=found.ended,
+        usage=found.usage,
         entries=tuple((yield from shown(turn.session_number, turn=turn.number))),
-        notices=(yield from _told(turn)),
+        notices=(yield from _notices_of_turn(turn)),
     )
 
 
-def _instead(received: Received) -> tuple[str, ...]:
-    """Where the chat alone was told that a message is not answered."""
-    return (f"This is not answered: {received.reason}.",) if received.state is InboxState.FAILED else ()
+def _failure_notice(received: Received) -> tuple[str, ...]:
+    """Return what the chat was told, for callers that read no chat."""
+    return (f"This message is not answered: {received.reason}.",) if received.state is InboxState.FAILED else ()
 
 
-def _told(turn: Turn) -> Statements[tuple[str, ...]]:
-    """What a turn asks, or said instead of an answer."""
+def _notices_of_turn(turn: Turn) -> Statements[tuple[str, ...]]:
+    """Return the question of a parked turn, or what a failed one sent instead of an answer."""
     if turn.state is TurnState.PARKED:
         return (yield from _notices(f"halt:{turn.number}:{turn.fence}"))
     if turn.state is not TurnState.FAILED:
@@ -173,9 +171,12 @@ def _told(turn: Turn) -> Statements[tuple[str, ...]]:
 
 
 def _notices(name: str) -> Statements[tuple[str, ...]]:
-    """Whatever became of the send: a program reads it here."""
+    """Return texts whether or not they were delivered: a program reads them here."""
     names = tuple(f"{name}:{part}" for part in range(_MOST_PARTS))
-    rows = yield f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE dedup IN ({_marks(names)}) ORDER BY id DESC", names
+    rows = yield (
+        f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE dedup IN ({_placeholders(names)}) ORDER BY id DESC",
+        names,
+    )
     return tuple(delivery_of(row).outbound.text for row in rows)
 
 
@@ -186,7 +187,7 @@ def last_message_of_turn(turn: int, principal: Principal) -> Statements[Received
         " WHERE i.turn_no = ? AND length(i.body) > 0 ORDER BY i.no DESC",
         (turn,),
     )
-    return next((each for each in map(received_of, rows) if _is_theirs(each, principal)), None)
+    return _first_sent_by(principal, rows)
 
 
 @transaction
@@ -203,7 +204,7 @@ def submit_tool_results(turn: int, results: Mapping[str, str], now: datetime, pr
     entries = [Entry(seq=0, role=Role.TOOL, at=now, text=text, answers=call) for call, text in given.items()]
     yield from append_to_turn(taken, entries)
     yield from halt(taken, TurnState.INTERRUPTED, now)
-    # As where a person has answered: no attempt has failed, and calls that are still open stay so.
+    # As after an approval: no attempt has failed, and calls that are still open stay open.
     known = yield "SELECT approvals FROM turns WHERE no = ?", (turn,)
     approvals = {**from_json(known[0][0] or "{}"), **dict.fromkeys(given, True)}
     yield (
@@ -218,7 +219,7 @@ def submit_tool_results(turn: int, results: Mapping[str, str], now: datetime, pr
 def sessions_by_key(keys: Sequence[SessionKey], principal: Principal) -> Statements[list[Session]]:
     seen = visible_to(principal)
     rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key IN ({_marks(keys)}) AND {seen.sql}"
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key IN ({_placeholders(keys)}) AND {seen.sql}"
         " ORDER BY s.last_active DESC, s.no DESC LIMIT 100",
         (*(key.text for key in keys), *seen.values),
     )
@@ -227,34 +228,32 @@ def sessions_by_key(keys: Sequence[SessionKey], principal: Principal) -> Stateme
 
 @value
 class FinalOutcome:
-    """Nothing more will come in answer to a message, unless somebody allows it."""
+    """No further answer to a message comes, unless a person approves something."""
 
     refused: str | None = None
-    """Why it was not let in."""
+    """Why it was refused."""
     failed: bool = False
-    """What it commanded could not be done, or the agent failed at it; the chat was told so."""
+    """The command or the agent failed, and the chat has a notice of it."""
 
 
-_PARKED = "EXISTS (SELECT 1 FROM turns p WHERE p.key = i.key AND p.state = 'parked')"
-_MADE = "SELECT 1 FROM mentions m JOIN sessions s ON s.no = m.session_no"
-_ITS = "r.dedup LIKE 'retry:' || s.id || ':%' WHERE m.inbox_no = i.no"
-_SAID_AGAIN = (
-    f"{_MADE} JOIN inbox r ON r.key = s.key AND r.state = 'waiting' AND {_ITS}"
-    f" UNION ALL {_MADE} JOIN turns w ON w.session_no = s.no AND w.state IN ('running', 'interrupted')"
-    f" JOIN inbox r ON r.turn_no = w.no AND {_ITS}"
+_MENTIONED = "SELECT 1 FROM mentions m JOIN sessions s ON s.no = m.session_no"
+_RETRY_OF_IT = "r.dedup LIKE 'retry:' || s.id || ':%' WHERE m.inbox_no = i.no"
+_OPEN_RETRY = (
+    f"{_MENTIONED} JOIN inbox r ON r.key = s.key AND r.state = 'waiting' AND {_RETRY_OF_IT}"
+    f" UNION ALL {_MENTIONED} JOIN turns w ON w.session_no = s.no AND w.state IN ('running', 'interrupted')"
+    f" JOIN inbox r ON r.turn_no = w.no AND {_RETRY_OF_IT}"
 )
 
 
 @transaction
 def final_outcome(source: Source) -> Statements[FinalOutcome | None]:
-    """None while the message waits or is worked on, or what it has said again, or while anything is owed to its chat.
+    """Return None while the message, or a retry that it asked for, is open, or while its chat has sends to come.
 
-    Where the conversation itself waits for somebody's permission, nothing will come either.
+    A conversation that waits for approval sends nothing either.
     """
     rows = yield (
         "SELECT i.state, i.reason, t.state FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.dedup = ?"
-        " AND (i.turn_no IS NULL OR t.state NOT IN ('running', 'interrupted')) AND (i.state <> 'waiting'"
-        f" OR {_PARKED}) AND ({_PARKED} OR NOT EXISTS ({_SAID_AGAIN}))",
+        f" AND {_SETTLED} AND ({_PARKED} OR NOT EXISTS ({_OPEN_RETRY}))",
         (dedup_name(source),),
     )
     if not rows:
@@ -274,7 +273,7 @@ def final_outcome(source: Source) -> Statements[FinalOutcome | None]:
 
 @transaction
 def recent_entries(key: SessionKey, principal: Principal, limit: int) -> Statements[list[Entry]]:
-    """What people and the agent said last in a conversation, oldest first; not what is still owed to the chat."""
+    """Return the last entries of people and agent, oldest first, without answers that are still to be sent."""
     session = yield from open_by_key(key)
     if session is None:
         return []

@@ -1,12 +1,13 @@
-"""What is going on in a store, and what went on lately: turns in flight, messages in and out, the newest first."""
+"""List open turns, and the newest received and sent messages."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.lifecycle import InboxState, OutboxState, TurnState
-from palaver.model.session import Principal
+from palaver.model.session import Principal, Session
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import Turn
+from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import visible_to
 from palaver.store.queue.inbox import OPEN_TURN
@@ -19,17 +20,34 @@ from palaver.store.records import (
     session_of,
     turn_of,
 )
-from palaver.store.status.trace import DeliveryTrace, InboundTrace, OpenTurn, delivery_trace, inbound_trace
+from palaver.store.status.trace import DeliveryTrace, InboundTrace, delivery_trace, inbound_trace
 
 __all__ = [
+    "OpenTurn",
     "list_inbound",
     "list_open_turns",
     "list_outbound",
 ]
 
-_LOOK_BACK = 10_000
-"""Among how many of the newest rows those in certain states are looked for: what it costs does not grow."""
+_SCANNED_ROWS = 10_000
+"""How many of the newest rows to search for those in certain states. It bounds the cost."""
 _TURN_WIDTH = TURN_COLUMNS.count(",") + 1
+
+
+@value
+class OpenTurn:
+    """A turn that has not ended, and its session."""
+
+    turn: Turn
+    session: Session
+    stop: str | None = None
+    """Who asked it to stop, and when."""
+    asked: ToolCall | None = None
+    """The tool call that waits for approval."""
+    question: str | None = None
+    """The id of that question, so that an answer counts for no later one."""
+    waiting: int = 0
+    """How many messages wait behind it."""
 
 
 @transaction
@@ -43,18 +61,19 @@ def list_open_turns(
 ) -> Statements[list[OpenTurn]]:
     seen = visible_to(principal)
     wanted = {"s.id": session, "t.no": number}
-    only: dict[str, Value] = {column: value for column, value in wanted.items() if value is not None}
-    narrowed = "".join(f" AND {column} = ?" for column in only)
+    given: dict[str, Value] = {column: value for column, value in wanted.items() if value is not None}
+    narrowed = "".join(f" AND {column} = ?" for column in given)
     rows = yield (
         f"SELECT {TURN_COLUMNS}, t.stop, t.asked, (SELECT count(*) FROM inbox i WHERE i.key = t.key"
         f" AND i.state = 'waiting'), {SESSION_COLUMNS} FROM turns t JOIN sessions s ON s.no = t.session_no"
-        f" WHERE t.state IN {OPEN_TURN} AND {seen.sql}{narrowed} AND {_among('t.state', states)} ORDER BY t.no LIMIT ?",
-        (*seen.values, *only.values(), *(state.value for state in states), limit),
+        f" WHERE t.state IN {OPEN_TURN} AND {seen.sql}{narrowed} AND {_state_in('t.state', states)}"
+        " ORDER BY t.no LIMIT ?",
+        (*seen.values, *given.values(), *(state.value for state in states), limit),
     )
     found: list[OpenTurn] = []
     for row in rows:
         turn, (stop, asked, waiting, *columns) = turn_of(row[:_TURN_WIDTH]), row[_TURN_WIDTH:]
-        call = (yield from _call(turn, asked)) if asked else None
+        call = (yield from _find_call(turn, asked)) if asked else None
         question = turn.question_id if turn.state is TurnState.PARKED else None
         found.append(
             OpenTurn(
@@ -69,8 +88,7 @@ def list_open_turns(
     return found
 
 
-def _call(turn: Turn, name: str) -> Statements[ToolCall]:
-    """What a call is, as the agent has written it down."""
+def _find_call(turn: Turn, name: str) -> Statements[ToolCall]:
     first = turn.session_number * SEQS
     rows = yield (
         "SELECT body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? AND role = 'assistant' ORDER BY id DESC",
@@ -84,12 +102,12 @@ def _call(turn: Turn, name: str) -> Statements[ToolCall]:
 def list_inbound(
     principal: Principal, *, states: Collection[InboxState] = (), before: int | None = None, limit: int = 50
 ) -> Statements[list[InboundTrace]]:
-    """What belongs to no turn is the operator's, so the list is, too."""
+    """Only the operator sees messages outside a turn, so only the operator gets this list."""
     if not principal.sees_all:
         return []
     rows = yield (
-        f"SELECT {INBOX_COLUMNS} FROM (SELECT * FROM inbox WHERE no < ? ORDER BY no DESC LIMIT {_LOOK_BACK}) i"
-        f" LEFT JOIN turns t ON t.no = i.turn_no WHERE {_among('i.state', states)} ORDER BY i.no DESC LIMIT ?",
+        f"SELECT {INBOX_COLUMNS} FROM (SELECT * FROM inbox WHERE no < ? ORDER BY no DESC LIMIT {_SCANNED_ROWS}) i"
+        f" LEFT JOIN turns t ON t.no = i.turn_no WHERE {_state_in('i.state', states)} ORDER BY i.no DESC LIMIT ?",
         (_LAST if before is None else before, *(state.value for state in states), limit),
     )
     return [inbound_trace(row) for row in rows]
@@ -102,21 +120,20 @@ _LAST = 1 << 62
 def list_outbound(
     principal: Principal, *, states: Collection[OutboxState] = (), limit: int = 50
 ) -> Statements[list[DeliveryTrace]]:
-    """What turns owe is numbered upwards, everything else downwards."""
+    """Replies of turns have positive numbers, everything else negative ones."""
     if not principal.sees_all:
         return []
     rows: list[Row] = []
     for half in ("id > 0 ORDER BY id DESC", "id < 0 ORDER BY id"):
-        values: Sequence[Value] = (*(state.value for state in states), limit)
         rows += yield (
             f"SELECT {DELIVERY_COLUMNS}, dedup, worker, claim_until"
-            f" FROM (SELECT * FROM outbox WHERE {half} LIMIT {_LOOK_BACK}) o"
-            f" WHERE {_among('state', states)} ORDER BY created DESC, abs(id) DESC LIMIT ?",
-            tuple(values),
+            f" FROM (SELECT * FROM outbox WHERE {half} LIMIT {_SCANNED_ROWS}) o"
+            f" WHERE {_state_in('state', states)} ORDER BY created DESC, abs(id) DESC LIMIT ?",
+            (*(state.value for state in states), limit),
         )
-    told = [delivery_trace(row) for row in rows]
-    return sorted(told, key=lambda each: (each.delivery.created, each.delivery.number), reverse=True)[:limit]
+    found = [delivery_trace(row) for row in rows]
+    return sorted(found, key=lambda each: (each.delivery.created, each.delivery.number), reverse=True)[:limit]
 
 
-def _among(column: str, states: Collection[object]) -> str:
+def _state_in(column: str, states: Collection[object]) -> str:
     return f"{column} IN ({', '.join('?' * len(states))})" if states else "1 = 1"

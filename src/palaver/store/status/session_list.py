@@ -1,4 +1,4 @@
-"""Lists of sessions: newest first, page by page, with the last thing a person said; and what they add up to."""
+"""List sessions page by page, newest first, and sum them up."""
 
 import base64
 import binascii
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import NamedTuple
 
-from palaver.db.transaction import Row, Statements, Value, transaction
+from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import BadArgument
 from palaver.model.lifecycle import SessionState
 from palaver.model.session import Principal
@@ -37,17 +37,17 @@ __all__ = [
 
 @value
 class ListFilter:
-    """Narrows a list down; every given field must match. Times are those of the last activity."""
+    """Every given field must match. Times are those of the last activity."""
 
     platform: str | None = None
     profile: str | None = None
     state: SessionState | None = None
     titled: bool = False
     title: str | None = None
-    """Text somewhere in the title, whatever its case."""
+    """Text anywhere in the title, ignoring case."""
     owner: str | None = None
     person: str | None = None
-    """The identity of somebody who took part: `telegram:7`."""
+    """The identity of a participant: `telegram:7`."""
     since: datetime | None = None
     until: datetime | None = None
 
@@ -59,11 +59,12 @@ NO_FILTER = ListFilter()
 class Page:
     previews: tuple[Preview, ...]
     after: str | None
-    """Where the next page begins; None on the last one."""
+    """The cursor of the next page; None on the last one."""
 
 
 LARGEST_PAGE = 500
 SORTABLE_SESSIONS = 2000
+"""A person with fewer sessions than this gets them sorted; otherwise the index on activity is walked."""
 _PREVIEW_BYTES = 4096
 
 
@@ -71,7 +72,7 @@ _PREVIEW_BYTES = 4096
 
 
 def session_filter(wanted: ListFilter, principal: Principal) -> Filter:
-    """The sessions `s` that fit the filter and that the principal may see."""
+    """Return the SQL condition on `sessions s` for the filter and for what the principal may see."""
     parts = [visible_to(principal), *_conditions(wanted)]
     return Filter(" AND ".join(part.sql for part in parts), tuple(value for part in parts for value in part.values))
 
@@ -79,32 +80,32 @@ def session_filter(wanted: ListFilter, principal: Principal) -> Filter:
 def _conditions(wanted: ListFilter) -> Iterable[Filter]:
     for column, text in (("platform", wanted.platform), ("profile", wanted.profile), ("owner", wanted.owner)):
         if text is not None:
-            yield _equal(f"s.{column} = ?", text)
+            yield _equals(f"s.{column} = ?", text)
     if wanted.state is not None:
         yield Filter("s.ended IS NULL" if wanted.state is SessionState.OPEN else "s.ended IS NOT NULL", ())
     if wanted.titled:
         yield Filter("s.title IS NOT NULL", ())
     if wanted.title is not None:
-        yield _in_title(wanted.title)
+        yield _title_contains(wanted.title)
     if wanted.person is not None:
-        yield _equal("s.no IN (SELECT session_no FROM participants WHERE identity = ?)", wanted.person)
+        yield _equals("s.no IN (SELECT session_no FROM participants WHERE identity = ?)", wanted.person)
     if wanted.since is not None:
         yield Filter("s.last_active >= ?", (micros(wanted.since),))
     if wanted.until is not None:
         yield Filter("s.last_active < ?", (micros(wanted.until),))
 
 
-def _equal(sql: str, text: str) -> Filter:
-    return Filter(sql, (text,)) if _holdable(text) else Filter("1 = 0", ())
+def _equals(sql: str, text: str) -> Filter:
+    return Filter(sql, (text,)) if _is_storable(text) else Filter("1 = 0", ())
 
 
-def _holdable(text: str) -> bool:
-    """Neither NUL nor half a surrogate: no database can hold those, so nothing in it equals them."""
+def _is_storable(text: str) -> bool:
+    """No database can store NUL or half a surrogate, so nothing in it equals them."""
     return "\0" not in text and text.encode(errors="ignore").decode() == text
 
 
-def _in_title(text: str) -> Filter:
-    """Titles are kept as one clean line, so what is looked for is made one too. SQLite folds only the case of ASCII."""
+def _title_contains(text: str) -> Filter:
+    """Clean the text as titles are cleaned, and try several cases: SQLite folds only ASCII."""
     text = one_line(text, TITLE_LIMIT)
     variants = sorted({text, text.lower(), text.upper(), text.title()})
     escaped = (variant.replace("!", "!!").replace("%", "!%").replace("_", "!_") for variant in variants)
@@ -116,7 +117,7 @@ def _in_title(text: str) -> Filter:
 
 
 class _Position(NamedTuple):
-    """The last session of a page: the next one is the newest that is older."""
+    """The last session of a page; the next page starts behind it."""
 
     last_active: int
     number: int
@@ -130,17 +131,17 @@ class _Position(NamedTuple):
             text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
             active, number = (int(part, 16) for part in text.split("."))
         except (ValueError, binascii.Error) as error:
-            raise _bad_cursor(cursor) from error
+            raise _invalid_cursor(cursor) from error
         if cls(active, number).cursor() != cursor or max(abs(active), abs(number)) >= 1 << 63:
-            raise _bad_cursor(cursor)
+            raise _invalid_cursor(cursor)
         return cls(active, number)
 
 
-def _bad_cursor(cursor: str) -> BadArgument:
+def _invalid_cursor(cursor: str) -> BadArgument:
     return BadArgument(
-        "This is not where a page ends:",
+        "This is not a cursor:",
         found=cursor,
-        allowed="the cursor that came with the page before",
+        allowed="the cursor of the page before",
         example=_Position(1_767_225_600_000_000, 42).cursor(),
     )
 
@@ -149,10 +150,10 @@ def _bad_cursor(cursor: str) -> BadArgument:
 def list_sessions(
     principal: Principal, *, wanted: ListFilter = NO_FILTER, after: str | None = None, limit: int = 50
 ) -> Statements[Page]:
-    """The newest sessions first. A page costs the same wherever it is."""
+    """Return a page of sessions, newest first. Every page costs the same."""
     limit = max(1, min(limit, LARGEST_PAGE))
     where = session_filter(wanted, principal)
-    narrow = yield from _narrowed(principal, wanted)
+    narrow = yield from _participant_filter(principal, wanted)
     active = "s.last_active" if narrow is None else "+s.last_active"
     parts = [where, *([narrow] if narrow else ())]
     if after is not None:
@@ -163,29 +164,29 @@ def list_sessions(
         (*(value for part in parts for value in part.values), limit + 1),
     )
     page, more = rows[:limit], len(rows) > limit
-    said = yield from _last_said([row[0] for row in page])
-    previews = tuple(Preview(session=session_of(row), last_said=said.get(row[0], "")) for row in page)
+    last_said = yield from _last_said([row[0] for row in page])
+    previews = tuple(Preview(session=session_of(row), last_said=last_said.get(row[0], "")) for row in page)
     last = previews[-1].session if more else None
     return Page(previews=previews, after=last and _Position(micros(last.last_active), last.number).cursor())
 
 
 @transaction
 def recent_sessions(principal: Principal, limit: int) -> Statements[list[Preview]]:
-    """The first page alone."""
+    """Return the first page of `list_sessions`."""
     return list((yield from list_sessions(principal, limit=limit)).previews)
 
 
-def _narrowed(principal: Principal, wanted: ListFilter) -> Statements[Filter | None]:
-    """Who took part in few sessions has them sorted; otherwise the index on activity is walked."""
+def _participant_filter(principal: Principal, wanted: ListFilter) -> Statements[Filter | None]:
+    """Return a condition on the participant if it leaves few sessions to sort."""
     names = (wanted.person,) if wanted.person else () if principal.sees_all else tuple(sorted(principal.identities))
-    if not names or not all(map(_holdable, names)):
+    if not names or not all(map(_is_storable, names)):
         return None
     theirs = f"SELECT session_no FROM participants WHERE identity IN ({', '.join('?' * len(names))})"
     rows = yield f"SELECT count(*) FROM ({theirs} LIMIT {SORTABLE_SESSIONS}) AS few", names
     return Filter(f"s.no IN ({theirs})", names) if rows[0][0] < SORTABLE_SESSIONS else None
 
 
-_NEWEST_WORDS = (
+_LAST_USER_ENTRY = (
     "SELECT substr(e.body, 1, ?) FROM entries e"
     f" WHERE e.id >= s.no * {SEQS} AND e.id < (s.no + 1) * {SEQS}"
     " AND e.role = 'user' AND e.observed = 0 AND e.hidden_by IS NULL ORDER BY e.id DESC LIMIT 1"
@@ -197,16 +198,16 @@ def _last_said(numbers: Sequence[int]) -> Statements[dict[int, str]]:
         return {}
     marks = ", ".join("?" * len(numbers))
     rows = yield (
-        f"SELECT s.no, ({_NEWEST_WORDS}) FROM sessions s WHERE s.no IN ({marks})",
+        f"SELECT s.no, ({_LAST_USER_ENTRY}) FROM sessions s WHERE s.no IN ({marks})",
         (_PREVIEW_BYTES, *numbers),
     )
-    return {row[0]: _beginning(row[1]) for row in rows if row[1] is not None}
+    return {row[0]: _text_prefix(row[1]) for row in rows if row[1] is not None}
 
 
-def _beginning(body: bytes) -> str:
-    """The text of an entry from the first bytes of its body, which may break off in the middle of it.
+def _text_prefix(body: bytes) -> str:
+    """Decode the text of an entry from the first bytes of its body, which may end in the middle of the text.
 
-    A body is an array of seq, role, time, text and more, and neither role nor time holds a quote.
+    A body is an array of seq, role, time, text and more; neither role nor time contains a quote.
     """
     text = body.split(b',"', 3)[-1].decode(errors="ignore")
     for cut in range(_LONGEST_ESCAPE):
@@ -224,7 +225,7 @@ _LONGEST_ESCAPE = 7
 def list_session_ids(
     principal: Principal, *, wanted: ListFilter = NO_FILTER, after: str = "", limit: int = 200
 ) -> Statements[list[str]]:
-    """The ids behind `after`, in their own order, which is that of time: to go through all sessions."""
+    """Return ids after `after` in their order, which is that of time."""
     where = session_filter(wanted, principal)
     rows = yield (
         f"SELECT s.id FROM sessions s WHERE s.id > ? AND {where.sql} ORDER BY s.id LIMIT ?",
@@ -233,7 +234,7 @@ def list_session_ids(
     return [row[0] for row in rows]
 
 
-# What they add up to
+# Statistics
 
 
 @value
@@ -264,7 +265,7 @@ class Totals:
 
 @value
 class Period:
-    """The sessions that were started within some days, with everything they have used since."""
+    """The sessions that started on a day or in a week, with everything they have used since."""
 
     first: date
     totals: Totals
@@ -276,22 +277,22 @@ class Stats:
     platforms: dict[str, Totals]
     days: tuple[Period, ...]
     weeks: tuple[Period, ...]
-    """Weeks begin on Monday."""
+    """Weeks start on Monday."""
     database_bytes: int | None
-    """Only for those who see everything."""
+    """Only for the operator."""
 
 
 _SUMS = (
     "count(*), sum(CASE WHEN s.ended IS NULL THEN 1 ELSE 0 END), sum(s.next_seq - 1), sum(s.turns),"
     " sum(s.input_tokens), sum(s.output_tokens), sum(s.cost_micros)"
 )
-# Every zone of today is a whole number of these away from UTC.
-_QUARTER_HOUR = 15 * 60 * 1_000_000
+# The UTC offset of every time zone is a multiple of this.
+_QUARTER_HOUR_MICROS = 15 * 60 * 1_000_000
 
 
 @transaction
 def stats(principal: Principal, *, zone: tzinfo = UTC, since: datetime | None = None) -> Statements[Stats]:
-    """Sums over what the principal may see; days and weeks are those of the zone, from `since` on."""
+    """Sum up the sessions that the principal may see, by day and week of the zone, from `since` on."""
     seen = visible_to(principal)
     platforms = yield (
         f"SELECT s.platform, {_SUMS} FROM sessions s WHERE {seen.sql} GROUP BY s.platform ORDER BY s.platform",
@@ -304,21 +305,21 @@ def stats(principal: Principal, *, zone: tzinfo = UTC, since: datetime | None = 
         platforms=by_platform,
         days=_periods(days),
         weeks=_periods((day - timedelta(days=day.weekday()), totals) for day, totals in days),
-        database_bytes=(yield from _size()) if principal.sees_all else None,
+        database_bytes=(yield from _database_size()) if principal.sees_all else None,
     )
 
 
 def _days(seen: Filter, zone: tzinfo, since: datetime | None) -> Statements[list[tuple[date, Totals]]]:
     rows = yield (
-        f"SELECT s.started / {_QUARTER_HOUR}, {_SUMS} FROM sessions s WHERE {seen.sql}"
+        f"SELECT s.started / {_QUARTER_HOUR_MICROS}, {_SUMS} FROM sessions s WHERE {seen.sql}"
         f"{'' if since is None else ' AND s.started >= ?'} GROUP BY 1 ORDER BY 1",
         (*seen.values, *(() if since is None else (micros(since),))),
     )
-    return [(instant(row[0] * _QUARTER_HOUR).astimezone(zone).date(), _totals(row)) for row in rows]
+    return [(instant(row[0] * _QUARTER_HOUR_MICROS).astimezone(zone).date(), _totals(row)) for row in rows]
 
 
 def _totals(row: Row) -> Totals:
-    """PostgreSQL sums whole numbers into decimals."""
+    """Convert to int: PostgreSQL sums integers into decimals."""
     sessions, still_open, entries, turns, input_tokens, output_tokens, cost = map(int, row[1:])
     return Totals(
         sessions=sessions,
@@ -338,11 +339,10 @@ def _periods(days: Iterable[tuple[date, Totals]]) -> tuple[Period, ...]:
     return tuple(Period(first=first, totals=totals) for first, totals in sorted(sums.items()))
 
 
-def _size() -> Statements[int]:
-    nothing: tuple[Value, ...] = ()
+def _database_size() -> Statements[int]:
     rows = yield (
         "SELECT /*pg pg_database_size(current_database()) --*/ page_count * page_size"
         " FROM pragma_page_count(), pragma_page_size()",
-        nothing,
+        (),
     )
     return rows[0][0]

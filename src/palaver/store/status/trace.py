@@ -1,4 +1,4 @@
-"""Traces: what became of any message, in or out, told for a principal."""
+"""Trace a message: what was received, the turn that answered it, and what was sent."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from palaver.model.errors import BadArgument, NotFound
 from palaver.model.ids import decode_id, encode_id
 from palaver.model.lifecycle import InboxState
 from palaver.model.session import Principal, Session, identity_of
-from palaver.model.transcript import Entry, ToolCall
+from palaver.model.transcript import Entry
 from palaver.model.turn import Delivery, Inbound, Turn, Usage
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
@@ -35,21 +35,21 @@ __all__ = [
     "NAMES",
     "DeliveryTrace",
     "InboundTrace",
-    "OpenTurn",
     "Trace",
     "TurnTrace",
     "delivery_trace",
     "find_traces",
     "inbound_trace",
+    "visible_turn",
 ]
 
 NAMES = "in:42, turn:7, out:7168, a message id of a platform, telegram:CHAT:MESSAGE, or a session"
-"""What can be asked for."""
+"""What `find_traces` accepts."""
 
 
 @value
 class InboundTrace:
-    """A message that came in."""
+    """A received message."""
 
     number: int
     key: str
@@ -59,9 +59,9 @@ class InboundTrace:
     """Why it was refused or failed."""
     role: AccessRole | None = None
     inbound: Inbound | None = None
-    """None for what was deleted together with its session."""
+    """None if its content was deleted with its session."""
     place: str | None = None
-    """The key of the place it was said in, where that place was attached to the conversation."""
+    """The key of the chat it was sent in, if that chat was attached to another conversation."""
     behind_turn: int | None = None
     """While it waits: the turn that has to end first."""
     behind: int = 0
@@ -70,57 +70,39 @@ class InboundTrace:
 
 @value
 class TurnTrace:
-    """A turn, and what it left."""
-
     turn: Turn
     ended: datetime | None
     stop: str | None
     """Who asked it to stop, and when."""
     usage: Usage
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...] = ()
     taken_back: bool = False
-    """Something of it was undone or deleted: whoever does not see everything is told none of its words."""
+    """Some of its entries were undone or deleted, so people see no content of it."""
 
 
 @value
 class DeliveryTrace:
-    """Something owed."""
+    """A message we owe or have sent."""
 
     delivery: Delivery
     why: str
     """What it answers: `reply`, `command`, `busy`, `halt`, `welcome`, …"""
     worker: str | None = None
-    """Who has claimed it."""
+    """The worker that has claimed it."""
     claim_until: datetime | None = None
 
 
 @value
 class Trace:
-    """A turn with all it answers and owes; or what never came to a turn."""
+    """A turn with the messages it answers and the sends it owes; or a message or send without a turn."""
 
     messages: tuple[InboundTrace, ...] = ()
     turn: TurnTrace | None = None
     deliveries: tuple[DeliveryTrace, ...] = ()
 
 
-@value
-class OpenTurn:
-    """A turn that has not ended, and the conversation it is in."""
-
-    turn: Turn
-    session: Session
-    stop: str | None = None
-    """Who asked it to stop, and when."""
-    asked: ToolCall | None = None
-    """What it waits for permission for."""
-    question: str | None = None
-    """The name of that, for an answer to it and to nothing that is asked later."""
-    waiting: int = 0
-    """How many messages wait behind it."""
-
-
 class _Anchor(NamedTuple):
-    """Where a trace is told from."""
+    """The row a trace starts from: `in`, `turn` or `out`, and its number."""
 
     kind: str
     number: int
@@ -132,52 +114,52 @@ class _Anchor(NamedTuple):
 
 @transaction
 def find_traces(name: str, principal: Principal, *, limit: int = 20) -> Statements[list[Trace]]:
-    """Of a message, a turn or a send one; of a session those of its newest turns, the oldest in front."""
-    anchors = yield from _named(name)
-    told = yield from _tell(anchors, principal)
-    if len(told) > 1:
-        texts = [anchor.text for anchor in told]
+    """Return the one trace of a message, turn or send; for a session, those of its newest turns, oldest first."""
+    anchors = yield from _anchors_named(name.strip())
+    found = yield from _load_traces(anchors, principal)
+    if len(found) > 1:
+        texts = [anchor.text for anchor in found]
         raise BadArgument("Several messages are called", found=name, allowed=", ".join(texts[:5]), example=texts[0])
-    if not told:
-        session = yield from _session(name, principal)
+    if not found:
+        session = yield from _find_session(name, principal)
         turns = yield "SELECT no FROM turns WHERE session_no = ? ORDER BY no DESC LIMIT ?", (session.number, limit)
-        told = yield from _tell([_Anchor("turn", row[0]) for row in reversed(turns)], principal)
-    return list(told.values())
+        found = yield from _load_traces([_Anchor("turn", row[0]) for row in reversed(turns)], principal)
+    return list(found.values())
 
 
-def _session(name: str, principal: Principal) -> Statements[Session]:
+def _find_session(name: str, principal: Principal) -> Statements[Session]:
     try:
         return (yield from find(name, principal))
     except NotFound:
         raise NotFound("message, turn or session", name) from None
 
 
-def _tell(anchors: Iterable[_Anchor], principal: Principal) -> Statements[dict[_Anchor, Trace]]:
-    told: dict[_Anchor, Trace] = {}
+def _load_traces(anchors: Iterable[_Anchor], principal: Principal) -> Statements[dict[_Anchor, Trace]]:
+    found: dict[_Anchor, Trace] = {}
     for anchor in anchors:
-        home = yield from _home(anchor)
-        trace = yield from _TRACES[home.kind](home.number, principal)
-        if trace and home not in told:
-            told[home] = trace if principal.sees_all else _for_people(trace)
-    return told
+        root = yield from _root_of(anchor)
+        trace = yield from _LOADERS[root.kind](root.number, principal)
+        if trace and root not in found:
+            found[root] = trace if principal.sees_all else _redacted(trace)
+    return found
 
 
-# From a name to where its trace is told
+# Names
 
 
 _NUMBERED = re.compile(r"(in|out|turn):(-?[0-9]{1,18})", re.ASCII)
 
 
-def _named(name: str) -> Statements[list[_Anchor]]:
-    if found := _NUMBERED.fullmatch(name.strip()):
+def _anchors_named(name: str) -> Statements[list[_Anchor]]:
+    if found := _NUMBERED.fullmatch(name):
         return [_Anchor(found[1], int(found[2]))]
-    came = yield from _came_as(name.strip())
-    went = yield from _went_as(name.strip())
-    return [*(_Anchor("in", number) for number in came), *(_Anchor("out", number) for number in went)]
+    received = yield from _received_with_id(name)
+    sent = yield from _sent_with_id(name)
+    return [*(_Anchor("in", number) for number in received), *(_Anchor("out", number) for number in sent)]
 
 
-def _came_as(name: str) -> Statements[list[int]]:
-    """What makes a message known again is its platform, account, chat and id. Its changes are told with it."""
+def _received_with_id(name: str) -> Statements[list[int]]:
+    """Match the platform's message id, alone or with platform, account and chat. Edits belong to their message."""
     ending = re.sub(r"[!%_]", r"!\g<0>", encode_id(name.rpartition(":")[2]))
     rows = yield (
         "SELECT no, coalesce(revises, dedup), revises FROM inbox WHERE coalesce(revises, dedup) LIKE ? ESCAPE '!'"
@@ -185,11 +167,11 @@ def _came_as(name: str) -> Statements[list[int]]:
         (f"%{ending}",),
     )
     named = [row for row in rows if name in _names(*map(decode_id, row[1].split(":")))]
-    came = {row[1] for row in named if row[2] is None}
-    return [number for number, message, revises in named if revises is None or message not in came]
+    originals = {row[1] for row in named if row[2] is None}
+    return [number for number, message, revises in named if revises is None or message not in originals]
 
 
-def _went_as(name: str) -> Statements[list[int]]:
+def _sent_with_id(name: str) -> Statements[list[int]]:
     rows = yield (
         "SELECT id, account, chat, receipt FROM outbox"
         " WHERE receipt IS NOT NULL AND substr(?, length(?) - length(receipt) + 1) = receipt ORDER BY id",
@@ -203,8 +185,8 @@ def _names(platform: str, account: str, chat: str, message: str) -> set[str]:
     return {message, f"{platform}:{chat}:{message}", f"{platform}:{account}:{chat}:{message}"}
 
 
-def _home(anchor: _Anchor) -> Statements[_Anchor]:
-    """A message in a turn, and whatever a turn owes, has its trace with the turn; an answer with its command."""
+def _root_of(anchor: _Anchor) -> Statements[_Anchor]:
+    """Return the turn of a message or send, the message that a command's answer belongs to, or the anchor itself."""
     if anchor.kind == "in":
         rows = yield "SELECT turn_no FROM inbox WHERE no = ? AND turn_no IS NOT NULL", (anchor.number,)
         return _Anchor("turn", rows[0][0]) if rows else anchor
@@ -214,80 +196,79 @@ def _home(anchor: _Anchor) -> Statements[_Anchor]:
         rows = yield "SELECT dedup FROM outbox WHERE id = ?", (anchor.number,)
         why, _, rest = (rows[0][0] if rows and rows[0][0] else "").partition(":")
         number = rest.partition(":")[0]
-        if why in _HOMES and number.isdigit():
-            return (yield from _home(_Anchor(_HOMES[why], int(number))))
+        if why in _ROOTS and number.isdigit():
+            return (yield from _root_of(_Anchor(_ROOTS[why], int(number))))
     return anchor
 
 
-_HOMES = {"command": "in", "revision": "in", "busy": "turn", "parked": "turn", "halt": "turn", "tool": "turn"}
-"""By the beginning of its name, what a send belongs to that no turn owes."""
+_ROOTS = {"command": "in", "revision": "in", "busy": "turn", "parked": "turn", "halt": "turn", "tool": "turn"}
+"""What a send belongs to that is no reply of a turn, by the cause in its name."""
 
 
-# Telling
+# Loading
 
 
-def _of_turn(number: int, principal: Principal) -> Statements[Trace | None]:
-    run = yield from _run(number, principal)
-    if run is None:
+def _trace_of_turn(number: int, principal: Principal) -> Statements[Trace | None]:
+    turn = yield from _turn_trace(number, principal)
+    if turn is None:
         return None
-    arrivals = yield from _arrivals(
+    messages = yield from _inbound_where(
         "i.turn_no = ? OR (i.turn_no IS NULL AND i.revises IN (SELECT dedup FROM inbox WHERE turn_no = ?))", number
     )
-    welcome = f"welcome:{run.turn.session}:"
-    sendings = yield from _sendings(
+    deliveries = yield from _deliveries_where(
         "(id >= ? AND id < ?) OR (id < 0 AND (dedup IN (?, ?)"
-        f" OR {_BEGINS} OR {_BEGINS} OR ({_BEGINS} AND created = ?)))",
+        f" OR {_STARTS_WITH} OR {_STARTS_WITH} OR ({_STARTS_WITH} AND created = ?)))",
         (
             number * REPLIES,
             (number + 1) * REPLIES,
             f"busy:{number}",
             f"parked:{number}",
-            *_begins(f"halt:{number}:"),
-            *_begins(f"tool:{number}:"),
-            *_begins(welcome),
-            micros(run.turn.started),
+            *_prefix(f"halt:{number}:"),
+            *_prefix(f"tool:{number}:"),
+            *_prefix(f"welcome:{turn.turn.session}:"),
+            micros(turn.turn.started),
         ),
     )
-    return Trace(messages=tuple(arrivals), turn=run, deliveries=tuple(sendings))
+    return Trace(messages=tuple(messages), turn=turn, deliveries=tuple(deliveries))
 
 
-def _of_message(number: int, principal: Principal) -> Statements[Trace | None]:
-    found = yield from _arrivals("i.no = ? OR i.revises = (SELECT dedup FROM inbox WHERE no = ?)", number)
-    arrivals = [arrival for arrival in found if _may_see(arrival, principal)]
-    if number not in {arrival.number for arrival in arrivals}:
+def _trace_of_message(number: int, principal: Principal) -> Statements[Trace | None]:
+    found = yield from _inbound_where("i.no = ? OR i.revises = (SELECT dedup FROM inbox WHERE no = ?)", number)
+    messages = [message for message in found if _is_sender(principal, message)]
+    if number not in {message.number for message in messages}:
         return None
-    names = [_begins(f"{why}:{number}:") for why in _ANSWERS]
-    begins = " OR ".join([_BEGINS] * len(names))
-    sendings = yield from _sendings(f"id < 0 AND ({begins})", [value for name in names for value in name])
-    return Trace(messages=tuple(arrivals), deliveries=tuple(sendings))
+    prefixes = [_prefix(f"{why}:{number}:") for why in _ANSWERS]
+    matches = " OR ".join([_STARTS_WITH] * len(prefixes))
+    deliveries = yield from _deliveries_where(f"id < 0 AND ({matches})", [part for each in prefixes for part in each])
+    return Trace(messages=tuple(messages), deliveries=tuple(deliveries))
 
 
 _ANSWERS = ("command", "revision", "pair", "paired")
-"""What is owed in answer to a message that never came to a turn."""
+"""Causes of a send that answers a message without a turn."""
 
 
-def _may_see(arrival: InboundTrace, principal: Principal) -> bool:
-    sender = arrival.inbound and identity_of(arrival.inbound.source)
+def _is_sender(principal: Principal, message: InboundTrace) -> bool:
+    sender = message.inbound and identity_of(message.inbound.source)
     return principal.sees_all or sender in principal.identities
 
 
-def _of_send(number: int, principal: Principal) -> Statements[Trace | None]:
-    """What belongs to no message and no turn is the operator's."""
-    sendings = yield from _sendings("id = ?", (number,))
-    return Trace(deliveries=tuple(sendings)) if sendings and principal.sees_all else None
+def _trace_of_send(number: int, principal: Principal) -> Statements[Trace | None]:
+    """Only the operator sees a send that belongs to no message and no turn."""
+    deliveries = yield from _deliveries_where("id = ?", (number,))
+    return Trace(deliveries=tuple(deliveries)) if deliveries and principal.sees_all else None
 
 
-_TRACES = {"turn": _of_turn, "in": _of_message, "out": _of_send}
+_LOADERS = {"turn": _trace_of_turn, "in": _trace_of_message, "out": _trace_of_send}
+_STARTS_WITH = "substr(dedup, 1, ?) = ?"
 
 
-_BEGINS = "substr(dedup, 1, ?) = ?"
+def _prefix(text: str) -> tuple[Value, ...]:
+    return len(text), text
 
 
-def _begins(prefix: str) -> tuple[Value, ...]:
-    return len(prefix), prefix
-
-
-def _run(number: int, principal: Principal) -> Statements[TurnTrace | None]:
+@transaction
+def visible_turn(number: int, principal: Principal) -> Statements[TurnTrace | None]:
+    """Return a turn without its entries, or None unless the principal may see its session."""
     seen = visible_to(principal)
     rows = yield (
         f"SELECT {TURN_COLUMNS}, t.ended, t.stop, t.model, t.input_tokens, t.output_tokens, t.cost_micros"
@@ -296,85 +277,93 @@ def _run(number: int, principal: Principal) -> Statements[TurnTrace | None]:
     )
     if not rows:
         return None
-    *row, ended, stop, model, tokens_in, tokens_out, cost = rows[0]
-    turn = turn_of(tuple(row))
-    left = yield (
-        "SELECT e.body, coalesce(o.kind, 'compaction') <> 'compaction' FROM entries e"
-        " LEFT JOIN operations o ON o.no = e.hidden_by WHERE e.id >= ? AND e.id < ? AND e.turn_no = ? ORDER BY e.id",
-        (turn.session_number * SEQS, (turn.session_number + 1) * SEQS, number),
-    )
+    *columns, ended, stop, model, input_tokens, output_tokens, cost = rows[0]
     return TurnTrace(
-        turn=turn,
+        turn=turn_of(tuple(columns)),
         ended=None if ended is None else instant(ended),
         stop=stop,
-        usage=Usage(model=model, input_tokens=tokens_in, output_tokens=tokens_out, cost_micros=cost),
-        entries=tuple(entries_of(body for body, is_back in left if principal.sees_all or not is_back)),
-        taken_back=any(is_back for _, is_back in left),
+        usage=Usage(model=model, input_tokens=input_tokens, output_tokens=output_tokens, cost_micros=cost),
     )
 
 
-def _for_people(trace: Trace) -> Trace:
-    """Without words that were taken back; and what agents, platforms and workers say when they fail may quote."""
-    run = trace.turn and replace(trace.turn, turn=replace(trace.turn.turn, error=None, worker=""))
+def _turn_trace(number: int, principal: Principal) -> Statements[TurnTrace | None]:
+    found = yield from visible_turn(number, principal)
+    if found is None:
+        return None
+    first = found.turn.session_number * SEQS
+    rows = yield (
+        "SELECT e.body, coalesce(o.kind, 'compaction') <> 'compaction' FROM entries e"
+        " LEFT JOIN operations o ON o.no = e.hidden_by WHERE e.id >= ? AND e.id < ? AND e.turn_no = ? ORDER BY e.id",
+        (first, first + SEQS, number),
+    )
+    shown = (body for body, taken_back in rows if principal.sees_all or not taken_back)
+    return replace(found, entries=tuple(entries_of(shown)), taken_back=any(row[1] for row in rows))
+
+
+def _redacted(trace: Trace) -> Trace:
+    """Remove undone content, and errors and worker names: an error of an agent or platform may quote content."""
+    turn = trace.turn and replace(trace.turn, turn=replace(trace.turn.turn, error=None, worker=""))
     return Trace(
-        messages=tuple(_arrival_for_people(each, run) for each in trace.messages),
-        turn=run,
-        deliveries=tuple(_sending_for_people(each, run) for each in trace.deliveries),
+        messages=tuple(_redacted_message(message, turn) for message in trace.messages),
+        turn=turn,
+        deliveries=tuple(_redacted_delivery(delivery, turn) for delivery in trace.deliveries),
     )
 
 
-def _arrival_for_people(arrival: InboundTrace, run: TurnTrace | None) -> InboundTrace:
-    if run and run.taken_back and arrival.inbound:
-        arrival = replace(arrival, inbound=replace(arrival.inbound, text="", earlier=(), files=()))
-    return replace(arrival, reason=None) if run and arrival.state is not InboxState.REFUSED else arrival
+def _redacted_message(message: InboundTrace, turn: TurnTrace | None) -> InboundTrace:
+    if turn and turn.taken_back and message.inbound:
+        message = replace(message, inbound=replace(message.inbound, text="", earlier=(), files=()))
+    return replace(message, reason=None) if turn and message.state is not InboxState.REFUSED else message
 
 
-def _sending_for_people(sending: DeliveryTrace, run: TurnTrace | None) -> DeliveryTrace:
-    delivery = replace(sending.delivery, error=None)
-    if run and run.taken_back:
+def _redacted_delivery(sent: DeliveryTrace, turn: TurnTrace | None) -> DeliveryTrace:
+    delivery = replace(sent.delivery, error=None)
+    if turn and turn.taken_back:
         delivery = replace(delivery, outbound=replace(delivery.outbound, text="", file=None, choices=()))
-    return replace(sending, delivery=delivery, worker=None)
+    return replace(sent, delivery=delivery, worker=None)
 
 
-def _arrivals(condition: str, number: int) -> Statements[list[InboundTrace]]:
+def _inbound_where(condition: str, number: int) -> Statements[list[InboundTrace]]:
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE {condition} ORDER BY i.no",
         (number,) * condition.count("?"),
     )
-    arrivals: list[InboundTrace] = []
+    found: list[InboundTrace] = []
     for row in rows:
-        arrival = inbound_trace(row)
-        arrivals.append((yield from _in_line(arrival)) if arrival.state is InboxState.WAITING else arrival)
-    return arrivals
+        message = inbound_trace(row)
+        found.append((yield from _with_position(message)) if message.state is InboxState.WAITING else message)
+    return found
 
 
 def inbound_trace(row: Row) -> InboundTrace:
-    number, key, state, received, _, reason, body, *_ = row
+    number, key, state, received_at, _, reason, body, *_ = row
     if not body:
-        return InboundTrace(number=number, key=key, state=InboxState(state), received=instant(received), reason=reason)
-    told = received_of(row)
+        return InboundTrace(
+            number=number, key=key, state=InboxState(state), received=instant(received_at), reason=reason
+        )
+    received = received_of(row)
     return InboundTrace(
         number=number,
         key=key,
-        state=told.state,
-        received=told.received,
-        reason=told.reason,
-        role=told.role,
-        inbound=told.inbound,
-        place=told.place.text if told.place else None,
+        state=received.state,
+        received=received.received,
+        reason=received.reason,
+        role=received.role,
+        inbound=received.inbound,
+        place=received.place.text if received.place else None,
     )
 
 
-def _in_line(arrival: InboundTrace) -> Statements[InboundTrace]:
-    turns = yield f"SELECT no FROM turns WHERE key = ? AND state IN {OPEN_TURN}", (arrival.key,)
+def _with_position(message: InboundTrace) -> Statements[InboundTrace]:
+    turns = yield f"SELECT no FROM turns WHERE key = ? AND state IN {OPEN_TURN}", (message.key,)
     ahead = yield (
         "SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting' AND no < ?",
-        (arrival.key, arrival.number),
+        (message.key, message.number),
     )
-    return replace(arrival, behind_turn=turns[0][0] if turns else None, behind=ahead[0][0])
+    return replace(message, behind_turn=turns[0][0] if turns else None, behind=ahead[0][0])
 
 
-def _sendings(condition: str, values: Sequence[Value]) -> Statements[list[DeliveryTrace]]:
+def _deliveries_where(condition: str, values: Sequence[Value]) -> Statements[list[DeliveryTrace]]:
     rows = yield (
         f"SELECT {DELIVERY_COLUMNS}, dedup, worker, claim_until FROM outbox WHERE {condition} ORDER BY created, id",
         tuple(values),
@@ -383,10 +372,10 @@ def _sendings(condition: str, values: Sequence[Value]) -> Statements[list[Delive
 
 
 def delivery_trace(row: Row) -> DeliveryTrace:
-    *columns, dedup, worker, until = row
+    *columns, dedup, worker, claim_until = row
     return DeliveryTrace(
         delivery=delivery_of(tuple(columns)),
         why=dedup.partition(":")[0] if dedup else "reply",
         worker=worker,
-        claim_until=None if until is None else instant(until),
+        claim_until=None if claim_until is None else instant(claim_until),
     )

@@ -1,4 +1,4 @@
-"""Talks in the store: what was said in a web chat and what was sent there are the rows that say so, and no others."""
+"""The messages of a web chat, read from inbox and outbox."""
 
 import re
 from datetime import datetime
@@ -22,23 +22,21 @@ __all__ = [
 
 @value
 class WebchatMessage:
-    """One message in a talk."""
-
     name: str
-    """Under which it is found again: `in-12`, `out-7168`."""
+    """`in-12`, `out-7168`: the argument of `get_message`."""
     id: str
-    """What the platform calls it: the same while it grows, and when it is whole."""
+    """The message id of the platform. It stays the same while an answer grows."""
     at: datetime
     text: str
     is_mine: bool
-    """Said by whoever reads it; else sent to them."""
+    """Whether the reader wrote it."""
     files: tuple[Attachment, ...] = ()
     problem: str | None = None
-    """Why it was not taken."""
+    """Why it was refused."""
 
 
-# What was removed leaves its id behind, and no words.
-_SAID = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE length(i.body) > 0"
+# A removed message keeps its row, with an empty body.
+_RECEIVED = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE length(i.body) > 0"
 _SENT = f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE substr(account, 1, 5) = 'web:' AND state = 'delivered'"
 _NAME = re.compile(r"(in|out)-(-?[0-9]{1,18})", re.ASCII)
 _END = 1 << 62
@@ -48,11 +46,11 @@ _END = 1 << 62
 def list_messages(
     place: SessionKey, chat: str, principal: Principal, *, before: datetime | None = None, limit: int = 50
 ) -> Statements[list[WebchatMessage]]:
-    if not _is_theirs(chat, principal):
+    if not _owns_chat(chat, principal):
         raise NotFound("chat", chat)
     until = _END if before is None else micros(before)
-    said = yield (
-        f"{_SAID} AND coalesce(i.place, i.key) = ? AND substr(i.dedup, 1, 5) = 'web::' AND i.received < ?"
+    received = yield (
+        f"{_RECEIVED} AND coalesce(i.place, i.key) = ? AND substr(i.dedup, 1, 5) = 'web::' AND i.received < ?"
         " ORDER BY i.no DESC LIMIT ?",
         (place.text, until, limit),
     )
@@ -60,32 +58,31 @@ def list_messages(
         f"{_SENT} AND chat = ? AND created < ? ORDER BY created DESC, id DESC LIMIT ?",
         (encode_id(chat), until, limit),
     )
-    lines = [*_said(said, chat, principal), *map(_sent, sent)]
-    return sorted(lines, key=lambda each: (each.at, not each.is_mine))[-limit:]
+    messages = [*_received(received, chat, principal), *map(_sent_message, sent)]
+    return sorted(messages, key=lambda each: (each.at, not each.is_mine))[-limit:]
 
 
 @transaction
 def get_message(name: str, chat: str, principal: Principal) -> Statements[WebchatMessage]:
-    found, lines = _NAME.fullmatch(name), list[WebchatMessage]()
-    if found and _is_theirs(chat, principal):
+    found, messages = _NAME.fullmatch(name), list[WebchatMessage]()
+    if found and _owns_chat(chat, principal):
         if found[1] == "in":
-            lines = _said((yield f"{_SAID} AND i.no = ?", (int(found[2]),)), chat, principal)
+            messages = _received((yield f"{_RECEIVED} AND i.no = ?", (int(found[2]),)), chat, principal)
         else:
             rows = yield f"{_SENT} AND chat = ? AND id = ?", (encode_id(chat), int(found[2]))
-            lines = [_sent(row) for row in rows]
-    if not lines:
+            messages = [_sent_message(row) for row in rows]
+    if not messages:
         raise NotFound("message", name)
-    return lines[0]
+    return messages[0]
 
 
-def _is_theirs(chat: str, principal: Principal) -> bool:
-    """A chat is called after the person whose it is: `owner`, `owner/plans`."""
+def _owns_chat(chat: str, principal: Principal) -> bool:
+    """A web chat is named after its person: `owner`, `owner/plans`."""
     return f"web:{chat.partition('/')[0]}" in principal.identities
 
 
-def _said(rows: list[Row], chat: str, principal: Principal) -> list[WebchatMessage]:
-    """Several chats may be one conversation; each shows what was said in it."""
-    every = [received_of(row) for row in rows]
+def _received(rows: list[Row], chat: str, principal: Principal) -> list[WebchatMessage]:
+    """Keep the messages of this chat: several chats can share one conversation."""
     return [
         WebchatMessage(
             name=f"in-{each.number}",
@@ -96,13 +93,13 @@ def _said(rows: list[Row], chat: str, principal: Principal) -> list[WebchatMessa
             files=each.inbound.files,
             problem=each.reason if each.state is InboxState.REFUSED else None,
         )
-        for each in every
+        for each in map(received_of, rows)
         if (each.inbound.source.platform, each.inbound.source.chat_id) == ("web", chat)
         and identity_of(each.inbound.source) in principal.identities
     ]
 
 
-def _sent(row: Row) -> WebchatMessage:
+def _sent_message(row: Row) -> WebchatMessage:
     delivery = delivery_of(row)
     outbound = delivery.outbound
     return WebchatMessage(

@@ -9,7 +9,7 @@ from palaver.model.lifecycle import TurnState
 from palaver.model.session import Principal
 from palaver.store.people.api_tokens import Right
 from palaver.store.results import Decision
-from palaver.store.status.trace import OpenTurn
+from palaver.store.status.overview import OpenTurn
 from palaver.store.store import Store
 from palaver.web.api.endpoints import Ask, Endpoint, Schema
 from palaver.web.api.schemas import CallSchema, Limit, Moment

@@ -15,7 +15,7 @@ from palaver.model.session import Principal, Session
 from palaver.model.text import one_line
 from palaver.model.transcript import Entry
 from palaver.store.archive.exporter import Form
-from palaver.store.status.trace import OpenTurn
+from palaver.store.status.overview import OpenTurn
 from palaver.web.authorization import rename
 from palaver.web.caller import Caller
 from palaver.web.http import PICTURES, download, number
