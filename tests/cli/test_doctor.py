@@ -31,7 +31,7 @@ def test_all_is_well(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--store", store]) == 0
     printed = capsys.readouterr().out
     assert "All is well." in printed
-    assert "P1, nothing accepted is lost: every message is waiting" in printed
+    assert "P1, nothing accepted is lost: every received message has a known state" in printed
     assert "P4, nothing is irreversible: " in printed
     assert main(["doctor", "--store", store, "--rebuild-search", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -46,7 +46,7 @@ def test_what_is_broken_is_named_with_a_way_to_mend_it(store: str, capsys: pytes
         db.commit()
     assert main(["doctor", "--store", store, "--json"]) == 1
     broken = [check for check in json.loads(capsys.readouterr().out)["checks"] if not check["ok"]]
-    assert any("every route leads to a session" in check["name"] for check in broken)
+    assert any("every route points to a session" in check["name"] for check in broken)
     assert all(check["mend"] for check in broken)
 
 
@@ -124,7 +124,7 @@ def test_what_can_be_done_about_a_damaged_file_is_told(
     file.write_bytes(content)
     for ways in (
         "then restore a backup, save what is readable",
-        "put a backup in its place (palaver.db.schema-9 of 1970-01-01 was made before an upgrade)",
+        "restore a backup (palaver.db.schema-9 of 1970-01-01 was made before an upgrade)",
     ):
         capsys.readouterr()
         assert main(["doctor", "--store", store]) == 1
