@@ -67,7 +67,7 @@ def test_wrong_codes_are_refused_in_words_and_then_not_looked_at(call: Call, str
     assert "8 characters out of" in call("pair", "approve", "nonsense", code=2)["error"]
     for _ in range(5):
         assert "Nobody waits to be let in under" in call("pair", "approve", "KMNPQRTU", code=2)["error"]
-    assert "too many codes were wrong" in call("pair", "approve", CODE, code=1)["error"]
+    assert "Too many wrong codes" in call("pair", "approve", CODE, code=1)["error"]
     assert "A role cannot be 'king'" in call("pair", "approve", CODE, "--role", "king", code=2)["error"]
     assert call("pair", "deny", stranger)["denied"]["identity"] == stranger
 
@@ -94,15 +94,15 @@ def test_a_grant_is_added_explained_changed_and_taken_back(call: Call) -> None:
 
 def test_the_last_owner_is_kept_unless_it_is_forced(call: Call) -> None:
     number = call("grants", "add", "telegram:7", "--role", "owner")["number"]
-    assert "nobody would own this gateway" in call("grants", "remove", str(number), code=1)["error"]
+    assert "the last owner of the gateway" in call("grants", "remove", str(number), code=1)["error"]
     assert call("grants", "remove", str(number), "--force")["removed"] == number
 
 
 @pytest.mark.parametrize("who", ["", "telegarm:7", "telegram:", "person:", "\x00\u202e", "x" * 100_000])
 def test_whoever_cannot_be_meant_is_refused_in_one_sentence(call: Call, who: str) -> None:
     error = call("grants", "add", who, code=2)["error"]
-    assert "allowed:" in error
-    assert "for example:" in error
+    assert "Use " in error
+    assert "for example " in error
     assert len(error) < 1000
 
 

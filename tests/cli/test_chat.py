@@ -92,7 +92,7 @@ def test_another_profile_is_another_conversation_and_only_a_known_one_is_there(p
     place.configure("profiles: {work: {agent: {streams: true}}}")
     assert place.run("chat", "--profile", "work", "-m", "hello").stdout == "You said: hello\n"
     assert "no conversation yet" in place.run("chat", "-m", "/status").stdout
-    for wrong, words in ((("--profile", "wrok"), "allowed: main, work"), (("--chat", "work/main"), "without /")):
+    for wrong, words in ((("--profile", "wrok"), "Use main, work"), (("--chat", "work/main"), "without /")):
         done = place.run("chat", *wrong, "-m", "hello")
         assert done.returncode == 2
         assert words in done.stderr

@@ -35,8 +35,8 @@ def test_a_wrong_configuration_ends_with_two_and_every_mistake(capsys: pytest.Ca
     Path("other.yaml").write_text("busy: x\nlog: {level: y}\n")
     assert main(["config", "check", "other.yaml"]) == 2
     first, second, count = capsys.readouterr().out.splitlines()
-    assert first.startswith("other.yaml:1: busy cannot be 'x'; allowed: queue")
-    assert second.startswith("other.yaml:2: log.level cannot be 'y'; allowed: debug")
+    assert first.startswith("other.yaml:1: busy cannot be 'x'. Use queue")
+    assert second.startswith("other.yaml:2: log.level cannot be 'y'. Use debug")
     assert count == "2 mistakes."
     assert main(["config", "check", "other.yaml", "--json"]) == 2
     said = json.loads(capsys.readouterr().out)
@@ -63,7 +63,7 @@ def test_a_model_of_no_provider_is_refused_alike_wherever_it_is_looked_at(
     Path("own.yaml").write_text("profiles:\n  work:\n    agent: {name: model, model: 'nothing:x'}\n")
     assert main(command.split()) == code
     said = capsys.readouterr()
-    assert "No model can be asked that is called 'nothing:x'; allowed: provider:model, of " in said.out + said.err
+    assert "No model can be asked that is called 'nothing:x'. Use provider:model, of " in said.out + said.err
     assert ("own.yaml:3: profiles.work.agent: " in said.out) == command.startswith("config")
 
 
@@ -74,7 +74,7 @@ def test_commands_that_need_a_right_configuration_say_what_is_wrong(
 ) -> None:
     Path("own.yaml").write_text("busy: x")
     assert main(command.split()) == 2
-    assert capsys.readouterr().err.startswith("palaver: own.yaml:1: busy cannot be 'x'; allowed: queue")
+    assert capsys.readouterr().err.startswith("palaver: own.yaml:1: busy cannot be 'x'. Use queue")
 
 
 @pytest.mark.usefixtures("here")

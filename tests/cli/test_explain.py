@@ -184,7 +184,7 @@ def test_schedule_json_gives_the_next_five(capsys: pytest.CaptureFixture[str]) -
         ),
         (["explain", "schedule", "-5m"], "'-5m'", "every 2h", "* * MON-FRI"),
         (["explain", "target", "-100"], "'-100'", "<platform>", "telegram:-100:42"),
-        (["tour", "--json1"], "--json1", "allowed: nothing but --help;", "palaver --help"),
+        (["tour", "--json1"], "--json1", "Use nothing but --help,", "palaver --help"),
         (["explain", "key", "--platform", "tele\u200bgram"], r"'tele\u200bgram'", "telegram,", "palaver explain key"),
         (["explain", "target", "telegarm:1"], "'telegarm:1'", "<platform>", "telegram:-100:42"),
         (["explain", "target", "telegram:"], "'telegram:'", "telegram:<chat>", "telegram:123"),
@@ -197,9 +197,9 @@ def test_wrong_input_gets_one_sentence(
     capsys: pytest.CaptureFixture[str], args: list[str], found: str, allowed: str, example: str
 ) -> None:
     sentence = refusal(capsys, *args)
-    assert sentence.index(found) < sentence.index("; allowed: ") < sentence.index("; for example: ")
+    assert sentence.index(found) < sentence.index(". Use ") < sentence.index(", for example ")
     assert allowed in sentence
-    assert example in sentence.partition("; for example: ")[2]
+    assert example in sentence.partition(", for example ")[2]
 
 
 def test_with_json_a_refusal_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:

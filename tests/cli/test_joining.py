@@ -122,7 +122,7 @@ def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.Captur
                 *("--set", "access_token_file=token", "--set", "invites=bob"),
             ),
             2,
-            "invites cannot be 'bob'; allowed: 'everybody', 'server' or 'nobody' or a list; for example",
+            "invites cannot be 'bob'. Use 'everybody', 'server' or 'nobody' or a list; for example",
         ),
         (("discord", "--set", "token_file=token"), 2, "No installed adapter is called 'discord'"),
     ],
@@ -166,7 +166,7 @@ def test_nobody_becomes_owner_whose_id_cannot_be_one(
     Path("token").write_text("123456:ABC-DEF1234ghIkl-zyx57W2v1u123ew11")
     order = ["setup", "telegram", "--set", "token_file=token", "--no-test"]
     assert main([*order, "--owner", "@alice"]) == 2
-    assert "The owner cannot be '@alice'; allowed: Your own user id on Telegram, a number" in capsys.readouterr().err
+    assert "The owner cannot be '@alice'. Use Your own user id on Telegram, a number" in capsys.readouterr().err
     assert not own.exists()
     typing(["@alice", "7"], [])
     assert main(order) == 0
@@ -219,7 +219,7 @@ def test_a_webhook_that_is_told_what_happens_is_set_up_too(
     Path("address").write_text(address)
     order = ["setup", "webhook", "--account", "audit"]
     assert main([*order, "--set", f"url={address}"]) == 2
-    assert "for example: palaver setup webhook --set url_file=FILE" in capsys.readouterr().err
+    assert "for example palaver setup webhook --set url_file=FILE" in capsys.readouterr().err
     assert main([*order, "--set", "url_file=address", "--set", "events=turn.failed,session.ended", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["known_as"] == "posts to example.org"
     typing(["turn.failed, message.delivered"], [address, ""])
@@ -250,7 +250,7 @@ def test_an_answer_that_cannot_be_right_is_asked_for_again_at_once(
     typing(["127.0.0.1:9482", "https://matrix.example.org", "@helper:example.org", "", "7", ""], ["", TOKEN])
     assert main(["setup", "matrix", "--no-test"]) == 0
     said = capsys.readouterr().err
-    assert "homeserver cannot be '127.0.0.1:9482'; allowed: the address of the homeserver, like https://" in said
+    assert "homeserver cannot be '127.0.0.1:9482'. Use the address of the homeserver, like https://" in said
     assert "--set homeserver=https://matrix.example.org" in said
     assert said.index("homeserver cannot be") < said.index("The whole id")
     assert 'homeserver: "https://matrix.example.org"' in own.read_text()

@@ -57,4 +57,4 @@ def test_one_is_shown_with_the_grants_that_name_them(call: Call) -> None:
         assert [grant["role"] for grant in shown["grants"]] == ["admin"]
     assert call("show", "matrix:%40bea%3Ahs")["grants"] == []
     assert "admin" in call("show", "telegram:7", plain=True)
-    assert "for example: palaver people show" in call("show", "telegram:8", code=1)["error"]
+    assert "for example palaver people show" in call("show", "telegram:8", code=1)["error"]

@@ -467,7 +467,7 @@ def test_a_title_to_delete_by_is_exact(filled: Palaver, capsys: pytest.CaptureFi
     for name in ("hello", "hello #3"):
         sentence = refusal(capsys, "delete", name, "--yes")
         assert f"No session is called exactly '{name}'" in sentence
-        assert f"the whole title of one: {ROOM} 'hello #2'; for example: {ROOM}" in sentence
+        assert f"the whole title of one: {ROOM} 'hello #2', for example {ROOM}" in sentence
     assert "there is no session 'hell'" in refusal(capsys, "delete", "hell", "--yes", code=1)
     assert listed(filled("list", "--json")) == [ROOM, SHELF]
     filled("delete", "hello #2", "--yes")
@@ -605,7 +605,7 @@ def test_a_session_in_use_is_not_deleted(home: Path, capsys: pytest.CaptureFixtu
         (["prune"], "'no limit'", "a date", "palaver sessions prune"),
         (["prune", "--older-than", "old"], "'old'", "90d", "palaver sessions prune"),
         (["stats", "--zone", "Berlin"], "'Berlin'", "IANA", "Europe"),
-        (["stats", "--by", "year"], "--by cannot be 'year'", "allowed: day, week;", "palaver sessions stats"),
+        (["stats", "--by", "year"], "--by cannot be 'year'", "Use day, week,", "palaver sessions stats"),
         (["prune", "--keep", "-1"], "--keep cannot be '-1'", "a whole number from 0 to 1000", "palaver sessions prune"),
         (["prune", "--keep", "9" * 30], "--keep cannot be", "a whole number from 0 to 1000", "palaver sessions prune"),
         (["show", HOLIDAY, "--after", "-1"], "--after cannot be '-1'", "a whole number from 0 on;", "sessions show"),
@@ -622,9 +622,9 @@ def test_wrong_input_gets_one_sentence(
 ) -> None:
     assert filled
     sentence = refusal(capsys, *args)
-    assert sentence.index(found) < sentence.index("; for example: ")
+    assert sentence.index(found) < sentence.index(", for example ")
     assert allowed in sentence
-    assert example in sentence.partition("; for example: ")[2]
+    assert example in sentence.partition(", for example ")[2]
 
 
 @pytest.mark.parametrize(
@@ -634,7 +634,7 @@ def test_a_session_that_is_not_there(filled: Palaver, capsys: pytest.CaptureFixt
     assert filled
     sentence = refusal(capsys, "show", name, code=1)
     assert "there is no session" in sentence
-    assert "; allowed: an id, the beginning of an id, or a title; for example: palaver sessions list" in sentence
+    assert ". Use an id, the beginning of an id, or a title, for example palaver sessions list" in sentence
     assert "\x1b" not in sentence
     assert len(sentence) < 300
 

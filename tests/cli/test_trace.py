@@ -94,8 +94,8 @@ def test_only_a_send_is_settled_and_in_one_way(trace: Trace, args: tuple[str, ..
 
 
 def test_an_unknown_name_is_told_what_is_known(trace: Trace) -> None:
-    assert "there is no message, turn or session 'in:9'" in (told := trace("in:9", code=1))
-    assert "allowed: in:42, turn:7" in told
+    assert "There is no message, turn or session 'in:9'" in (told := trace("in:9", code=1))
+    assert "Use in:42, turn:7" in told
 
 
 def test_a_session_tells_all_its_turns(trace: Trace) -> None:

@@ -55,10 +55,10 @@ async def test_the_chosen_model_reaches_the_agent_over_restarts_and_ends_with_th
     [
         ("/model", "answered with the agent's usual model. To choose: default, acme/small, acme/big, zenith/big;"),
         ("/model zenith/big", "answered with zenith/big."),
-        ("/model big", "Several models are called 'big'; allowed: default, acme/small, acme/big, zenith/big"),
+        ("/model big", "Several models are called 'big'. Use default, acme/small, acme/big, zenith/big"),
         ("/model \u202ehuge", "This agent has no model called '\\u202ehuge'"),
         ("/model DEFAULT", "answered with the agent's usual model. It counts from the next message on"),
-        ("/model a b", "has no place for 'b'"),
+        ("/model a b", "does not take 'b'"),
     ],
 )
 async def test_what_is_said_of_models(tmp_path: Path, said: str, heard: str) -> None:
@@ -76,7 +76,7 @@ async def test_an_agent_without_models_has_none_to_choose(tmp_path: Path) -> Non
         await chat.say(alice, "/model")
         await chat.hears("The agent has no other to choose.")
         await chat.say(alice, "/model small")
-        await chat.hears("no model called 'small'; allowed: default")
+        await chat.hears("no model called 'small'. Use default")
 
 
 async def test_the_echo_can_be_loud(tmp_path: Path) -> None:
@@ -102,4 +102,4 @@ async def test_platforms_are_for_admins_who_see_what_is_connected(tmp_path: Path
         await mine.say(alice, "/platforms")
         await mine.hears("fake:bot: connected since ")
         await other.say(bob, "/platforms")
-        await other.hears("for people with the role admin")
+        await other.hears("needs the role admin")

@@ -57,20 +57,20 @@ def test_kinds_of_chats_of_an_adapter_that_is_used_are_known() -> None:
 @pytest.mark.parametrize(
     ("options", "field", "words"),
     [
-        ("{}", "folder", "platforms.pigeon.accounts.home lacks 'folder'; allowed: folder, speed, token, token_file"),
+        ("{}", "folder", "platforms.pigeon.accounts.home lacks 'folder'. Use folder, speed, token, token_file"),
         (
             "{folder: /a, sped: 2}",
             "sped",
-            "has an unknown option 'sped'; allowed: folder, speed, token, token_file; perhaps speed",
+            "has an unknown option 'sped'. Did you mean speed?",
         ),
         (
             "{folder: /a, speed: fast}",
             "speed",
-            "speed cannot be 'fast'; allowed: a whole number; for example: speed: 1",
+            "speed cannot be 'fast'. Use a whole number, for example speed: 1",
         ),
         ('{folder: /a, speed: "${TOKEN}"}', "speed", "speed cannot be '(set)'"),
         ("{folder: /a, token: [s3cret]}", "token", "token cannot be 'a list'"),
-        ('{folder: /a, token: "${EMPTY}"}', "token", "token cannot be ''; allowed: a secret, or a variable that is"),
+        ('{folder: /a, token: "${EMPTY}"}', "token", "token cannot be ''. Use a secret, or a variable that is"),
     ],
 )
 def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words: str) -> None:
@@ -86,15 +86,15 @@ def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words
     [
         (
             "telegram: {accounts: {a: {token: '1:a', mode: webhook}}}",
-            "telegram.accounts.a does not work with 'token, mode'; allowed: mode webhook needs public_url",
+            "telegram.accounts.a does not work with 'token, mode'. Use mode webhook needs public_url",
         ),
-        ("webhook: {accounts: {a: {}}}", "a does not work with 'no options'; allowed: an account has a secret"),
-        ("webhook: {accounts: {a: {}}}", "for example: palaver setup webhook"),
-        ("webhook: {accounts: {a: {url: 'https://e.org', wait: soon}}}", "allowed: a number; for example: wait: 25.0"),
-        ("matrix: {accounts: {a: {user_id: '@a:e'}}}", "for example: homeserver: https://matrix.example.org"),
-        ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "that is not set: 'NONE'; allowed: one that is set"),
-        ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "for example: export NONE=…"),
-        ("slot: {accounts: {a: {}}}", "for example: pip install PACKAGE, with the one that brings slot"),
+        ("webhook: {accounts: {a: {}}}", "a does not work with 'no options'. Use an account has a secret"),
+        ("webhook: {accounts: {a: {}}}", "for example palaver setup webhook"),
+        ("webhook: {accounts: {a: {url: 'https://e.org', wait: soon}}}", "Use a number, for example wait: 25.0"),
+        ("matrix: {accounts: {a: {user_id: '@a:e'}}}", "for example homeserver: https://matrix.example.org"),
+        ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "that is not set: 'NONE'. Use one that is set"),
+        ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "for example export NONE=…"),
+        ("slot: {accounts: {a: {}}}", "for example pip install PACKAGE, with the one that brings slot"),
     ],
 )
 def test_a_mistake_says_what_was_found_what_is_allowed_and_an_example(said: str, words: str) -> None:
@@ -107,10 +107,10 @@ def test_a_mistake_says_what_was_found_what_is_allowed_and_an_example(said: str,
         (
             "bob",
             "invites",
-            "cannot be 'bob'; allowed: 'everybody', 'server' or 'nobody' or a list; for example: invites: server",
+            "cannot be 'bob'. Use 'everybody', 'server' or 'nobody' or a list, for example invites: server",
         ),
-        ("{bob: yes}", "invites", "cannot be 'a section'; allowed: 'everybody', 'server' or 'nobody' or a list; "),
-        ("['@a:e.org', [bob]]", "invites[1]", "cannot be 'a list'; allowed: text; for example: invites: server"),
+        ("{bob: yes}", "invites", "cannot be 'a section'. Use 'everybody', 'server' or 'nobody' or a list, "),
+        ("['@a:e.org', [bob]]", "invites[1]", "cannot be 'a list'. Use text, for example invites: server"),
     ],
 )
 def test_an_option_with_alternatives_is_one_mistake_in_the_words_of_whoever_wrote_it(
@@ -177,7 +177,7 @@ def test_answers_cannot_go_where_no_account_of_ours_can_send(target: str) -> Non
     (mistake,) = mistakes(_webhook(f"pigeon:7,{target}"))
     assert (mistake.field, mistake.found) == ("platforms.webhook.accounts.ci.deliver", target)
     assert str(mistake).startswith("own.yaml:2: ")
-    assert "pigeon, webhook; for example: palaver setup" in str(mistake)
+    assert "pigeon, webhook, for example palaver setup" in str(mistake)
     assert ("accounts of webhook that take messages: crm; " in str(mistake)) == target.startswith("webhook:")
     written(_webhook("webhook:crm,pigeon:7"))
 

@@ -335,23 +335,23 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "field", "said"),
     [
-        ("busy: qeue", 1, "busy", "allowed: queue, collect, interrupt, steer; for example: busy: queue"),
-        ("bsy: queue", 1, "bsy", "perhaps busy; for example: busy: queue"),
-        ("log:\n  levl: info", 2, "log.levl", "log has an unknown field 'levl'; allowed: level, format; perhaps level"),
+        ("busy: qeue", 1, "busy", "Use queue, collect, interrupt, steer, for example busy: queue"),
+        ("bsy: queue", 1, "bsy", "Unknown field 'bsy'. Did you mean busy?"),
+        ("log:\n  levl: info", 2, "log.levl", "log has an unknown field 'levl'. Did you mean level?"),
         ("busy: queue\nbusy: steer", 2, "busy", "said twice, first 'in line 1'"),
         ("busy:", 1, "busy", "leave the line out"),
         ("agent:", 1, "agent", "leave the line out"),
         ("busy: {}", 1, "busy", "cannot be 'a section'"),
         ("busy: [queue]", 1, "busy", "cannot be 'a list'"),
-        ("grants: {}", 1, "grants", "allowed: a list, each a section of effect, role"),
-        ("agent: echo", 1, "agent", "allowed: a section of name, delay, streams; for example: agent: {name: echo}"),
+        ("grants: {}", 1, "grants", "Use a list, each a section of effect, role"),
+        ("agent: echo", 1, "agent", "Use a section of name, delay, streams, for example agent: {name: echo}"),
         ("timezone: Berlin", 1, "timezone", "perhaps Europe/Berlin"),
         ("grants:\n  - platform: irc\n    user_id:", 3, "grants[0].user_id", "'nothing'"),
         ("grants:\n  -\n  - role: boss", 2, "grants[0]", "'nothing'"),
         ("grants:\n  - user_id: 7", 2, "grants[0]", "needs its platform"),
         ('grants: [{platform: irc, user_id: ""}]', 1, "grants[0].user_id", "any text"),
-        ("platforms:\n  telegarm: {}", 2, "platforms.telegarm", "perhaps telegram"),
-        ("kinds:\n  groups: {}", 2, "kinds.groups", "allowed: channel, dm, group, thread; perhaps group"),
+        ("platforms:\n  telegarm: {}", 2, "platforms.telegarm", "Did you mean telegram?"),
+        ("kinds:\n  groups: {}", 2, "kinds.groups", "Did you mean group?"),
         ("profiles: {a: {serves: [{platform: x}]}}", 1, "profiles.a.serves[0].platform", "unknown platform 'x'"),
         ("platforms: {irc: {chats: {x: {busy: y}}}}", 1, "platforms.irc.chats.x.busy", "queue, collect"),
         ('platforms: {irc: {chats: {"": {}}}}', 1, "platforms.irc.chats", "name is ''"),
@@ -380,7 +380,7 @@ def test_all_mistakes_are_found_at_once_in_the_order_of_lines(place: Place) -> N
         f"{place.project}:1",
         *(f"{place.user}:{line}" for line in (1, 2, 3)),
     ]
-    assert "and 3 more, see palaver config check" in str(MalformedConfig(mistakes))
+    assert "(3 more: run palaver config check)" in str(MalformedConfig(mistakes))
 
 
 def test_without_a_catalogue_any_platform_may_be_named(place: Place) -> None:

@@ -75,7 +75,7 @@ def test_what_is_secret_is_not_shown(tmp_path: Path) -> None:
         ("tools: {servers: {notes: {}}}", "'neither'"),
         ("tools: {servers: {notes: {command: x, url: 'http://h'}}}", "'both'"),
         ("tools: {servers: {notes: {url: 'ftp://h'}}}", "'ftp://h'"),
-        ("tools: {servers: {notes: {command: x, arg: [a]}}}", "perhaps args"),
+        ("tools: {servers: {notes: {command: x, arg: [a]}}}", "Did you mean args?"),
         ("tools: {allowed: {search: sometimes}}", "always, ask, never"),
     ],
 )

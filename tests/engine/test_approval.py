@@ -125,7 +125,7 @@ async def test_who_presses_a_button_may_no_more_than_who_says_it(tmp_path: Path)
         question = await group.hears("May I")
         await group.press(eve, question, "Approve")
         await group.press(bob, question, "Approve")
-        await group.hears("is for people with the role admin")
+        await group.hears("needs the role admin")
         assert await states(here) == ["parked"]
         assert len(await here.rows("SELECT 1 FROM inbox WHERE state = 'refused'")) == 1
         await group.press(carol, question, "Approve")
@@ -147,7 +147,7 @@ async def test_a_question_is_answered_where_it_was_shown_also_outside_of_its_con
         await elsewhere.hears("Nothing waits for your permission.")
         for refused in (allow, deny):
             await group.say(bob, refused.says)
-            await group.hears(f"To {refused.label.lower()} what somebody else was asked is for people with the role")
+            await group.hears("somebody else's request needs the role")
         assert await states(here) == ["parked"]
         await group.say(alice, allow.says)
         await group.hears("You said: it")
@@ -238,7 +238,7 @@ async def test_only_whoever_was_asked_or_an_admin_may_allow_it(tmp_path: Path) -
         await group.say(alice, "!approve it", thread="5")
         await group.hears("May I")
         await group.say(bob, "/approve", thread="5")
-        await group.hears("is for people with the role admin")
+        await group.hears("needs the role admin")
         assert await states(here) == ["parked"]
         await group.say(carol, "/approve", thread="5")
         await group.hears("You said: it")

@@ -344,7 +344,7 @@ def test_a_file_name_is_safe_everywhere(key: SessionKey) -> None:
     ],
 )
 def test_a_text_that_no_key_writes_is_refused(text: str) -> None:
-    with pytest.raises(MalformedKey, match="allowed: agent:<profile>"):
+    with pytest.raises(MalformedKey, match="Use agent:<profile>"):
         SessionKey.parse(text)
 
 

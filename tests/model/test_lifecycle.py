@@ -66,8 +66,8 @@ def test_an_unclear_send_is_never_claimed_again_blindly() -> None:
 def test_an_illegal_step_names_the_legal_ones() -> None:
     with pytest.raises(IllegalTransition) as caught:
         advance(OutboxState.UNCLEAR, OutboxState.CLAIMED)
-    assert str(caught.value) == "OutboxState unclear cannot become claimed; it can become: delivered, due"
-    with pytest.raises(IllegalTransition, match="nothing, it is final"):
+    assert str(caught.value) == "OutboxState unclear cannot become claimed, only delivered, due."
+    with pytest.raises(IllegalTransition, match=": it is final"):
         advance(TurnState.DONE, TurnState.RUNNING)
 
 

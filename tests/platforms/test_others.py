@@ -37,7 +37,7 @@ def test_an_adapter_is_made_for_an_account_with_the_options_of_its_own_model(tmp
         ("carrier", UnknownPlatform, "pigeon"),
         ("discord", UnknownPlatform, "No installed adapter is called 'discord'"),
         ("terminal", UnknownPlatform, "terminal"),
-        ("wrong", BadArgument, r"is not 'NoPigeon'; allowed: platform \(a Platform called wrong\), options"),
+        ("wrong", BadArgument, r"is not 'NoPigeon'. Use platform \(a Platform called wrong\), options"),
         ("broken", BadArgument, "cannot be loaded: 'AttributeError"),
     ],
 )

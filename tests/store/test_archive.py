@@ -517,7 +517,7 @@ async def refused(store: Store, archive: bytes) -> list[str]:
     ],
 )
 async def test_a_file_that_is_no_archive_is_refused(store: Store, line: bytes) -> None:
-    with pytest.raises(BadArgument, match="allowed: "):
+    with pytest.raises(BadArgument, match="Use "):
         await bring(store, line)
     with pytest.raises(BadArgument):
         await bring(store, [])

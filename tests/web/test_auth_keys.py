@@ -168,6 +168,6 @@ def test_links_and_tokens_on_the_command_line(
             assert main(["web", *command, "--as", nobody]) == 2, "an empty name would be the owner's"
     capsys.readouterr()
     assert main(["web", "tokens", "create", "x", "--scopes", "all"]) == 2
-    assert "allowed: chat, manage, read" in capsys.readouterr().err
+    assert "Use chat, manage, read" in capsys.readouterr().err
     assert main(["web", "tokens", "revoke", str(listed["number"])]) == 0
     assert main(["web", "tokens", "revoke", str(listed["number"])]) == 2

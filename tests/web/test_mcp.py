@@ -88,11 +88,11 @@ async def tour(client: Client) -> None:
     assert isinstance(content, TextResourceContents)
     assert "hello from afar" in content.text
     assert "no session" in await refused(client, "read_session", session="no such")
-    assert "There is no argument 'quary'; allowed: q," in await refused(client, "search", q="x", quary="y")
+    assert "There is no argument 'quary'. Use q," in await refused(client, "search", q="x", quary="y")
     assert await refused(client, "read_session", id="nope") == (
-        "There has to be an argument 'session'; allowed: session, before, after, hidden, limit; for example: session=…"
+        "There has to be an argument 'session'. Use session, before, after, hidden, limit, for example session=…"
     )
-    assert await refused(client, "search", q="x", limit=999) == "limit cannot be '999'; allowed: 1 to 100"
+    assert await refused(client, "search", q="x", limit=999) == "limit cannot be '999'. Use 1 to 100"
     assert "no tool" in await refused(client, "delete_everything")
 
 

@@ -162,7 +162,7 @@ def main(args: Sequence[str]) -> int:
     except typer.TyperException as error:
         complain(_sentence(error, args), as_json=as_json)
     except PalaverError as error:
-        complain("; ".join([str(error), *getattr(error, "__notes__", [])]), as_json=as_json)
+        complain(" ".join([str(error), *getattr(error, "__notes__", [])]), as_json=as_json)
         return TEMPORARY if isinstance(error, StoreInUse | StoreUnavailable) else FAILED
     return WRONG
 
@@ -184,7 +184,7 @@ def _sentence(error: typer.TyperException, args: Sequence[str]) -> str:
         )
     problem = " ".join(error.format_message().split()).removesuffix(".")
     allowed = _allowed(getattr(error, "ctx", None))
-    return f"{problem}; allowed: {allowed}; for example: {_example(args)}"
+    return f"{problem}. Use {allowed}, for example {_example(args)}"
 
 
 def _values(param: Any) -> str:  # noqa: ANN401 - the types are not ours

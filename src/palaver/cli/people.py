@@ -74,7 +74,7 @@ def show_person(
         try:
             found = await opened.read(people.find_person(person.strip(), OPERATOR))
         except NotFound as error:
-            error.add_note(f"allowed: the id of a person, or an account; for example: {EXAMPLES['show']}")
+            error.add_note(f"Use the id of a person, or an account, for example {EXAMPLES['show']}")
             raise
         return found, await opened.read(grants.table(Table()))
 

@@ -159,7 +159,7 @@ def _report(outcome: Outcome, found: Found, receipt: str, backups: list[str], *,
             print_note(f"A backup from before still holds what was there then: {one_line(backup, 300)}")
     if not outcome.done:
         unfinished = SessionBusy(", ".join(outcome.busy[:3])) if outcome.busy else StoreError(_MORE)
-        unfinished.add_note("what could be taken away is gone; the rest goes when this is run again")
+        unfinished.add_note("What could be deleted is deleted. Run this again for the rest.")
         raise unfinished
 
 

@@ -152,7 +152,7 @@ async def _found(store: Store, name: str, look: Callable[[str, Principal], Trans
     try:
         return await store.read(look(one_line(name, _LONGEST_NAME), OPERATOR))
     except NotFound as error:
-        error.add_note("allowed: an id, the beginning of an id, or a title; for example: palaver sessions list")
+        error.add_note("Use an id, the start of an id, or a title. List them with palaver sessions list")
         raise
 
 

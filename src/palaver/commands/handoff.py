@@ -63,7 +63,7 @@ def _attach(store: Store, invocation: Invocation, spoken: Spoken) -> Statements[
     has_others = yield from store.attach.has_others(found, spoken.principal)
     reads_along = source.chat_kind != DM
     if reads_along and has_others and not _is_admin(spoken):
-        raise NotAllowed("To open a conversation of several people to a whole chat", "admin")
+        raise NotAllowed("Opening a conversation of several people to a whole chat", "admin")
     if reads_along and YES.name not in invocation.flags:
         return texts.attach_question(quoted(invocation.words["which"]), place_is_shared=place.shared)
     yield from _leave(store, spoken)
@@ -125,7 +125,7 @@ def _refuse_strangers(store: Store, session: Session, home: Source, spoken: Spok
     has_others = yield from store.attach.has_others(session, spoken.principal)
     is_own = home.chat_kind == DM and identity_of(home) in spoken.principal.identities
     if has_others or not is_own:
-        raise NotAllowed("A handoff of what others have said, or to where others read,", "admin")
+        raise NotAllowed("Handing off what others have said, or to a chat that others read,", "admin")
 
 
 def _is_admin(spoken: Spoken) -> bool:

@@ -227,8 +227,9 @@ def _misfits(node: Node, way: Way, model: type[BaseModel]) -> Iterator[Mistake]:
                     field=dotted((*way, name)),
                     problem=f"{dotted(way)} has an unknown option",
                     found=name,
-                    allowed=allowed + (f"; perhaps {close[0]}" if close else ""),
+                    allowed=allowed,
                     example=f"{(close or [*names, '…'])[0]}: …",
+                    fix=f"Did you mean {close[0]}?" if close else None,
                 )
     if empty := [name for name in _names(node) if is_secret(known.get(name)) and _is_empty(node.nearest((name,)))]:
         yield from (_without_secret(node.nearest((name,)), (*way, name)) for name in empty)

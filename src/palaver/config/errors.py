@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from palaver.config.nodes import Spot
-from palaver.model.errors import InvalidInput
-from palaver.model.text import quoted
+from palaver.model.errors import InvalidInput, invalid_message
 from palaver.model.value import value
 
 __all__ = [
@@ -22,21 +21,28 @@ class Mistake:
     found: str
     allowed: str
     example: str
+    fix: str | None = None
+    """What to do, instead of "Use <allowed>"."""
 
     def __str__(self) -> str:
-        return f"{self.spot}: {self.problem} {quoted(self.found)}; allowed: {self.allowed}; for example: {self.example}"
+        facts = {"found": self.found, "allowed": self.allowed, "example": self.example}
+        return f"{self.spot}: {invalid_message(self.problem, fix=self.fix, **facts)}"
 
 
 class MalformedConfig(InvalidInput):
-    """Speaks of the first mistake, counts the others, carries them all."""
+    """Report the first mistake, count the others, carry all of them."""
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         first = mistakes[0]
-        more = f"; and {len(mistakes) - 1} more, see palaver config check" if mistakes[1:] else ""
         super().__init__(
             f"{first.spot}: {first.problem}",
             found=first.found,
             allowed=first.allowed,
-            example=f"{first.example}{more}",
+            example=first.example,
+            fix=first.fix,
         )
         self.mistakes = tuple(mistakes)
+
+    def __str__(self) -> str:
+        others = len(self.mistakes) - 1
+        return f"{self.mistakes[0]}{f' ({others} more: run palaver config check)' if others else ''}"

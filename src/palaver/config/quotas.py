@@ -115,9 +115,15 @@ def _known(roles: Mapping[str, AccessRole]) -> Mapping[str, AccessRole]:
     for name in () if entry_points(group=GROUP) else roles:
         if name not in STANDARD_NAMES:
             close = get_close_matches(name, STANDARD_NAMES, n=1)
-            known = ", ".join(sorted(STANDARD_NAMES)) + (f"; perhaps {close[0]}" if close else "")
-            example = f"{{{(close or ['model'])[0]}: admin}}"
-            raise refused(BadArgument("there is no command", found=name, allowed=known, example=example))
+            raise refused(
+                BadArgument(
+                    "there is no command",
+                    found=name,
+                    allowed=", ".join(sorted(STANDARD_NAMES)),
+                    example=f"{{{(close or ['model'])[0]}: admin}}",
+                    fix=f"Did you mean {close[0]}?" if close else None,
+                )
+            )
     return roles
 
 

@@ -55,7 +55,7 @@ class Form:
 
 def refused(refusal: InvalidInput) -> PydanticCustomError:
     """A refusal by a rule of the domain, in its own words."""
-    facts = {name: getattr(refusal, name) for name in ("problem", "found", "allowed", "example")}
+    facts = {name: getattr(refusal, name) for name in ("problem", "found", "allowed", "example", "fix")}
     return PydanticCustomError("refused", "refused", facts)
 
 

@@ -65,10 +65,11 @@ def _unknown(way: Way) -> dict[str, str]:
     names = outer.names if outer else []
     close = get_close_matches(name, names, n=1)
     return {
-        "problem": f"{written} has an unknown field" if section else "unknown field",
+        "problem": f"{written} has an unknown field" if section else "Unknown field",
         "found": name,
-        "allowed": ", ".join(names) + (f"; perhaps {close[0]}" if close else ""),
+        "allowed": ", ".join(names),
         "example": _example((*section, *(close or names[:1]))),
+        **({"fix": f"Did you mean {close[0]}?"} if close else {}),
     }
 
 
@@ -82,6 +83,7 @@ def _refused(node: Node, way: Way, told: Mapping[str, str]) -> dict[str, str]:
         "found": hidden(at.written) if is_text else told.get("found", at.kind),
         "allowed": told.get("allowed", form.allowed),
         "example": _example(way, told.get("example")),
+        **({"fix": told["fix"]} if told.get("fix") else {}),
     }
 
 
@@ -122,8 +124,9 @@ def unknown_names(node: Node, platforms: Mapping[str, Platform]) -> Iterator[Mis
                 field=dotted(way),
                 problem=f"{dotted(way)}: unknown {what}",
                 found=name,
-                allowed=", ".join(sorted(known)) + (f"; perhaps {close[0]}" if close else ""),
+                allowed=", ".join(sorted(known)),
                 example=brought if is_account and not close else (close or sorted(known))[0],
+                fix=f"Did you mean {close[0]}?" if close else None,
             )
 
 

@@ -141,12 +141,13 @@ def parse_command(text: str, table: Mapping[str, Command], bot: str | None = Non
 
 def _unknown(name: str, table: Mapping[str, Command]) -> UnknownCommand:
     close = difflib.get_close_matches(name[:_LONGEST_GUESS], table, n=3)
-    examples = [table[known].example for known in ("help", *close) if known in table]
+    guesses = " or ".join(f"/{known}" for known in close)
     return UnknownCommand(
         "Unknown command",
         found=f"/{name}",
-        allowed=", ".join(f"/{known}" for known in close) or ("what /help lists" if table else "ordinary text"),
-        example=next(iter(examples), "hello"),
+        allowed=guesses or ("a command that /help lists" if table else "ordinary text"),
+        example=next((table[known].example for known in (*close, "help") if known in table), "hello"),
+        fix=f"Did you mean {guesses}?" if guesses else "Send /help to list all commands." if table else None,
     )
 
 
@@ -164,7 +165,7 @@ def _invocation(command: Command, rest: str) -> Invocation:
         elif value:
             words[arg.name] = value
     if rest:
-        raise _bad(command, "has no place for", rest)
+        raise _bad(command, "does not take" if command.args else "takes no arguments.", rest)
     flags = frozenset(arg.name for arg in command.args if arg.kind is ArgKind.FLAG and arg.name in options)
     return Invocation(command=command, words=words, numbers=numbers, flags=flags)
 
@@ -209,8 +210,8 @@ def _no_option(command: Command, word: str) -> BadArgument:
     problem = f"/{command.name} has no option"
     if all(arg.kind is not ArgKind.REST for arg in command.args):
         return BadArgument(problem, found=word, allowed=command.usage, example=command.example)
-    allowed, example = f"{command.usage}, and any text behind --", f"/{command.name} -- --text"
-    return BadArgument(problem, found=word, allowed=allowed, example=example)
+    allowed = f"{command.usage}, with -- before text that starts with --"
+    return BadArgument(problem, found=word, allowed=allowed, example=f"/{command.name} -- --text")
 
 
 def _length(piece: str, lengths: Mapping[str, int]) -> int:
@@ -242,13 +243,13 @@ def _take_word(rest: str) -> tuple[str, str]:
 def _check(command: Command, arg: Arg, value: str) -> None:
     if not value and arg.kind not in _OPTIONS:
         if arg.required:
-            raise _bad(command, f"needs <{arg.name}>, not", "")
+            raise _bad(command, f"needs <{arg.name}>.", "")
     elif not value and arg.kind is ArgKind.OPTION:
-        raise _bad(command, f"takes a word behind --{arg.name}, not", "")
+        raise _bad(command, f"needs a word after --{arg.name}.", "")
     elif arg.kind in _NUMBERS and not (value.isascii() and value.isdigit()):
-        raise _bad(command, f"takes a whole number as {arg.name}, not", value)
+        raise _bad(command, f"needs a whole number for {arg.name}, not", value)
     elif arg.choices and value not in arg.choices:
-        raise _bad(command, f"does not know the {arg.name}", value)
+        raise _bad(command, f"has no {arg.name}", value)
 
 
 def _number(digits: str) -> int:
@@ -258,4 +259,10 @@ def _number(digits: str) -> int:
 
 
 def _bad(command: Command, problem: str, found: str) -> BadArgument:
-    return BadArgument(f"/{command.name} {problem}", found=found, allowed=command.usage, example=command.example)
+    return BadArgument(
+        f"/{command.name} {problem}",
+        found=found,
+        allowed=command.usage,
+        example=command.example,
+        fix=None if command.args else "",
+    )

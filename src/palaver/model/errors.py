@@ -1,7 +1,7 @@
-"""Errors: one tree, each error carries the facts and speaks to the person who will read it.
+"""Errors: one tree. Each error carries its facts and a message for the person who reads it.
 
 PalaverError
-├── InvalidInput            something a person or a peer gave us; says what was found, what is allowed, an example
+├── InvalidInput            input is not valid: what was found, what is allowed, an example
 │   ├── UnknownPlatform
 │   ├── MalformedSource
 │   ├── MalformedKey
@@ -13,19 +13,19 @@ PalaverError
 │   ├── BadArgument
 │   ├── EmptyTitle
 │   └── UnknownStore
-├── NotAllowed              a command that needs a higher role
-├── LastOwner               a change after which nobody would own the gateway
+├── NotAllowed              the command needs a higher role
+├── LastOwner               the change would leave the gateway without an owner
 ├── LockedOut               too many wrong codes
-├── NothingToCompact        a compaction that would gain nothing
-├── NotServed               only the worker that serves an account can do it
-├── IllegalTransition       a life cycle was asked for a step it does not have
+├── NothingToCompact        compacting would save nothing
+├── NotServed               only the worker that serves the account can do it
+├── IllegalTransition       a life cycle has no such step
 └── StoreError              durable state could not be read or written
-    ├── StoreUnavailable    it may be tried again later
+    ├── StoreUnavailable    try again later
     ├── StoreInUse          another gateway owns the database
     ├── NewerSchema         a newer Palaver wrote the database
-    ├── StaleFence          the turn belongs to somebody else now; nothing was written
+    ├── StaleFence          another worker holds the turn now; nothing was written
     ├── SessionBusy         the session is in the middle of a turn
-    └── NotFound            nothing there, or nothing this principal may see
+    └── NotFound            it does not exist, or this principal cannot see it
 """
 
 from datetime import datetime
@@ -60,6 +60,7 @@ __all__ = [
     "UnknownPlatform",
     "UnknownStore",
     "UnknownZone",
+    "invalid_message",
 ]
 
 
@@ -68,14 +69,35 @@ class PalaverError(Exception):
 
 
 class InvalidInput(PalaverError):
-    """One sentence: what was found, what is allowed, an example that works."""
+    """Something a person or a peer gave us is not valid.
 
-    def __init__(self, problem: str, *, found: str, allowed: str, example: str) -> None:
-        super().__init__(f"{problem} {quoted(found)}; allowed: {allowed}; for example: {example}")
+    The message is `invalid_message` of the facts; the facts stay available as attributes.
+    """
+
+    def __init__(self, problem: str, *, found: str, allowed: str, example: str, fix: str | None = None) -> None:
+        super().__init__(invalid_message(problem, found=found, allowed=allowed, example=example, fix=fix))
         self.problem = problem
         self.found = found
         self.allowed = allowed
         self.example = example
+        self.fix = fix
+
+
+def invalid_message(problem: str, *, found: str, allowed: str, example: str, fix: str | None = None) -> str:
+    """Return "Unknown model 'x'. Use provider:model, for example openai:gpt-5-mini".
+
+    `{found}` in `problem` stands for the quoted input; otherwise the input follows. `fix` says what to do instead of
+    "Use <allowed>". A `problem` or `fix` that ends a sentence is complete: neither input nor example is added to it.
+    There is no full stop after an example, so that it can be copied.
+    """
+    if "{found}" in problem:
+        problem = problem.replace("{found}", quoted(found))
+    elif not problem.endswith("."):
+        problem = f"{problem} {quoted(found)}"
+    advice = fix if fix is not None else f"Use {allowed}" if allowed else ""
+    if example and advice and not advice.endswith((".", "?")) and example not in advice:
+        advice = f"{advice}, for example {example}"
+    return f"{problem.removesuffix('.')}. {advice}".rstrip()
 
 
 class UnknownPlatform(InvalidInput): ...
@@ -113,42 +135,39 @@ class UnknownStore(InvalidInput): ...
 
 class NotAllowed(PalaverError):
     def __init__(self, what: str, needs: str) -> None:
-        super().__init__(f"{what} is for people with the role {needs}; ask the owner of this gateway for it")
+        super().__init__(f"{what} needs the role {needs}. Ask the owner of this gateway for it.")
         self.what = what
         self.needs = needs
 
 
 class LastOwner(PalaverError):
     def __init__(self) -> None:
-        super().__init__(
-            "nobody would own this gateway any more, but for its terminal: make somebody else owner first, or force it"
-        )
+        super().__init__("Make somebody else owner first, or use --force: this is the last owner of the gateway.")
 
 
 class LockedOut(PalaverError):
     def __init__(self, until: datetime) -> None:
-        super().__init__(f"too many codes were wrong: none is looked at until {until:%Y-%m-%d %H:%M} UTC")
+        super().__init__(f"Too many wrong codes. Try again after {until:%Y-%m-%d %H:%M} UTC.")
         self.until = until
 
 
 class NothingToCompact(PalaverError):
-    """Raised instead of a compaction that would save nothing."""
+    """Compacting would save nothing."""
 
 
 class NotServed(PalaverError):
     def __init__(self, account: str) -> None:
         super().__init__(
-            f"how far {account} was read is kept by the worker that serves it, in `run`; a call over HTTP cannot say it"
+            f"Only the worker that serves {account} knows how far it was read, in `run`. HTTP calls cannot set it."
         )
         self.account = account
 
 
 class IllegalTransition(PalaverError):
     def __init__(self, current: Enum, wanted: Enum, legal: frozenset[Enum]) -> None:
-        names = ", ".join(sorted(str(state.value) for state in legal)) or "nothing, it is final"
-        super().__init__(
-            f"{type(current).__name__} {current.value} cannot become {wanted.value}; it can become: {names}"
-        )
+        names = ", ".join(sorted(str(state.value) for state in legal))
+        names = f", only {names}" if names else ": it is final"
+        super().__init__(f"{type(current).__name__} {current.value} cannot become {wanted.value}{names}.")
         self.current = current
         self.wanted = wanted
         self.legal = legal
@@ -159,7 +178,7 @@ class StoreError(PalaverError):
 
 
 class StoreUnavailable(StoreError):
-    """The database does not answer now; nothing was written, or the sentence says that it is not known."""
+    """The database does not answer. Nothing was written, unless the message says that this is not known."""
 
 
 class StoreInUse(StoreError):
@@ -169,32 +188,32 @@ class StoreInUse(StoreError):
 class NewerSchema(StoreError):
     def __init__(self, found: int, known: int) -> None:
         super().__init__(
-            f"the database has schema {found}, this Palaver knows schemas up to {known}: install a newer Palaver, "
-            "or open the backup that was made before the upgrade"
+            f"Install a newer Palaver, or open the backup made before the upgrade: the database has schema {found}, "
+            f"and this Palaver knows schemas up to {known}."
         )
         self.found = found
         self.known = known
 
 
 class StaleFence(StoreError):
-    """A write came too late: somebody else has taken over. Nothing was written."""
+    """The write came too late: another worker has taken over. Nothing was written."""
 
     def __init__(self, what: str, number: int, fence: int) -> None:
-        super().__init__(f"{what} {number} is no longer held under fence {fence}; nothing was written")
+        super().__init__(f"{what} {number} is no longer held under fence {fence}. Nothing was written.")
         self.number = number
         self.fence = fence
 
 
 class SessionBusy(StoreError):
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session} is in the middle of a turn: try again when it has answered")
+        super().__init__(f"Try again when session {session} has answered: it is in the middle of a turn.")
         self.session = session
 
 
 class NotFound(StoreError):
-    """Not there, or not for this principal: which of the two is nobody's business."""
+    """It does not exist, or this principal cannot see it. The message does not say which."""
 
     def __init__(self, what: str, name: str) -> None:
-        super().__init__(f"there is no {what} {quoted(name)} that you may see")
+        super().__init__(f"There is no {what} {quoted(name)} that you can see.")
         self.what = what
         self.name = name

@@ -111,7 +111,7 @@ def _not_opened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     if may_pass(error):
         return StoreUnavailable(problem)
     return StoreError(
-        f"{problem}; allowed: a file of Palaver's, or a new one where you may write; for example: sqlite:///palaver.db"
+        f"{problem}. Use a file of Palaver's, or a new one where you can write, for example sqlite:///palaver.db"
     )
 
 

@@ -44,7 +44,7 @@ def test_a_mistake_in_the_configuration_is_told_without_the_token(tmp_path: Path
     with pytest.raises(MalformedConfig) as raised:
         load(tmp_path, {"PALAVER_CONFIG": str(own), "PALAVER_HOME": "/data"}, known_platforms(), maker)
     (mistake,) = raised.value.mistakes
-    assert "allowed: a token from @BotFather" in str(mistake)
+    assert "Use a token from @BotFather" in str(mistake)
     assert "42-secret" not in str(mistake)
 
 

@@ -46,7 +46,7 @@ def standing(store: Store, fixed: Sequence[Grant], session: str, principal: Prin
         here, there = rules.decide(source if source.user_id else come), rules.decide(come)
         role = None if there.verdict is Verdict.REFUSE and there.grant else here.role
     if role is None:
-        raise NotAllowed("What is done in a conversation", AccessRole.GUEST.text)
+        raise NotAllowed("Taking part in this conversation", AccessRole.GUEST.text)
     return Standing(session=found, source=source, role=role)
 
 

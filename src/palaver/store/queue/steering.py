@@ -84,7 +84,7 @@ def decide(
     is_here = asks == key.text
     is_theirs = principal.sees_all or identity in principal.identities or (identity is None and is_here)
     if not is_theirs and (allowed or not is_here):
-        raise NotAllowed(f"To {'allow' if allowed else 'deny'} what somebody else was asked", "admin")
+        raise NotAllowed(f"{'Approving' if allowed else 'Denying'} somebody else's request", "admin")
     turn = yield from _taken(number, now)
     yield from touch(turn.session_number, now, human=True)
     yield from halt(turn, TurnState.INTERRUPTED, now)
