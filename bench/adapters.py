@@ -20,7 +20,7 @@ from palaver.model.turn import Outbound
 from palaver.platforms.plugins import GROUP, make_adapter
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.capabilities import HttpRequest
-from palaver.testkit.notebook import Notebook, running
+from palaver.testkit.recorder import Recorder, running
 
 __all__ = ["imports", "message"]
 
@@ -111,7 +111,7 @@ def _each(work: Callable[[], object]) -> float:
 
 async def _sent(adapter: Adapter, outbound: Outbound) -> float:
     """Seconds of this thread, in which the adapter runs and the platform does not."""
-    async with running(adapter, Notebook()):
+    async with running(adapter, Recorder()):
         await _until_connected(adapter, outbound)
         start = time.thread_time()
         for number in range(_MESSAGES):

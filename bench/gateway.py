@@ -20,9 +20,9 @@ from palaver.store.opening import open_store
 from palaver.store.search.search import Search
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
-from palaver.testkit.link import Link
-from palaver.testkit.mailbox import Person
-from palaver.testkit.world import World
+from palaver.testkit.client import PlatformClient
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import Person
 
 __all__ = ["AT_ONCE", "OPTIONS", "Crowd", "Gateway", "TimedAdapter", "gateway"]
 
@@ -39,7 +39,7 @@ OPTIONS = Options(
 class TimedAdapter(FakeAdapter):
     """Remembers when each message was answered."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: PlatformClient) -> None:
         super().__init__(link, at_once=AT_ONCE)
         self.answered: dict[tuple[str, str | None], float] = {}
         """By the chat and the message."""
@@ -54,7 +54,7 @@ class TimedAdapter(FakeAdapter):
 class Crowd:
     """Many people, each in a chat of their own."""
 
-    world: World
+    world: FakePlatform
     size: int
     chats: list[tuple[Chat, Person]] = field(default_factory=list[tuple[Chat, Person]])
 
@@ -103,7 +103,7 @@ class Gateway(NoMeter):
 
 @asynccontextmanager
 async def gateway(url: str, people: int) -> AsyncGenerator[Gateway]:
-    world = World(clock=SystemClock())
+    world = FakePlatform(clock=SystemClock())
     adapter = TimedAdapter(world)
     gc.set_threshold(COLLECT_AFTER)  # as the real one does
     async with await open_store(url) as store:

@@ -35,8 +35,8 @@ from palaver.store.status.invariants import violations
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults
-from palaver.testkit.mailbox import Person
-from palaver.testkit.world import LoopClock, World
+from palaver.testkit.platform import FakePlatform, LoopClock
+from palaver.testkit.updates import Person
 
 __all__ = ["soak"]
 
@@ -109,7 +109,7 @@ class _HurriedLoop(asyncio.SelectorEventLoop):
 
 @dataclass(kw_only=True)
 class _Town:
-    world: World
+    world: FakePlatform
     chance: random.Random
     chats: list[tuple[Chat, Sequence[Person]]] = field(default_factory=list[tuple[Chat, Sequence[Person]]])
     said: int = 0
@@ -239,7 +239,7 @@ def _descriptors() -> int:
 def soak(_workshop: Workshop | None = None, minutes: float = _MINUTES) -> Iterator[Figure]:
     before, began = _held(), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="palaver-soak-") as folder:
-        town = _Town(world=World(faults=_FAULTS, seed=1), chance=random.Random(1))  # noqa: S311
+        town = _Town(world=FakePlatform(faults=_FAULTS, seed=1), chance=random.Random(1))  # noqa: S311
         run = _Soak(folder=Path(folder), seconds=minutes * 60, town=town)
         logging.basicConfig(handlers=[_Complaints(run.broken)], force=True)
         with asyncio.Runner(loop_factory=_HurriedLoop) as runner:

@@ -14,7 +14,7 @@ from palaver.gateway.gateway import COLLECT_AFTER
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.link import SocketLink
+from palaver.testkit.client import SocketClient
 
 __all__: list[str] = []
 
@@ -24,7 +24,7 @@ async def _serve(url: str, socket: str, name: str, *accounts: str) -> None:
     async with await open_store(url) as store:
         engine = Engine(
             store=store,
-            adapters=[FakeAdapter(SocketLink(socket), account, at_once=AT_ONCE) for account in accounts],
+            adapters=[FakeAdapter(SocketClient(socket), account, at_once=AT_ONCE) for account in accounts],
             agent=EchoAgent(),
             commands=standard_commands(store),
             options=OPTIONS,

@@ -20,8 +20,8 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.turn import Outbound
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
-from palaver.testkit.server import serving
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.server import serve
 
 __all__ = ["workers"]
 
@@ -45,7 +45,7 @@ def workers(workshop: Workshop) -> Iterator[Figure]:
     yield Figure(name="engine.workers", value=three, unit="/s", bare=Bare(name="one worker", value=one), note=note)
 
 
-class _Town(World):
+class _Town(FakePlatform):
     """Counts what was answered."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ async def _flood(url: str, shares: Sequence[Sequence[str]]) -> float:
         async with (
             asyncio.timeout(_PATIENCE),
             await open_store(url) as store,
-            serving(town, socket),
+            serve(town, socket),
             _started(url, socket, shares),
         ):
             await town.speak("hello")

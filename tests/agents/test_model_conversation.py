@@ -20,7 +20,7 @@ from palaver.model.session import ModelOverride
 from palaver.model.transcript import ToolCall
 from palaver.protocols.agent import Event, Excerpt, GeneratedText, Request
 from palaver.store.status.invariants import violations
-from palaver.testkit.world import BOT, World
+from palaver.testkit.platform import BOT, FakePlatform
 from tests.agents.modelling import KEY, MODEL, Box
 from tests.agents.provider import Call, Provider, Refuses, Says, providing
 from tests.engine.gateway import Bench, NoPauses, running
@@ -50,7 +50,12 @@ class Equipped:
 
 @asynccontextmanager
 async def gateway(
-    url: str | Path, provider: Provider, world: World, box: Box | None = None, model: str = MODEL, **changed: object
+    url: str | Path,
+    provider: Provider,
+    world: FakePlatform,
+    box: Box | None = None,
+    model: str = MODEL,
+    **changed: object,
 ) -> AsyncGenerator[Bench]:
     """A new process each time, as far as anybody can see: nothing is kept but the store."""
     address = provider.openai if model == MODEL else provider.url
@@ -74,7 +79,7 @@ def told(body: bytes) -> tuple[bytes, bytes]:
 
 
 async def test_what_was_sent_once_is_sent_again_in_the_same_bytes(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     people = [world.person(name) for name in ("alice", "bob", "carol")]
     chat = world.group("garden", *people)
     async with providing() as provider:
@@ -100,7 +105,7 @@ async def test_what_was_sent_once_is_sent_again_in_the_same_bytes(tmp_path: Path
 
 
 async def test_what_is_said_to_a_running_turn_is_shown_then_as_it_is_later(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     alice, bob = world.person("alice"), world.person("bob")
     chat = world.group("garden", alice, bob)
 
@@ -125,7 +130,7 @@ async def test_what_is_said_to_a_running_turn_is_shown_then_as_it_is_later(tmp_p
 
 
 async def test_reasoning_survives_the_store_and_a_restart_byte_for_byte(store_url: str) -> None:
-    world = World()
+    world = FakePlatform()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with providing(SKY, Says(thinking="So it is.", signature="YWdhaW4=", text="Blue.")) as provider:
@@ -145,7 +150,7 @@ async def test_reasoning_survives_the_store_and_a_restart_byte_for_byte(store_ur
 
 @pytest.mark.parametrize(("command", "result"), [("/approve", "send {}"), ("/deny", "A person did not allow this.")])
 async def test_a_tool_waits_for_a_person_also_through_a_restart(store_url: str, command: str, result: str) -> None:
-    world = World()
+    world = FakePlatform()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with providing(
@@ -164,7 +169,7 @@ async def test_a_tool_waits_for_a_person_also_through_a_restart(store_url: str, 
 
 
 async def test_what_may_pass_is_tried_again_and_nothing_of_it_is_seen(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     alice = world.person("alice")
     chat = world.dm(alice)
     busy = Refuses(status=429, message="slow down", headers={"retry-after": "0"})
@@ -179,7 +184,7 @@ async def test_what_may_pass_is_tried_again_and_nothing_of_it_is_seen(tmp_path: 
 
 async def test_what_will_not_pass_is_told_in_our_own_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    world = World()
+    world = FakePlatform()
     alice = world.person("alice")
     chat = world.dm(alice)
     refusal = Refuses(status=401, message=f"Incorrect API key provided: {KEY}. Pay me.")
@@ -198,7 +203,7 @@ async def test_what_will_not_pass_is_told_in_our_own_words(tmp_path: Path, caplo
 
 
 async def test_a_conversation_that_is_too_long_is_summarised_by_the_model(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with providing() as provider, gateway(tmp_path / "p.db", provider, world) as here:

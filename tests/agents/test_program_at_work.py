@@ -10,7 +10,7 @@ from palaver.cli.loop import run
 from palaver.model.access import AccessRole, Grant
 from palaver.model.transcript import Role
 from palaver.protocols.agent import Failure, Final, TextDelta
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from palaver.tools.send_message import Sending
 from tests.agents.foreign import asked, events, program
 from tests.engine.gateway import running
@@ -75,7 +75,7 @@ while True:
 
 
 async def test_what_a_tool_of_the_gateway_would_do_is_said_by_the_gateway(tmp_path: Path) -> None:
-    world, agent = World(), ForeignAgent(program(LIES))
+    world, agent = FakePlatform(), ForeignAgent(program(LIES))
     async with running(
         tmp_path / "p.db", world, agent=agent, toolsets=lambda _: (Sending(),), grants=(Grant(role=AccessRole.OWNER),)
     ):
@@ -88,7 +88,7 @@ async def test_what_a_tool_of_the_gateway_would_do_is_said_by_the_gateway(tmp_pa
 
 
 async def test_a_program_may_ask_a_person(tmp_path: Path) -> None:
-    world, agent = World(), ForeignAgent(program(ASKS))
+    world, agent = FakePlatform(), ForeignAgent(program(ASKS))
     async with running(tmp_path / "p.db", world, agent=agent) as bench:
         ann = world.person("ann")
         chat = world.dm(ann)

@@ -10,7 +10,7 @@ from palaver.model.session import Principal, Session
 from palaver.model.view import Message, view
 from palaver.testkit.adapter import FAKE
 from palaver.testkit.chat import Chat
-from palaver.testkit.mailbox import Person
+from palaver.testkit.updates import Person
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, running
 

@@ -6,7 +6,7 @@ from palaver.agents.echo import EchoAgent
 from palaver.model.transcript import Role
 from palaver.protocols.adapter import Limits
 from palaver.testkit.chat import Chat
-from palaver.testkit.mailbox import Person
+from palaver.testkit.updates import Person
 from tests.engine.agents import Condensing
 from tests.engine.gateway import Bench, running
 

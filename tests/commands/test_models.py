@@ -10,7 +10,7 @@ import pytest
 from palaver.agents.echo import EchoAgent
 from palaver.model.access import AccessRole, Grant
 from palaver.model.session import ModelOverride
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import running
 
@@ -30,7 +30,7 @@ class Several(Slow):
 
 
 async def test_the_chosen_model_reaches_the_agent_over_restarts_and_ends_with_the_conversation(store_url: str) -> None:
-    world, agent = World(), Several()
+    world, agent = FakePlatform(), Several()
     agent.go.set()
     alice = world.person("alice")
     chat = world.dm(alice)

@@ -29,7 +29,7 @@ from palaver.protocols.adapter import Adapter
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.link import SocketLink
+from palaver.testkit.client import SocketClient
 from tests.crash.fuse import Fuse, FusedAgent, FusedStore, fuse_adapter
 
 __all__ = ["ACCOUNT", "Gateway", "Order", "Slot", "slots"]
@@ -72,7 +72,7 @@ def _options(order: Order) -> Options:
 def _adapter(order: Order) -> Adapter:
     """Without the pace that real chats ask for."""
     if order.platform == "fake":
-        return FakeAdapter(SocketLink(**order.where))
+        return FakeAdapter(SocketClient(**order.where))
     adapter: Any = make_adapter(order.platform, ACCOUNT, order.where)
     adapter.limits = replace(adapter.limits, interval=0.0)
     return adapter

@@ -12,9 +12,9 @@ from palaver.protocols.clock import SystemClock
 from palaver.store.store import Store
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults
-from palaver.testkit.mailbox import Message, Person
-from palaver.testkit.server import serving
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.server import serve
+from palaver.testkit.updates import Message, Person
 from tests.crash.verdict import Room, token
 
 __all__ = ["FakeSquare", "Square", "View", "fake_square", "is_group"]
@@ -69,7 +69,7 @@ def is_group(number: int) -> bool:
 
 @dataclass(kw_only=True)
 class FakeSquare:
-    world: World
+    world: FakePlatform
     where: Mapping[str, Any]
     platform: str = "fake"
     keeps_position: bool = False
@@ -104,7 +104,7 @@ class FakeSquare:
 
 @asynccontextmanager
 async def fake_square(seed: int) -> AsyncGenerator[FakeSquare]:
-    world = World(faults=_FAULTS, seed=seed, clock=SystemClock())
+    world = FakePlatform(faults=_FAULTS, seed=seed, clock=SystemClock())
     with tempfile.TemporaryDirectory(prefix="palaver-world-") as folder:
-        async with serving(world, Path(folder) / "world"):
+        async with serve(world, Path(folder) / "world"):
             yield FakeSquare(world=world, where={"path": f"{folder}/world"})

@@ -10,11 +10,11 @@ from typing import Any
 
 from palaver.db.transaction import Statements, transaction
 from palaver.store.store import Store
-from palaver.testkit.mailbox import Message
+from palaver.testkit.updates import Message
 from tests.crash.gateway import ACCOUNT
 from tests.crash.square import View, is_group
+from tests.platforms.matrix.fakes import Person, present
 from tests.platforms.matrix.homeserver import Account, Homeserver
-from tests.platforms.matrix.rigs import Person, present
 
 __all__ = ["MatrixSquare", "matrix_square"]
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from palaver.store.store import Store
-from palaver.testkit.mailbox import Message
+from palaver.testkit.updates import Message
 from tests.crash.square import View, is_group
 from tests.platforms.telegram.server import Server, serving
 from tests.platforms.telegram.world import BOT, TOKEN, Chat, No, World

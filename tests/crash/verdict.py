@@ -15,7 +15,7 @@ from palaver.store.queue.outbox import REPLIES
 from palaver.store.records import INBOX_COLUMNS, entries_of, received_of
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from palaver.testkit.mailbox import Message
+from palaver.testkit.updates import Message
 
 __all__ = ["Room", "Verdict", "judge", "line", "quiet", "token"]
 

@@ -11,9 +11,9 @@ from palaver.protocols.adapter import Adapter
 from palaver.protocols.clock import Clock
 from palaver.testkit.adapter import FAKE, FakeAdapter
 from palaver.testkit.chat import Chat
-from palaver.testkit.mailbox import Message
-from palaver.testkit.mailbox import Person as Somebody
-from palaver.testkit.world import BOT, World
+from palaver.testkit.platform import BOT, FakePlatform
+from palaver.testkit.updates import Message
+from palaver.testkit.updates import Person as Somebody
 from tests.dialogues.script import Happens, Place, Says
 from tests.platforms.terminal.people import Paper, Person, PlainDesk
 
@@ -27,8 +27,8 @@ class Platforms:
     """Two fake platforms: the usual one, and `elsewhere`."""
 
     def __init__(self, clock: Clock) -> None:
-        self.world = World(clock=clock)
-        self._elsewhere = World(clock=clock)
+        self.world = FakePlatform(clock=clock)
+        self._elsewhere = FakePlatform(clock=clock)
         self._chats: dict[Place, Chat] = {}
 
     def adapters(self) -> Sequence[Adapter]:

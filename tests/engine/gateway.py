@@ -26,7 +26,7 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store
 from palaver.store.store import Store
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import LoopClock, World
+from palaver.testkit.platform import FakePlatform, LoopClock
 
 __all__ = ["Bench", "MovableClock", "NoPauses", "options", "running", "until"]
 
@@ -63,7 +63,7 @@ class NoPauses(random.Random):
 class Bench:
     """What a test has before it: the platform's side, and the store."""
 
-    world: World
+    world: FakePlatform
     store: Store
     engine: Engine
     serving: "asyncio.Task[None]"
@@ -114,7 +114,7 @@ async def _held(answer: bool | Awaitable[bool]) -> bool:
 @asynccontextmanager
 async def running(
     url: str | Path,
-    world: World | None = None,
+    world: FakePlatform | None = None,
     *,
     agent: Agent | Agents | None = None,
     worker: str = "w1",
@@ -130,7 +130,7 @@ async def running(
     **changed: object,
 ) -> AsyncGenerator[Bench]:
     """A gateway at work; when the test is done with it, it is dropped as a crash would drop it."""
-    world = world or World()
+    world = world or FakePlatform()
     happened: list[GatewayEvent] = []
 
     async def note(happening: GatewayEvent) -> None:

@@ -12,7 +12,7 @@ from palaver.protocols.adapter import Limits, Receiver
 from palaver.protocols.clock import Clock
 from palaver.testkit.adapter import FAKE, FakeAdapter
 from palaver.testkit.chat import Chat
-from palaver.testkit.world import BOT, World
+from palaver.testkit.platform import BOT, FakePlatform
 
 __all__ = ["Mouth"]
 
@@ -20,7 +20,7 @@ __all__ = ["Mouth"]
 class Mouth(FakeAdapter):
     def __init__(
         self,
-        world: World,
+        world: FakePlatform,
         clock: Clock,
         *,
         account: str = BOT,

@@ -10,8 +10,8 @@ from palaver.model.platform import Platform
 from palaver.protocols.adapter import Adapter, Limits
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
-from palaver.testkit.mailbox import Person
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import Person
 from tests.engine.gateway import Bench, running, until
 
 __all__ = ["OTHER", "Two", "adapters", "between"]
@@ -25,8 +25,8 @@ class Two:
     """One world for each platform; people of the same number have the same id in both."""
 
     here: Bench
-    fake: World
-    other: World
+    fake: FakePlatform
+    other: FakePlatform
 
     async def set_home(self, chat: Chat, person: Person) -> None:
         """Somebody with the right makes it the home channel of the other platform."""
@@ -50,15 +50,15 @@ class Two:
         return found
 
 
-def adapters(fake: World, other: World, *, safe: bool = False) -> list[Adapter]:
+def adapters(fake: FakePlatform, other: FakePlatform, *, safe: bool = False) -> list[Adapter]:
     return [FakeAdapter(fake), FakeAdapter(other, platform=OTHER, limits=Limits(repeats_safely=safe))]
 
 
 @asynccontextmanager
 async def between(
-    url: str, fake: World | None = None, other: World | None = None, *, safe: bool = False, **more: object
+    url: str, fake: FakePlatform | None = None, other: FakePlatform | None = None, *, safe: bool = False, **more: object
 ) -> AsyncGenerator[Two]:
-    fake, other = fake or World(), other or World()
+    fake, other = fake or FakePlatform(), other or FakePlatform()
     changed = {"grants": MEMBERS, "acknowledges": False, **more}
     async with running(url, fake, adapters=adapters(fake, other, safe=safe), **changed) as here:  # pyright: ignore[reportArgumentType]
         yield Two(here=here, fake=fake, other=other)

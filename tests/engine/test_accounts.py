@@ -13,7 +13,7 @@ from palaver.engine.accounts import ReconnectBackoff
 from palaver.model.errors import NotServed, StaleFence, StoreError
 from palaver.protocols.adapter import PlatformDown, PlatformRefused, Receiver
 from palaver.protocols.agent import Agents
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 from tests.engine.mouth import Mouth
@@ -29,7 +29,7 @@ def serves(here: Bench) -> bool:
 
 
 async def test_an_account_is_served_by_one_and_taken_over_when_that_one_dies(postgres_server: str) -> None:
-    url, world = await fresh_store(postgres_server), World()
+    url, world = await fresh_store(postgres_server), FakePlatform()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with AsyncExitStack() as stack:
@@ -47,7 +47,7 @@ async def test_an_account_is_served_by_one_and_taken_over_when_that_one_dies(pos
 
 
 async def test_a_turn_of_a_dead_worker_is_taken_over_by_a_living_one(postgres_server: str) -> None:
-    url, world, agent = await fresh_store(postgres_server), World(), Slow()
+    url, world, agent = await fresh_store(postgres_server), FakePlatform(), Slow()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with AsyncExitStack() as stack:
@@ -65,7 +65,7 @@ async def test_a_turn_of_a_dead_worker_is_taken_over_by_a_living_one(postgres_se
 
 
 async def test_a_slow_worker_whose_turn_was_taken_writes_nothing_more(postgres_server: str) -> None:
-    url, world, slow, quick = await fresh_store(postgres_server), World(), Slow(), Slow()
+    url, world, slow, quick = await fresh_store(postgres_server), FakePlatform(), Slow(), Slow()
     quick.go.set()
     alice = world.person("alice")
     chat = world.dm(alice)
@@ -89,7 +89,7 @@ async def test_a_slow_worker_whose_turn_was_taken_writes_nothing_more(postgres_s
 
 
 async def test_released_accounts_are_taken_at_once(postgres_server: str) -> None:
-    url, world = await fresh_store(postgres_server), World()
+    url, world = await fresh_store(postgres_server), FakePlatform()
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(running(url, world, alone=False, lease=timedelta(seconds=1)))
         await until(lambda: serves(first))
@@ -102,7 +102,7 @@ async def test_released_accounts_are_taken_at_once(postgres_server: str) -> None
 async def test_how_far_a_platform_was_read_outlives_the_worker_and_only_its_owner_moves_it(
     postgres_server: str,
 ) -> None:
-    url, world, clock = await fresh_store(postgres_server), World(), MovableClock()
+    url, world, clock = await fresh_store(postgres_server), FakePlatform(), MovableClock()
     old, new = Mouth(world, clock), Mouth(world, clock)
     async with running(url, world, adapters=[old], alone=False, lease=SHORT, clock=clock) as here:
         receiver = await old.receiver()
@@ -121,7 +121,7 @@ async def test_how_far_a_platform_was_read_outlives_the_worker_and_only_its_owne
 async def test_what_comes_by_a_call_is_taken_by_any_worker_but_how_far_was_read_is_kept_by_one(
     postgres_server: str,
 ) -> None:
-    url, world, clock = await fresh_store(postgres_server), World(), MovableClock()
+    url, world, clock = await fresh_store(postgres_server), FakePlatform(), MovableClock()
     chat = world.dm(world.person("alice"))
     holder = Mouth(world, clock)
     async with AsyncExitStack() as stack:
@@ -172,7 +172,7 @@ async def test_an_account_whose_loss_the_store_refuses_to_note_is_served_again(
 
 
 async def test_a_platform_that_is_down_does_not_stop_the_others(tmp_path: Path) -> None:
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
 
     class Down(Mouth):
         async def run(self, receiver: object) -> None:  # noqa: ARG002
@@ -199,7 +199,7 @@ class Falters(Mouth):
 
 
 async def test_how_an_account_is_doing_stands_in_the_store(store_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     adapter = Falters(world, clock)
     async with running(store_url, world, adapters=[adapter], clock=clock, chance=NoPauses()) as here:
         await adapter.receiver()
@@ -228,7 +228,7 @@ def test_one_that_is_refused_is_tried_again_seldom() -> None:
 async def test_an_account_that_is_refused_says_what_to_do_and_is_tried_again_when_the_configuration_is_read(
     store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     tries = 0
 
     class Refused(Mouth):

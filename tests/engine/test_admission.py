@@ -20,7 +20,7 @@ from palaver.model.source import Source, Trust
 from palaver.store.opening import open_store
 from palaver.store.people.grants import Table
 from palaver.store.store import Store
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.engine.mouth import Mouth
@@ -58,7 +58,7 @@ async def test_a_bot_is_refused_unless_a_grant_names_bots(tmp_path: Path) -> Non
 async def test_a_message_is_decided_without_a_look_at_everybody_elses_grants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, clock, looked = World(), MovableClock(), list[str]()
+    world, clock, looked = FakePlatform(), MovableClock(), list[str]()
     adapter = Mouth(world, clock)
     many = (Grant(platform="fake", user_id=f"other{number}") for number in range(500))
     grants = (Grant(platform="fake", user_id="phone", role=AccessRole.MEMBER), *many)
@@ -156,7 +156,7 @@ async def _is_refused(here: Bench, user: str) -> bool:
 async def test_a_slow_look_at_the_grants_does_not_bring_back_one_that_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, clock, go = World(), MovableClock(), asyncio.Event()
+    world, clock, go = FakePlatform(), MovableClock(), asyncio.Event()
     mouth = Mouth(world, clock)
     chat = world.dm(world.person("alice"))
     async with running(tmp_path / "p.db", world, adapters=[mouth], clock=clock, grants=()) as here:
@@ -185,7 +185,7 @@ async def test_a_slow_look_at_the_grants_does_not_bring_back_one_that_has_ended(
 async def test_what_was_decided_under_older_grants_is_decided_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, clock, go = World(), MovableClock(), asyncio.Event()
+    world, clock, go = FakePlatform(), MovableClock(), asyncio.Event()
     mouth = Mouth(world, clock)
     one, two = world.dm(world.person("alice")), world.dm(world.person("bob"))
     async with running(tmp_path / "p.db", world, adapters=[mouth], clock=clock, grants=()) as here:
@@ -210,7 +210,7 @@ async def test_what_was_decided_under_older_grants_is_decided_again(
 
 
 async def test_a_block_wins(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     alice = world.person("alice")
     grants = (
         Grant(platform="fake", role=AccessRole.OWNER),
@@ -224,7 +224,7 @@ async def test_a_block_wins(tmp_path: Path) -> None:
 
 
 async def test_what_is_overheard_is_written_down_and_not_answered(store_url: str) -> None:
-    agent, clock, world = Slow(), MovableClock(), World()
+    agent, clock, world = Slow(), MovableClock(), FakePlatform()
     agent.go.set()
     mouth = Mouth(world, clock)
     async with running(store_url, world, agent=agent, clock=clock, adapters=[mouth]) as here:
@@ -241,7 +241,7 @@ async def test_what_is_overheard_is_written_down_and_not_answered(store_url: str
 
 
 async def test_one_person_with_two_ids_has_one_conversation(tmp_path: Path) -> None:
-    agent, clock, world = Slow(), MovableClock(), World()
+    agent, clock, world = Slow(), MovableClock(), FakePlatform()
     agent.go.set()
     mouth = Mouth(world, clock)
     async with running(tmp_path / "p.db", world, agent=agent, clock=clock, adapters=[mouth]) as here:

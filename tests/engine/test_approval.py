@@ -23,7 +23,7 @@ from palaver.protocols.agent import (
     ToolReturned,
 )
 from palaver.store.status.invariants import violations
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Scripted, heard, noted
 from tests.engine.gateway import Bench, NoPauses, running
 
@@ -112,7 +112,7 @@ async def test_a_question_has_buttons_that_answer_it_and_no_other(store_url: str
 
 
 async def test_who_presses_a_button_may_no_more_than_who_says_it(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     alice, bob, carol, eve = (world.person(name) for name in ("alice", "bob", "carol", "eve"))
     grants = (
         Grant(platform="fake", role=AccessRole.MEMBER, user_id=alice.id),
@@ -133,7 +133,7 @@ async def test_who_presses_a_button_may_no_more_than_who_says_it(tmp_path: Path)
 
 
 async def test_a_question_is_answered_where_it_was_shown_also_outside_of_its_conversation(store_url: str) -> None:
-    world = World()
+    world = FakePlatform()
     alice, bob, carol = (world.person(name) for name in ("alice", "bob", "carol"))
     group, elsewhere = world.group("friends", alice, bob), world.group("others", carol)
     grants = (
@@ -167,7 +167,7 @@ async def test_a_long_question_has_its_buttons_at_its_end(tmp_path: Path) -> Non
 
 
 async def test_a_question_outlives_the_gateway(store_url: str) -> None:
-    world = World()
+    world = FakePlatform()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(store_url, world):
@@ -227,7 +227,7 @@ async def test_whoever_goes_on_talking_is_told_once_what_is_waited_for(store_url
 
 
 async def test_only_whoever_was_asked_or_an_admin_may_allow_it(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     alice, bob, carol = (world.person(name) for name in ("alice", "bob", "carol"))
     grants = (
         Grant(platform="fake", role=AccessRole.MEMBER),
@@ -272,7 +272,7 @@ async def _in_steps(request: Request) -> AsyncGenerator[Event]:
 
 
 async def test_what_is_open_of_a_step_stays_open_until_a_person_has_answered(store_url: str) -> None:
-    agent, world = Scripted(_in_steps), World()
+    agent, world = Scripted(_in_steps), FakePlatform()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(store_url, world, agent=agent):
@@ -296,7 +296,7 @@ async def test_what_is_open_of_a_step_stays_open_until_a_person_has_answered(sto
 
 async def test_what_was_allowed_is_not_used_twice_when_the_gateway_dies_in_it(store_url: str) -> None:
     used: list[str] = []
-    world, at_it = World(), asyncio.Event()
+    world, at_it = FakePlatform(), asyncio.Event()
 
     async def dies(request: Request) -> AsyncGenerator[Event]:
         if still_open := open_calls(request.messages):

@@ -14,8 +14,8 @@ from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.source import Source
 from palaver.model.turn import outbound_to
 from palaver.store.status.trace import find_traces
-from palaver.testkit.faults import Mishap
-from palaver.testkit.world import LoopClock
+from palaver.testkit.faults import SendFault
+from palaver.testkit.platform import LoopClock
 from tests.engine.agents import Slow
 from tests.engine.gateway import OPERATOR, NoPauses, until
 from tests.engine.places import between
@@ -260,7 +260,7 @@ async def test_what_we_say_in_an_attached_chat_is_known_where_it_is_attached_to(
         source = Source(platform="fake", account="bot", chat_id=second.id, user_id=alice.id)
         news = replace(outbound_to(source, "the news"), mirror=derive_key(source, Scope()).text)
         store = two.here.store
-        two.fake.luck.next.append(Mishap.LOST_AFTER)
+        two.fake.injector.script.append(SendFault.LOST_AFTER)
         await store.transact(store.outbox.owe(news, "news", LoopClock().now()))
         await second.hears("the news", times=2)
         await two.here.settled()

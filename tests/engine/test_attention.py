@@ -14,8 +14,8 @@ from palaver.model.transcript import Role
 from palaver.model.turn import Inbound
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.mailbox import File
-from palaver.testkit.world import BOT, World
+from palaver.testkit.platform import BOT, FakePlatform
+from palaver.testkit.updates import File
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, running, until
 from tests.store.conftest import fresh_store
@@ -27,12 +27,12 @@ async def inbox(here: Bench) -> int:
     return (await here.rows("SELECT count(*) FROM inbox"))[0][0]
 
 
-def adapter(world: World) -> FakeAdapter:
+def adapter(world: FakePlatform) -> FakeAdapter:
     return FakeAdapter(world, platform=MENTIONING)
 
 
 async def test_in_a_group_only_who_addresses_the_agent_is_answered(store_url: str) -> None:
-    world = World()
+    world = FakePlatform()
     calls = ScopedSetting(default=AddressingRules(wake_words=frozenset({"computer"})))
     async with running(store_url, world, adapters=[adapter(world)], attention=calls) as here:
         alice = world.person("alice")
@@ -58,7 +58,7 @@ async def test_in_a_group_only_who_addresses_the_agent_is_answered(store_url: st
 
 
 async def test_a_chat_may_be_free_and_a_kind_observed(store_url: str) -> None:
-    world, agent = World(), Slow()
+    world, agent = FakePlatform(), Slow()
     agent.go.set()
     alice = world.person("alice")
     free, quiet = world.group("free", alice), world.group("quiet", alice)
@@ -85,7 +85,7 @@ PICTURE = File(name="cat.png", media_type="image/png", content=b"cat")
 async def test_whoever_names_the_agent_with_one_picture_of_an_album_shows_it_all_of_them(
     store_url: str, tmp_path: Path, named: int
 ) -> None:
-    world, agent, shelf = World(), Slow(), BlobStore(tmp_path / "files")
+    world, agent, shelf = FakePlatform(), Slow(), BlobStore(tmp_path / "files")
     agent.go.set()
     options: dict[str, Any] = {"shelf": shelf, "burst_window": timedelta(milliseconds=200)}
     async with running(store_url, world, agent=agent, adapters=[adapter(world)], **options) as here:
@@ -109,7 +109,11 @@ async def test_whoever_names_the_agent_with_one_picture_of_an_album_shows_it_all
 
 @pytest.mark.parametrize("named", [0, 1])
 async def test_two_workers_may_hear_of_one_album(postgres_server: str, named: int) -> None:
-    url, worlds, window = await fresh_store(postgres_server), (World(), World()), timedelta(milliseconds=200)
+    url, worlds, window = (
+        await fresh_store(postgres_server),
+        (FakePlatform(), FakePlatform()),
+        timedelta(milliseconds=200),
+    )
     gateways = [
         running(url, world, adapters=[adapter(world)], worker=name, alone=False, burst_window=window)
         for name, world in zip(("w1", "w2"), worlds, strict=True)
@@ -131,7 +135,7 @@ async def _has_turned(here: Bench) -> bool:
 
 
 async def test_of_an_album_for_others_nothing_is_fetched_or_kept(store_url: str, tmp_path: Path) -> None:
-    world, shelf = World(), BlobStore(tmp_path / "files")
+    world, shelf = FakePlatform(), BlobStore(tmp_path / "files")
     options: dict[str, Any] = {"shelf": shelf, "burst_window": timedelta(0)}
     async with running(store_url, world, adapters=[adapter(world)], **options) as here:
         alice, bob = world.person("alice"), world.person("bob")
@@ -150,7 +154,7 @@ async def test_of_an_album_for_others_nothing_is_fetched_or_kept(store_url: str,
 
 
 async def test_an_album_of_a_stranger_is_not_refused_but_passed_over(store_url: str) -> None:
-    world = World()
+    world = FakePlatform()
     async with running(store_url, world, adapters=[adapter(world)], grants=()) as here:
         alice = world.person("alice")
         await world.group("friends", alice).say(alice, "xylophone", files=(PICTURE,), album="a")
@@ -159,7 +163,7 @@ async def test_an_album_of_a_stranger_is_not_refused_but_passed_over(store_url: 
 
 
 async def test_what_strangers_say_to_others_is_not_kept(store_url: str) -> None:
-    world = World()
+    world = FakePlatform()
     hears = ScopedSetting(default=AddressingRules(observes=True))
     async with running(store_url, world, adapters=[adapter(world)], attention=hears, grants=()) as here:
         alice = world.person("alice")

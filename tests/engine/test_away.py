@@ -6,7 +6,7 @@ from pathlib import Path
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Receiver, TargetAway
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.gateway import running
 
 
@@ -16,7 +16,7 @@ class Doorbell(FakeAdapter):
     here = False
     comes_back_during_a_send = False
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakePlatform) -> None:
         super().__init__(world)
         self.tried = asyncio.Event()
 
@@ -38,7 +38,7 @@ class Doorbell(FakeAdapter):
 
 
 async def test_what_is_owed_waits_and_goes_at_once_when_somebody_is_back(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     adapter = Doorbell(world)
     async with running(tmp_path / "p.db", world, adapters=[adapter]) as here:
         alice = here.world.person("alice")
@@ -51,7 +51,7 @@ async def test_what_is_owed_waits_and_goes_at_once_when_somebody_is_back(tmp_pat
 
 
 async def test_somebody_who_comes_back_while_nobody_is_found_is_not_overlooked(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     adapter = Doorbell(world)
     adapter.comes_back_during_a_send = True
     async with running(tmp_path / "p.db", world, adapters=[adapter]) as here:

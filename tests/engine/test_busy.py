@@ -11,7 +11,7 @@ from palaver.model.reset import Cause
 from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.transcript import Role
 from palaver.protocols.adapter import Limits
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, heard
 from tests.engine.gateway import MovableClock, running, until
 from tests.engine.mouth import Mouth
@@ -155,7 +155,7 @@ async def test_a_look_at_the_status_interrupts_nothing(tmp_path: Path) -> None:
 
 
 async def test_what_is_only_overheard_interrupts_nothing(tmp_path: Path) -> None:
-    agent, world, clock = Slow(), World(), MovableClock()
+    agent, world, clock = Slow(), FakePlatform(), MovableClock()
     mouth = Mouth(world, clock)
     async with running(
         tmp_path / "p.db", world, agent=agent, adapters=[mouth], clock=clock, busy=mode(BusyMode.INTERRUPT)
@@ -204,7 +204,7 @@ async def test_steer_without_a_tool_call_is_answered_next(tmp_path: Path) -> Non
 
 
 async def test_what_is_overheard_is_not_passed_on_as_if_it_had_been_said_to_the_agent(tmp_path: Path) -> None:
-    agent, world, clock = Slow(tool=True), World(), MovableClock()
+    agent, world, clock = Slow(tool=True), FakePlatform(), MovableClock()
     mouth = Mouth(world, clock)
     async with running(
         tmp_path / "p.db", world, agent=agent, adapters=[mouth], clock=clock, busy=mode(BusyMode.STEER)
@@ -224,7 +224,7 @@ async def test_what_is_overheard_is_not_passed_on_as_if_it_had_been_said_to_the_
 
 
 async def test_an_album_becomes_one_turn_though_its_parts_arrive_one_by_one(tmp_path: Path) -> None:
-    agent, world, clock = Slow(), World(), MovableClock()
+    agent, world, clock = Slow(), FakePlatform(), MovableClock()
     agent.go.set()
     mouth = Mouth(world, clock)
     window = timedelta(seconds=0.5)
@@ -242,7 +242,7 @@ async def test_an_album_becomes_one_turn_though_its_parts_arrive_one_by_one(tmp_
 
 
 async def test_a_text_that_the_platform_has_cut_waits_for_its_rest(tmp_path: Path) -> None:
-    agent, world, clock = Slow(), World(), MovableClock()
+    agent, world, clock = Slow(), FakePlatform(), MovableClock()
     agent.go.set()
     mouth = Mouth(world, clock, limits=Limits(text=100))
     window = timedelta(seconds=0.1)
@@ -259,7 +259,7 @@ async def test_a_text_that_the_platform_has_cut_waits_for_its_rest(tmp_path: Pat
 
 
 async def test_a_long_text_without_a_rest_is_answered_after_the_window(tmp_path: Path) -> None:
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     mouth = Mouth(world, clock, limits=Limits(text=100))
     window = timedelta(seconds=0.05)
     async with running(tmp_path / "p.db", world, adapters=[mouth], clock=clock, burst_window=window):
@@ -270,7 +270,7 @@ async def test_a_long_text_without_a_rest_is_answered_after_the_window(tmp_path:
 
 @pytest.mark.parametrize("cause", [Cause.SCHEDULE, Cause.PROCESS])
 async def test_only_a_person_is_told_that_the_turn_is_still_at_work(tmp_path: Path, cause: Cause) -> None:
-    world, clock, agent = World(), MovableClock(), Slow()
+    world, clock, agent = FakePlatform(), MovableClock(), Slow()
     mouth = Mouth(world, clock)
     chat = world.dm(world.person("alice"))
     async with running(tmp_path / "p.db", world, agent=agent, adapters=[mouth], clock=clock) as here:

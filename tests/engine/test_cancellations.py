@@ -20,7 +20,7 @@ from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.protocols.tools import Tool, ToolUse
 from palaver.store.store import Store
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Condensing, Scripted
 from tests.engine.gateway import MovableClock, NoPauses, running, until
 from tests.engine.mouth import Mouth
@@ -147,7 +147,7 @@ async def test_an_adapter_is_started_again(tmp_path: Path) -> None:
                 await _await_what_is_given_up()
             await super().run(receiver)
 
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     adapter = Falters(world, clock)
     async with running(tmp_path / "p.db", world, adapters=[adapter], clock=clock, chance=NoPauses()) as here:
         chat = world.dm(world.person("alice"))
@@ -167,7 +167,7 @@ async def test_a_send_that_breaks_off_may_have_arrived_and_is_repeated(tmp_path:
                 await _await_what_is_given_up()
             return await super().send(outbound, idempotency_key=idempotency_key)
 
-    world, at_once = World(), timedelta()
+    world, at_once = FakePlatform(), timedelta()
     adapters = [Loses(world)]
     async with running(tmp_path / "p.db", world, adapters=adapters, chance=NoPauses(), repeat_after=at_once):
         alice = world.person("alice")

@@ -19,8 +19,8 @@ from palaver.protocols.agent import ApprovalNeeded, Event, Excerpt, Request
 from palaver.store.people.usage import By
 from palaver.store.status.invariants import violations
 from palaver.testkit.chat import Chat
-from palaver.testkit.mailbox import Person
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import Person
 from tests.engine.agents import Condensing, Scripted, heard, noted
 from tests.engine.gateway import OPERATOR, Bench, MovableClock, running, until
 
@@ -301,7 +301,7 @@ async def test_a_newer_message_takes_its_place_where_that_is_the_custom(tmp_path
 
 @pytest.mark.parametrize("asked", [True, False])
 async def test_after_a_crash_what_was_asked_for_is_done_and_the_rest_goes_on(store_url: str, asked: bool) -> None:
-    world, agent, limit = World(), Condensing(), 400 if asked else 7
+    world, agent, limit = FakePlatform(), Condensing(), 400 if asked else 7
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(store_url, world, agent=agent, message_limit=limit) as here:
@@ -326,7 +326,7 @@ async def test_after_a_crash_what_was_asked_for_is_done_and_the_rest_goes_on(sto
 
 
 async def test_what_keeps_being_cut_off_is_given_up_without_harm(tmp_path: Path) -> None:
-    world, agent = World(), Condensing()
+    world, agent = FakePlatform(), Condensing()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(tmp_path / "p.db", world, agent=agent) as here:
@@ -341,7 +341,7 @@ async def test_what_keeps_being_cut_off_is_given_up_without_harm(tmp_path: Path)
 
 
 async def test_shutting_down_does_not_wait_for_it_and_the_next_gateway_goes_on(tmp_path: Path) -> None:
-    world, agent = World(), Condensing()
+    world, agent = FakePlatform(), Condensing()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(tmp_path / "p.db", world, agent=agent, drain_limit=timedelta(seconds=0.05)) as here:
@@ -448,7 +448,7 @@ async def test_a_question_that_waits_for_permission_is_not_summarised(tmp_path: 
 
 
 async def test_whoever_takes_no_part_cannot_have_it_summarised(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     alice, bob = world.person("alice"), world.person("bob")
     agent = ready(Condensing())
     grants = (Grant(platform="fake", role=AccessRole.MEMBER),)

@@ -14,8 +14,8 @@ from palaver.protocols.adapter import Limits
 from palaver.protocols.hooks import EventKind
 from palaver.store.queue import outbox
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.faults import Faults, Mishap
-from palaver.testkit.world import World
+from palaver.testkit.faults import Faults, SendFault
+from palaver.testkit.platform import FakePlatform
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 
 OFTEN = timedelta(seconds=0.02)
@@ -43,11 +43,11 @@ async def test_an_answer_is_delivered_with_its_receipt(store_url: str) -> None:
 
 
 async def test_a_busy_platform_is_given_the_time_it_asks_for(tmp_path: Path) -> None:
-    world = World(faults=Faults(busy_for=0.3))
+    world = FakePlatform(faults=Faults(busy_for=0.3))
     async with running(tmp_path / "p.db", world) as here:
         alice = world.person("alice")
         chat = world.dm(alice)
-        world.luck.next.append(Mishap.BUSY)
+        world.injector.script.append(SendFault.BUSY)
         began = asyncio.get_running_loop().time()
         await chat.say(alice, "hello")
         await chat.hears("You said: hello")
@@ -56,7 +56,7 @@ async def test_a_busy_platform_is_given_the_time_it_asks_for(tmp_path: Path) -> 
 
 
 async def test_pauses_between_tries_grow(tmp_path: Path) -> None:
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     world.down = True
     pauses: list[float] = []
     async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
@@ -80,7 +80,7 @@ async def test_what_is_refused_is_dead_and_holds_nothing_up(tmp_path: Path) -> N
     async with running(tmp_path / "p.db") as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
-        here.world.luck.next.append(Mishap.REFUSED)
+        here.world.injector.script.append(SendFault.REFUSED)
         await chat.say(alice, "first")
         await here.settled()
         await chat.say(alice, "second")
@@ -90,7 +90,7 @@ async def test_what_is_refused_is_dead_and_holds_nothing_up(tmp_path: Path) -> N
 
 
 async def test_patience_ends(tmp_path: Path) -> None:
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     world.down = True
     async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
         chat = world.dm(world.person("alice"))
@@ -105,7 +105,7 @@ async def test_patience_ends(tmp_path: Path) -> None:
 
 async def test_patience_does_not_run_while_no_gateway_does(tmp_path: Path) -> None:
     """Also where the account is served a moment before it is connected."""
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     world.down = True
     chat = world.dm(world.person("alice"))
     async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
@@ -120,7 +120,7 @@ async def test_patience_does_not_run_while_no_gateway_does(tmp_path: Path) -> No
 
 
 async def test_whoever_is_away_gets_it_when_they_are_back_however_late(tmp_path: Path) -> None:
-    world, clock = World(faults=Faults(busy_for=0.02)), MovableClock()
+    world, clock = FakePlatform(faults=Faults(busy_for=0.02)), MovableClock()
     async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
         chat = world.dm(world.person("alice"))
         chat.away = True
@@ -136,7 +136,7 @@ async def test_a_send_that_may_have_arrived_comes_once_more_with_a_mark(store_ur
     async with running(store_url, chance=NoPauses()) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
-        here.world.luck.next.append(Mishap.LOST_AFTER)
+        here.world.injector.script.append(SendFault.LOST_AFTER)
         await chat.say(alice, "hello")
         await chat.hears(texts.MAY_BE_DUPLICATE)
         assert [message.text for message in chat.shown] == [
@@ -146,11 +146,11 @@ async def test_a_send_that_may_have_arrived_comes_once_more_with_a_mark(store_ur
 
 
 async def test_the_mark_has_room_also_on_the_longest_message(tmp_path: Path) -> None:
-    world = World(longest=100)
+    world = FakePlatform(max_text=100)
     async with running(tmp_path / "p.db", world, limits=Limits(text=100), chance=NoPauses()) as here:
         alice = world.person("alice")
         chat = world.dm(alice)
-        world.luck.next.append(Mishap.LOST_BEFORE)
+        world.injector.script.append(SendFault.LOST_BEFORE)
         await chat.say(alice, "x" * 90)
         await here.settled()
         assert {state for state, _ in await states(here)} == {"delivered"}
@@ -161,18 +161,18 @@ async def test_unclear_twice_is_left_to_a_person(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db", chance=NoPauses()) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
-        here.world.luck.next.extend([Mishap.LOST_BEFORE, Mishap.LOST_BEFORE])
+        here.world.injector.script.extend([SendFault.LOST_BEFORE, SendFault.LOST_BEFORE])
         await chat.say(alice, "hello")
         await here.settled()
         assert [state for state, _ in await states(here)] == ["unclear"]
 
 
 async def test_where_the_platform_repeats_safely_there_is_no_mark_and_no_duplicate(tmp_path: Path) -> None:
-    world = World(repeats_safely=True)
+    world = FakePlatform(repeats_safely=True)
     async with running(tmp_path / "p.db", world, limits=Limits(repeats_safely=True), chance=NoPauses()) as here:
         alice = world.person("alice")
         chat = world.dm(alice)
-        world.luck.next.extend([Mishap.LOST_AFTER, Mishap.LOST_BEFORE, Mishap.LOST_AFTER])
+        world.injector.script.extend([SendFault.LOST_AFTER, SendFault.LOST_BEFORE, SendFault.LOST_AFTER])
         await chat.say(alice, "hello")
         await here.settled()
         assert [message.text for message in chat.shown] == ["You said: hello"]
@@ -180,7 +180,7 @@ async def test_where_the_platform_repeats_safely_there_is_no_mark_and_no_duplica
 
 
 async def test_what_stays_unclear_is_not_tried_without_pause(tmp_path: Path) -> None:
-    world, clock = World(repeats_safely=True, faults=Faults(lost_before=1.0)), MovableClock()
+    world, clock = FakePlatform(repeats_safely=True, faults=Faults(lost_before=1.0)), MovableClock()
     async with running(tmp_path / "p.db", world, clock=clock, limits=Limits(repeats_safely=True)) as here:
         chat = world.dm(world.person("alice"))
         await owe(here, chat.id, "hello", "n", clock)
@@ -190,7 +190,7 @@ async def test_what_stays_unclear_is_not_tried_without_pause(tmp_path: Path) -> 
 
 
 async def test_a_send_that_takes_too_long_is_unclear(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
 
     class Hanging(FakeAdapter):
         async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
@@ -212,7 +212,7 @@ async def test_a_send_that_takes_too_long_is_unclear(tmp_path: Path) -> None:
 
 
 async def test_an_account_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
-    world, clock, hung = World(), MovableClock(), list[str]()
+    world, clock, hung = FakePlatform(), MovableClock(), list[str]()
 
     class Hanging(FakeAdapter):
         async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
@@ -238,7 +238,7 @@ async def test_an_account_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
 async def test_an_account_that_is_nearly_full_makes_the_claims_of_others_no_smaller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, clock, hung, claims = World(), MovableClock(), list[str](), list[tuple[Collection[str], int]]()
+    world, clock, hung, claims = FakePlatform(), MovableClock(), list[str](), list[tuple[Collection[str], int]]()
     claim = outbox.claim
 
     def noted(worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str], limit: int) -> object:
@@ -265,7 +265,7 @@ async def test_an_account_that_is_nearly_full_makes_the_claims_of_others_no_smal
 
 
 async def test_a_send_in_which_the_adapter_breaks_twice_is_left_to_a_person(tmp_path: Path) -> None:
-    world, at_once = World(), timedelta()
+    world, at_once = FakePlatform(), timedelta()
 
     class Broken(FakeAdapter):
         async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
@@ -286,13 +286,13 @@ async def test_a_send_in_which_the_adapter_breaks_twice_is_left_to_a_person(tmp_
 
 
 async def test_within_a_chat_nothing_overtakes_what_is_tried_again(tmp_path: Path) -> None:
-    world = World(faults=Faults(busy_for=0.1))
+    world = FakePlatform(faults=Faults(busy_for=0.1))
     async with running(tmp_path / "p.db", world, acknowledges=False):
         alice, bob = world.person("alice"), world.person("bob")
         chat, other = world.dm(alice), world.dm(bob)
-        world.luck.next.append(Mishap.BUSY)
+        world.injector.script.append(SendFault.BUSY)
         await chat.say(alice, "first")
-        await until(lambda: not world.luck.next)
+        await until(lambda: not world.injector.script)
         await chat.say(alice, "second")
         await other.say(bob, "elsewhere")
         await other.hears("elsewhere")
@@ -302,7 +302,7 @@ async def test_within_a_chat_nothing_overtakes_what_is_tried_again(tmp_path: Pat
 
 
 async def test_a_chat_is_not_written_to_more_often_than_allowed(tmp_path: Path) -> None:
-    world = World(interval=0.1)
+    world = FakePlatform(interval=0.1)
     async with running(tmp_path / "p.db", world, limits=Limits(interval=0.15), acknowledges=False) as here:
         alice = world.person("alice")
         chat = world.dm(alice)
@@ -315,7 +315,7 @@ async def test_a_chat_is_not_written_to_more_often_than_allowed(tmp_path: Path) 
 
 
 async def test_a_chat_that_may_not_be_written_to_for_long_gets_no_mark(tmp_path: Path) -> None:
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     lease = timedelta(seconds=0.3)
     limit = timedelta(seconds=0.2)
     async with running(tmp_path / "p.db", world, clock=clock, lease=lease, send_limit=limit, poll=OFTEN) as here:
@@ -328,11 +328,11 @@ async def test_a_chat_that_may_not_be_written_to_for_long_gets_no_mark(tmp_path:
 
 
 async def test_a_retry_comes_in_time_though_other_things_are_sent_meanwhile(tmp_path: Path) -> None:
-    world, clock = World(faults=Faults(busy_for=0.2)), MovableClock()
+    world, clock = FakePlatform(faults=Faults(busy_for=0.2)), MovableClock()
     async with running(tmp_path / "p.db", world, clock=clock) as here:
         alice, bob = world.person("alice"), world.person("bob")
         chat, other = world.dm(alice), world.dm(bob)
-        world.luck.next.append(Mishap.BUSY)
+        world.injector.script.append(SendFault.BUSY)
         await owe(here, chat.id, "hello", "n", clock)
         await until(lambda: _tried(here, 1))
         await owe(here, other.id, "elsewhere", "m", clock)

@@ -11,7 +11,7 @@ from palaver.protocols.agent import Event, Final, Request
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.results import RepeatSafety
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Scripted
 from tests.engine.gateway import MovableClock, running
 
@@ -19,7 +19,7 @@ from tests.engine.gateway import MovableClock, running
 class Slow(FakeAdapter):
     """Its files take until they may be there, and longer than words may take."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakePlatform) -> None:
         super().__init__(world)
         self.began, self.goes_on = asyncio.Event(), asyncio.Event()
 
@@ -37,7 +37,7 @@ async def _sends(_: Request) -> AsyncGenerator[Event]:
 async def test_a_file_may_take_longer_than_words_and_stays_with_whoever_sends_it(
     store_url: str, tmp_path: Path
 ) -> None:
-    world, clock, shelf = World(), MovableClock(), BlobStore(tmp_path / "files")
+    world, clock, shelf = FakePlatform(), MovableClock(), BlobStore(tmp_path / "files")
     adapter, short = Slow(world), timedelta(seconds=0.1)
     async with running(
         store_url, world, agent=Scripted(_sends), adapters=[adapter], shelf=shelf, clock=clock, send_limit=short

@@ -12,8 +12,8 @@ from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Limits, PlatformDown
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
-from palaver.testkit.faults import Faults, Mishap
-from palaver.testkit.world import World
+from palaver.testkit.faults import Faults, SendFault
+from palaver.testkit.platform import FakePlatform
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 
 OFTEN = timedelta(seconds=0.02)
@@ -36,7 +36,7 @@ async def set_home(here: Bench, chat: Chat, clock: MovableClock) -> None:
 class Checked(FakeAdapter):
     """It fails, and then hangs, when it is asked whether all is well; then it says so."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakePlatform) -> None:
         super().__init__(world)
         self.checks = 0
 
@@ -53,12 +53,12 @@ class Checked(FakeAdapter):
 
 
 async def test_the_repeat_is_not_spent_while_the_platform_is_away(store_url: str) -> None:
-    world, limit = World(), timedelta(seconds=0.2)
+    world, limit = FakePlatform(), timedelta(seconds=0.2)
     adapter = Checked(world)
     async with running(store_url, world, adapters=[adapter], chance=NoPauses(), send_limit=limit) as here:
         alice = world.person("alice")
         chat = world.dm(alice)
-        world.luck.next.append(Mishap.LOST_BEFORE)
+        world.injector.script.append(SendFault.LOST_BEFORE)
         await chat.say(alice, "hello")
         await chat.hears(texts.MAY_BE_DUPLICATE)
         await here.settled()
@@ -67,10 +67,10 @@ async def test_the_repeat_is_not_spent_while_the_platform_is_away(store_url: str
 
 
 async def test_the_repeat_comes_after_a_pause_as_long_as_an_outage(tmp_path: Path) -> None:
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
         chat = world.dm(world.person("alice"))
-        world.luck.next.append(Mishap.LOST_BEFORE)
+        world.injector.script.append(SendFault.LOST_BEFORE)
         await owe(here, chat, "hello", clock)
         await until(lambda: _waits(here))
         ((due, created),) = await here.rows("SELECT due, created FROM outbox")
@@ -84,36 +84,36 @@ async def _waits(here: Bench) -> bool:
 
 
 async def test_the_owner_is_told_once_of_what_stays_unclear(store_url: str) -> None:
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     async with running(store_url, world, clock=clock, chance=NoPauses()) as here:
         home = world.dm(world.person("owner"))
         await set_home(here, home, clock)
         for name in ("alice", "bob"):
-            world.luck.next.extend([Mishap.LOST_BEFORE] * 2)
+            world.injector.script.extend([SendFault.LOST_BEFORE] * 2)
             chat = world.dm(world.person(name))
             await owe(here, chat, f"hello {name}", clock)
-            await until(lambda: not world.luck.next)
+            await until(lambda: not world.injector.script)
             await here.settled()
         assert sorted(await states(here)) == ["delivered", "unclear", "unclear"]
         assert ["palaver trace out:-1" in message.text for message in home.shown] == [True]
 
 
 async def test_the_owner_is_told_in_the_chat_itself_where_there_is_no_other(tmp_path: Path) -> None:
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     async with running(tmp_path / "p.db", world, clock=clock, chance=NoPauses()) as here:
         home = world.dm(world.person("owner"))
         await set_home(here, home, clock)
-        world.luck.next.extend([Mishap.LOST_BEFORE] * 4)
+        world.injector.script.extend([SendFault.LOST_BEFORE] * 4)
         await owe(here, home, "hello", clock)
-        await until(lambda: not world.luck.next)
+        await until(lambda: not world.injector.script)
         await here.settled()
         assert await states(here) == ["unclear", "unclear"], "a notice that is lost calls for no other"
 
 
 async def test_what_may_have_arrived_is_unclear_also_when_its_repeat_is_given_up(tmp_path: Path) -> None:
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
-        world.luck.next.append(Mishap.LOST_AFTER)
+        world.injector.script.append(SendFault.LOST_AFTER)
         await owe(here, world.dm(world.person("alice")), "hello", clock)
         await until(lambda: _waits(here))
         world.down = True
@@ -124,7 +124,7 @@ async def test_what_may_have_arrived_is_unclear_also_when_its_repeat_is_given_up
 
 @pytest.mark.parametrize("is_news", [False, True])
 async def test_what_repeats_safely_is_never_marked_also_when_patience_ends(tmp_path: Path, is_news: bool) -> None:
-    world, clock = World(repeats_safely=True, faults=Faults(lost_before=1.0)), MovableClock()
+    world, clock = FakePlatform(repeats_safely=True, faults=Faults(lost_before=1.0)), MovableClock()
     said: list[str] = []
 
     class Noting(FakeAdapter):
@@ -145,10 +145,10 @@ async def test_what_repeats_safely_is_never_marked_also_when_patience_ends(tmp_p
 
 
 async def test_news_is_never_marked(tmp_path: Path) -> None:
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     async with running(tmp_path / "p.db", world, clock=clock, chance=NoPauses()) as here:
         chat = world.dm(world.person("alice"))
-        world.luck.next.append(Mishap.LOST_BEFORE)
+        world.injector.script.append(SendFault.LOST_BEFORE)
         news = Outbound(platform="fake", account="bot", chat_id=chat.id, text="{}", is_news=True)
         await here.store.transact(here.store.outbox.owe(news, "n", clock.now()))
         await here.settled()

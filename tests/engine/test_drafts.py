@@ -14,13 +14,13 @@ from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Limits
 from palaver.protocols.agent import ApprovalNeeded, Event, Final, Request, TextDelta, ToolCalled, ToolReturned
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Scripted, Slow
 from tests.engine.gateway import running
 
 
 class Noting(FakeAdapter):
-    def __init__(self, world: World, draft_interval: float = 0.0) -> None:
+    def __init__(self, world: FakePlatform, draft_interval: float = 0.0) -> None:
         super().__init__(world, limits=Limits(draft_interval=draft_interval, repeats_safely=True))
         self.keys: list[str] = []
         self.sent = asyncio.Event()
@@ -33,7 +33,7 @@ class Noting(FakeAdapter):
 
 async def test_every_answer_grows_in_a_message_of_its_own(tmp_path: Path) -> None:
     """Also where the platform knows a message again by its key, so the keys of drafts name their turns."""
-    world, agent = World(repeats_safely=True), Slow(first_word="well")
+    world, agent = FakePlatform(repeats_safely=True), Slow(first_word="well")
     adapter = Noting(world)
     async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter], acknowledges=False) as here:
         alice = here.world.person("alice")
@@ -50,7 +50,7 @@ async def test_every_answer_grows_in_a_message_of_its_own(tmp_path: Path) -> Non
 
 async def test_a_turn_that_is_taken_up_again_goes_on_in_the_same_message(tmp_path: Path) -> None:
     """Also if nobody wrote down which it was: the platform knows it by the name of the turn."""
-    world, agent = World(repeats_safely=True), Slow(first_word="well")
+    world, agent = FakePlatform(repeats_safely=True), Slow(first_word="well")
     adapter = Noting(world)
     alice = world.person("alice")
     chat = world.dm(alice)
@@ -68,7 +68,7 @@ async def test_a_turn_that_is_taken_up_again_goes_on_in_the_same_message(tmp_pat
 @pytest.mark.parametrize("streams", [True, False])
 async def test_a_fresh_database_has_no_names_of_an_earlier_one(tmp_path: Path, streams: bool) -> None:
     """Numbers begin anew in it; of a key that is known already the platform shows nothing."""
-    world = World(repeats_safely=True)
+    world = FakePlatform(repeats_safely=True)
     alice = world.person("alice")
     chat = world.dm(alice)
     agent = EchoAgent(streams=streams)
@@ -81,7 +81,7 @@ async def test_a_fresh_database_has_no_names_of_an_earlier_one(tmp_path: Path, s
 
 
 async def test_an_answer_does_not_take_the_place_of_the_question_it_was_allowed_by(tmp_path: Path) -> None:
-    world, call = World(repeats_safely=True), ToolCall(id="c1", name="weather")
+    world, call = FakePlatform(repeats_safely=True), ToolCall(id="c1", name="weather")
     adapter = Noting(world)
 
     async def asks(request: Request) -> AsyncGenerator[Event]:
@@ -110,7 +110,7 @@ async def test_an_answer_does_not_take_the_place_of_the_question_it_was_allowed_
 
 
 class Showing(FakeAdapter):
-    def __init__(self, world: World, limits: Limits) -> None:
+    def __init__(self, world: FakePlatform, limits: Limits) -> None:
         super().__init__(world, limits=limits)
         self.shown: list[str] = []
 
@@ -120,7 +120,7 @@ class Showing(FakeAdapter):
 
 
 async def test_a_draft_shows_what_one_message_holds_with_its_code_closed(tmp_path: Path) -> None:
-    world = World(longest=100, unit=Unit.UTF16)
+    world = FakePlatform(max_text=100, unit=Unit.UTF16)
     adapter = Showing(world, Limits(text=100, unit=Unit.UTF16, repeats_safely=True))
     agent = Slow(first_word="so\n```\n" + "\U0001f600\n" * 60)
     alice = world.person("alice")
@@ -134,7 +134,7 @@ async def test_a_draft_shows_what_one_message_holds_with_its_code_closed(tmp_pat
 
 
 async def test_answers_that_grow_in_one_chat_share_its_pace(tmp_path: Path) -> None:
-    world = World(repeats_safely=True)
+    world = FakePlatform(repeats_safely=True)
     adapter, told = Noting(world, draft_interval=1000.0), asyncio.Semaphore(0)
     go = asyncio.Event()
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.gateway import running, until
 from tests.engine.test_files import Wordy
 
@@ -43,7 +43,7 @@ async def test_nobody_gets_what_they_may_not_see_nor_a_group_what_is_said_elsewh
 
 
 async def test_without_files_it_comes_as_text_and_without_a_conversation_that_is_said(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     async with running(tmp_path / "p.db", world, adapters=[Wordy(world)], shelf=BlobStore(tmp_path / "f")) as here:
         alice = world.person("alice")
         chat = world.dm(alice)

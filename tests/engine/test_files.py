@@ -17,9 +17,9 @@ from palaver.protocols.agent import Event, Final, Request
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
-from palaver.testkit.faults import Mishap
-from palaver.testkit.mailbox import File, Person
-from palaver.testkit.world import World
+from palaver.testkit.faults import SendFault
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import File, Person
 from tests.engine.agents import Scripted, Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
 
@@ -110,7 +110,7 @@ async def test_a_platform_that_does_not_give_a_file_is_asked_again_and_then_the_
     shelf = BlobStore(tmp_path / "files")
     async with running(tmp_path / "p.db", agent=agent, shelf=shelf, fetch_patience=timedelta(0)) as here:
         alice, chat = place(here)
-        here.world.luck.next.append(Mishap.BUSY)
+        here.world.injector.script.append(SendFault.BUSY)
         await chat.say(alice, "look", files=(CAT,))
         await chat.hears("turn 1")
         assert "not here: the platform did not give it" in noted(agent.requests[0])
@@ -119,7 +119,7 @@ async def test_a_platform_that_does_not_give_a_file_is_asked_again_and_then_the_
 class Stingy(FakeAdapter):
     """Gives no file for a while."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakePlatform) -> None:
         super().__init__(world)
         self.world = world
         self.tries = 0
@@ -141,7 +141,7 @@ class Stingy(FakeAdapter):
 @pytest.fixture
 def stingy(monkeypatch: pytest.MonkeyPatch) -> Stingy:
     monkeypatch.setattr(attachments, "_AGAIN", timedelta(milliseconds=10))
-    return Stingy(World())
+    return Stingy(FakePlatform())
 
 
 async def test_a_file_that_waited_behind_a_long_turn_is_asked_for_again(tmp_path: Path, stingy: Stingy) -> None:
@@ -248,7 +248,7 @@ class Picky(FakeAdapter):
 
 @pytest.mark.parametrize("kind", [Wordy, Picky])
 async def test_where_there_are_no_files_it_is_said_where_they_are(tmp_path: Path, kind: type[FakeAdapter]) -> None:
-    world, shelf = World(), BlobStore(tmp_path / "files")
+    world, shelf = FakePlatform(), BlobStore(tmp_path / "files")
     async with running(tmp_path / "p.db", world, agent=Scripted(_sends), shelf=shelf, adapters=[kind(world)]) as here:
         alice, chat = place(here)
         await chat.say(alice, "report", files=(CAT,))

@@ -10,8 +10,8 @@ from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.scope import GroupScope, ProfileRule, Scope
 from palaver.model.scoped_setting import ChatSelector, ScopedSetting
 from palaver.protocols.agent import Agents
-from palaver.testkit.mailbox import Person
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import Person
 from tests.engine.gateway import options, running, until
 
 MOVED = {"telegram:bot": {"-1": "-1001", "-2": "-1001"}}
@@ -44,7 +44,7 @@ def test_what_is_set_for_the_new_id_stays_and_other_chats_are_others() -> None:
 
 
 async def test_a_chat_keeps_its_settings_when_it_gets_another_id(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     alice, eve = world.person("alice"), world.person("eve")
     chat, blocked = world.group("Dev", alice, eve), world.group("Spam", eve)
     given = options(

@@ -16,8 +16,8 @@ from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.protocols.agent import Event, Final, Request
 from palaver.protocols.clock import SystemClock
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.faults import Faults, Mishap
-from palaver.testkit.world import LoopClock, World
+from palaver.testkit.faults import Faults, SendFault
+from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.engine.agents import Scripted, heard, noted
 from tests.engine.gateway import NoPauses, running
 from tests.engine.places import Two, between
@@ -130,7 +130,7 @@ async def test_a_member_hands_their_own_to_their_own_chat(store_url: str) -> Non
 
 
 async def test_called_back_before_it_arrived(store_url: str) -> None:
-    other = World(faults=Faults(busy_for=0.05))
+    other = FakePlatform(faults=Faults(busy_for=0.05))
     async with between(store_url, other=other, grants=ADMINS) as two:
         alice, owner = two.fake.person("alice"), other.person("owner")
         chat, home = two.fake.dm(alice), other.group("Home", owner)
@@ -145,15 +145,15 @@ async def test_called_back_before_it_arrived(store_url: str) -> None:
         assert "two" in await two.here.texts(await two.session_of("one"))
 
 
-@pytest.mark.parametrize("mishap", [Mishap.GONE, Mishap.LOST_AFTER])
-async def test_what_cannot_be_handed_off_stays(store_url: str, mishap: Mishap) -> None:
+@pytest.mark.parametrize("mishap", [SendFault.GONE, SendFault.LOST_AFTER])
+async def test_what_cannot_be_handed_off_stays(store_url: str, mishap: SendFault) -> None:
     """A thread that may have been opened is not opened again."""
     async with between(store_url, grants=ADMINS, chance=NoPauses()) as two:
         alice, owner = two.fake.person("alice"), two.other.person("owner")
         chat, home = two.fake.dm(alice), two.other.group("Home", owner)
         await two.set_home(home, owner)
         await two.ask(chat, alice, "one")
-        two.other.luck.next.append(mishap)
+        two.other.injector.script.append(mishap)
         await chat.say(alice, "/handoff other")
         await chat.hears("could not be handed off to other. It continues here")
         await two.ask(chat, alice, "two")
@@ -177,7 +177,7 @@ async def test_a_chat_without_threads_gets_it_as_it_is(store_url: str) -> None:
 
 async def test_a_handoff_that_a_crash_cut_off_arrives_once(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between the send and the step that records it: here sending twice shows once."""
-    fake, other = World(), World(repeats_safely=True)
+    fake, other = FakePlatform(), FakePlatform(repeats_safely=True)
     stuck = asyncio.Event()
 
     arrival = Handoffs.arrival
@@ -220,7 +220,7 @@ async def test_handed_off_twice_it_goes_once(store_url: str) -> None:
 
 async def test_from_the_terminal_to_a_platform_and_back(tmp_path: Path) -> None:
     """The terminal of `palaver chat` over its socket, the engine between."""
-    path, world = tmp_path / "t.sock", World()
+    path, world = tmp_path / "t.sock", FakePlatform()
     terminal = TerminalAdapter(path, PlainDesk(), SystemClock())
     owner = world.person("owner")
     home = world.group("Home", owner)

@@ -12,7 +12,7 @@ from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.source import Source
 from palaver.protocols.hooks import EventKind, GatewayEvent
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.store.conftest import fresh_store
@@ -80,7 +80,7 @@ async def test_the_end_of_a_session_is_told_again_until_the_hook_takes_it(tmp_pa
 
 
 async def test_a_hook_that_never_takes_it_is_asked_three_times_over_restarts(tmp_path: Path) -> None:
-    clock, world = MovableClock(), World()
+    clock, world = MovableClock(), FakePlatform()
     tries: list[str | None] = []
 
     async def fails(happening: GatewayEvent) -> None:
@@ -109,7 +109,7 @@ async def _has_tried(here: Bench, times: int) -> bool:
 
 
 async def test_many_gateways_tell_the_end_of_a_session_once(postgres_server: str) -> None:
-    url, clock, world = await fresh_store(postgres_server), MovableClock(), World()
+    url, clock, world = await fresh_store(postgres_server), MovableClock(), FakePlatform()
     told: list[str | None] = []
 
     async def slow(happening: GatewayEvent) -> None:

@@ -10,8 +10,8 @@ from palaver.store.conversations.deletion import delete
 from palaver.store.conversations.history import LEFT_BEHIND
 from palaver.store.status.invariants import violations
 from palaver.testkit.chat import Chat
-from palaver.testkit.mailbox import Person
-from palaver.testkit.world import LoopClock
+from palaver.testkit.platform import LoopClock
+from palaver.testkit.updates import Person
 from tests.engine.gateway import OPERATOR, Bench, running, until
 from tests.engine.places import between
 

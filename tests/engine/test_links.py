@@ -7,8 +7,8 @@ from palaver.model.scope import DmScope, Scope
 from palaver.model.scoped_setting import ScopedSetting
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
-from palaver.testkit.mailbox import Person
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import Person
 from tests.engine.gateway import MovableClock, running
 from tests.engine.mouth import Mouth
 from tests.engine.places import OTHER, Two, between
@@ -153,7 +153,7 @@ async def test_the_owner_has_one_conversation_and_strangers_do_not_get_in(store_
 
 
 async def test_an_alias_that_an_adapter_tells_of_is_followed_from_the_next_message_on(store_url: str) -> None:
-    clock, world = MovableClock(), World()
+    clock, world = MovableClock(), FakePlatform()
     mouth = Mouth(world, clock)
     async with running(store_url, world, adapters=[mouth], clock=clock) as here:
         chat = world.dm(world.person("ann"))
@@ -171,7 +171,7 @@ async def test_an_alias_that_an_adapter_tells_of_is_followed_from_the_next_messa
 
 
 async def test_a_grant_to_one_form_of_an_id_is_one_to_all_of_them(store_url: str) -> None:
-    clock, world = MovableClock(), World()
+    clock, world = MovableClock(), FakePlatform()
     mouth = Mouth(world, clock)
     grants = (Grant(platform="fake", user_id="phone"),)
     async with running(store_url, world, adapters=[mouth], clock=clock, grants=grants, acknowledges=False) as here:
@@ -186,7 +186,7 @@ async def test_a_grant_to_one_form_of_an_id_is_one_to_all_of_them(store_url: str
 
 async def test_a_link_made_by_one_worker_is_heeded_by_another_with_the_next_message(postgres_server: str) -> None:
     url = await fresh_store(postgres_server)
-    fake, other = World(), World()
+    fake, other = FakePlatform(), FakePlatform()
     shared = {"alone": False, "grants": (Grant(),), "scopes": PER_PERSON}
     one, two = [FakeAdapter(fake)], [FakeAdapter(other, platform=OTHER)]
     async with running(url, fake, adapters=one, worker="w1", **shared) as here:  # pyright: ignore[reportArgumentType]

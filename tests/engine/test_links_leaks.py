@@ -12,7 +12,7 @@ from palaver.model.scoped_setting import ScopedSetting
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.status.invariants import violations
 from palaver.testkit.chat import Chat
-from palaver.testkit.mailbox import Person
+from palaver.testkit.updates import Person
 from tests.engine.agents import Scripted, noted
 from tests.engine.places import Two, between
 

@@ -11,7 +11,7 @@ import pytest
 from palaver.model.ids import MAX_IDS_BYTES
 from palaver.model.source import GROUP, Source, Trust
 from palaver.model.turn import Inbound, Revision
-from palaver.testkit.world import LoopClock, World
+from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.engine.gateway import running
 from tests.engine.mouth import Mouth
 
@@ -43,7 +43,7 @@ UNFIT = [
 async def test_what_no_index_can_hold_is_dropped_and_logged_and_the_next_message_is_answered(
     store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World()
+    world = FakePlatform()
     mouth = Mouth(world, LoopClock())
     async with running(store_url, world, adapters=[mouth]) as here:
         chat, receiver = world.group("Dev"), await mouth.receiver()
@@ -61,7 +61,7 @@ async def test_what_no_index_can_hold_is_dropped_and_logged_and_the_next_message
 
 
 async def test_ids_as_long_as_they_may_be_are_kept(store_url: str) -> None:
-    world, half = World(), MAX_IDS_BYTES // 2
+    world, half = FakePlatform(), MAX_IDS_BYTES // 2
     mouth = Mouth(world, LoopClock())
     async with running(store_url, world, adapters=[mouth]) as here:
         chat, receiver = world.group("Dev"), await mouth.receiver()

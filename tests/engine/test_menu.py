@@ -11,7 +11,7 @@ from palaver.model.access import AccessRole
 from palaver.protocols.adapter import PlatformBusy
 from palaver.protocols.capabilities import MenuCommand
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import BOT, World
+from palaver.testkit.platform import BOT, FakePlatform
 from tests.engine.gateway import NoPauses, running, until
 
 
@@ -46,7 +46,7 @@ async def test_once_for_each_connection_and_nothing_waits_for_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    world = World()
+    world = FakePlatform()
     adapter = Counting(world)
     async with running(tmp_path / "p.db", world, adapters=[adapter], chance=NoPauses()):
         alice = world.person("alice")

@@ -12,7 +12,7 @@ from palaver.model.turn import BusyMode, Outbound
 from palaver.protocols.adapter import TargetGone
 from palaver.store.status.invariants import violations
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.store.conftest import fresh_store
@@ -112,7 +112,7 @@ async def test_what_is_said_to_a_turn_that_runs_across_the_move_goes_into_it(sto
 class Held(FakeAdapter):
     """Sends wait at the door."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakePlatform) -> None:
         super().__init__(world)
         self.comes, self.go = asyncio.Event(), asyncio.Event()
 
@@ -123,7 +123,7 @@ class Held(FakeAdapter):
 
 
 async def test_a_send_that_is_under_way_while_the_chat_moves_is_not_lost(store_url: str) -> None:
-    world = World()
+    world = FakePlatform()
     adapter = Held(world)
     async with running(store_url, world, adapters=[adapter], acknowledges=False) as here:
         alice = world.person("alice")

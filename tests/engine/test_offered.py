@@ -10,7 +10,7 @@ from palaver.model.view import open_calls
 from palaver.protocols.agent import ApprovalNeeded, Event, Final, Request, ToolCalled
 from palaver.store.status.invariants import violations
 from palaver.store.status.message_status import Reply
-from palaver.testkit.world import BOT, LoopClock, World
+from palaver.testkit.platform import BOT, FakePlatform, LoopClock
 from tests.engine.agents import Scripted
 from tests.engine.gateway import OPERATOR, Bench, running, until
 
@@ -59,7 +59,7 @@ async def give(here: Bench, results: Mapping[str, str]) -> bool:
 
 
 async def test_a_turn_waits_for_whoever_offered_and_goes_on_through_a_restart(store_url: str) -> None:
-    world = World()
+    world = FakePlatform()
     async with running(store_url, world, agent=Scripted(uses_both)) as here:
         await say(here)
         assert (await until_parked(here)).pending_tool_calls == CALLS[:2]

@@ -10,7 +10,7 @@ import pytest
 from palaver.db.transaction import Transaction
 from palaver.store.store import Store
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import running, until
 
@@ -46,7 +46,7 @@ async def test_a_message_that_the_platform_repeats_is_answered_once(tmp_path: Pa
     async with running(tmp_path / "p.db") as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
-        here.world.luck.faults = type(here.world.luck.faults)(duplicate=1.0)
+        here.world.injector.faults = type(here.world.injector.faults)(duplicate=1.0)
         await chat.say(alice, "once")
         await chat.say(alice, "twice")
         await chat.hears("You said: twice")
@@ -90,7 +90,7 @@ async def test_a_chat_with_much_to_say_does_not_keep_others_waiting(store_url: s
 async def test_messages_handed_over_at_once_are_accepted_in_order_also_before_people_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World()
+    world = FakePlatform()
     alice = world.person("alice")
     chat = world.dm(alice)
     said = [f"message {number}" for number in range(8)]

@@ -10,7 +10,7 @@ from palaver.model.platform import Platform
 from palaver.model.scoped_setting import ScopedSetting
 from palaver.store.status.invariants import violations
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.gateway import Bench, MovableClock, running, until
 
 CODE = re.compile(f"[{ALPHABET}]{{8}}")
@@ -98,7 +98,7 @@ async def test_an_owner_by_code_may_do_what_owners_may(store_url: str) -> None:
 
 
 async def test_groups_bots_and_platforms_without_pairing_get_silence(store_url: str) -> None:
-    world = World()
+    world = FakePlatform()
     off = ScopedSetting(default=True, platforms={"other": False})
     other = FakeAdapter(world, "second", platform=Platform(name="other", title="Other"))
     machine = FakeAdapter(world, "third", platform=Platform(name="machine", title="API", for_people=False))

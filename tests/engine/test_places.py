@@ -7,8 +7,8 @@ from palaver.model.scope import Scope
 from palaver.model.source import Source
 from palaver.model.turn import Outbound
 from palaver.testkit.chat import Chat
-from palaver.testkit.faults import Mishap
-from palaver.testkit.world import World
+from palaver.testkit.faults import SendFault
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running
 
@@ -45,14 +45,14 @@ async def test_a_chat_that_is_back_is_told_again_when_it_goes_again(store_url: s
         alice, owner = here.world.person("alice"), here.world.person("owner")
         chat, home = here.world.dm(alice), here.world.dm(owner)
         await set_home(here, home, clock)
-        here.world.luck.next.append(Mishap.GONE)
+        here.world.injector.script.append(SendFault.GONE)
         await chat.say(alice, "one")
         await home.hears("gone")
         await chat.say(alice, "two")
         await chat.hears("You said: two")
         await here.settled()
         assert await gone(here) == 0
-        here.world.luck.next.append(Mishap.GONE)
+        here.world.injector.script.append(SendFault.GONE)
         await chat.say(alice, "three")
         await home.hears("gone", times=2)
 
@@ -63,7 +63,7 @@ async def test_a_home_that_is_gone_itself_is_not_told(tmp_path: Path) -> None:
         owner = here.world.person("owner")
         home = here.world.dm(owner)
         await set_home(here, home, clock)
-        here.world.luck.next.append(Mishap.GONE)
+        here.world.injector.script.append(SendFault.GONE)
         await home.say(owner, "hello")
         await here.settled()
         assert home.shown == []
@@ -90,7 +90,7 @@ def news_for(chat: Chat, user: str) -> Outbound:
 
 
 async def test_the_agent_knows_what_was_said_in_its_chat_by_others_of_ours(store_url: str) -> None:
-    agent, clock, world = Slow(), MovableClock(), World()
+    agent, clock, world = Slow(), MovableClock(), FakePlatform()
     agent.go.set()
     async with running(store_url, world, agent=agent, clock=clock, chance=NoPauses()) as here:
         alice = world.person("alice")
@@ -98,7 +98,7 @@ async def test_the_agent_knows_what_was_said_in_its_chat_by_others_of_ours(store
         await chat.say(alice, "hello")
         await chat.hears("hello")
         await here.settled()
-        world.luck.next.append(Mishap.BUSY)
+        world.injector.script.append(SendFault.BUSY)
         news = news_for(chat, alice.id)
         await here.store.transact(here.store.outbox.owe(news, "news", clock.now()))
         await chat.hears("the news")
@@ -108,7 +108,7 @@ async def test_the_agent_knows_what_was_said_in_its_chat_by_others_of_ours(store
 
 
 async def test_where_no_conversation_is_open_there_is_nothing_to_know(tmp_path: Path) -> None:
-    clock, world = MovableClock(), World()
+    clock, world = MovableClock(), FakePlatform()
     async with running(tmp_path / "p.db", world, clock=clock) as here:
         chat = world.dm(world.person("alice"))
         news = news_for(chat, "p1")

@@ -8,7 +8,7 @@ from pathlib import Path
 from palaver.model.transcript import ToolCall
 from palaver.protocols.agent import ApprovalNeeded, Event, Excerpt, Final, GeneratedText, Request
 from palaver.testkit.chat import Chat
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Condensing, Scripted, heard, noted
 from tests.engine.gateway import Bench, running, until
 
@@ -96,7 +96,7 @@ async def test_a_summary_that_was_asked_for_is_made_before_messages_that_wait(tm
 
 
 async def test_all_that_was_cut_off_is_taken_up_before_messages_that_wait(tmp_path: Path) -> None:
-    world, gated = World(), Gated()
+    world, gated = FakePlatform(), Gated()
     async with running(tmp_path / "p.db", world, agent=Scripted(gated), concurrent_turns=2) as here:
         await say(here, "one", "two")
         await until(lambda: len(gated.begun) == 2)

@@ -7,7 +7,7 @@ import pytest
 
 from palaver.model.turn import Outbound
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import BOT, World
+from palaver.testkit.platform import BOT, FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import running, until
 
@@ -43,7 +43,7 @@ class Shy(FakeAdapter):
 
 
 async def test_where_it_fails_it_is_left_and_the_answer_comes(tmp_path: Path) -> None:
-    agent, world = Slow(), World()
+    agent, world = Slow(), FakePlatform()
     adapter = Shy(world)
     async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter]):
         alice = world.person("alice")

@@ -5,7 +5,7 @@ from pathlib import Path
 from palaver.model.scope import ProfileRule
 from palaver.model.source import Source
 from palaver.protocols.agent import Agents
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, options, running
 from tests.store.world import NOON
@@ -18,7 +18,7 @@ def ready() -> Slow:
 
 
 async def test_the_agent_of_the_profile_answers(tmp_path: Path) -> None:
-    world, usual, other = World(), ready(), ready()
+    world, usual, other = FakePlatform(), ready(), ready()
     alice = world.person("alice")
     home, work = world.dm(alice), world.dm(world.person("bob"))
     rule = ProfileRule(profile="work", platform="fake", chat_id=work.id)
@@ -34,7 +34,7 @@ async def test_the_agent_of_the_profile_answers(tmp_path: Path) -> None:
 
 
 async def test_a_home_channel_belongs_to_its_profile(tmp_path: Path) -> None:
-    world, usual, other = World(), ready(), ready()
+    world, usual, other = FakePlatform(), ready(), ready()
     alice = world.person("alice")
     home, work = world.dm(alice), world.dm(world.person("bob"))
     rule = ProfileRule(profile="work", platform="fake", chat_id=work.id)

@@ -14,7 +14,7 @@ from palaver.model.view import INTERRUPTED
 from palaver.protocols.adapter import Limits
 from palaver.protocols.agent import Event, Final, Request, TextDelta, ToolCalled
 from palaver.testkit.faults import Faults
-from palaver.testkit.world import LoopClock, World
+from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.engine.agents import Scripted, Slow, noted
 from tests.engine.gateway import MovableClock, running, until
 from tests.engine.trouble import trouble
@@ -29,7 +29,7 @@ async def _dies_in_a_tool(request: Request) -> AsyncGenerator[Event]:
 
 
 async def test_a_turn_that_was_cut_off_goes_on_in_its_session_and_the_agent_knows(store_url: str) -> None:
-    world, agent = World(), Scripted(_dies_in_a_tool)
+    world, agent = FakePlatform(), Scripted(_dies_in_a_tool)
     alice = world.person("alice")
     chat = world.dm(alice)
     lease = timedelta(seconds=0.3)
@@ -49,7 +49,7 @@ async def test_a_turn_that_was_cut_off_goes_on_in_its_session_and_the_agent_know
 
 
 async def test_after_too_many_attempts_the_session_is_suspended_and_the_next_starts_fresh(tmp_path: Path) -> None:
-    world, agent = World(), Slow()
+    world, agent = FakePlatform(), Slow()
     alice = world.person("alice")
     chat = world.dm(alice)
     for attempt in (1, 2, 3):
@@ -76,7 +76,7 @@ async def test_after_too_many_attempts_the_session_is_suspended_and_the_next_sta
 
 
 async def test_a_turn_that_was_cut_off_too_long_ago_is_not_taken_up(tmp_path: Path) -> None:
-    world, agent, clock = World(), Slow(), MovableClock()
+    world, agent, clock = FakePlatform(), Slow(), MovableClock()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(tmp_path / "p.db", world, agent=agent, clock=clock):
@@ -89,7 +89,7 @@ async def test_a_turn_that_was_cut_off_too_long_ago_is_not_taken_up(tmp_path: Pa
 
 
 async def test_without_a_window_it_is_taken_up_however_late(tmp_path: Path) -> None:
-    world, agent, clock = World(), Slow(), MovableClock()
+    world, agent, clock = FakePlatform(), Slow(), MovableClock()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(tmp_path / "p.db", world, agent=agent, clock=clock):
@@ -105,7 +105,7 @@ async def test_a_gateway_that_keeps_crashing_gives_up_instead_of_resuming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "_PAGE", 2)
-    world, agent = World(), Slow()
+    world, agent = FakePlatform(), Slow()
     people = [world.person(f"p{number}") for number in range(5)]
     chats = [world.dm(person) for person in people]
     for start in (1, 2, 3):
@@ -141,7 +141,7 @@ async def test_a_store_that_refuses_now_and_then_is_no_crash(tmp_path: Path, mon
 
 
 async def test_ending_in_good_order_is_no_crash(tmp_path: Path) -> None:
-    world, agent = World(), Slow()
+    world, agent = FakePlatform(), Slow()
     alice = world.person("alice")
     chat = world.dm(alice)
     for start in range(5):
@@ -169,7 +169,7 @@ async def test_draining_lets_a_running_answer_finish_and_arrive(store_url: str) 
 
 
 async def test_draining_waits_for_every_part_of_an_answer(tmp_path: Path) -> None:
-    world = World(faults=Faults(delay=0.02))
+    world = FakePlatform(faults=Faults(delay=0.02))
     async with running(tmp_path / "p.db", world, limits=Limits(text=100), burst_window=timedelta(0)) as here:
         alice = world.person("alice")
         chat = world.dm(alice)
@@ -181,7 +181,7 @@ async def test_draining_waits_for_every_part_of_an_answer(tmp_path: Path) -> Non
 
 
 async def test_what_arrives_during_the_drain_is_answered_after_the_restart(tmp_path: Path) -> None:
-    world, agent = World(), Slow()
+    world, agent = FakePlatform(), Slow()
     alice, bob = world.person("alice"), world.person("bob")
     chat, other = world.dm(alice), world.dm(bob)
     async with running(tmp_path / "p.db", world, agent=agent, drain_limit=timedelta(seconds=0.1)) as here:

@@ -15,7 +15,7 @@ from palaver.protocols.adapter import Limits
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Scripted, Slow, heard
 from tests.engine.gateway import running, until
 
@@ -49,7 +49,7 @@ class Unfiled(FakeAdapter):
 async def test_where_a_chat_takes_files_a_very_long_answer_is_one_behind_its_beginning(
     tmp_path: Path, kind: type[FakeAdapter], messages: int
 ) -> None:
-    world, shelf = World(), BlobStore(tmp_path / "files")
+    world, shelf = FakePlatform(), BlobStore(tmp_path / "files")
     adapter = kind(world, limits=Limits(text=150))
     async with running(tmp_path / "p.db", world, agent=Scripted(_long_once), adapters=[adapter], shelf=shelf) as here:
         alice = here.world.person("alice")
@@ -66,7 +66,7 @@ async def test_where_a_chat_takes_files_a_very_long_answer_is_one_behind_its_beg
 
 @pytest.mark.parametrize("room", [1, 30, 4000])
 def test_wherever_it_goes_it_never_takes_more_messages_than_allowed(room: int) -> None:
-    replies = Replies({"fake:bot": FakeAdapter(World(), "bot", limits=Limits(text=room, repeats_safely=True))})
+    replies = Replies({"fake:bot": FakeAdapter(FakePlatform(), "bot", limits=Limits(text=room, repeats_safely=True))})
     there = Source(platform="fake", account="bot", chat_id="7")
     assert len(replies.to(there, "word " * 100_000)) == 64
     assert len(replies.to(there, "w" * 64)) <= 64
@@ -75,14 +75,14 @@ def test_wherever_it_goes_it_never_takes_more_messages_than_allowed(room: int) -
 @pytest.mark.parametrize("unit", Unit)
 def test_parts_are_as_long_as_the_platform_counts(unit: Unit) -> None:
     limits = Limits(text=100, unit=unit)
-    replies = Replies({"fake:bot": FakeAdapter(World(), "bot", limits=limits)})
+    replies = Replies({"fake:bot": FakeAdapter(FakePlatform(), "bot", limits=limits)})
     parts = replies.to(Source(platform="fake", account="bot", chat_id="7"), "\U0001f600" * 1000)
     longest = max(unit.measure(f"{part.text}\n{texts.MAY_BE_DUPLICATE}") for part in parts)
     assert 100 - unit.widest < longest <= 100
 
 
 async def test_a_turn_ends_even_if_it_cannot_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world, agent = World(), Slow()
+    world, agent = FakePlatform(), Slow()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(tmp_path / "p.db", world, agent=agent):

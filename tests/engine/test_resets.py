@@ -9,7 +9,7 @@ from palaver.model.access import AccessRole, Grant
 from palaver.model.platform import Platform
 from palaver.model.reset import Cause, ResetMode, ResetPolicy
 from palaver.model.scoped_setting import ScopedSetting
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.engine.mouth import Mouth
@@ -88,7 +88,7 @@ async def test_no_notice_where_nothing_had_been_said(tmp_path: Path) -> None:
 
 
 async def test_no_notice_where_no_people_read(tmp_path: Path) -> None:
-    clock, world = MovableClock(), World()
+    clock, world = MovableClock(), FakePlatform()
     hook = Platform(name="webhook", title="Webhook", for_people=False)
     mouth = Mouth(world, clock, platform=hook)
     grants = (Grant(platform="webhook", role=AccessRole.MEMBER),)
@@ -103,7 +103,7 @@ async def test_no_notice_where_no_people_read(tmp_path: Path) -> None:
 
 
 async def test_only_people_keep_a_conversation_awake(tmp_path: Path) -> None:
-    agent, clock, world = at_once(), MovableClock(), World()
+    agent, clock, world = at_once(), MovableClock(), FakePlatform()
     mouth = Mouth(world, clock)
     async with running(tmp_path / "p.db", world, agent=agent, clock=clock, resets=IDLE, adapters=[mouth]) as here:
         chat = world.dm(world.person("alice"))

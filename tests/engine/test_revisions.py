@@ -9,8 +9,8 @@ from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.session import Principal
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults
-from palaver.testkit.mailbox import Person
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import Person
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, running, until
 
@@ -126,7 +126,7 @@ async def test_a_change_gives_no_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_through_repetitions_and_reordering_the_last_words_count(tmp_path: Path, seed: int) -> None:
-    world = World(faults=Faults(duplicate=0.5, reorder=0.5, delay=0.01), seed=seed)
+    world = FakePlatform(faults=Faults(duplicate=0.5, reorder=0.5, delay=0.01), seed=seed)
     async with running(tmp_path / "p.db", world, revisions=RERUN) as here:
         alice, chat = place(here)
         said = await chat.say(alice, "zero")

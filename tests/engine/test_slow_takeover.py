@@ -11,7 +11,7 @@ from palaver.db.transaction import Transaction
 from palaver.model.turn import Received, Turn
 from palaver.protocols.hooks import EventKind
 from palaver.store.queue import turns
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.gateway import running, until
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ LEASE = timedelta(seconds=0.3)
 async def test_a_takeover_that_takes_longer_than_the_lease_is_one_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, messages = World(), turns.messages
+    world, messages = FakePlatform(), turns.messages
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(tmp_path / "p.db", world, worker="w1") as here:

@@ -15,7 +15,7 @@ from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.transcript import ToolCall
 from palaver.protocols.agent import Event, Final, Request, ToolCalled, ToolReturned
 from palaver.protocols.tools import Tool, ToolUse
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Scripted
 from tests.engine.gateway import running, until
 from tests.engine.trouble import trouble
@@ -54,7 +54,7 @@ async def test_a_moment_without_the_store_breaks_no_turn_and_forgets_nobody_who_
         told.extend(await request.new_messages())
         yield Final(text=await request.toolbox.use(ToolCall(id="d", name="lever")))
 
-    world, agent = World(), Scripted(pulls)
+    world, agent = FakePlatform(), Scripted(pulls)
     alice, bob = world.person("alice"), world.person("bob")
     async with running(
         tmp_path / "p.db",

@@ -13,8 +13,8 @@ from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Limits, SendUnclear
 from palaver.protocols.agent import Event, Final, Request, TextDelta, ToolCalled, ToolReturned
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.faults import Faults, Mishap
-from palaver.testkit.world import World
+from palaver.testkit.faults import Faults, SendFault
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Scripted, Slow, heard
 from tests.engine.gateway import NoPauses, running, until
 
@@ -47,7 +47,7 @@ async def test_drafts_are_shown_at_a_bounded_rate(tmp_path: Path) -> None:
 
 
 async def test_two_answers_grow_in_messages_of_their_own(tmp_path: Path) -> None:
-    world = World(repeats_safely=True)
+    world = FakePlatform(repeats_safely=True)
     limits = replace(QUICK, repeats_safely=True)
     async with running(tmp_path / "p.db", world, agent=STREAM, limits=limits) as here:
         alice = world.person("alice")
@@ -83,14 +83,14 @@ async def test_an_answer_in_the_place_of_a_deleted_draft_is_marked_when_it_may_b
         await asyncio.sleep(0.05)
         agent.go.set()
         await until(lambda: not agent.at_once)
-        here.world.luck.next.extend([Mishap.LOST_AFTER, Mishap.LOST_AFTER])
+        here.world.injector.script.extend([SendFault.LOST_AFTER, SendFault.LOST_AFTER])
         await here.settled()
         texts = [message.text for message in chat.shown]
         assert len(texts) == 1 or all(MAY_BE_DUPLICATE in text for text in texts[1:])
 
 
 async def test_a_long_answer_takes_the_place_of_its_draft_and_goes_on_in_the_same_thread(tmp_path: Path) -> None:
-    world = World(longest=100)
+    world = FakePlatform(max_text=100)
     limits = Limits(text=100, draft_interval=0.0)
     async with running(tmp_path / "p.db", world, agent=STREAM, limits=limits, burst_window=timedelta(0)) as here:
         alice = world.person("alice")
@@ -105,7 +105,7 @@ async def test_a_long_answer_takes_the_place_of_its_draft_and_goes_on_in_the_sam
 
 
 async def test_where_the_platform_cannot_edit_the_answer_comes_whole(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
 
     class Plain:
         """The fake platform without edits."""
@@ -125,7 +125,7 @@ async def test_where_the_platform_cannot_edit_the_answer_comes_whole(tmp_path: P
 
 
 async def test_a_draft_that_hangs_does_not_hold_the_answer_up(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
 
     class Hanging(FakeAdapter):
         async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
@@ -142,7 +142,7 @@ async def test_a_draft_that_hangs_does_not_hold_the_answer_up(tmp_path: Path) ->
 
 
 async def test_a_draft_of_which_nobody_knows_the_id_stays_the_only_one(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
 
     class Flapping(FakeAdapter):
         async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
@@ -160,7 +160,7 @@ async def test_a_draft_of_which_nobody_knows_the_id_stays_the_only_one(tmp_path:
 
 
 async def test_drafts_are_dropped_before_answers_wait(tmp_path: Path) -> None:
-    world = World(interval=0.05, faults=Faults(busy_for=0.05))
+    world = FakePlatform(interval=0.05, faults=Faults(busy_for=0.05))
     limits = Limits(interval=0.1, draft_interval=0.0)
     async with running(tmp_path / "p.db", world, agent=STREAM, limits=limits, acknowledges=False) as here:
         alice = world.person("alice")
@@ -175,11 +175,11 @@ async def test_drafts_are_dropped_before_answers_wait(tmp_path: Path) -> None:
 
 
 async def test_a_busy_platform_holds_drafts_and_answers_alike(tmp_path: Path) -> None:
-    world = World(faults=Faults(busy_for=0.3))
+    world = FakePlatform(faults=Faults(busy_for=0.3))
     async with running(tmp_path / "p.db", world, agent=STREAM, limits=QUICK) as here:
         alice = world.person("alice")
         chat = world.dm(alice)
-        world.luck.next.append(Mishap.BUSY)
+        world.injector.script.append(SendFault.BUSY)
         began = asyncio.get_running_loop().time()
         await chat.say(alice, "one two")
         await chat.hears("You said: one two")

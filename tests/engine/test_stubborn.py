@@ -14,7 +14,7 @@ from palaver.engine import texts
 from palaver.model.transcript import ToolCall
 from palaver.protocols.adapter import Limits
 from palaver.protocols.agent import Event, Final, Request, TextDelta, ToolCalled
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import heard
 from tests.engine.gateway import Bench, running
 
@@ -95,7 +95,7 @@ async def test_stop_ends_the_turn_of_an_agent_that_does_not_stop(tmp_path: Path)
 
 
 async def test_draining_does_not_wait_for_ever(tmp_path: Path) -> None:
-    world, agent = World(), Stubborn()
+    world, agent = FakePlatform(), Stubborn()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(tmp_path / "p.db", world, agent=agent, drain_limit=SHORT) as here:

@@ -10,7 +10,7 @@ from palaver.model.turn import Usage
 from palaver.protocols.agent import Excerpt, GeneratedText
 from palaver.store.people import usage
 from palaver.testkit.chat import Chat
-from palaver.testkit.mailbox import Person
+from palaver.testkit.updates import Person
 from tests.engine.agents import Condensing
 from tests.engine.gateway import Bench, running, until
 

@@ -24,8 +24,8 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
-from palaver.testkit.mailbox import File, Person
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import File, Person
 from palaver.tools.attachments import Attaching
 from palaver.tools.search import Searching
 from palaver.tools.send_message import Sending
@@ -109,7 +109,7 @@ async def test_whoever_speaks_into_a_turn_with_a_lesser_role_takes_its_tools_awa
         yield Final(text=await request.toolbox.use(ToolCall(id="c", name="lever")))
 
     go = asyncio.Event()
-    world, lever = World(), Lever(go=go)
+    world, lever = FakePlatform(), Lever(go=go)
     alice, bob = world.person("alice"), world.person("bob")
     grants = (Grant(role=AccessRole.OWNER, platform="fake", user_id=alice.id), Grant(role=AccessRole.GUEST))
     async with running(
@@ -132,7 +132,7 @@ async def test_whoever_speaks_into_a_turn_with_a_lesser_role_takes_its_tools_awa
 
 
 async def test_a_role_that_was_taken_away_while_a_person_was_asked_does_not_count(store_url: str) -> None:
-    lever, world = Lever(asks=True), World()
+    lever, world = Lever(asks=True), FakePlatform()
     alice = world.person("alice")
     async with running(store_url, world, toolsets=lambda _: (lever,), grants=(Grant(role=AccessRole.MEMBER),)) as here:
         grants, now = here.store.grants, SystemClock().now()
@@ -167,7 +167,7 @@ async def test_a_tool_that_asks_is_used_only_once_a_person_has_allowed_it(store_
 
 
 async def test_an_allowed_tool_in_which_the_gateway_dies_is_not_used_again(store_url: str) -> None:
-    world, lever = World(), Lever(asks=True, go=asyncio.Event())
+    world, lever = FakePlatform(), Lever(asks=True, go=asyncio.Event())
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(store_url, world, toolsets=lambda _: (lever,), grants=OWNERS):
@@ -397,7 +397,7 @@ async def test_members_send_nowhere_else(tmp_path: Path) -> None:
 
 
 async def test_a_turn_that_is_taken_up_again_does_not_send_twice(store_url: str) -> None:
-    world = World()
+    world = FakePlatform()
     alice = world.person("alice")
     chat = world.dm(alice)
     hang = Lever(go=asyncio.Event())

@@ -13,7 +13,7 @@ from palaver.model.key import derive_key
 from palaver.model.scope import Scope
 from palaver.model.source import Source
 from palaver.protocols.hooks import EventKind
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.engine.trouble import trouble
@@ -149,7 +149,7 @@ async def test_who_says_stop_is_heard_also_after_the_store_refused_to_look(
 async def test_an_outage_during_a_takeover_spends_no_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, statement: str
 ) -> None:
-    world, agent = World(), Slow()
+    world, agent = FakePlatform(), Slow()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(tmp_path / "p.db", world, agent=agent):
@@ -169,7 +169,7 @@ def _forget() -> Statements[None]:
 
 
 async def test_a_turn_whose_messages_are_gone_ends(tmp_path: Path) -> None:
-    world, agent = World(), Slow()
+    world, agent = FakePlatform(), Slow()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(tmp_path / "p.db", world, agent=agent) as here:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import TurnState
-from palaver.testkit.world import LoopClock, World
+from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.engine.agents import Slow
 from tests.engine.gateway import running, until
 from tests.store.conftest import fresh_store
@@ -78,7 +78,7 @@ async def test_a_command_that_is_misused_is_answered_with_what_is_allowed(tmp_pa
 
 
 async def test_stop_reaches_a_turn_on_another_worker(postgres_server: str) -> None:
-    url, world, agent = await fresh_store(postgres_server), World(), Slow()
+    url, world, agent = await fresh_store(postgres_server), FakePlatform(), Slow()
     async with AsyncExitStack() as stack:
         # The first worker serves the account and takes no turns; the second has no account.
         front = await stack.enter_async_context(running(url, world, alone=False, concurrent_turns=0))
@@ -97,7 +97,7 @@ async def test_stop_reaches_a_turn_on_another_worker(postgres_server: str) -> No
 
 
 async def test_a_stop_that_nobody_lived_to_obey_is_obeyed_by_whoever_takes_over(tmp_path: Path) -> None:
-    world, agent = World(), Slow()
+    world, agent = FakePlatform(), Slow()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(tmp_path / "p.db", world, agent=agent) as here:

@@ -10,7 +10,7 @@ import pytest
 from palaver.model.errors import StoreUnavailable
 from palaver.model.transcript import ToolCall
 from palaver.protocols.agent import ApprovalNeeded, Event, Request
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Scripted, Slow
 from tests.engine.gateway import running, until
 from tests.engine.trouble import trouble
@@ -28,7 +28,7 @@ async def test_a_command_is_obeyed_by_the_next_gateway_where_the_first_died_befo
     async def never(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
-    world = World()
+    world = FakePlatform()
     alice = world.person("alice")
     chat = world.dm(alice)
     with monkeypatch.context() as patch:

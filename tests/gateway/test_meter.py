@@ -15,8 +15,8 @@ from palaver.gateway.prometheus import COUNTS, LEVELS, PrometheusMeter, serve_me
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument
 from palaver.protocols.hooks import GatewayEvent
-from palaver.testkit.faults import Faults, Mishap
-from palaver.testkit.world import World
+from palaver.testkit.faults import Faults, SendFault
+from palaver.testkit.platform import FakePlatform
 from tests.engine.gateway import MovableClock, running, until
 
 ROOT = Path(__file__).parents[2]
@@ -112,8 +112,8 @@ async def test_what_goes_wrong_is_counted(tmp_path: Path) -> None:
     async def fail(_: GatewayEvent) -> None:
         raise OSError
 
-    meter, world = PrometheusMeter(), World(faults=Faults(duplicate=1.0, busy_for=0.01))
-    world.luck.next.extend([Mishap.BUSY, Mishap.LOST_AFTER, Mishap.REFUSED])
+    meter, world = PrometheusMeter(), FakePlatform(faults=Faults(duplicate=1.0, busy_for=0.01))
+    world.injector.script.extend([SendFault.BUSY, SendFault.LOST_AFTER, SendFault.REFUSED])
     grants = (Grant(platform="fake", user_id="p1", role=AccessRole.MEMBER),)
     at_once = timedelta(0)
     async with running(
@@ -135,7 +135,7 @@ async def test_what_goes_wrong_is_counted(tmp_path: Path) -> None:
 async def test_what_changes_hands_is_counted(tmp_path: Path) -> None:
     """The first worker is frozen past its lease: the second takes over, the first finds out."""
     mine, theirs, clock = PrometheusMeter(), PrometheusMeter(), MovableClock()
-    world = World()
+    world = FakePlatform()
     async with running(tmp_path / "p.db", world, meter=mine, alone=False, lease=_SHORT, clock=clock) as here:
         alice = world.person("alice")
         await world.dm(alice).say(alice, "!hang")

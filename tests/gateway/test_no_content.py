@@ -15,7 +15,7 @@ from palaver.protocols.adapter import Limits, PlatformError, Receiver, SendRefus
 from palaver.protocols.agent import Event, Failure, FailureKind, Request
 from palaver.protocols.hooks import GatewayEvent
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.gateway import running, until
 
 CANARY = "xylophone"
@@ -89,7 +89,7 @@ async def test_an_agent_that_quotes(tmp_path: Path, ear: Ear) -> None:
 class Clumsy(FakeAdapter):
     """Raises what it is told to when it sends, and says about what."""
 
-    def __init__(self, world: World, error: Callable[[str], Exception]) -> None:
+    def __init__(self, world: FakePlatform, error: Callable[[str], Exception]) -> None:
         super().__init__(world, limits=Limits(draft_interval=0.0))
         self._error = error
         self.raised = 0
@@ -103,7 +103,7 @@ class Clumsy(FakeAdapter):
 
 @pytest.mark.parametrize("error", [ValueError, SendRefused, SendUnclear, TargetGone, PlatformError])
 async def test_an_adapter_that_quotes(tmp_path: Path, ear: Ear, error: Callable[[str], Exception]) -> None:
-    world = World()
+    world = FakePlatform()
     adapter = Clumsy(world, error)
     agent, at_once = EchoAgent(streams=True), timedelta(0)
     async with running(tmp_path / "p.db", world, adapters=[adapter], agent=agent, repeat_after=at_once) as here:
@@ -117,7 +117,7 @@ async def test_an_adapter_that_quotes(tmp_path: Path, ear: Ear, error: Callable[
 class Garrulous(FakeAdapter):
     """Loses the connection after each message, and says over which."""
 
-    def __init__(self, world: World, error: Callable[[str], Exception]) -> None:
+    def __init__(self, world: FakePlatform, error: Callable[[str], Exception]) -> None:
         super().__init__(world)
         self._raises = error
 
@@ -129,7 +129,7 @@ class Garrulous(FakeAdapter):
 
 @pytest.mark.parametrize("error", [ValueError, PlatformError])
 async def test_a_connection_that_quotes(tmp_path: Path, ear: Ear, error: Callable[[str], Exception]) -> None:
-    world = World()
+    world = FakePlatform()
     async with running(tmp_path / "p.db", world, adapters=[Garrulous(world, error)]):
         await until(lambda: "account.down" in ear.actions)
 

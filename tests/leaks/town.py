@@ -22,8 +22,8 @@ from palaver.protocols.adapter import Adapter
 from palaver.protocols.agent import Event, Excerpt, Final, GeneratedText, Request, ToolCalled, ToolReturned
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
-from palaver.testkit.mailbox import Person
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import Person
 
 __all__ = ["SECRET", "Gossip", "Place", "Somebody", "Spot", "Town", "secrets_in"]
 
@@ -121,7 +121,7 @@ class Town:
     """Everything of it is drawn from the seed."""
 
     def __init__(self, chance: random.Random) -> None:
-        self.worlds = {"fake": World(), "other": World()}
+        self.worlds = {"fake": FakePlatform(), "other": FakePlatform()}
         self.agent = Gossip()
         self.dm_scope = chance.choice(list(DmScope))
         self.threads_alone = chance.random() < 0.3

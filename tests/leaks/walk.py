@@ -13,7 +13,7 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.records import INBOX_COLUMNS, from_json, received_of, source_of
 from palaver.store.status.invariants import violations
-from palaver.testkit.mailbox import Message
+from palaver.testkit.updates import Message
 from palaver.tools.search import Searching
 from tests.engine.gateway import Bench, MovableClock, running
 from tests.leaks.oracle import Facts, Opening, Oracle, Spoke

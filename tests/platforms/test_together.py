@@ -10,10 +10,10 @@ from palaver.protocols.clock import SystemClock
 from palaver.store.status.invariants import violations
 from tests.engine.gateway import NoPauses, running, until
 from tests.platforms.matrix.conftest import home
+from tests.platforms.matrix.fakes import FakeMatrix, fake_matrix
 from tests.platforms.matrix.homeserver import Homeserver
 from tests.platforms.matrix.proxy import Proxy
-from tests.platforms.matrix.rigs import MatrixRig, rigged
-from tests.platforms.telegram.rigs import ALICE, adapter_of
+from tests.platforms.telegram.fakes import ALICE, adapter_of
 from tests.platforms.telegram.server import serving
 from tests.platforms.telegram.world import No, World
 from tests.platforms.webhook.calling import account, call, called, told
@@ -46,24 +46,24 @@ async def flapping(proxy: Proxy) -> AsyncGenerator[list[str]]:
             await task
 
 
-async def answers(rig: MatrixRig) -> list[str]:
-    return sorted(shown.text for shown in await rig.shown())
+async def answers(fake: FakeMatrix) -> list[str]:
+    return sorted(shown.text for shown in await fake.shown())
 
 
 async def test_whoever_is_well_does_not_notice_who_is_not(home: Homeserver, tmp_path: Path) -> None:
     hook, world = account(), World()
-    async with serving(world) as server, rigged(home, tmp_path) as rig:
-        adapters = [adapter_of(server), rig.adapter(), hook]
+    async with serving(world) as server, fake_matrix(home, tmp_path) as fake:
+        adapters = [adapter_of(server), fake.adapter(), hook]
         async with running(
             tmp_path / "p.db", adapters=adapters, grants=_GRANTS, clock=SystemClock(), chance=NoPauses(1)
         ) as here:
-            await rig.is_heard()
-            async with flapping(rig.proxy) as cuts:
+            await fake.is_heard()
+            async with flapping(fake.proxy) as cuts:
                 world.refuses["sendmessage"] = [No(429, "Too Many Requests", retry_after=1) for _ in range(1000)]
                 for number in range(_CHATS):
                     world.push(world.says(world.chat(7 + number), {**ALICE, "id": 7 + number}, f"telegram {number}"))
                 for number in range(_MENTIONS):
-                    await rig.mention(f"matrix {number}")
+                    await fake.mention(f"matrix {number}")
                 await until(lambda: len(world.asked("sendmessage")) >= _CHATS and len(cuts) >= 2, within=30)
                 before = len(cuts)
 
@@ -77,14 +77,14 @@ async def test_whoever_is_well_does_not_notice_who_is_not(home: Homeserver, tmp_
             world.refuses.clear()
             await until(lambda: len(world.sent) >= _CHATS, within=30)
             wanted = [f"You said: matrix {number}" for number in range(_MENTIONS)]
-            await until(lambda: _is(rig, wanted), within=30)
+            await until(lambda: _is(fake, wanted), within=30)
             await here.settled()
             assert sorted(each["text"] for each in world.sent) == [f"You said: telegram {n}" for n in range(_CHATS)]
-            assert await answers(rig) == wanted
+            assert await answers(fake) == wanted
             assert await here.rows("SELECT count(*) FROM turns") == [(_CALLS + _CHATS + _MENTIONS,)]
             assert await here.rows("SELECT state FROM outbox WHERE state <> 'delivered'") == []
             assert await here.store.read(violations()) == []
 
 
-async def _is(rig: MatrixRig, wanted: list[str]) -> bool:
-    return await answers(rig) == wanted
+async def _is(fake: FakeMatrix, wanted: list[str]) -> bool:
+    return await answers(fake) == wanted

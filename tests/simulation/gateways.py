@@ -16,8 +16,8 @@ from palaver.protocols.capabilities import MenuCommand
 from palaver.protocols.hooks import GatewayEvent
 from palaver.store.store import Store
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.link import Line
-from palaver.testkit.world import LoopClock, World
+from palaver.testkit.client import UpdateStream
+from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.simulation.database import Door, SharedDatabase, nobody
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
 from tests.simulation.trace import Trace
@@ -32,14 +32,16 @@ _ROUNDS = 50
 class Wire:
     """The platform as one gateway reaches it. What was sent off arrives, whatever becomes of the sender."""
 
-    def __init__(self, world: World, process: Process, meet: Callable[[Process, str], None], trace: Trace) -> None:
+    def __init__(
+        self, world: FakePlatform, process: Process, meet: Callable[[Process, str], None], trace: Trace
+    ) -> None:
         self._world = world
         self._process = process
         self._meet = meet
         self._trace = trace
         self._vanishing: list[Callable[[], None]] = []
 
-    async def open(self, account: str) -> Line:
+    async def open(self, account: str) -> UpdateStream:
         await self._while_alive()
         line = await self._world.open(account)
         self._vanishing.append(line.cut)
@@ -106,7 +108,7 @@ class Gateway:
         name: str,
         *,
         database: SharedDatabase,
-        world: World,
+        world: FakePlatform,
         accounts: Sequence[str],
         limits: Limits,
         agent: EchoAgent,

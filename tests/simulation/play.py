@@ -193,7 +193,7 @@ class Play:
     def _calm_down(self) -> None:
         self._kills = 0
         self._database.lost = self._database.slow = 0.0
-        self._scenery.world.luck.faults = Faults()
+        self._scenery.world.injector.faults = Faults()
 
     async def _rest(self) -> None:
         """Until every trouble is over and nothing is left to do."""

@@ -14,8 +14,8 @@ from palaver.model.scoped_setting import ScopedSetting
 from palaver.protocols.adapter import Limits
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults
-from palaver.testkit.mailbox import Person
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import Person
 
 __all__ = ["Line", "Scenery", "draw_lines", "draw_scenery"]
 
@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenery:
-    world: World
+    world: FakePlatform
     faults: Faults
     """What the platform does wrong while people talk."""
     accounts: tuple[str, ...]
@@ -60,10 +60,10 @@ def draw_scenery(chance: random.Random) -> Scenery:
     interval = chance.choice((0.0, 0.0, 0.5))
     repeats_safely = chance.random() < 0.3
     faults = _faults(chance)
-    world = World(
+    world = FakePlatform(
         faults=faults,
         seed=chance.getrandbits(32),
-        longest=longest,
+        max_text=longest,
         interval=interval,
         repeats_safely=repeats_safely,
     )
@@ -120,7 +120,7 @@ def _faults(chance: random.Random) -> Faults:
     )
 
 
-def _people_the_world(world: World, accounts: tuple[str, ...], chance: random.Random) -> None:
+def _people_the_world(world: FakePlatform, accounts: tuple[str, ...], chance: random.Random) -> None:
     people = [world.person(name) for name in ("ann", "bob", "cem")]
     for person in people:
         world.dm(person, account=chance.choice(accounts))

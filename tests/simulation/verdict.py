@@ -14,7 +14,7 @@ from palaver.model.turn import Delivery, Inbound, Received
 from palaver.store.conversations.history import LEFT_BEHIND
 from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, entries_of, received_of
 from palaver.testkit.chat import Chat
-from palaver.testkit.mailbox import Message
+from palaver.testkit.updates import Message
 from tests.simulation.database import SharedDatabase
 from tests.simulation.scenery import Scenery
 

@@ -25,10 +25,10 @@ from palaver.protocols.adapter import (
 )
 from palaver.protocols.capabilities import MenuCommand
 from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.client import UpdateStream
 from palaver.testkit.conformance import AdapterConformance
-from palaver.testkit.link import Line
-from palaver.testkit.mailbox import Update
-from tests.testkit.rigs import WorldRig, world_for_checks
+from palaver.testkit.updates import Update
+from tests.testkit.fakes import FakePlatformServer, world_for_checks
 
 
 class Changing:
@@ -111,13 +111,13 @@ class NamesNoVersions(ForgetsNames):
 
 
 class AcknowledgesFirst(FakeAdapter):
-    async def _hand_over(self, line: Line, update: Update, receiver: Receiver) -> None:
+    async def _hand_over(self, line: UpdateStream, update: Update, receiver: Receiver) -> None:
         await line.acknowledge(update.number)
         await receiver.receive(self._inbound(update), Trust())
 
 
 class Reverses(FakeAdapter):
-    async def _hand_over(self, line: Line, update: Update, receiver: Receiver) -> None:
+    async def _hand_over(self, line: UpdateStream, update: Update, receiver: Receiver) -> None:
         updates = [update, *[await line.next() for _ in range(4)]]
         for each in reversed(updates):
             await receiver.receive(self._inbound(each), Trust())
@@ -125,7 +125,7 @@ class Reverses(FakeAdapter):
 
 class SkipsTheBacklog(FakeAdapter):
     async def run(self, receiver: Receiver) -> None:
-        line = await self._link.open(self._account)
+        line = await self._client.open(self._account)
         try:
             async with asyncio.timeout(0.01):
                 while True:
@@ -265,7 +265,7 @@ class KeepsButtons(FakeAdapter):
 
 
 class StaysInTheOldChat(FakeAdapter):
-    async def _hand_over(self, line: Line, update: Update, receiver: Receiver) -> None:
+    async def _hand_over(self, line: UpdateStream, update: Update, receiver: Receiver) -> None:
         if update.moved_from is None:
             await super()._hand_over(line, update, receiver)
 
@@ -281,14 +281,14 @@ BROKEN = [
     (ForgetsThreadsIn, "a_message_in_a_thread_knows_its_thread"),
     (Reverses, "messages_come_in_order"),
     (StripsTexts, "hostile_texts_come_in_unharmed"),
-    (CutsIds, "a_message_under_an_id_that_is_too_long_is_left_out_and_holds_up_nothing"),
-    (AcknowledgesFirst, "a_message_that_could_not_be_kept_comes_again_under_the_same_id"),
-    (NewIdsEachTime, "a_message_that_could_not_be_kept_comes_again_under_the_same_id"),
-    (AcknowledgesFirst, "nothing_is_acknowledged_before_it_is_safe"),
-    (NewIdsEachTime, "nothing_is_acknowledged_before_it_is_safe"),
+    (CutsIds, "a_message_with_an_overlong_id_is_dropped_and_blocks_nothing"),
+    (AcknowledgesFirst, "a_message_that_was_not_stored_comes_again_under_the_same_id"),
+    (NewIdsEachTime, "a_message_that_was_not_stored_comes_again_under_the_same_id"),
+    (AcknowledgesFirst, "nothing_is_acknowledged_before_it_is_stored"),
+    (NewIdsEachTime, "nothing_is_acknowledged_before_it_is_stored"),
     (TakesChangesForMessages, "an_edit_and_a_deletion_are_changes_of_the_message_they_concern"),
-    (NamesNoVersions, "every_change_has_a_version_of_its_own_and_keeps_it"),
-    (SkipsTheBacklog, "what_was_said_while_nobody_listened_is_handed_over"),
+    (NamesNoVersions, "every_change_has_a_stable_version"),
+    (SkipsTheBacklog, "messages_sent_while_offline_are_handed_over"),
     (SkipsTheBacklog, "a_cut_connection_leaves_no_gap"),
     (GivesUpQuietly, "a_cut_connection_leaves_no_gap"),
     (SendsTwice, "a_message_is_shown_once_where_it_belongs"),
@@ -299,32 +299,32 @@ BROKEN = [
     (Hurries, "limits_are_true"),
     (NewKeyEachTime, "a_repeated_key_shows_one_message_if_the_adapter_says_so"),
     (RetriesByItself, "a_rate_limit_says_how_long_to_wait"),
-    (CallsEverythingDown, "a_chat_that_is_gone_is_told_apart"),
+    (CallsEverythingDown, "a_gone_chat_raises_target_gone"),
     (LeavesATask, "cancelling_leaves_nothing_behind"),
-    (EditsBySending, "an_edit_changes_the_message_and_the_same_edit_again_does_no_harm"),
-    (FetchesTheFirst, "files_are_told_with_their_message_and_fetched_afterwards"),
+    (EditsBySending, "editing_twice_to_the_same_text_does_no_harm"),
+    (FetchesTheFirst, "files_are_announced_with_their_message_and_fetched_later"),
     (DescribesFiles, "a_file_is_shown_once_with_a_receipt_of_its_own"),
     (TypesByShowing, "typing_shows_no_message"),
-    (PressesAsAStranger, "an_answer_that_is_chosen_comes_in_as_if_it_was_said"),
-    (HearsNoMention, "an_answer_that_is_chosen_comes_in_as_if_it_was_said"),
-    (KeepsButtons, "an_edit_takes_buttons_away_and_brings_them"),
-    (HearsNoMention, "who_mentions_us_or_answers_us_means_us"),
-    (StaysInTheOldChat, "a_chat_that_gets_another_id_is_told_of"),
-    (ShowsHalfAMenu, "the_menu_is_shown_and_what_cannot_be_shown_is_left_out"),
-    (OpensNothing, "a_thread_that_is_begun_is_where_people_answer"),
+    (PressesAsAStranger, "a_pressed_button_comes_in_as_a_message"),
+    (HearsNoMention, "a_pressed_button_comes_in_as_a_message"),
+    (KeepsButtons, "an_edit_adds_and_removes_buttons"),
+    (HearsNoMention, "mentions_and_replies_are_addressed_to_us"),
+    (StaysInTheOldChat, "a_chat_with_a_new_id_is_reported"),
+    (ShowsHalfAMenu, "the_menu_shows_what_the_platform_can_show"),
+    (OpensNothing, "people_can_answer_in_a_thread_we_open"),
 ]
 
 
 @pytest.fixture(autouse=True)
 def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("checks", "notebook", "trial"):
-        monkeypatch.setattr(f"palaver.testkit.{module}.PATIENCE", 0.3)
+    for module in ("checks", "recorder", "driver"):
+        monkeypatch.setattr(f"palaver.testkit.{module}.TIMEOUT_SECONDS", 0.3)
 
 
-def rig_of(kind: type[FakeAdapter]) -> WorldRig:
+def fake_of(kind: type[FakeAdapter]) -> FakePlatformServer:
     world = world_for_checks()
     limits = Limits(text=500, interval=0.01, repeats_safely=True)
-    return WorldRig(world, world, lambda link: kind(link, limits=limits))
+    return FakePlatformServer(world, world, lambda link: kind(link, limits=limits))
 
 
 def check(name: str) -> Callable[..., Awaitable[None]]:
@@ -338,7 +338,7 @@ NO = (AssertionError, pytest.fail.Exception, TimeoutError, SendRefused, Platform
 @pytest.mark.parametrize(("kind", "name"), BROKEN, ids=[f"{kind.__name__}-{name}" for kind, name in BROKEN])
 async def test_a_broken_adapter_is_caught(kind: type[FakeAdapter], name: str) -> None:
     with pytest.raises(NO):
-        await check(name)(rig_of(kind))
+        await check(name)(fake_of(kind))
     if LeavesATask.left:
         LeavesATask.left.cancel()
 
@@ -347,23 +347,23 @@ async def test_a_broken_adapter_is_caught(kind: type[FakeAdapter], name: str) ->
 @pytest.mark.parametrize("said", Unit)
 async def test_limits_are_true_only_in_what_the_platform_counts(counted: Unit, said: Unit) -> None:
     world, limits = world_for_checks(counted), Limits(text=500, unit=said, interval=0.01, repeats_safely=True)
-    rig = WorldRig(world, world, lambda link: FakeAdapter(link, limits=limits))
+    fake = FakePlatformServer(world, world, lambda link: FakeAdapter(link, limits=limits))
     if counted.widest > said.widest:
         with pytest.raises(SendRefused):
-            await check("limits_are_true")(rig)
+            await check("limits_are_true")(fake)
     else:
-        await check("limits_are_true")(rig)
+        await check("limits_are_true")(fake)
 
 
 @pytest.mark.parametrize("shown", [True, False])
 async def test_a_lost_send_that_is_not_said_to_be_lost_is_caught(shown: bool) -> None:
-    name = "a_connection_lost_while_sending_is_never_taken_for_a_clear_answer"
+    name = "a_send_cut_off_midway_is_never_reported_as_clear"
     for kind in (RetriesByItself, CallsEverythingDown) if shown else (RetriesByItself,):
         with pytest.raises(NO):
-            await check(name)(rig_of(kind), shown)
+            await check(name)(fake_of(kind), shown)
 
 
 def test_every_check_has_an_adapter_that_it_catches() -> None:
     names = {name.removeprefix("test_") for name in dir(AdapterConformance) if name.startswith("test_")}
-    apart = {"a_connection_lost_while_sending_is_never_taken_for_a_clear_answer"}
+    apart = {"a_send_cut_off_midway_is_never_reported_as_clear"}
     assert names == {name for _, name in BROKEN} | apart

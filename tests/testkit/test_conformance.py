@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from palaver.testkit.conformance import AdapterConformance, Rig
-from palaver.testkit.link import SocketLink
-from palaver.testkit.server import serving
-from tests.testkit.rigs import WorldRig, world_for_checks
+from palaver.testkit.client import SocketClient
+from palaver.testkit.conformance import AdapterConformance, FakeServer
+from palaver.testkit.server import serve
+from tests.testkit.fakes import FakePlatformServer, world_for_checks
 
 
 class TestDirectly(AdapterConformance):
     @pytest.fixture
-    def rig(self) -> Rig:
+    def fake(self) -> FakeServer:
         world = world_for_checks()
-        return WorldRig(world, world)
+        return FakePlatformServer(world, world)
 
 
 class TestOverASocket(AdapterConformance):
     @pytest.fixture
-    async def rig(self, tmp_path: Path) -> AsyncGenerator[Rig]:
+    async def fake(self, tmp_path: Path) -> AsyncGenerator[FakeServer]:
         world, path = world_for_checks(), tmp_path / "world"
-        async with serving(world, path):
-            yield WorldRig(world, SocketLink(path))
+        async with serve(world, path):
+            yield FakePlatformServer(world, SocketClient(path))

@@ -10,12 +10,12 @@ import pytest
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformError, SendRefused, TargetAway, TargetGone
 from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.client import SocketClient
 from palaver.testkit.faults import Faults
-from palaver.testkit.link import SocketLink
-from palaver.testkit.notebook import Notebook, running
-from palaver.testkit.server import serving
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.recorder import Recorder, running
+from palaver.testkit.server import serve
 from palaver.testkit.wire import Answer
-from palaver.testkit.world import World
 
 ERRORS = [PlatformDown("a"), PlatformBusy(1.5), TargetAway(2.5), SendRefused("b"), TargetGone("c")]
 
@@ -26,9 +26,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def world(path: Path) -> AsyncGenerator[World]:
-    world = World()
-    async with serving(world, path):
+async def world(path: Path) -> AsyncGenerator[FakePlatform]:
+    world = FakePlatform()
+    async with serve(world, path):
         yield world
 
 
@@ -41,53 +41,53 @@ def test_errors_get_across(error: PlatformError) -> None:
 
 
 async def test_without_a_world_nothing_is_sent(path: Path) -> None:
-    adapter = FakeAdapter(SocketLink(path))
+    adapter = FakeAdapter(SocketClient(path))
     with pytest.raises(PlatformDown):
         await adapter.send(Outbound(platform="fake", chat_id="c1", text="hi"), idempotency_key="k")
     with pytest.raises(PlatformDown):
-        await adapter.run(Notebook())
+        await adapter.run(Recorder())
 
 
-async def test_a_world_that_is_down_is_noticed(world: World, path: Path) -> None:
+async def test_a_world_that_is_down_is_noticed(world: FakePlatform, path: Path) -> None:
     world.down = True
     with pytest.raises(PlatformDown):
-        await FakeAdapter(SocketLink(path)).run(Notebook())
+        await FakeAdapter(SocketClient(path)).run(Recorder())
 
 
-async def test_everything_of_a_message_gets_across(world: World, path: Path) -> None:
-    chat, notebook = world.group("De\nv"), Notebook()
+async def test_everything_of_a_message_gets_across(world: FakePlatform, path: Path) -> None:
+    chat, recorder = world.group("De\nv"), Recorder()
     said = await chat.say(world.person("al\ud800ice", is_bot=True), "half \udfff a surrogate", thread="7")
-    async with running(FakeAdapter(SocketLink(path)), notebook):
-        await notebook.has(1)
-    (inbound,) = notebook.received
+    async with running(FakeAdapter(SocketClient(path)), recorder):
+        await recorder.has(1)
+    (inbound,) = recorder.received
     assert (inbound.text, inbound.at, inbound.source.thread_id) == (said.text, said.at, "7")
     assert inbound.labels.to_json() == {"chat": "De\nv", "user": "al\ud800ice"}
-    assert notebook.trusts[0].is_bot
+    assert recorder.trusts[0].is_bot
 
 
-async def test_very_long_messages_get_across(world: World, path: Path) -> None:
-    chat, notebook = world.group("Dev"), Notebook()
+async def test_very_long_messages_get_across(world: FakePlatform, path: Path) -> None:
+    chat, recorder = world.group("Dev"), Recorder()
     await chat.say(world.person("alice"), "x" * 1_000_000)
-    async with running(FakeAdapter(SocketLink(path)), notebook):
-        await notebook.has(1)
+    async with running(FakeAdapter(SocketClient(path)), recorder):
+        await recorder.has(1)
 
 
 async def test_faults_lose_nothing_over_a_socket(path: Path) -> None:
-    world, notebook = World(faults=Faults(disconnect=0.1, duplicate=0.3), seed=2), Notebook()
+    world, recorder = FakePlatform(faults=Faults(disconnect=0.1, duplicate=0.3), seed=2), Recorder()
     chat, alice = world.group("Dev"), world.person("alice")
-    async with serving(world, path), running(FakeAdapter(SocketLink(path)), notebook):
+    async with serve(world, path), running(FakeAdapter(SocketClient(path)), recorder):
         for number in range(20):
             await chat.say(alice, str(number))
-        await notebook.has(20)
-    assert sorted(map(int, notebook.texts)) == list(range(20))
+        await recorder.has(20)
+    assert sorted(map(int, recorder.texts)) == list(range(20))
 
 
 READER = """
 import asyncio, sys
-from palaver.testkit.link import SocketLink
+from palaver.testkit.client import SocketClient
 
 async def read():
-    line = await SocketLink(sys.argv[1]).open("bot")
+    line = await SocketClient(sys.argv[1]).open("bot")
     first, second = await line.next(), await line.next()
     await line.acknowledge(first.number)
     print(second.message.text, flush=True)
@@ -97,8 +97,8 @@ asyncio.run(read())
 """
 
 
-async def test_what_a_killed_process_has_not_acknowledged_comes_again(world: World, path: Path) -> None:
-    chat, alice, notebook = world.group("Dev"), world.person("alice"), Notebook()
+async def test_what_a_killed_process_has_not_acknowledged_comes_again(world: FakePlatform, path: Path) -> None:
+    chat, alice, recorder = world.group("Dev"), world.person("alice"), Recorder()
     for text in ("one", "two"):
         await chat.say(alice, text)
     reader = await asyncio.create_subprocess_exec(
@@ -108,9 +108,9 @@ async def test_what_a_killed_process_has_not_acknowledged_comes_again(world: Wor
     assert await reader.stdout.readline() == b"two\n"
     reader.kill()
     await reader.wait()
-    async with running(FakeAdapter(SocketLink(path)), notebook):
-        await notebook.has(1)
-    assert notebook.texts == ["two"]
+    async with running(FakeAdapter(SocketClient(path)), recorder):
+        await recorder.has(1)
+    assert recorder.texts == ["two"]
 
 
 async def test_the_world_can_be_tried_by_hand(path: Path) -> None:
@@ -125,11 +125,11 @@ async def test_the_world_can_be_tried_by_hand(path: Path) -> None:
     )
     assert server.stdin
     assert server.stdout
-    adapter, notebook = FakeAdapter(SocketLink(path)), Notebook()
-    async with running(adapter, notebook):
+    adapter, recorder = FakeAdapter(SocketClient(path)), Recorder()
+    async with running(adapter, recorder):
         server.stdin.write(b"hello\n")
-        await notebook.has(1)
-        chat = notebook.received[0].source.chat_id or ""
+        await recorder.has(1)
+        chat = recorder.received[0].source.chat_id or ""
         await adapter.send(Outbound(platform="fake", chat_id=chat, text="you too"), idempotency_key="k")
         assert await server.stdout.readline() == b"bot: you too\n"
     server.stdin.close()

@@ -15,7 +15,7 @@ from palaver.platforms.web.adapter import WebAdapter
 from palaver.protocols.adapter import Adapter, PlatformDown
 from palaver.protocols.clock import SystemClock
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.testkit.conformance import AdapterConformance, CannotHappen, Rig, Shown
+from palaver.testkit.conformance import AdapterConformance, FakeServer, NotPossible, Shown
 
 _ids = count(1)
 
@@ -77,30 +77,30 @@ class Browser:
         return [Shown(chat_id=told.chat, text=told.text) for told in self._told.values()]
 
     async def shown_files(self) -> list[NewFile]:
-        raise CannotHappen
+        raise NotPossible
 
     async def cut(self) -> None:
         """A browser has no connection that messages go in by."""
 
     async def limit_rate(self) -> None:
-        raise CannotHappen("the web chat takes everything")
+        raise NotPossible("the web chat takes everything")
 
     async def lose_send(self, *, shown: bool) -> None:
-        raise CannotHappen(f"what is sent is in the outbox, shown ({shown}) or not")
+        raise NotPossible(f"what is sent is in the outbox, shown ({shown}) or not")
 
     async def close_chat(self) -> None:
-        raise CannotHappen("whoever closes a browser can open it again")
+        raise NotPossible("whoever closes a browser can open it again")
 
 
 class TestWeb(AdapterConformance):
     @pytest.fixture
-    async def rig(self, tmp_path: Path) -> AsyncGenerator[Rig]:
-        rig = Browser(tmp_path)
-        running = asyncio.create_task(rig.run())
-        yield rig
+    async def fake(self, tmp_path: Path) -> AsyncGenerator[FakeServer]:
+        fake = Browser(tmp_path)
+        running = asyncio.create_task(fake.run())
+        yield fake
         running.cancel()
         await asyncio.wait({running})
 
-    async def test_a_file_is_shown_once_with_a_receipt_of_its_own(self, rig: Rig) -> None:
+    async def test_a_file_is_shown_once_with_a_receipt_of_its_own(self, fake: FakeServer) -> None:
         """The page shows it from where it is kept: tests/web/test_chat.py."""
-        del rig
+        del fake

@@ -1,46 +1,54 @@
-"""The adapter of the fake platform: what the smallest complete adapter looks like."""
+"""The adapter of the fake platform: a small but complete adapter to learn from."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from palaver.model.attachment import Attachment
-from palaver.model.label import Label
-from palaver.model.platform import Platform
-from palaver.model.source import DM, Labels, Source, Trust
-from palaver.model.turn import Inbound, Outbound, Revision
-from palaver.protocols.adapter import Limits, Receiver
-from palaver.protocols.capabilities import MenuCommand
-from palaver.testkit.link import Line, Link
-from palaver.testkit.mailbox import Message, Update
-from palaver.testkit.world import BOT
+from palaver.protocols import (
+    DM,
+    Attachment,
+    Inbound,
+    Label,
+    Labels,
+    Limits,
+    MenuCommand,
+    Outbound,
+    Platform,
+    Receiver,
+    Revision,
+    Source,
+    Trust,
+)
+from palaver.testkit.client import PlatformClient, UpdateStream
+from palaver.testkit.platform import BOT
+from palaver.testkit.updates import Message, Update
 
 __all__ = [
     "FAKE",
     "FakeAdapter",
 ]
 
-_PIECE = 65_536
+_CHUNK_BYTES = 65_536
 FAKE = Platform(name="fake", title="Fake platform", has_threads=True)
 
 
 class FakeAdapter:
-    """One account of ours in a world. Like every adapter it has `Typing`, `Editing`, … by having their methods."""
+    """One account of ours on a fake platform. It has `Typing`, `Editing`, … by having their methods."""
 
     def __init__(
         self,
-        link: Link,
+        client: PlatformClient,
         account: str = BOT,
         *,
         platform: Platform = FAKE,
         limits: Limits | None = None,
-        at_once: int = 1,
+        concurrency: int = 1,
     ) -> None:
-        self._link = link
+        self._client = client
         self._account = account
         self._platform = platform
         self._limits = limits or Limits()
-        self._at_once = at_once
+        self._concurrency = concurrency
 
     @property
     def platform(self) -> Platform:
@@ -55,64 +63,64 @@ class FakeAdapter:
         return self._limits
 
     async def run(self, receiver: Receiver) -> None:
-        line = await self._link.open(self._account)
+        stream = await self._client.open(self._account)
         await receiver.connected()
-        hands: set[asyncio.Task[None]] = set()
+        tasks: set[asyncio.Task[None]] = set()
         broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def done(hand: "asyncio.Task[None]") -> None:
-            hands.discard(hand)
-            if not hand.cancelled() and (error := hand.exception()) and not broken.done():
+        def done(task: "asyncio.Task[None]") -> None:
+            tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) and not broken.done():
                 broken.set_exception(error)
 
         try:
             while True:
-                update = await line.next()
-                hand = asyncio.create_task(self._hand_over(line, update, receiver))
-                hands.add(hand)
-                hand.add_done_callback(done)
-                if len(hands) >= self._at_once:
-                    await asyncio.wait({*hands, broken}, return_when=asyncio.FIRST_COMPLETED)
+                update = await stream.next()
+                task = asyncio.create_task(self._hand_over(stream, update, receiver))
+                tasks.add(task)
+                task.add_done_callback(done)
+                if len(tasks) >= self._concurrency:
+                    await asyncio.wait({*tasks, broken}, return_when=asyncio.FIRST_COMPLETED)
                 if broken.done():
                     broken.result()
         finally:
             broken.cancel()
-            for hand in hands:
-                hand.cancel()
-            await asyncio.gather(*hands, return_exceptions=True)
-            await line.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await stream.close()
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        return await self._link.send(self._account, outbound, idempotency_key)
+        return await self._client.send(self._account, outbound, idempotency_key)
 
     async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        return await self._link.open_thread(self._account, outbound, idempotency_key)
+        return await self._client.open_thread(self._account, outbound, idempotency_key)
 
     async def typing(self, outbound: Outbound) -> None:
-        await self._link.typing(self._account, outbound)
+        await self._client.typing(self._account, outbound)
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        content = await self._link.fetch(self._account, file.handle or "")
-        for start in range(0, len(content), _PIECE):
-            yield content[start : start + _PIECE]
+        content = await self._client.fetch(self._account, file.handle or "")
+        for start in range(0, len(content), _CHUNK_BYTES):
+            yield content[start : start + _CHUNK_BYTES]
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         data = await asyncio.to_thread(content.read_bytes)
-        return await self._link.send_file(self._account, outbound, data, idempotency_key)
+        return await self._client.send_file(self._account, outbound, data, idempotency_key)
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
-        await self._link.edit(self._account, receipt, outbound)
+        await self._client.edit(self._account, receipt, outbound)
 
-    async def show_menu(self, lines: Sequence[MenuCommand]) -> None:
-        await self._link.show_menu(self._account, lines)
+    async def show_menu(self, commands: Sequence[MenuCommand]) -> None:
+        await self._client.show_menu(self._account, commands)
 
-    async def _hand_over(self, line: Line, update: Update, receiver: Receiver) -> None:
+    async def _hand_over(self, stream: UpdateStream, update: Update, receiver: Receiver) -> None:
         if update.moved_from is not None:
             await receiver.chat_moved(update.moved_from, update.chat)
         else:
             await receiver.receive(self._inbound(update), Trust(is_bot=update.person.is_bot))
-        # Only now is the message safe.
-        await line.acknowledge(update.number)
+        # Only now is the message stored.
+        await stream.acknowledge(update.number)
 
     def _inbound(self, update: Update) -> Inbound:
         message = update.message
@@ -127,13 +135,12 @@ class FakeAdapter:
         )
         title = None if update.kind == DM else Label(update.title)
         labels = Labels(chat=title, user=Label(update.person.name))
-        named = self._account in message.mentions
         return Inbound(
             source=source,
             text="" if message.deleted else message.text,
             at=message.changed or message.at,
             labels=labels,
-            mentions_us=named,
+            mentions_us=self._account in message.mentions,
             reply_to=message.reply_to,
             burst=message.album,
             files=tuple(

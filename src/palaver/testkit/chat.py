@@ -1,4 +1,4 @@
-"""A chat of the fake platform: people speak into it and see what our accounts have sent there."""
+"""A chat of the fake platform: people write into it and see what our accounts have sent."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from palaver.model.source import DM
 from palaver.model.text import quoted as shown_text
 from palaver.model.turn import Choice, Outbound
 from palaver.protocols.clock import Clock
-from palaver.testkit.mailbox import File, Message, Person
+from palaver.testkit.updates import File, Message, Person
 
 __all__ = [
     "Chat",
@@ -17,7 +17,7 @@ __all__ = [
 
 
 class Chat:
-    """To be spoken into with `say`, `edit`, `delete` and `press`, listened to with `hears`, looked at with `shown`."""
+    """Write with `say`, `edit`, `delete` and `press`; wait for answers with `hears`; list them with `shown`."""
 
     def __init__(
         self,
@@ -28,43 +28,43 @@ class Chat:
         people: tuple[Person, ...],
         accounts: frozenset[str],
         clock: Clock,
-        tell: Callable[["Chat", Person, Message], None],
+        report: Callable[["Chat", Person, Message], None],
         rename: Callable[["Chat", bool], None],
     ) -> None:
         self.id = id
         self.kind = kind
         self.title = title
         self.people = people
-        """Who may speak; anybody, if nobody is named."""
+        """Who can write; empty for anybody."""
         self.accounts = accounts
         """Which of our accounts are in it."""
         self.messages: list[Message] = []
-        """Everything to be seen, in order: what people said and what our accounts sent."""
+        """All messages in order, from people and from our accounts."""
         self.typing: list[tuple[str, str | None]] = []
-        """The accounts that were seen typing, and in which thread, oldest first."""
+        """The accounts that were seen typing and their threads, oldest first."""
         self.gone = False
-        """Nobody can write there any more."""
+        """Nobody can write here any more."""
         self.has_threads = kind != DM
-        """One of our accounts can begin a thread in it."""
+        """Our accounts can start threads here."""
         self.away = False
         """Nobody is there now."""
         self.interval = 0.0
-        """Seconds that have to pass between two things we send there."""
+        """Seconds between two messages of ours."""
         self.free_at = 0.0
         self._clock = clock
-        self._tell = tell
+        self._report = report
         self._rename = rename
         self._numbers = count(1)
         self._changed = asyncio.Event()
 
     @property
     def shown(self) -> list[Message]:
-        """What our accounts have sent, in order, as it reads now."""
+        """The messages of our accounts, in order, as they read now."""
         return [message for message in self.messages if message.key is not None and not message.deleted]
 
     @property
     def said(self) -> list[Message]:
-        """What people have said, in order, as it reads now."""
+        """The messages of people, in order, as they read now."""
         return [message for message in self.messages if message.key is None and not message.deleted]
 
     async def say(
@@ -79,48 +79,46 @@ class Chat:
         album: str | None = None,
         under: str | None = None,
     ) -> Message:
-        """Somebody writes into the chat; with the names of accounts that are mentioned, under an id if one is given."""
-        self._admit(person)
+        """Write into the chat as a person. `mentions` names accounts of ours; `under` sets the message id."""
+        self._check_member(person)
         answered = self.find(reply_to) if reply_to else None
-        named = {*mentions, *((answered.author,) if answered else ())} & self.accounts
+        mentioned = {*mentions, *((answered.author,) if answered else ())} & self.accounts
         message = Message(
-            id=under or self._number(),
+            id=under or self._new_id(),
             author=person.id,
             text=text,
             at=self._clock.now(),
             thread=thread,
             reply_to=reply_to,
-            mentions=tuple(sorted(named)),
+            mentions=tuple(sorted(mentioned)),
             files=files,
             album=album,
         )
         self._add(message)
-        self._tell(self, person, message)
+        self._report(self, person, message)
         await asyncio.sleep(0)
         return message
 
     async def edit(self, person: Person, message: Message, text: str) -> Message:
-        """Somebody changes what they had said."""
         edited = self.change(message.id, text)
-        self._tell(self, person, edited)
+        self._report(self, person, edited)
         await asyncio.sleep(0)
         return edited
 
     async def delete(self, person: Person, message: Message) -> Message:
-        """Somebody takes back what they had said."""
         deleted = replace(self._current(message.id), changed=self._clock.now(), deleted=True)
-        self._put(deleted)
-        self._tell(self, person, deleted)
+        self._replace(deleted)
+        self._report(self, person, deleted)
         await asyncio.sleep(0)
         return deleted
 
     async def press(self, person: Person, message: Message, label: str) -> Message:
-        """Somebody presses a button under a message of ours. It is no message that anybody sees."""
-        self._admit(person)
+        """Press a button under a message of ours. Nobody sees a message for it."""
+        self._check_member(person)
         offered = self._current(message.id)
         says = next(choice.says for choice in offered.choices if choice.label == label)
         pressed = Message(
-            id=self._number(),
+            id=self._new_id(),
             author=person.id,
             text=says,
             at=self._clock.now(),
@@ -128,35 +126,35 @@ class Chat:
             mentions=(offered.author,),
             pressed=True,
         )
-        self._tell(self, person, pressed)
+        self._report(self, person, pressed)
         await asyncio.sleep(0)
         return pressed
 
     async def move(self, *, silently: bool = False) -> str:
-        """The chat has another id from now on, and its accounts are told; gives the new one.
+        """Give the chat a new id and return it. Its accounts get an update.
 
-        Silently they are not told, but whoever writes to the old one learns the new one.
+        If `silently`, they do not: a send to the old id raises ChatMoved.
         """
         self._rename(self, silently)
         await asyncio.sleep(0)
         return self.id
 
     async def hears(self, text: str, *, times: int = 1, within: float = 10.0) -> Message:
-        """Wait until something with this text in it was shown, so many times; gives the last of them."""
+        """Wait until messages with this text in them were shown that many times; return the last of them."""
         try:
             async with asyncio.timeout(within):
                 while len(found := [message for message in self.shown if text in message.text]) < times:
                     await self._changed.wait()
         except TimeoutError:
             texts = ", ".join(shown_text(message.text) for message in self.shown[-10:]) or "nothing"
-            raise AssertionError(f"{shown_text(text)} was not shown within {within:g} s; shown was: {texts}") from None
+            raise AssertionError(f"{shown_text(text)} was not shown within {within:g} s. Shown: {texts}") from None
         return found[times - 1]
 
-    # What the platform does here for our accounts
+    # For the platform
 
     def show(self, account: str, outbound: Outbound, *, key: str, file: File | None = None) -> Message:
         message = Message(
-            id=self._number(),
+            id=self._new_id(),
             author=account,
             text=outbound.text,
             at=self._clock.now(),
@@ -169,39 +167,38 @@ class Chat:
         self._add(message)
         return message
 
-    def find(self, number: str) -> Message | None:
-        return next((message for message in self.messages if message.id == number), None)
+    def find(self, message_id: str) -> Message | None:
+        return next((message for message in self.messages if message.id == message_id), None)
 
-    def change(self, number: str, text: str, choices: tuple[Choice, ...] = ()) -> Message:
-        """Editing to the same text changes nothing."""
-        old = self._current(number)
+    def change(self, message_id: str, text: str, choices: tuple[Choice, ...] = ()) -> Message:
+        """Change the text and buttons; editing to the same text changes nothing."""
+        old = self._current(message_id)
         if (old.text, old.choices) == (text, choices):
             return old
         earlier = (*old.earlier, old.text)
         new = replace(old, text=text, choices=choices, earlier=earlier, changed=self._clock.now())
-        self._put(new)
+        self._replace(new)
         return new
 
-    def _current(self, number: str) -> Message:
-        return next(message for message in self.messages if message.id == number)
+    def _current(self, message_id: str) -> Message:
+        return next(message for message in self.messages if message.id == message_id)
 
-    def _put(self, new: Message) -> None:
+    def _replace(self, new: Message) -> None:
         self.messages = [new if message.id == new.id else message for message in self.messages]
-        self._look()
+        self._notify()
 
-    def _number(self) -> str:
+    def _new_id(self) -> str:
         return str(next(self._numbers))
 
     def _add(self, message: Message) -> None:
         self.messages.append(message)
-        self._look()
+        self._notify()
 
-    def _admit(self, person: Person) -> None:
+    def _check_member(self, person: Person) -> None:
         if self.people and person not in self.people:
-            names = ", ".join(each.name for each in self.people)
-            raise ValueError(f"{person.name} is not in the chat {self.title}; in it are: {names}")
+            names = ", ".join(member.name for member in self.people)
+            raise ValueError(f"{person.name} is not in the chat {self.title}. Its members: {names}")
 
-    def _look(self) -> None:
-        """Whoever is waiting looks again."""
+    def _notify(self) -> None:
         self._changed.set()
         self._changed.clear()

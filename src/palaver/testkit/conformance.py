@@ -1,39 +1,51 @@
-"""The conformance suite, as an adapter author imports it. It needs pytest, and pytest-asyncio in its auto mode.
+"""The conformance suite for adapters. It needs pytest, and pytest-asyncio in auto mode.
 
-class TestMine(AdapterConformance):
-    @pytest.fixture
-    async def rig(self) -> AsyncIterator[Rig]: ...
+Write a fake server of your platform (`palaver.testkit.fake_server`) and inherit the checks:
+
+    from collections.abc import AsyncIterator
+
+    import pytest
+
+    from palaver.testkit.conformance import AdapterConformance, FakeServer
+    from tests.loft import FakeLoft
+
+
+    class TestPigeon(AdapterConformance):
+        @pytest.fixture
+        async def fake(self) -> AsyncIterator[FakeServer]:
+            async with FakeLoft().serve() as loft:
+                yield loft
 """
 
 import pytest
 
 # Register before the first import, or a failed check does not show its values.
-pytest.register_assert_rewrite("palaver.testkit.checks", "palaver.testkit.capabilities")
+pytest.register_assert_rewrite("palaver.testkit.checks", "palaver.testkit.capability_checks")
 
 from palaver.testkit.checks import AdapterConformance  # noqa: E402
-from palaver.testkit.rig import (  # noqa: E402
-    CannotHappen,
-    FilingRig,
-    MentioningRig,
-    MenuRig,
-    MovingRig,
-    NamingRig,
-    PressingRig,
-    RevisingRig,
-    Rig,
+from palaver.testkit.fake_server import (  # noqa: E402
+    FakeServer,
+    NotPossible,
     Shown,
+    WithButtons,
+    WithEdits,
+    WithFiles,
+    WithMentions,
+    WithMenu,
+    WithMessageIds,
+    WithMoves,
 )
 
 __all__ = [
     "AdapterConformance",
-    "CannotHappen",
-    "FilingRig",
-    "MentioningRig",
-    "MenuRig",
-    "MovingRig",
-    "NamingRig",
-    "PressingRig",
-    "RevisingRig",
-    "Rig",
+    "FakeServer",
+    "NotPossible",
     "Shown",
+    "WithButtons",
+    "WithEdits",
+    "WithFiles",
+    "WithMentions",
+    "WithMenu",
+    "WithMessageIds",
+    "WithMoves",
 ]

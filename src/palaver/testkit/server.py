@@ -1,6 +1,6 @@
-"""The server: a world that gateways in other processes can reach, and that can be tried by hand.
+"""The socket server of the fake platform, for gateways in other processes and for trying things by hand.
 
-`python -m palaver.testkit.server --socket PATH` shows what is sent to alice and takes what she says, by lines.
+`python -m palaver.testkit.server --socket PATH` prints what is sent to alice; each line you type is said by her.
 """
 
 import argparse
@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from palaver.protocols.adapter import PlatformDown, PlatformError, SendUnclear
-from palaver.protocols.clock import SystemClock
+from palaver.protocols import PlatformDown, PlatformError, SendUnclear, SystemClock
 from palaver.testkit.chat import Chat
-from palaver.testkit.link import Line
-from palaver.testkit.mailbox import Person
+from palaver.testkit.client import UpdateStream
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import Person
 from palaver.testkit.wire import (
-    LONGEST_LINE,
+    MAX_LINE_BYTES,
     Answer,
     Edit,
     Fetch,
@@ -30,61 +30,62 @@ from palaver.testkit.wire import (
     read_request,
     write,
 )
-from palaver.testkit.world import World
 
 __all__ = [
-    "serving",
+    "serve",
 ]
 
 
 @asynccontextmanager
-async def serving(world: World, path: str | Path) -> AsyncGenerator[None]:
-    """The world can be reached through a socket at this path, until the end of the block."""
-    visits: set[asyncio.Task[None]] = set()
+async def serve(platform: FakePlatform, path: str | Path) -> AsyncGenerator[None]:
+    """Serve the platform on a socket at this path until the end of the block."""
+    connections: set[asyncio.Task[None]] = set()
 
-    def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        visit = asyncio.create_task(_visit(world, reader, writer))
-        visits.add(visit)
-        visit.add_done_callback(visits.discard)
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.create_task(_handle(platform, reader, writer))
+        connections.add(connection)
+        connection.add_done_callback(connections.discard)
 
-    server = await asyncio.start_unix_server(welcome, path, limit=LONGEST_LINE)
+    server = await asyncio.start_unix_server(accept, path, limit=MAX_LINE_BYTES)
     try:
         yield
     finally:
         server.close()
-        for visit in visits:
-            visit.cancel()
-        await asyncio.gather(*visits, return_exceptions=True)
+        for connection in connections:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
 
 
-async def _visit(world: World, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _handle(platform: FakePlatform, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
-        # A visitor may be killed at any time, and a world may end a connection without a word.
+        # A client can be killed at any time, and the platform can close a connection without an answer.
         with suppress(OSError, SendUnclear, PlatformDown):
             match await read_request(reader):
                 case None:
                     pass
                 case Open(account):
-                    await _update(await world.open(account), reader, writer)
+                    await _stream_updates(await platform.open(account), reader, writer)
                 case request:
-                    await write(writer, await _answer(world, request))
+                    await write(writer, await _answer(platform, request))
     finally:
         writer.close()
 
 
-async def _answer(world: World, request: Send | OpenThread | Edit | Typing | Fetch | SendFile | ShowMenu) -> Answer:
+async def _answer(
+    platform: FakePlatform, request: Send | OpenThread | Edit | Typing | Fetch | SendFile | ShowMenu
+) -> Answer:
     try:
         match request:
             case Send(account, outbound, key):
-                return Answer(receipt=await world.send(account, outbound, key))
+                return Answer(receipt=await platform.send(account, outbound, key))
             case OpenThread(account, outbound, key):
-                return Answer(receipt=await world.open_thread(account, outbound, key))
+                return Answer(receipt=await platform.open_thread(account, outbound, key))
             case Fetch(account, handle):
-                return Answer(content=await world.fetch(account, handle))
+                return Answer(content=await platform.fetch(account, handle))
             case SendFile(account, outbound, content, key):
-                return Answer(receipt=await world.send_file(account, outbound, content, key))
+                return Answer(receipt=await platform.send_file(account, outbound, content, key))
             case Edit() | Typing() | ShowMenu():
-                await _do(world, request)
+                await _do(platform, request)
     except SendUnclear:
         raise
     except PlatformError as error:
@@ -92,46 +93,49 @@ async def _answer(world: World, request: Send | OpenThread | Edit | Typing | Fet
     return Answer()
 
 
-async def _do(world: World, request: Edit | Typing | ShowMenu) -> None:
+async def _do(platform: FakePlatform, request: Edit | Typing | ShowMenu) -> None:
     match request:
         case Edit(account, outbound, receipt):
-            await world.edit(account, receipt, outbound)
-        case ShowMenu(account, lines):
-            await world.show_menu(account, lines)
+            await platform.edit(account, receipt, outbound)
+        case ShowMenu(account, commands):
+            await platform.show_menu(account, commands)
         case Typing(account, outbound):
-            await world.typing(account, outbound)
+            await platform.typing(account, outbound)
 
 
-async def _update(line: Line, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Tell updates and take acknowledgements until one side ends the connection."""
-    ways = {asyncio.create_task(_tell(line, writer)), asyncio.create_task(_take(line, reader))}
+async def _stream_updates(stream: UpdateStream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Send updates and read acknowledgements until one side closes the connection."""
+    tasks = {
+        asyncio.create_task(_send_updates(stream, writer)),
+        asyncio.create_task(_read_acknowledgements(stream, reader)),
+    }
     try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await line.close()
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
+        await stream.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _tell(line: Line, writer: asyncio.StreamWriter) -> None:
+async def _send_updates(stream: UpdateStream, writer: asyncio.StreamWriter) -> None:
     while True:
-        await write(writer, await line.next())
+        await write(writer, await stream.next())
 
 
-async def _take(line: Line, reader: asyncio.StreamReader) -> None:
+async def _read_acknowledgements(stream: UpdateStream, reader: asyncio.StreamReader) -> None:
     while (number := await read(reader, int)) is not None:
-        await line.acknowledge(number)
+        await stream.acknowledge(number)
 
 
 # By hand
 
 
 async def _by_hand(path: str) -> None:
-    world = World(clock=SystemClock())
-    alice = world.person("alice")
-    chat = world.dm(alice)
-    async with serving(world, path):
+    platform = FakePlatform(clock=SystemClock())
+    alice = platform.person("alice")
+    chat = platform.dm(alice)
+    async with serve(platform, path):
         printing = asyncio.create_task(_print_shown(chat))
         try:
             await _speak(chat, alice)
@@ -153,7 +157,7 @@ async def _speak(chat: Chat, person: Person) -> None:
 
 def _main() -> None:
     parser = argparse.ArgumentParser(prog="palaver.testkit.server", description="A chat platform in memory.")
-    parser.add_argument("--socket", required=True, metavar="PATH", help="where gateways reach it")
+    parser.add_argument("--socket", required=True, metavar="PATH", help="where gateways connect here")
     asyncio.run(_by_hand(parser.parse_args().socket))
 
 

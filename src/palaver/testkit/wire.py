@@ -1,7 +1,7 @@
-"""The wire between a world and adapters in other processes: one JSON value per line over a local socket.
+"""The protocol between the fake platform and adapters in other processes: JSON lines over a local socket.
 
-A connection carries one request. `send`, `open-thread`, which is like it, `edit`, `show-menu` and `typing` get one
-answer; the platform ends the connection without an answer where the sender is not to know what became of it:
+A connection carries one request. `send`, `open-thread`, `edit`, `show-menu`, `typing` and the file requests get one
+answer; to leave the sender in doubt, the platform closes the connection without one:
 
     → {"do": "send", "account": "bot", "key": "7.0", "outbound": {"platform": "fake", "chat_id": "c1", "text": "hi"}}
     ← {"receipt": "12"}
@@ -10,8 +10,8 @@ answer; the platform ends the connection without an answer where the sender is n
     → {"do": "edit", "account": "bot", "receipt": "12", "outbound": {…}}
     ← {"error": "busy", "words": "…", "after": 1.5}
 
-The errors are `down`, `busy` and `away` (both with `after`), `refused`, `gone`, and `moved`, whose words are the new id
-of the chat. `open` gets updates for as long as the connection lasts, and takes the numbers of those that are safe:
+The errors are `down`, `busy` and `away` (both with `after`), `refused`, `gone`, and `moved`, whose `words` are the new
+id of the chat. `open` streams updates and takes the numbers of those that are stored:
 
     → {"do": "open", "account": "bot"}
     ← {"number": 1, "chat": "c1", "kind": "dm", "title": "alice", "person": {…}, "message": {…}}
@@ -20,14 +20,16 @@ of the chat. `open` gets updates for as long as the connection lasts, and takes 
 
 import asyncio
 import json
+import re
 from typing import TypeVar
 
 import msgspec
 
-from palaver.model.label import Label
-from palaver.model.turn import Outbound
-from palaver.protocols.adapter import (
+from palaver.protocols import (
     ChatMoved,
+    Label,
+    MenuCommand,
+    Outbound,
     PlatformBusy,
     PlatformDown,
     PlatformError,
@@ -35,10 +37,9 @@ from palaver.protocols.adapter import (
     TargetAway,
     TargetGone,
 )
-from palaver.protocols.capabilities import MenuCommand
 
 __all__ = [
-    "LONGEST_LINE",
+    "MAX_LINE_BYTES",
     "Answer",
     "Edit",
     "Fetch",
@@ -54,52 +55,52 @@ __all__ = [
     "write",
 ]
 
-LONGEST_LINE = 1 << 24
+MAX_LINE_BYTES = 1 << 24
 _T = TypeVar("_T")
 
 
-class Open(msgspec.Struct, frozen=True, tag_field="do", tag="open"):
+def _kebab(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
+
+
+class _Request(msgspec.Struct, frozen=True, tag_field="do", tag=_kebab):
     account: str
 
 
-class Send(msgspec.Struct, frozen=True, tag_field="do", tag="send"):
-    account: str
+class Open(_Request, frozen=True): ...
+
+
+class Send(_Request, frozen=True):
     outbound: Outbound
     key: str
 
 
-class OpenThread(msgspec.Struct, frozen=True, tag_field="do", tag="open-thread"):
-    account: str
+class OpenThread(_Request, frozen=True):
     outbound: Outbound
     key: str
 
 
-class Edit(msgspec.Struct, frozen=True, tag_field="do", tag="edit"):
-    account: str
+class Edit(_Request, frozen=True):
     outbound: Outbound
     receipt: str
 
 
-class Fetch(msgspec.Struct, frozen=True, tag_field="do", tag="fetch"):
-    account: str
+class Fetch(_Request, frozen=True):
     handle: str
 
 
-class SendFile(msgspec.Struct, frozen=True, tag_field="do", tag="send-file"):
-    account: str
+class SendFile(_Request, frozen=True):
     outbound: Outbound
     content: bytes
     key: str
 
 
-class Typing(msgspec.Struct, frozen=True, tag_field="do", tag="typing"):
-    account: str
+class Typing(_Request, frozen=True):
     outbound: Outbound
 
 
-class ShowMenu(msgspec.Struct, frozen=True, tag_field="do", tag="show-menu"):
-    account: str
-    lines: tuple[MenuCommand, ...]
+class ShowMenu(_Request, frozen=True):
+    commands: tuple[MenuCommand, ...]
 
 
 Request = Open | Send | OpenThread | Edit | Typing | Fetch | SendFile | ShowMenu
@@ -114,20 +115,20 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, error: PlatformError) -> "Answer":
-        """An error as it is told; there is none for SendUnclear, which is told by silence."""
+        """Encode an error. SendUnclear has no encoding: the connection is closed instead."""
         name = next(name for name, kind in _ERRORS.items() if isinstance(error, kind))
         after = error.after if isinstance(error, PlatformBusy) else 0.0
         return cls(error=name, words=error.new if isinstance(error, ChatMoved) else str(error), after=after)
 
     def result(self) -> "Answer":
-        """Itself, or the error raised again."""
+        """Return itself, or raise the encoded error."""
         if not self.error:
             return self
         kind = _ERRORS[self.error]
         raise kind(self.after) if issubclass(kind, PlatformBusy) else kind(self.words)
 
 
-# The more special ones first.
+# Subclasses first.
 _ERRORS: dict[str, type[PlatformDown | PlatformBusy | SendRefused]] = {
     "down": PlatformDown,
     "away": TargetAway,
@@ -138,33 +139,33 @@ _ERRORS: dict[str, type[PlatformDown | PlatformBusy | SendRefused]] = {
 }
 
 
-def _plain(value: object) -> object:
+def _encode_label(value: object) -> object:
     if isinstance(value, Label):
         return value.stored()
     raise NotImplementedError(type(value))
 
 
-def _typed(kind: type, value: object) -> object:
+def _decode_label(kind: type, value: object) -> object:
     if kind is Label:
         return Label(str(value))
     raise NotImplementedError(kind)
 
 
 async def write(writer: asyncio.StreamWriter, value: object) -> None:
-    # ASCII only: text that cannot be encoded gets across, too.
-    writer.write(json.dumps(msgspec.to_builtins(value, enc_hook=_plain)).encode() + b"\n")
+    # ASCII only: lone surrogates get across, too.
+    writer.write(json.dumps(msgspec.to_builtins(value, enc_hook=_encode_label)).encode() + b"\n")
     await writer.drain()
 
 
 async def read(reader: asyncio.StreamReader, kind: type[_T]) -> _T | None:
-    """The next value, or None where the other side has ended the connection, be it in the middle of a line."""
+    """Return the next value, or None if the other side has closed the connection, even in the middle of a line."""
     value = await _value(reader)
-    return None if value is None else msgspec.convert(value, kind, dec_hook=_typed)
+    return None if value is None else msgspec.convert(value, kind, dec_hook=_decode_label)
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request | None:
     value = await _value(reader)
-    return None if value is None else msgspec.convert(value, Request, dec_hook=_typed)
+    return None if value is None else msgspec.convert(value, Request, dec_hook=_decode_label)
 
 
 async def _value(reader: asyncio.StreamReader) -> object:

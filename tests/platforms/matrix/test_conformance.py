@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from palaver.testkit.conformance import AdapterConformance, Rig
+from palaver.testkit.conformance import AdapterConformance, FakeServer
+from tests.platforms.matrix.fakes import fake_matrix
 from tests.platforms.matrix.homeserver import Homeserver, Stage
-from tests.platforms.matrix.rigs import rigged
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +18,9 @@ def stages() -> list[Stage]:
 
 class TestMatrix(AdapterConformance):
     @pytest.fixture
-    async def rig(self, home: Homeserver, stages: list[Stage], tmp_path: Path) -> AsyncGenerator[Rig]:
+    async def fake(self, home: Homeserver, stages: list[Stage], tmp_path: Path) -> AsyncGenerator[FakeServer]:
         stage = stages.pop() if stages else home.stage()
-        async with rigged(home, tmp_path, stage) as rig:
-            yield rig
-        if not rig.is_spent:
+        async with fake_matrix(home, tmp_path, stage) as fake:
+            yield fake
+        if not fake.is_spent:
             stages.append(stage)

@@ -17,7 +17,7 @@ from palaver.platforms.matrix.send import Sending, Speaking
 from palaver.platforms.matrix.session import Visit
 from palaver.platforms.matrix.sync import Batch, Hearing
 from palaver.protocols.adapter import PlatformBusy, PlatformDown
-from palaver.testkit.notebook import Notebook
+from palaver.testkit.recorder import Recorder
 from tests.engine.gateway import MovableClock, until
 from tests.platforms.matrix.odd import ROOM, US, Odd, busy, odd, synced
 
@@ -69,7 +69,7 @@ def listening(server: Odd) -> Hearing:
 
 
 def visit(server: Odd) -> Visit:
-    return Visit(server.client, server.options, "helper", Notebook(), {})
+    return Visit(server.client, server.options, "helper", Recorder(), {})
 
 
 def speaking(server: Odd) -> Speaking:
@@ -80,8 +80,8 @@ def down(_request: web.Request) -> web.Response:
     return web.Response(status=503, text="come back later")
 
 
-async def is_kept(notebook: Notebook, position: str) -> bool:
-    return await notebook.load_position() == position
+async def is_kept(recorder: Recorder, position: str) -> bool:
+    return await recorder.load_position() == position
 
 
 def names(batch: Batch) -> list[str]:
@@ -141,8 +141,8 @@ async def test_an_invitation_that_nobody_answers_outlives_the_process(monkeypatc
         return {} if is_up or "/join/" not in request.path else down(request)
 
     async with odd(reply) as server:
-        notebook = Notebook()
-        first = Visit(server.client, server.options, "helper", notebook, {})
+        recorder = Recorder()
+        first = Visit(server.client, server.options, "helper", recorder, {})
         await first.begin()
         is_up = False
         with pytest.raises(PlatformDown):
@@ -151,10 +151,10 @@ async def test_an_invitation_that_nobody_answers_outlives_the_process(monkeypatc
         assert joining in server.asked
         server.asked.clear()
         is_up, news = True, {**synced("s2")}
-        second = Visit(server.client, server.options, "helper", notebook, {})
+        second = Visit(server.client, server.options, "helper", recorder, {})
         await second.begin()
         staying = asyncio.create_task(second.stay())
-        await until(lambda: is_kept(notebook, f"{US} s2"))
+        await until(lambda: is_kept(recorder, f"{US} s2"))
         staying.cancel()
         await asyncio.wait({staying})
         assert joining in server.asked
@@ -164,9 +164,9 @@ async def test_an_invitation_that_nobody_answers_outlives_the_process(monkeypatc
 @pytest.mark.parametrize("written", ["", " ", " nonsense", ' [{"room_id":3}]', " {}", " [[]]"])
 async def test_a_position_is_read_whatever_is_written_behind_it(written: str) -> None:
     async with odd(lambda request: down(request) if "since" in request.query else synced("s2")) as server:
-        notebook = Notebook()
-        await notebook.save_position(f"{US} s1{written}")
-        stay = Visit(server.client, server.options, "helper", notebook, {})
+        recorder = Recorder()
+        await recorder.save_position(f"{US} s1{written}")
+        stay = Visit(server.client, server.options, "helper", recorder, {})
         with pytest.raises(PlatformDown):
             await stay.begin()
 
@@ -209,15 +209,15 @@ async def test_a_room_that_cannot_be_entered_holds_up_nobody(monkeypatch: pytest
         return down(request) if "/join/" in request.path else web.json_response({}, status=403)
 
     async with odd(reply) as server:
-        notebook = Notebook()
-        await notebook.save_position(f"{US} s1")
-        stay = Visit(server.client, server.options, "helper", notebook, {})
+        recorder = Recorder()
+        await recorder.save_position(f"{US} s1")
+        stay = Visit(server.client, server.options, "helper", recorder, {})
         await stay.begin()
         with pytest.raises(PlatformDown):
             await stay.stay()
         await stay.errands.end()
-        assert str(await notebook.load_position()).startswith(f"{US} s2 ")
-    assert notebook.texts == ["hi"]
+        assert str(await recorder.load_position()).startswith(f"{US} s2 ")
+    assert recorder.texts == ["hi"]
 
 
 @pytest.mark.parametrize(("present", "kind"), [((), GROUP), ((US,), DM), ((US, "@bob:example.org"), GROUP)])

@@ -13,9 +13,9 @@ from palaver.platforms.matrix import sync
 from palaver.platforms.matrix.adapter import MatrixAdapter
 from palaver.platforms.matrix.options import Options
 from palaver.protocols.adapter import ChatMoved, PlatformBusy, PlatformDown, PlatformRefused, TargetGone
-from palaver.testkit.notebook import PATIENCE, Notebook, running
+from palaver.testkit.recorder import TIMEOUT_SECONDS, Recorder, running
+from tests.platforms.matrix.fakes import ACCOUNT, FakeMatrix, fake_matrix, present
 from tests.platforms.matrix.homeserver import PASSWORD, Homeserver, Stage
-from tests.platforms.matrix.rigs import ACCOUNT, MatrixRig, present, rigged
 
 
 @pytest.fixture(scope="module")
@@ -24,104 +24,106 @@ def stage(home: Homeserver) -> Stage:
 
 
 @pytest.fixture
-async def rig(home: Homeserver, stage: Stage, tmp_path: Path) -> AsyncGenerator[MatrixRig]:
-    async with rigged(home, tmp_path, stage) as rig:
-        yield rig
+async def fake(home: Homeserver, stage: Stage, tmp_path: Path) -> AsyncGenerator[FakeMatrix]:
+    async with fake_matrix(home, tmp_path, stage) as fake:
+        yield fake
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not is_so():  # noqa: ASYNC110 - nobody tells when the other side has done it
             await asyncio.sleep(0.02)
 
 
-def outbound(rig: MatrixRig, text: str, chat_id: str | None = None) -> Outbound:
-    return Outbound(platform="matrix", account=ACCOUNT, chat_id=chat_id or rig.chat_id, text=text)
+def outbound(fake: FakeMatrix, text: str, chat_id: str | None = None) -> Outbound:
+    return Outbound(platform="matrix", account=ACCOUNT, chat_id=chat_id or fake.chat_id, text=text)
 
 
-async def said_by(adapter: MatrixAdapter, rig: MatrixRig, text: str, chat_id: str | None = None, key: str = "") -> str:
-    async with asyncio.timeout(PATIENCE):
+async def said_by(
+    adapter: MatrixAdapter, fake: FakeMatrix, text: str, chat_id: str | None = None, key: str = ""
+) -> str:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             try:
-                return await adapter.send(outbound(rig, text, chat_id), idempotency_key=key or text)
+                return await adapter.send(outbound(fake, text, chat_id), idempotency_key=key or text)
             except (PlatformDown, PlatformBusy):
                 await asyncio.sleep(0.02)
 
 
-async def test_who_invites_us_is_heard_from_the_invitation_on_as_who_is_alone_with_us(rig: MatrixRig) -> None:
-    notebook, person = Notebook(), rig.person
-    async with running(rig.adapter(), notebook):
-        await rig.is_heard()
-        room_id = await person.makes_room(rig.options.user_id, name="For two", direct=True)
+async def test_who_invites_us_is_heard_from_the_invitation_on_as_who_is_alone_with_us(fake: FakeMatrix) -> None:
+    recorder, person = Recorder(), fake.person
+    async with running(fake.adapter(), recorder):
+        await fake.is_heard()
+        room_id = await person.makes_room(fake.options.user_id, name="For two", direct=True)
         await person.says(room_id, "at once")
-        await notebook.has(1)
-        first = notebook.received[0].source
+        await recorder.has(1)
+        first = recorder.received[0].source
         await person.client.room_invite(room_id, "@third:palaver.test")
         await person.says(room_id, "with a third")
-        await notebook.has(2)
-    assert notebook.texts == ["at once", "with a third"]
+        await recorder.has(2)
+    assert recorder.texts == ["at once", "with a third"]
     assert (first.chat_id, first.chat_kind) == (room_id, DM)
-    assert notebook.received[1].source.chat_kind == GROUP
+    assert recorder.received[1].source.chat_kind == GROUP
 
 
-async def test_who_comes_after_somebody_is_not_in_their_direct_chat(home: Homeserver, rig: MatrixRig) -> None:
-    notebook, person, bob = Notebook(), rig.person, home.register("bob")
-    async with running(rig.adapter(), notebook), present(home, bob) as other:
-        await rig.is_heard()
-        room_id = await person.makes_room(rig.options.user_id, name=None, direct=True)
+async def test_who_comes_after_somebody_is_not_in_their_direct_chat(home: Homeserver, fake: FakeMatrix) -> None:
+    recorder, person, bob = Recorder(), fake.person, home.register("bob")
+    async with running(fake.adapter(), recorder), present(home, bob) as other:
+        await fake.is_heard()
+        room_id = await person.makes_room(fake.options.user_id, name=None, direct=True)
         await person.says(room_id, "between us")
-        await notebook.has(1)
+        await recorder.has(1)
         await person.client.room_invite(room_id, bob.user_id)
         home.join(room_id, bob)
         await person.client.room_leave(room_id)
         await other.says(room_id, "what did she say?")
-        await notebook.has(2)
-    assert [each.source.chat_kind for each in notebook.received] == [DM, GROUP]
+        await recorder.has(2)
+    assert [each.source.chat_kind for each in recorder.received] == [DM, GROUP]
 
 
 async def test_a_direct_chat_that_a_third_has_come_into_is_a_group_also_after_a_restart(
-    home: Homeserver, rig: MatrixRig
+    home: Homeserver, fake: FakeMatrix
 ) -> None:
-    notebook, person, bob = Notebook(), rig.person, home.register("bob")
-    async with running(rig.adapter(), notebook):
-        await rig.is_heard()
-        room_id = await person.makes_room(rig.options.user_id, name=None, direct=True)
+    recorder, person, bob = Recorder(), fake.person, home.register("bob")
+    async with running(fake.adapter(), recorder):
+        await fake.is_heard()
+        room_id = await person.makes_room(fake.options.user_id, name=None, direct=True)
         await person.says(room_id, "between us")
-        await notebook.has(1)
+        await recorder.has(1)
         await person.client.room_invite(room_id, bob.user_id)
         home.join(room_id, bob)
         await person.says(room_id, "with a third")
-        await notebook.has(2)
-        await until(lambda: sum("/read_markers" in each for each in rig.proxy.asked) > 1)
-    async with running(rig.adapter(), notebook):
+        await recorder.has(2)
+        await until(lambda: sum("/read_markers" in each for each in fake.proxy.asked) > 1)
+    async with running(fake.adapter(), recorder):
         await person.says(room_id, "after a restart")
-        await notebook.has(3)
-    assert [each.source.chat_kind for each in notebook.received] == [DM, GROUP, GROUP]
+        await recorder.has(3)
+    assert [each.source.chat_kind for each in recorder.received] == [DM, GROUP, GROUP]
 
 
-async def test_a_direct_chat_of_two_is_one_also_after_a_restart(rig: MatrixRig) -> None:
-    notebook, person = Notebook(), rig.person
-    async with running(rig.adapter(), notebook):
-        await rig.is_heard()
-        room_id = await person.makes_room(rig.options.user_id, name=None, direct=True)
+async def test_a_direct_chat_of_two_is_one_also_after_a_restart(fake: FakeMatrix) -> None:
+    recorder, person = Recorder(), fake.person
+    async with running(fake.adapter(), recorder):
+        await fake.is_heard()
+        room_id = await person.makes_room(fake.options.user_id, name=None, direct=True)
         await person.says(room_id, "between us")
-        await notebook.has(1)
-    async with running(rig.adapter(), notebook):
+        await recorder.has(1)
+    async with running(fake.adapter(), recorder):
         await person.says(room_id, "still between us")
-        await notebook.has(2)
-    assert {each.source.chat_kind for each in notebook.received} == {DM}
+        await recorder.has(2)
+    assert {each.source.chat_kind for each in recorder.received} == {DM}
 
 
-async def test_what_is_for_a_person_goes_where_nobody_else_is(home: Homeserver, rig: MatrixRig) -> None:
-    adapter, alice, bob = rig.adapter(), home.register("alice"), home.register("bob")
-    async with running(adapter, Notebook()), present(home, alice) as person:
-        await said_by(adapter, rig, "one", alice.user_id)
+async def test_what_is_for_a_person_goes_where_nobody_else_is(home: Homeserver, fake: FakeMatrix) -> None:
+    adapter, alice, bob = fake.adapter(), home.register("alice"), home.register("bob")
+    async with running(adapter, Recorder()), present(home, alice) as person:
+        await said_by(adapter, fake, "one", alice.user_id)
         await person.looks()
         (first,) = person.client.invited_rooms
         home.join(first, alice)
-        await said_by(adapter, rig, "two", alice.user_id)
+        await said_by(adapter, fake, "two", alice.user_id)
         await person.client.room_invite(first, bob.user_id)
-        await said_by(adapter, rig, "three", alice.user_id)
+        await said_by(adapter, fake, "three", alice.user_id)
         await person.looks()
         (second,) = person.client.invited_rooms
         home.join(second, alice)
@@ -136,14 +138,14 @@ async def test_what_is_for_a_person_goes_where_nobody_else_is(home: Homeserver, 
 async def test_invitations_are_answered_by_the_policy(
     home: Homeserver, stage: Stage, tmp_path: Path, invites: Any, membership: str
 ) -> None:
-    async with rigged(home, tmp_path, stage, invites=invites) as rig, running(rig.adapter(), Notebook()):
-        await rig.is_heard()
-        room_id = await rig.person.makes_room(stage.bot.user_id)
-        heard = len(rig.proxy.asked)
+    async with fake_matrix(home, tmp_path, stage, invites=invites) as fake, running(fake.adapter(), Recorder()):
+        await fake.is_heard()
+        room_id = await fake.person.makes_room(stage.bot.user_id)
+        heard = len(fake.proxy.asked)
         path = f"/_matrix/client/v3/rooms/{room_id}/state/m.room.member/{stage.bot.user_id}"
 
         def is_answered() -> bool:
-            asked = rig.proxy.asked[heard:]
+            asked = fake.proxy.asked[heard:]
             if membership == "invite":
                 return any("/sync" in each for each in asked)
             return home.ask("GET", path, None, stage.human.token)["membership"] == membership
@@ -154,176 +156,176 @@ async def test_invitations_are_answered_by_the_policy(
 
 
 async def test_more_than_one_batch_of_messages_comes_whole_in_order_and_once(
-    rig: MatrixRig, monkeypatch: pytest.MonkeyPatch
+    fake: FakeMatrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sync.FILTER["room"]["timeline"], "limit", 2)
     monkeypatch.setattr(running, "PAGE", 3)
-    notebook = Notebook()
-    async with running(rig.adapter(), notebook):
-        await rig.say("before")
-        await notebook.has(1)
-        await rig.proxy.answered("/read_markers")
+    recorder = Recorder()
+    async with running(fake.adapter(), recorder):
+        await fake.say("before")
+        await recorder.has(1)
+        await fake.proxy.answered("/read_markers")
     meanwhile = [f"number {number}" for number in range(9)]
     for text in meanwhile:
-        await rig.say(text)
-    async with running(rig.adapter(), notebook):
-        await notebook.has(10)
-    async with running(rig.adapter(), notebook):
-        await rig.say("after")
-        await notebook.has(11)
-    assert [each.text for each in notebook.received] == ["before", *meanwhile, "after"]
+        await fake.say(text)
+    async with running(fake.adapter(), recorder):
+        await recorder.has(10)
+    async with running(fake.adapter(), recorder):
+        await fake.say("after")
+        await recorder.has(11)
+    assert [each.text for each in recorder.received] == ["before", *meanwhile, "after"]
 
 
-async def test_who_answers_us_means_us_also_after_a_restart(rig: MatrixRig) -> None:
-    notebook, adapter = Notebook(), rig.adapter()
-    async with running(adapter, notebook):
-        receipt = await said_by(adapter, rig, "a question")
-    async with running(rig.adapter(), notebook):
-        for event_id in (receipt, rig.thread_id or ""):
-            await rig.answer(event_id, "an answer")
-        await notebook.has(2)
-    assert [each.mentions_us for each in notebook.received] == [True, False]
+async def test_who_answers_us_means_us_also_after_a_restart(fake: FakeMatrix) -> None:
+    recorder, adapter = Recorder(), fake.adapter()
+    async with running(adapter, recorder):
+        receipt = await said_by(adapter, fake, "a question")
+    async with running(fake.adapter(), recorder):
+        for event_id in (receipt, fake.thread_id or ""):
+            await fake.answer(event_id, "an answer")
+        await recorder.has(2)
+    assert [each.mentions_us for each in recorder.received] == [True, False]
 
 
-async def test_a_position_that_the_homeserver_does_not_know_is_given_up(rig: MatrixRig) -> None:
+async def test_a_position_that_the_homeserver_does_not_know_is_given_up(fake: FakeMatrix) -> None:
     """It was made anew, or its database is an older one."""
-    notebook = Notebook()
-    await notebook.save_position(f"{rig.options.user_id} nonsense")
-    async with running(rig.adapter(), notebook):
-        await rig.proxy.answered("/account_data")
-        await until(lambda: sum("/sync" in each for each in rig.proxy.asked) > 1)
-        await rig.say("from now on")
-        await notebook.has(1)
-    assert notebook.texts == ["from now on"]
+    recorder = Recorder()
+    await recorder.save_position(f"{fake.options.user_id} nonsense")
+    async with running(fake.adapter(), recorder):
+        await fake.proxy.answered("/account_data")
+        await until(lambda: sum("/sync" in each for each in fake.proxy.asked) > 1)
+        await fake.say("from now on")
+        await recorder.has(1)
+    assert recorder.texts == ["from now on"]
 
 
-async def test_malformed_events_stop_nothing_and_notices_are_of_bots(rig: MatrixRig) -> None:
-    notebook = Notebook()
-    async with running(rig.adapter(), notebook):
-        await rig.is_heard()
+async def test_malformed_events_stop_nothing_and_notices_are_of_bots(fake: FakeMatrix) -> None:
+    recorder = Recorder()
+    async with running(fake.adapter(), recorder):
+        await fake.is_heard()
         odd = {"msgtype": "m.text", "body": "odd", "formatted_body": ["b"], "m.relates_to": {"x": 1}}
         for content in ({"msgtype": "", "body": "?"}, {"msgtype": "m.image", "body": "x", "info": "none"}, odd):
-            await rig.person.sends(rig.chat_id, content)
-        await rig.person.sends(rig.chat_id, {"msgtype": "m.notice", "body": "beep"})
-        await notebook.has(3)
-    assert notebook.texts == ["x", "odd", "beep"]
-    assert [trust.is_bot for trust in notebook.trusts] == [False, False, True]
+            await fake.person.sends(fake.chat_id, content)
+        await fake.person.sends(fake.chat_id, {"msgtype": "m.notice", "body": "beep"})
+        await recorder.has(3)
+    assert recorder.texts == ["x", "odd", "beep"]
+    assert [trust.is_bot for trust in recorder.trusts] == [False, False, True]
 
 
-async def test_a_repeated_send_is_known_again_by_another_process(rig: MatrixRig) -> None:
+async def test_a_repeated_send_is_known_again_by_another_process(fake: FakeMatrix) -> None:
     receipts = set[str]()
     for _ in range(2):
-        adapter = rig.adapter()
-        async with running(adapter, Notebook()):
-            receipts.add(await said_by(adapter, rig, "once", key="same-key"))
+        adapter = fake.adapter()
+        async with running(adapter, Recorder()):
+            receipts.add(await said_by(adapter, fake, "once", key="same-key"))
     assert len(receipts) == 1
-    assert [shown.text for shown in await rig.shown()] == ["once"]
+    assert [shown.text for shown in await fake.shown()] == ["once"]
 
 
-async def test_a_target_may_be_an_address_or_a_person(rig: MatrixRig) -> None:
-    adapter, alias = rig.adapter(), f"#dev{rig.chat_id[1:6].lower()}:palaver.test"
-    await rig.person.client.room_put_alias(alias, rig.chat_id)
-    async with running(adapter, Notebook()):
-        await said_by(adapter, rig, "to the address", alias)
+async def test_a_target_may_be_an_address_or_a_person(fake: FakeMatrix) -> None:
+    adapter, alias = fake.adapter(), f"#dev{fake.chat_id[1:6].lower()}:palaver.test"
+    await fake.person.client.room_put_alias(alias, fake.chat_id)
+    async with running(adapter, Recorder()):
+        await said_by(adapter, fake, "to the address", alias)
         with pytest.raises(TargetGone):
-            await said_by(adapter, rig, "to nowhere", "#nowhere:palaver.test")
-        receipt = await said_by(adapter, rig, "to a person", rig.person.user_id)
+            await said_by(adapter, fake, "to nowhere", "#nowhere:palaver.test")
+        receipt = await said_by(adapter, fake, "to a person", fake.person.user_id)
     assert receipt.startswith("$")
-    assert [shown.text for shown in await rig.shown()] == ["to the address"]
+    assert [shown.text for shown in await fake.shown()] == ["to the address"]
 
 
 async def test_a_replacement_that_we_are_invited_to_goes_on_with_the_conversation(
     home: Homeserver, tmp_path: Path
 ) -> None:
     """As with a room that nobody can enter uninvited; one that anybody can enter is in the suite."""
-    async with rigged(home, tmp_path) as rig:
-        notebook, adapter, old = Notebook(), rig.adapter(), rig.chat_id
-        async with running(adapter, notebook):
-            await rig.is_heard()
+    async with fake_matrix(home, tmp_path) as fake:
+        recorder, adapter, old = Recorder(), fake.adapter(), fake.chat_id
+        async with running(adapter, recorder):
+            await fake.is_heard()
             path = f"/_matrix/client/v3/rooms/{old}/upgrade"
-            new = home.ask("POST", path, {"new_version": "11"}, rig.stage.human.token)["replacement_room"]
-            await rig.person.client.room_invite(new, rig.options.user_id)
-            await notebook.has_moves(1)
+            new = home.ask("POST", path, {"new_version": "11"}, fake.stage.human.token)["replacement_room"]
+            await fake.person.client.room_invite(new, fake.options.user_id)
+            await recorder.has_moves(1)
             with pytest.raises(ChatMoved) as moved:
-                await said_by(adapter, rig, "still there?")
+                await said_by(adapter, fake, "still there?")
     assert moved.value.new == new
-    assert set(notebook.moves) == {(old, new)}
+    assert set(recorder.moves) == {(old, new)}
 
 
-async def test_a_wrong_token_or_password_is_told_in_words(rig: MatrixRig) -> None:
-    given = {"homeserver": rig.home.url, "user_id": rig.options.user_id}
+async def test_a_wrong_token_or_password_is_told_in_words(fake: FakeMatrix) -> None:
+    given = {"homeserver": fake.home.url, "user_id": fake.options.user_id}
     for wrong in ({"access_token": "nonsense"}, {"password": "nonsense"}):
         adapter = MatrixAdapter.make(ACCOUNT, Options.model_validate({**given, **wrong}))
         with pytest.raises(PlatformRefused, match="configure a new one") as refused:
             await adapter.check()
         assert "nonsense" not in str(refused.value)
         assert ("configure password instead" in str(refused.value)) == ("access_token" in wrong)
-    other = {**given, "user_id": "@other:palaver.test", "access_token": rig.stage.bot.token}
+    other = {**given, "user_id": "@other:palaver.test", "access_token": fake.stage.bot.token}
     with pytest.raises(PlatformRefused, match="but user_id says @other"):
-        await MatrixAdapter.make(ACCOUNT, Options.model_validate(other)).run(Notebook())
+        await MatrixAdapter.make(ACCOUNT, Options.model_validate(other)).run(Recorder())
 
 
-async def test_a_password_is_used_once_and_a_check_ends_no_log_in(rig: MatrixRig) -> None:
-    given = {"homeserver": rig.options.homeserver, "user_id": rig.options.user_id, "password": PASSWORD}
-    adapter, notebook = MatrixAdapter.make(ACCOUNT, Options.model_validate(given)), Notebook()
-    assert rig.options.user_id in await adapter.check()
-    async with running(adapter, notebook):
-        await rig.say("hi")
-        await notebook.has(1)
+async def test_a_password_is_used_once_and_a_check_ends_no_log_in(fake: FakeMatrix) -> None:
+    given = {"homeserver": fake.options.homeserver, "user_id": fake.options.user_id, "password": PASSWORD}
+    adapter, recorder = MatrixAdapter.make(ACCOUNT, Options.model_validate(given)), Recorder()
+    assert fake.options.user_id in await adapter.check()
+    async with running(adapter, recorder):
+        await fake.say("hi")
+        await recorder.has(1)
         await adapter.check()
-        rig.proxy.cut()
-        await rig.say("still here")
-        await notebook.has(2)
-    log_ins = [each for each in rig.proxy.asked if each.endswith("/login")]
+        fake.proxy.cut()
+        await fake.say("still here")
+        await recorder.has(2)
+    log_ins = [each for each in fake.proxy.asked if each.endswith("/login")]
     assert len(log_ins) == 3, "one for each check, and one for the account"
 
 
 async def test_a_log_in_that_was_ended_is_refused(home: Homeserver, tmp_path: Path) -> None:
     stage = home.stage()
-    async with rigged(home, tmp_path, stage) as rig:
+    async with fake_matrix(home, tmp_path, stage) as fake:
         home.ask("POST", "/_matrix/client/v3/logout", {}, stage.bot.token)
         with pytest.raises(PlatformRefused, match="access token"):
-            await rig.adapter().run(Notebook())
+            await fake.adapter().run(Recorder())
 
 
 async def test_a_log_in_with_a_password_that_was_ended_is_made_again(home: Homeserver, tmp_path: Path) -> None:
-    async with rigged(home, tmp_path) as rig:
-        given = {"homeserver": rig.options.homeserver, "user_id": rig.options.user_id, "password": PASSWORD}
-        adapter, notebook = MatrixAdapter.make(ACCOUNT, Options.model_validate(given)), Notebook()
-        running_once = asyncio.create_task(adapter.run(notebook))
-        await rig.is_heard()
-        home.ask("POST", "/_matrix/client/v3/logout/all", {}, rig.stage.bot.token)
+    async with fake_matrix(home, tmp_path) as fake:
+        given = {"homeserver": fake.options.homeserver, "user_id": fake.options.user_id, "password": PASSWORD}
+        adapter, recorder = MatrixAdapter.make(ACCOUNT, Options.model_validate(given)), Recorder()
+        running_once = asyncio.create_task(adapter.run(recorder))
+        await fake.is_heard()
+        home.ask("POST", "/_matrix/client/v3/logout/all", {}, fake.stage.bot.token)
         with pytest.raises(PlatformDown) as ended:
             await running_once
         assert not isinstance(ended.value, PlatformRefused)
-        async with running(adapter, notebook):
-            await rig.say("there again?")
-            await notebook.has(1)
+        async with running(adapter, recorder):
+            await fake.say("there again?")
+            await recorder.has(1)
 
 
-async def test_a_room_that_we_are_not_in_is_a_dead_target(rig: MatrixRig) -> None:
-    adapter = rig.adapter()
-    async with running(adapter, Notebook()):
+async def test_a_room_that_we_are_not_in_is_a_dead_target(fake: FakeMatrix) -> None:
+    adapter = fake.adapter()
+    async with running(adapter, Recorder()):
         with pytest.raises(TargetGone):
-            await said_by(adapter, rig, "anybody?", "!nowhere:palaver.test")
+            await said_by(adapter, fake, "anybody?", "!nowhere:palaver.test")
 
 
 async def test_a_thread_in_the_scope_of_its_room_is_the_room(home: Homeserver, stage: Stage, tmp_path: Path) -> None:
-    notebook = Notebook()
-    async with rigged(home, tmp_path, stage, scope="room") as rig, running(rig.adapter(), notebook):
-        await rig.say("in the thread", thread_id=rig.thread_id)
-        await notebook.has(1)
-    assert notebook.received[0].source.thread_id is None
+    recorder = Recorder()
+    async with fake_matrix(home, tmp_path, stage, scope="room") as fake, running(fake.adapter(), recorder):
+        await fake.say("in the thread", thread_id=fake.thread_id)
+        await recorder.has(1)
+    assert recorder.received[0].source.thread_id is None
 
 
-async def test_two_people_are_told_apart_by_their_ids(home: Homeserver, rig: MatrixRig) -> None:
-    notebook, bob = Notebook(), home.register("bob")
-    await rig.person.client.room_invite(rig.chat_id, bob.user_id)
-    home.join(rig.chat_id, bob)
-    async with present(home, bob) as other, running(rig.adapter(), notebook):
-        await rig.say("hi", name="the same")
-        await other.is_called(rig.chat_id, "the same")
-        await other.says(rig.chat_id, "hi")
-        await notebook.has(2)
-    assert [each.source.user_id for each in notebook.received] == [rig.person.user_id, bob.user_id]
-    assert len({each.labels.user for each in notebook.received}) == 1
+async def test_two_people_are_told_apart_by_their_ids(home: Homeserver, fake: FakeMatrix) -> None:
+    recorder, bob = Recorder(), home.register("bob")
+    await fake.person.client.room_invite(fake.chat_id, bob.user_id)
+    home.join(fake.chat_id, bob)
+    async with present(home, bob) as other, running(fake.adapter(), recorder):
+        await fake.say("hi", name="the same")
+        await other.is_called(fake.chat_id, "the same")
+        await other.says(fake.chat_id, "hi")
+        await recorder.has(2)
+    assert [each.source.user_id for each in recorder.received] == [fake.person.user_id, bob.user_id]
+    assert len({each.labels.user for each in recorder.received}) == 1

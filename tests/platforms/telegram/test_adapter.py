@@ -24,9 +24,9 @@ from palaver.protocols.adapter import (
     TargetGone,
 )
 from palaver.protocols.capabilities import HttpRequest, HttpResponse, MenuCommand
-from palaver.testkit.notebook import Notebook, running
+from palaver.testkit.recorder import Recorder, running
 from tests.engine.gateway import until
-from tests.platforms.telegram.rigs import ALICE, WEBHOOK, ForumRig, adapter_of
+from tests.platforms.telegram.fakes import ALICE, WEBHOOK, FakeForum, adapter_of
 from tests.platforms.telegram.server import Server, serving
 from tests.platforms.telegram.world import TOKEN, No, World
 
@@ -88,7 +88,7 @@ async def test_what_telegram_refuses_is_told_apart(server: Server, no: No, error
 
 async def test_where_there_is_no_connection_nothing_was_sent(server: Server, unused_port: int) -> None:
     adapter = adapter_of(server, api_url=f"http://127.0.0.1:{unused_port}")
-    for doing in (adapter.send(to(7, "hi"), idempotency_key="1"), adapter.run(Notebook())):
+    for doing in (adapter.send(to(7, "hi"), idempotency_key="1"), adapter.run(Recorder())):
         with pytest.raises(PlatformDown, match="no connection") as raised:
             await doing
         assert TOKEN not in str(raised.value)
@@ -105,7 +105,7 @@ async def unused_port() -> int:
 async def test_a_wrong_token_is_told_with_what_to_do(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     wrong = adapter_of(server, token=TOKEN[:-1])
-    for doing in (wrong.run(Notebook()), wrong.check()):
+    for doing in (wrong.run(Recorder()), wrong.check()):
         with pytest.raises(PlatformRefused, match="BotFather") as raised:
             await doing
         assert TOKEN[:-1] not in str(raised.value)
@@ -138,17 +138,17 @@ async def test_whoever_answers_in_its_place_is_no_telegram(body: bytes) -> None:
 async def test_two_readers_are_told_to_be_one(server: Server, words: str) -> None:
     server.world.refuses["getupdates"] = [No(409, f"Conflict: {words}")]
     with pytest.raises(PlatformDown, match="one reader"):
-        await adapter_of(server).run(Notebook())
+        await adapter_of(server).run(Recorder())
 
 
 async def test_whoever_asks_later_takes_over_from_whoever_asked_before(server: Server) -> None:
-    first, notebook = asyncio.create_task(adapter_of(server).run(Notebook())), Notebook()
+    first, recorder = asyncio.create_task(adapter_of(server).run(Recorder())), Recorder()
     await until(lambda: bool(server.world.asked("getupdates")))
-    async with running(adapter_of(server), notebook):
+    async with running(adapter_of(server), recorder):
         with pytest.raises(PlatformDown, match="one reader"):
             await first
-        await ForumRig(server).say("hi")
-        await notebook.has(1)
+        await FakeForum(server).say("hi")
+        await recorder.has(1)
 
 
 async def test_marks_that_telegram_does_not_take_are_left_out(server: Server) -> None:
@@ -159,13 +159,13 @@ async def test_marks_that_telegram_does_not_take_are_left_out(server: Server) ->
 
 async def test_a_send_under_way_outlives_the_connection_for_updates(server: Server) -> None:
     adapter = adapter_of(server)
-    serving = asyncio.create_task(adapter.run(Notebook()))
+    serving = asyncio.create_task(adapter.run(Recorder()))
     await until(lambda: bool(server.world.asked("getupdates")))
     server.goes_on.clear()
     sending = asyncio.create_task(adapter.send(to(7, "hi"), idempotency_key="1"))
     await until(lambda: server.sends == 1)
     server.world.refuses["getupdates"] = [No(502, "Bad Gateway")]
-    await ForumRig(server).say("the next question for updates fails")
+    await FakeForum(server).say("the next question for updates fails")
     with pytest.raises(PlatformDown):
         await serving
     server.goes_on.set()
@@ -175,7 +175,7 @@ async def test_a_send_under_way_outlives_the_connection_for_updates(server: Serv
 async def test_whoever_stops_us_does_not_wait_for_sends(server: Server) -> None:
     adapter = adapter_of(server)
     server.goes_on.clear()
-    async with running(adapter, Notebook()):
+    async with running(adapter, Recorder()):
         await until(lambda: bool(server.world.asked("getupdates")))
         sending = asyncio.create_task(adapter.send(to(7, "hi"), idempotency_key="1"))
         await until(lambda: server.sends == 1)
@@ -195,22 +195,22 @@ async def test_whoever_does_not_serve_the_account_asks_for_no_more_than_is_neede
 
 
 async def test_what_cannot_be_read_keeps_nothing_from_us(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    rig, notebook = ForumRig(server), Notebook()
+    fake, recorder = FakeForum(server), Recorder()
     server.world.push({"text": "no chat, no date, no number"})
-    await rig.say("after it")
-    async with running(rig.adapter(), notebook):
-        await notebook.has(1)
+    await fake.say("after it")
+    async with running(fake.adapter(), recorder):
+        await recorder.has(1)
         await until(lambda: not server.world.updates)
-    assert notebook.texts == ["after it"]
+    assert recorder.texts == ["after it"]
     assert "no chat" not in caplog.text
 
 
 async def test_asking_confirms_what_is_safe_and_takes_the_webhook_away(server: Server) -> None:
-    rig, notebook = ForumRig(server), Notebook()
+    fake, recorder = FakeForum(server), Recorder()
     server.world.webhook = {"url": "https://elsewhere.example.org"}
-    async with running(rig.adapter(), notebook):
-        await rig.say("one")
-        await notebook.has(1)
+    async with running(fake.adapter(), recorder):
+        await fake.say("one")
+        await recorder.has(1)
         await until(lambda: not server.world.updates)
     assert server.world.asked("getupdates")[0]["allowed_updates"] == [
         "message",
@@ -222,25 +222,25 @@ async def test_asking_confirms_what_is_safe_and_takes_the_webhook_away(server: S
 
 
 async def test_a_button_is_confirmed_and_taken_off_where_one_person_is(server: Server) -> None:
-    adapter, notebook = adapter_of(server), Notebook()
-    async with running(adapter, notebook):
+    adapter, recorder = adapter_of(server), Recorder()
+    async with running(adapter, recorder):
         for chat in (7, -5):
             await adapter.send(to(chat, "May I?", choices=(Choice("Yes", "/approve 1"),)), idempotency_key="1")
             server.world.press(ALICE, server.world.sent[-1], "/approve 1")
         await until(lambda: len(server.world.asked("answercallbackquery")) == 2)
-        await notebook.has(2)
+        await recorder.has(2)
     private, group = server.world.sent
     assert private["reply_markup"] is None
     assert group["reply_markup"], "others may press it, who may do no more than look"
 
 
 async def test_a_button_whose_time_is_over_is_heard_all_the_same(server: Server) -> None:
-    adapter, notebook = adapter_of(server), Notebook()
+    adapter, recorder = adapter_of(server), Recorder()
     server.world.refuses["answercallbackquery"] = [No(400, "Bad Request: query is too old")]
-    async with running(adapter, notebook):
+    async with running(adapter, recorder):
         await adapter.send(to(7, "May I?"), idempotency_key="1")
         server.world.press(ALICE, server.world.sent[-1], "/approve 1")
-        await notebook.has(1)
+        await recorder.has(1)
         await until(lambda: not server.world.updates)
 
 
@@ -272,20 +272,20 @@ def call(server: Server, **changed: object) -> HttpRequest:
 
 
 async def test_only_whoever_knows_the_secret_is_heard(server: Server) -> None:
-    adapter, notebook = adapter_of(server, **WEBHOOK), Notebook()
+    adapter, recorder = adapter_of(server, **WEBHOOK), Recorder()
     message = server.world.says(server.world.chats[7], ALICE, "hi")
     body = json.dumps({"update_id": 1, "message": message}).encode()
-    async with running(adapter, notebook):
+    async with running(adapter, recorder):
         await until(lambda: bool(server.world.webhook["url"]))
         secret = server.world.webhook["secret"]
         assert server.world.webhook["url"] == "https://bot.example.org/in/telegram/helper"
         for headers in ({}, {"x-telegram-bot-api-secret-token": "ü"}, {"x-telegram-bot-api-secret-token": secret[:-1]}):
-            assert (await adapter.handle_callback(call(server, headers=headers, body=body), notebook)).status == 401
+            assert (await adapter.handle_callback(call(server, headers=headers, body=body), recorder)).status == 401
         for wrong in (b"", b"[]", b"\xff", b"[" * 100_000):
-            assert (await adapter.handle_callback(call(server, body=wrong), notebook)).status == 400
-        assert not notebook.offered
-        assert (await adapter.handle_callback(call(server, body=body), notebook)).status == 200
-    assert notebook.texts == ["hi"]
+            assert (await adapter.handle_callback(call(server, body=wrong), recorder)).status == 400
+        assert not recorder.offered
+        assert (await adapter.handle_callback(call(server, body=body), recorder)).status == 200
+    assert recorder.texts == ["hi"]
     assert TOKEN not in secret
 
 
@@ -293,35 +293,35 @@ async def test_any_worker_may_be_called_and_says_so_when_it_cannot_tell_who_it_i
     serves, other = adapter_of(server, **WEBHOOK), adapter_of(server, **WEBHOOK)
     message = server.world.says(server.world.chats[-5], ALICE, "/new@helper_bot")
     body = json.dumps({"update_id": 1, "message": message}).encode()
-    notebook = Notebook()
-    async with running(serves, notebook):
+    recorder = Recorder()
+    async with running(serves, recorder):
         await until(lambda: bool(server.world.webhook["url"]))
         server.world.refuses["getme"] = [No(502, "Bad Gateway")]
-        assert (await other.handle_callback(call(server, body=body), notebook)).status == 503
+        assert (await other.handle_callback(call(server, body=body), recorder)).status == 503
         for _ in range(2):
-            assert (await other.handle_callback(call(server, body=body), notebook)).status == 200
-    assert notebook.texts == ["/new"]
+            assert (await other.handle_callback(call(server, body=body), recorder)).status == 200
+    assert recorder.texts == ["/new"]
     assert len(server.world.asked("getme")) == 3, "who we are is asked for once"
 
 
 async def test_who_asks_is_not_to_be_called(server: Server) -> None:
     adapter = adapter_of(server)
     assert not adapter.takes_callbacks
-    assert (await adapter.handle_callback(call(server), Notebook())).status == 401
+    assert (await adapter.handle_callback(call(server), Recorder())).status == 401
     assert adapter_of(server, **WEBHOOK).takes_callbacks
 
 
 async def test_an_address_that_telegram_does_not_call_is_told(server: Server) -> None:
     local = adapter_of(server, mode="webhook", public_url="http://localhost:1")
     with pytest.raises(PlatformRefused, match="HTTPS"):
-        await local.run(Notebook())
+        await local.run(Recorder())
 
 
 async def test_a_webhook_that_fails_or_was_taken_away_is_noticed(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("palaver.platforms.telegram.adapter._LOOK", 0.01)
-    serving = asyncio.create_task(adapter_of(server, **WEBHOOK).run(Notebook()))
+    serving = asyncio.create_task(adapter_of(server, **WEBHOOK).run(Recorder()))
     await until(lambda: bool(server.world.webhook["url"]))
     server.world.webhook |= {"last_error_date": 1_700_000_000, "last_error_message": "long ago"}
     await until(lambda: len(server.world.asked("getwebhookinfo")) > 1)
@@ -333,7 +333,7 @@ async def test_a_webhook_that_fails_or_was_taken_away_is_noticed(
         await serving
 
 
-class Counting(Notebook):
+class Counting(Recorder):
     connections = 0
 
     async def connected(self) -> None:
@@ -344,21 +344,21 @@ async def test_an_account_that_telegram_cannot_call_is_down_until_it_can(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("palaver.platforms.telegram.adapter._LOOK", 0.01)
-    adapter, before, notebook = adapter_of(server, **WEBHOOK), Counting(), Counting()
+    adapter, before, recorder = adapter_of(server, **WEBHOOK), Counting(), Counting()
 
     async def hear(call: HttpRequest) -> HttpResponse:
-        return await adapter.handle_callback(call, notebook)
+        return await adapter.handle_callback(call, recorder)
 
     server.world.push(server.world.says(server.world.chats[7], ALICE, "hi"))
     for _ in range(2):
         with pytest.raises(PlatformDown, match="could not call us: Connection refused"):
             await adapter.run(before)
     assert before.connections == 1, "once it was hoped for"
-    async with running(adapter, notebook):
+    async with running(adapter, recorder):
         looks = len(server.world.asked("getwebhookinfo"))
         server.calls_us = hear
-        await notebook.has(1)
-        await until(lambda: notebook.connections == 1)
+        await recorder.has(1)
+        await until(lambda: recorder.connections == 1)
     assert len(server.world.asked("getwebhookinfo")) > looks
 
 

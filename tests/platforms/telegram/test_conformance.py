@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from palaver.testkit.conformance import AdapterConformance, Rig
-from tests.platforms.telegram.rigs import CalledRig, ForumRig
+from palaver.testkit.conformance import AdapterConformance, FakeServer
+from tests.platforms.telegram.fakes import FakeCallbacks, FakeForum
 from tests.platforms.telegram.server import serving
 from tests.platforms.telegram.world import World
 
@@ -17,15 +17,15 @@ class TestAsking(AdapterConformance):
     hostile = TEXTS
 
     @pytest.fixture
-    async def rig(self) -> AsyncGenerator[Rig]:
+    async def fake(self) -> AsyncGenerator[FakeServer]:
         async with serving(World()) as server:
-            yield ForumRig(server)
+            yield FakeForum(server)
 
 
 class TestBeingCalled(AdapterConformance):
     hostile = TEXTS
 
     @pytest.fixture
-    async def rig(self) -> AsyncGenerator[Rig]:
+    async def fake(self) -> AsyncGenerator[FakeServer]:
         async with serving(World()) as server:
-            yield CalledRig(server)
+            yield FakeCallbacks(server)

@@ -18,7 +18,7 @@ from palaver.protocols.agent import Event, Final, Request, TextDelta
 from palaver.store.status.invariants import violations
 from tests.engine.agents import Scripted, Slow, noted
 from tests.engine.gateway import Bench, NoPauses, running, until
-from tests.platforms.telegram.rigs import ALICE, adapter_of
+from tests.platforms.telegram.fakes import ALICE, adapter_of
 from tests.platforms.telegram.server import Server, serving
 from tests.platforms.telegram.world import Chat, No, World
 

@@ -21,7 +21,7 @@ from palaver.platforms.terminal.socket import dial, take
 from palaver.platforms.terminal.wire import LONGEST_TEXT, Hello, Said, encoded
 from palaver.protocols.adapter import PlatformDown, SendUnclear, TargetAway
 from palaver.protocols.clock import SystemClock
-from palaver.testkit.notebook import Notebook, running
+from palaver.testkit.recorder import Recorder, running
 from tests.platforms.terminal.people import Person, PlainDesk
 
 
@@ -35,12 +35,12 @@ class Open:
 
     def __init__(self, path: Path, *recap: Said) -> None:
         self.adapter = TerminalAdapter(path, PlainDesk(recap), SystemClock())
-        self.notebook = Notebook()
+        self.recorder = Recorder()
         self._path = path
 
     @asynccontextmanager
     async def __call__(self) -> AsyncGenerator[TerminalAdapter]:
-        async with running(self.adapter, self.notebook), asyncio.timeout(10):
+        async with running(self.adapter, self.recorder), asyncio.timeout(10):
             async with Person(self._path, "somewhere").present():
                 pass
             yield self.adapter
@@ -68,7 +68,7 @@ async def test_what_a_dead_gateway_left_behind_is_replaced(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     assert entries(path) == [path]
-    async with running(Open(path).adapter, Notebook()), Person(path).present():
+    async with running(Open(path).adapter, Recorder()), Person(path).present():
         pass
 
 
@@ -135,7 +135,7 @@ async def test_one_that_is_alone_gets_its_own_answers_and_what_nobody_else_waits
 
 async def test_a_socket_that_was_taken_away_is_missed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palaver.platforms.terminal.socket._LOOK_AGAIN", 0.01)
-    serving = asyncio.create_task(Open(path).adapter.run(Notebook()))
+    serving = asyncio.create_task(Open(path).adapter.run(Recorder()))
     async with asyncio.timeout(10):
         async with Person(path).present():
             take_away(path)
@@ -152,7 +152,7 @@ async def test_a_gateway_that_fails_again_and_again_is_given_up(
 
     monkeypatch.setattr(PlainDesk, "recap", recap)
     monkeypatch.setattr("palaver.platforms.terminal.client._PAUSE", 0.001)
-    async with running(Open(path).adapter, Notebook()), asyncio.timeout(10):
+    async with running(Open(path).adapter, Recorder()), asyncio.timeout(10):
         with pytest.raises(GatewayFails, match=str(error)) as given_up:
             await Person(path).run()
     assert given_up.value.passes is passes

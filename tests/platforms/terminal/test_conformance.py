@@ -10,7 +10,7 @@ from palaver.model.source import Source
 from palaver.platforms.terminal.adapter import OWNER, TerminalAdapter
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.clock import SystemClock
-from palaver.testkit.conformance import AdapterConformance, CannotHappen, Rig, Shown
+from palaver.testkit.conformance import AdapterConformance, FakeServer, NotPossible, Shown
 from tests.platforms.terminal.people import Paper, Person, PlainDesk
 
 
@@ -28,7 +28,7 @@ class TornPaper(Paper):
             self.person.cut()
 
 
-class TerminalRig:
+class FakeTerminal:
     chat_id = "main"
     thread_id: str | None = None
 
@@ -52,20 +52,20 @@ class TerminalRig:
         self.person.cut()
 
     async def limit_rate(self) -> None:
-        raise CannotHappen("a terminal takes everything")
+        raise NotPossible("a terminal takes everything")
 
     async def lose_send(self, *, shown: bool) -> None:
         self._paper.tears = shown
 
     async def close_chat(self) -> None:
-        raise CannotHappen("a terminal can always come back")
+        raise NotPossible("a terminal can always come back")
 
 
 class TestTerminal(AdapterConformance):
     @pytest.fixture
-    async def rig(self, tmp_path: Path) -> AsyncGenerator[Rig]:
-        rig = TerminalRig(tmp_path / "t.sock")
-        running = asyncio.create_task(rig.person.run())
-        yield rig
+    async def fake(self, tmp_path: Path) -> AsyncGenerator[FakeServer]:
+        fake = FakeTerminal(tmp_path / "t.sock")
+        running = asyncio.create_task(fake.person.run())
+        yield fake
         running.cancel()
         await asyncio.wait({running})

@@ -6,13 +6,13 @@ from pathlib import Path
 from palaver.model.access import AccessRole, Grant
 from palaver.model.target import Place
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.gateway import running
 from tests.platforms.webhook.calling import GRANTS, account, call, called
 
 
 async def test_an_admin_of_the_chat_that_answers_go_to_allows_it_there(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     alice, bob = world.person("alice"), world.person("bob")
     chat = world.group("builds", alice, bob)
     adapter = account(deliver="nowhere", text="!approve {{ build }}")
@@ -29,7 +29,7 @@ async def test_an_admin_of_the_chat_that_answers_go_to_allows_it_there(tmp_path:
 
 
 async def test_where_a_question_is_shown_elsewhere_it_says_its_name_and_is_answered_in_words(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     alice = world.person("alice")
     chat = world.group("builds", alice)
     adapter = account(deliver="nowhere", text="!approve {{ build }}")

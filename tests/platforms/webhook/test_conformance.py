@@ -18,7 +18,7 @@ from palaver.platforms.webhook.options import WebhookOptions
 from palaver.platforms.webhook.signature import Scheme, key_of, signed
 from palaver.protocols.adapter import Adapter, Receiver
 from palaver.protocols.capabilities import HttpRequest
-from palaver.testkit.conformance import AdapterConformance, Rig, Shown
+from palaver.testkit.conformance import AdapterConformance, FakeServer, Shown
 from tests.platforms.webhook.loopback import SECRET, Asked, Endpoint, Said, serving
 
 _ids = count(1)
@@ -132,14 +132,14 @@ class Program:
 
 class TestWebhook(AdapterConformance):
     @pytest.fixture
-    async def rig(self) -> AsyncGenerator[Rig]:
+    async def fake(self) -> AsyncGenerator[FakeServer]:
         receiver = Endpoint()
-        rig = Program(receiver)
+        fake = Program(receiver)
         async with AsyncExitStack() as stack:
-            called = await stack.enter_async_context(serving(rig.hear))
+            called = await stack.enter_async_context(serving(fake.hear))
             receives = await stack.enter_async_context(serving(receiver.answer))
-            rig.at(called=called, receives=f"{receives}/hook")
-            running = asyncio.create_task(rig.run())
-            yield rig
+            fake.at(called=called, receives=f"{receives}/hook")
+            running = asyncio.create_task(fake.run())
+            yield fake
             running.cancel()
             await asyncio.wait({running})

@@ -18,7 +18,7 @@ from palaver.platforms.webhook.signature import Scheme, key_of, signed
 from palaver.protocols.agent import Event, Failure, FailureKind, Request
 from palaver.protocols.capabilities import HttpRequest
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.world import World
+from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Scripted, Slow
 from tests.engine.gateway import running
 from tests.platforms.webhook.calling import GRANTS, account, call, called, told
@@ -106,7 +106,7 @@ async def test_deliveries_have_conversations_of_their_own_or_share_one_by_a_fiel
 
 
 async def test_answers_go_to_a_target(tmp_path: Path) -> None:
-    world = World()
+    world = FakePlatform()
     alice = world.person("alice")
     chat = world.dm(alice)
     adapter = account(deliver="nowhere")

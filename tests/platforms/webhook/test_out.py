@@ -20,7 +20,7 @@ from palaver.protocols.agent import Agents
 from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
-from palaver.testkit.world import LoopClock, World
+from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 from tests.platforms.webhook.calling import GRANTS, account, call, called
 from tests.platforms.webhook.loopback import Endpoint, Said, serving
@@ -53,7 +53,7 @@ async def test_a_turn_is_told_signed_and_without_content(
     tmp_path: Path, receiver: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    world = World()
+    world = FakePlatform()
     async with running(
         tmp_path / "p.db", world, adapters=[FakeAdapter(world), watching(f"{receiver.url}/s3cret")], grants=GRANTS
     ) as here:
@@ -71,7 +71,7 @@ async def test_a_turn_is_told_signed_and_without_content(
 
 
 async def test_content_goes_along_where_it_is_asked_for(tmp_path: Path, receiver: Endpoint) -> None:
-    world = World()
+    world = FakePlatform()
     adapter = watching(receiver.url, events=["message.delivered"], content=True)
     async with running(tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=GRANTS) as here:
         await say(here)
@@ -81,7 +81,7 @@ async def test_content_goes_along_where_it_is_asked_for(tmp_path: Path, receiver
 
 async def test_what_is_not_taken_is_posted_again_under_the_same_id(tmp_path: Path, receiver: Endpoint) -> None:
     receiver.plans += [Said(500), Said(302, headers={"location": "/elsewhere"}), "lost", "taken", Said(404)]
-    world = World()
+    world = FakePlatform()
     adapter = watching(receiver.url, events=["turn.finished"])
     async with running(
         tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=GRANTS, chance=NoPauses()
@@ -94,7 +94,7 @@ async def test_what_is_not_taken_is_posted_again_under_the_same_id(tmp_path: Pat
 
 
 async def test_a_receiver_that_is_not_there_delays_nobody(tmp_path: Path, receiver: Endpoint) -> None:
-    world = World()
+    world = FakePlatform()
     adapters = [FakeAdapter(world), watching(NOBODY, "dead"), watching(receiver.url)]
     async with running(tmp_path / "p.db", world, adapters=adapters, grants=GRANTS) as here:
         chat = await say(here)
@@ -105,7 +105,7 @@ async def test_a_receiver_that_is_not_there_delays_nobody(tmp_path: Path, receiv
 
 
 async def test_what_was_owed_before_a_crash_is_posted_after_it(tmp_path: Path, receiver: Endpoint) -> None:
-    world = World()
+    world = FakePlatform()
     async with running(
         tmp_path / "p.db", world, adapters=[FakeAdapter(world), watching(NOBODY)], grants=GRANTS
     ) as here:
@@ -131,7 +131,7 @@ async def test_a_receiver_that_is_gone_is_switched_off_until_it_is_tried_again_a
     tmp_path: Path, receiver: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.otherwise = Said(410)
-    world = World()
+    world = FakePlatform()
     adapter = watching(receiver.url, events=["turn.finished"])
     owner = (Grant(platform="fake", role=AccessRole.OWNER),)
     async with running(tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=owner) as here:
@@ -195,7 +195,7 @@ def test_an_event_that_is_refused_holds_up_those_of_its_own_session_alone() -> N
 
 
 async def test_commands_and_the_end_of_time_are_told(tmp_path: Path, receiver: Endpoint) -> None:
-    world, clock = World(), MovableClock()
+    world, clock = FakePlatform(), MovableClock()
     idle = ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
     adapter = watching(receiver.url, events=["session.reset", "session.ended", "session.finalised"])
     async with running(
@@ -228,7 +228,7 @@ async def test_an_account_is_a_place_that_answers_can_go_to(tmp_path: Path, rece
 
 
 async def test_with_a_person_goes_what_was_told_about_them(tmp_path: Path, receiver: Endpoint) -> None:
-    world = World()
+    world = FakePlatform()
     adapter = watching(receiver.url, content=True)
     async with running(tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=GRANTS) as here:
         alice = here.world.person("alice")

@@ -11,15 +11,15 @@ from pydantic import SecretStr
 
 from palaver.model.source import Source
 from palaver.protocols.adapter import Adapter, PlatformDown, PlatformRefused
-from palaver.testkit.conformance import AdapterConformance, Rig, Shown
-from palaver.testkit.notebook import Notebook, running
+from palaver.testkit.conformance import AdapterConformance, FakeServer, Shown
+from palaver.testkit.recorder import Recorder, running
 
 
 def pigeon(loft: Loft, ring: str = RING) -> PigeonAdapter:
     return PigeonAdapter.make("greta", Options(port=loft.port, ring=SecretStr(ring)))
 
 
-class LoftRig:
+class FakeLoft:
     chat_id = "tower"
     thread_id = None
 
@@ -58,24 +58,24 @@ async def loft() -> AsyncIterator[Loft]:
 
 class TestPigeon(AdapterConformance):
     @pytest.fixture
-    def rig(self, loft: Loft) -> Rig:
-        return LoftRig(loft)
+    def fake(self, loft: Loft) -> FakeServer:
+        return FakeLoft(loft)
 
 
 @pytest.mark.parametrize("wrong", [{"roost": None}, {"from": 7}, {"at": "soon"}, {"at": 1e30}, {"text": None}, None])
 async def test_a_letter_that_nobody_can_read_does_not_keep_the_next_one(
     loft: Loft, wrong: dict[str, object] | None
 ) -> None:
-    notebook = Notebook()
+    recorder = Recorder()
     right = {"roost": "tower", "from": "ann", "called": "Ann", "at": 0, "text": "hi"}
     loft.bring({} if wrong is None else {**right, **wrong})
     loft.write("hello", "Ann")
-    async with running(pigeon(loft), notebook):
-        await notebook.has(1)
+    async with running(pigeon(loft), recorder):
+        await recorder.has(1)
         async with asyncio.timeout(5):
             while loft.letters:  # noqa: ASYNC110 - nobody would set an event
                 await asyncio.sleep(0.005)
-    assert notebook.texts == ["hello"]
+    assert recorder.texts == ["hello"]
 
 
 async def test_it_says_who_it_is(loft: Loft) -> None:

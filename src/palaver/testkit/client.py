@@ -1,4 +1,4 @@
-"""The link: how an adapter reaches the fake platform, in its own process or in another one."""
+"""Clients of the fake platform, in its own process or in another one."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,12 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from palaver.model.turn import Outbound
-from palaver.protocols.adapter import PlatformDown, SendUnclear
-from palaver.protocols.capabilities import MenuCommand
-from palaver.testkit.mailbox import Update
+from palaver.protocols import MenuCommand, Outbound, PlatformDown, SendUnclear
+from palaver.testkit.updates import Update
 from palaver.testkit.wire import (
-    LONGEST_LINE,
+    MAX_LINE_BYTES,
     Answer,
     Edit,
     Fetch,
@@ -27,14 +25,14 @@ from palaver.testkit.wire import (
 )
 
 __all__ = [
-    "Line",
-    "Link",
-    "SocketLine",
-    "SocketLink",
+    "PlatformClient",
+    "SocketClient",
+    "SocketStream",
+    "UpdateStream",
 ]
 
 
-class Line(Protocol):
+class UpdateStream(Protocol):
     """One connection for updates."""
 
     async def next(self) -> Update:
@@ -48,15 +46,15 @@ class Line(Protocol):
     async def close(self) -> None: ...
 
 
-class Link(Protocol):
-    """A `World` is one; `SocketLink` is one to a world in another process. They raise what adapters raise."""
+class PlatformClient(Protocol):
+    """Implemented by `FakePlatform` and, for other processes, by `SocketClient`. Raises what adapters raise."""
 
-    async def open(self, account: str) -> Line: ...
+    async def open(self, account: str) -> UpdateStream: ...
     async def send(self, account: str, outbound: Outbound, key: str) -> str: ...
     async def open_thread(self, account: str, outbound: Outbound, key: str) -> str: ...
     async def edit(self, account: str, receipt: str, outbound: Outbound) -> None: ...
     async def typing(self, account: str, outbound: Outbound) -> None: ...
-    async def show_menu(self, account: str, lines: Sequence[MenuCommand]) -> None: ...
+    async def show_menu(self, account: str, commands: Sequence[MenuCommand]) -> None: ...
     async def fetch(self, account: str, handle: str) -> bytes: ...
     async def send_file(self, account: str, outbound: Outbound, content: bytes, key: str) -> str: ...
 
@@ -64,15 +62,15 @@ class Link(Protocol):
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class SocketLink:
+class SocketClient:
     def __init__(self, path: str | Path) -> None:
         self._path = path
 
-    async def open(self, account: str) -> "SocketLine":
+    async def open(self, account: str) -> "SocketStream":
         reader, writer = await self._connect()
-        line = SocketLine(reader, writer)
-        await line.tell(Open(account))
-        return line
+        stream = SocketStream(reader, writer)
+        await stream.write(Open(account))
+        return stream
 
     async def send(self, account: str, outbound: Outbound, key: str) -> str:
         return await self._ask(Send(account, outbound, key))
@@ -86,12 +84,12 @@ class SocketLink:
     async def typing(self, account: str, outbound: Outbound) -> None:
         await self._ask(Typing(account, outbound))
 
-    async def show_menu(self, account: str, lines: Sequence[MenuCommand]) -> None:
-        await self._ask(ShowMenu(account, tuple(lines)))
+    async def show_menu(self, account: str, commands: Sequence[MenuCommand]) -> None:
+        await self._ask(ShowMenu(account, tuple(commands)))
 
     async def fetch(self, account: str, handle: str) -> bytes:
         try:
-            return (await self._told(Fetch(account, handle))).content
+            return (await self._request(Fetch(account, handle))).content
         except SendUnclear as error:
             raise PlatformDown(str(error)) from None
 
@@ -100,28 +98,28 @@ class SocketLink:
 
     async def _connect(self) -> _Streams:
         try:
-            return await asyncio.open_unix_connection(self._path, limit=LONGEST_LINE)
+            return await asyncio.open_unix_connection(self._path, limit=MAX_LINE_BYTES)
         except OSError as error:
-            raise PlatformDown(f"the platform does not answer: {error}") from None
+            raise PlatformDown(f"The platform does not respond: {error}") from None
 
     async def _ask(self, request: Request) -> str:
-        return (await self._told(request)).receipt
+        return (await self._request(request)).receipt
 
-    async def _told(self, request: Request) -> Answer:
+    async def _request(self, request: Request) -> Answer:
         reader, writer = await self._connect()
         try:
             await write(writer, request)
             answer = await read(reader, Answer)
         except OSError as error:
-            raise SendUnclear(f"the connection was lost while sending: {error}") from None
+            raise SendUnclear(f"The connection was lost while sending: {error}") from None
         finally:
             await _close(writer)
         if answer is None:
-            raise SendUnclear("the connection was lost while sending")
+            raise SendUnclear("The connection was lost while sending.")
         return answer.result()
 
 
-class SocketLine:
+class SocketStream:
     """One connection for updates."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -132,19 +130,19 @@ class SocketLine:
         try:
             update = await read(self._reader, Update)
         except OSError as error:
-            raise PlatformDown(f"the connection was cut: {error}") from None
+            raise PlatformDown(f"The connection was cut: {error}") from None
         if update is None:
-            raise PlatformDown("the connection was cut")
+            raise PlatformDown("The connection was cut.")
         return update
 
     async def acknowledge(self, number: int) -> None:
-        await self.tell(number)
+        await self.write(number)
 
-    async def tell(self, value: object) -> None:
+    async def write(self, value: object) -> None:
         try:
             await write(self._writer, value)
         except OSError as error:
-            raise PlatformDown(f"the connection was cut: {error}") from None
+            raise PlatformDown(f"The connection was cut: {error}") from None
 
     async def close(self) -> None:
         await _close(self._writer)

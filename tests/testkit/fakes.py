@@ -8,24 +8,24 @@ from palaver.model.split import Unit
 from palaver.protocols.adapter import Adapter, Limits
 from palaver.protocols.capabilities import MenuCommand
 from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.client import PlatformClient
 from palaver.testkit.conformance import Shown
-from palaver.testkit.faults import Mishap
-from palaver.testkit.link import Link
-from palaver.testkit.mailbox import File, Message, Person
-from palaver.testkit.world import World
+from palaver.testkit.faults import SendFault
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import File, Message, Person
 
 ALICE = Person(id="p1", name="alice")
-Make = Callable[[Link], Adapter]
+Make = Callable[[PlatformClient], Adapter]
 
 
-def fake(link: Link) -> Adapter:
+def fake(link: PlatformClient) -> Adapter:
     return FakeAdapter(link, limits=Limits(text=500, interval=0.01, repeats_safely=True))
 
 
-class WorldRig:
+class FakePlatformServer:
     thread_id: str | None = "42"
 
-    def __init__(self, world: World, link: Link, make: Make = fake) -> None:
+    def __init__(self, world: FakePlatform, link: PlatformClient, make: Make = fake) -> None:
         self._world = world
         self._link = link
         self._make = make
@@ -100,14 +100,14 @@ class WorldRig:
         self._world.cut()
 
     async def limit_rate(self) -> None:
-        self._world.luck.next.append(Mishap.BUSY)
+        self._world.injector.script.append(SendFault.BUSY)
 
     async def lose_send(self, *, shown: bool) -> None:
-        self._world.luck.next.append(Mishap.LOST_AFTER if shown else Mishap.LOST_BEFORE)
+        self._world.injector.script.append(SendFault.LOST_AFTER if shown else SendFault.LOST_BEFORE)
 
     async def close_chat(self) -> None:
         self._chat.gone = True
 
 
-def world_for_checks(unit: Unit = Unit.CODE_POINTS) -> World:
-    return World(longest=500, unit=unit, interval=0.01, repeats_safely=True)
+def world_for_checks(unit: Unit = Unit.CODE_POINTS) -> FakePlatform:
+    return FakePlatform(max_text=500, unit=unit, interval=0.01, repeats_safely=True)

@@ -10,11 +10,11 @@ from palaver.platforms.telegram.adapter import TelegramAdapter
 from palaver.platforms.telegram.options import TelegramOptions
 from palaver.protocols.adapter import Receiver
 from palaver.protocols.capabilities import HttpRequest, HttpResponse, MenuCommand
-from palaver.testkit.conformance import CannotHappen, Shown
+from palaver.testkit.conformance import NotPossible, Shown
 from tests.platforms.telegram.server import Server
 from tests.platforms.telegram.world import TOKEN, Chat, No
 
-__all__ = ["ACCOUNT", "ALICE", "WEBHOOK", "CalledRig", "ForumRig", "adapter_of", "options_of"]
+__all__ = ["ACCOUNT", "ALICE", "WEBHOOK", "FakeCallbacks", "FakeForum", "adapter_of", "options_of"]
 
 ACCOUNT = "helper"
 ALICE: dict[str, Any] = {"id": 7, "is_bot": False, "first_name": "alice"}
@@ -34,7 +34,7 @@ def adapter_of(server: Server, **options: Any) -> TelegramAdapter:
     return adapter
 
 
-class _TelegramRig:
+class _FakeTelegram:
     thread_id: str | None = "77"
     kind = "group"
 
@@ -79,7 +79,7 @@ class _TelegramRig:
 
     async def delete(self, said: Source) -> None:
         del said
-        raise CannotHappen("nobody tells a bot that a message was deleted")
+        raise NotPossible("nobody tells a bot that a message was deleted")
 
     async def say_with(self, text: str, files: Sequence[NewFile]) -> Source:
         """An album: as many messages as files, the words with the first."""
@@ -146,7 +146,7 @@ class _TelegramRig:
         self._chat.is_gone = No(403, "Forbidden: bot was kicked from the supergroup chat")
 
 
-class ForumRig(_TelegramRig):
+class FakeForum(_FakeTelegram):
     """A supergroup with topics; the bot asks."""
 
     async def move_chat(self) -> str:
@@ -170,7 +170,7 @@ class _Called(TelegramAdapter):
             self.server.calls_us = None
 
 
-class CalledRig(_TelegramRig):
+class FakeCallbacks(_FakeTelegram):
     """A private chat with topics; the bot is called."""
 
     kind = "dm"
@@ -187,4 +187,4 @@ class CalledRig(_TelegramRig):
         self._chat.is_gone = No(403, "Forbidden: bot was blocked by the user")
 
     async def cut(self) -> None:
-        raise CannotHappen("Telegram calls: there is no connection that could be cut")
+        raise NotPossible("Telegram calls: there is no connection that could be cut")

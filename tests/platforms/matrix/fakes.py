@@ -31,7 +31,7 @@ from palaver.testkit.conformance import Shown
 from tests.platforms.matrix.homeserver import Account, Homeserver, Stage
 from tests.platforms.matrix.proxy import Proxy, proxied
 
-__all__ = ["ACCOUNT", "MatrixRig", "Person", "present", "rigged"]
+__all__ = ["ACCOUNT", "FakeMatrix", "Person", "fake_matrix", "present"]
 
 ACCOUNT = "helper"
 
@@ -138,7 +138,7 @@ async def present(home: Homeserver, account: Account, keys: Path | None = None) 
             person.client.store.database.close()
 
 
-class MatrixRig:
+class FakeMatrix:
     def __init__(
         self, home: Homeserver, stage: Stage, proxy: Proxy, *, options: Options, person: Person, begun: str
     ) -> None:
@@ -291,17 +291,19 @@ def _relation(event: dict[str, Any]) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def rigged(
+async def fake_matrix(
     home: Homeserver, folder: Path, stage: Stage | None = None, **options: Any
-) -> AsyncGenerator[MatrixRig]:
+) -> AsyncGenerator[FakeMatrix]:
     """On a stage that others have used only what happens from now on is seen."""
     stage = stage or home.stage()
     keys, ours = (folder / "person", folder / "ours") if stage.encrypted else (None, None)
     async with present(home, stage.human, keys) as person, proxied(home.port) as (proxy, url):
         given = {"homeserver": url, "user_id": stage.bot.user_id, "access_token": stage.bot.token, "keys": ours}
         begun = await person.says(stage.room_id, "this is what the thread is about")
-        rig = MatrixRig(home, stage, proxy, options=Options.model_validate(given | options), person=person, begun=begun)
+        fake = FakeMatrix(
+            home, stage, proxy, options=Options.model_validate(given | options), person=person, begun=begun
+        )
         try:
-            yield rig
+            yield fake
         finally:
-            await rig.tidy()
+            await fake.tidy()

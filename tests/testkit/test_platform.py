@@ -20,16 +20,16 @@ from palaver.protocols.adapter import (
 from palaver.protocols.capabilities import Editing, Typing
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
-from palaver.testkit.faults import Faults, Mishap
-from palaver.testkit.notebook import Notebook, running
-from palaver.testkit.world import World
+from palaver.testkit.faults import Faults, SendFault
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.recorder import Recorder, running
 
 
 def to(chat: Chat, text: str = "hello", thread: str | None = None) -> Outbound:
     return Outbound(platform="fake", chat_id=chat.id, text=text, thread_id=thread)
 
 
-def dm(world: World) -> Chat:
+def dm(world: FakePlatform) -> Chat:
     return world.dm(world.person("alice"))
 
 
@@ -40,21 +40,21 @@ async def say(chat: Chat, count: int) -> list[str]:
     return texts
 
 
-async def handed_over(world: World, count: int, *, at_least: int = 0) -> Notebook:
+async def handed_over(world: FakePlatform, count: int, *, at_least: int = 0) -> Recorder:
     """What an adapter has handed over once that many messages are safe."""
-    notebook = Notebook()
-    async with running(FakeAdapter(world), notebook):
-        await notebook.has(count)
-        while len(notebook.received) < at_least:  # noqa: ASYNC110
+    recorder = Recorder()
+    async with running(FakeAdapter(world), recorder):
+        await recorder.has(count)
+        while len(recorder.received) < at_least:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-    return notebook
+    return recorder
 
 
 # Speaking and listening
 
 
 async def test_a_conversation() -> None:
-    world = World()
+    world = FakePlatform()
     alice, bob = world.person("alice"), world.person("bob")
     group = world.group("Dev", alice, bob)
     question = await group.say(alice, "hi", thread="7")
@@ -62,28 +62,28 @@ async def test_a_conversation() -> None:
     heard = await group.hears("hello")
     assert (heard.thread, heard.key, heard.author) == ("7", "k", "bot")
     assert (group.said, group.shown, group.messages) == ([question], [heard], [question, heard])
-    with pytest.raises(ValueError, match="carol is not in the chat Dev; in it are: alice, bob"):
+    with pytest.raises(ValueError, match=r"carol is not in the chat Dev. Its members: alice, bob"):
         await group.say(world.person("carol"), "hi")
 
 
 async def test_hears_waits_and_then_says_what_was_shown_instead() -> None:
-    world = World()
+    world = FakePlatform()
     chat = dm(world)
     waiting = asyncio.create_task(chat.hears("o", times=2))
     for text in ("one", "two"):
         await world.send("bot", to(chat, text), text)
     assert (await waiting).text == "two"
-    with pytest.raises(AssertionError, match=r"'three' was not shown within 0\.01 s; shown was: 'one', 'two'"):
+    with pytest.raises(AssertionError, match=r"'three' was not shown within 0\.01 s. Shown: 'one', 'two'"):
         await chat.hears("three", within=0.01)
 
 
 async def test_message_ids_are_unique_in_their_chat_only() -> None:
-    world = World()
+    world = FakePlatform()
     assert [(await chat.say(chat.people[0], "hi")).id for chat in (dm(world), dm(world))] == ["1", "1"]
 
 
 async def test_accounts_see_only_their_chats() -> None:
-    world = World()
+    world = FakePlatform()
     chat = world.channel("News", accounts=("one", "two"))
     await chat.say(world.person("alice"), "hi")
     assert [len(world.unacknowledged(account)) for account in ("one", "two", "bot")] == [1, 1, 0]
@@ -93,27 +93,27 @@ async def test_accounts_see_only_their_chats() -> None:
 
 
 async def test_a_bot_of_somebody_else_is_marked() -> None:
-    world = World()
+    world = FakePlatform()
     chat = world.group("Dev")
     await chat.say(world.person("robot", is_bot=True), "beep")
     assert (await handed_over(world, 1)).trusts[0].is_bot
 
 
 async def test_edits_by_people_are_kept_and_acknowledged() -> None:
-    world = World()
+    world = FakePlatform()
     chat = dm(world)
     message = await chat.say(chat.people[0], "helo")
     edited = await chat.edit(chat.people[0], message, "hello")
     assert (edited.id, edited.text, edited.earlier) == (message.id, "hello", ("helo",))
-    notebook = Notebook()
-    async with running(FakeAdapter(world), notebook):
-        await notebook.has_changes(1)
-    assert notebook.texts == ["helo"]
-    assert [(change.text, change.source.message_id) for change in notebook.changes] == [("hello", message.id)]
+    recorder = Recorder()
+    async with running(FakeAdapter(world), recorder):
+        await recorder.has_changes(1)
+    assert recorder.texts == ["helo"]
+    assert [(change.text, change.source.message_id) for change in recorder.changes] == [("hello", message.id)]
 
 
 async def test_drafts_are_remembered_and_typing_is_seen() -> None:
-    world = World()
+    world = FakePlatform()
     adapter, chat = FakeAdapter(world), dm(world)
     assert isinstance(adapter, Typing)
     assert isinstance(adapter, Editing)
@@ -128,7 +128,7 @@ async def test_drafts_are_remembered_and_typing_is_seen() -> None:
 
 
 async def test_updates_stay_until_they_are_acknowledged() -> None:
-    world = World()
+    world = FakePlatform()
     chat = dm(world)
     texts = await say(chat, 3)
     line = await world.open("bot")
@@ -142,7 +142,7 @@ async def test_updates_stay_until_they_are_acknowledged() -> None:
 
 
 async def test_duplicates_come_once_more_and_no_oftener() -> None:
-    world = World(faults=Faults(duplicate=1))
+    world = FakePlatform(faults=Faults(duplicate=1))
     texts = await say(dm(world), 5)
     received = [inbound.text for inbound in (await handed_over(world, 5, at_least=10)).received]
     assert sorted(received) == sorted([*texts, *texts])
@@ -150,7 +150,7 @@ async def test_duplicates_come_once_more_and_no_oftener() -> None:
 
 
 async def test_a_duplicate_comes_after_a_reconnect() -> None:
-    world = World(faults=Faults(duplicate=1))
+    world = FakePlatform(faults=Faults(duplicate=1))
     await say(dm(world), 1)
     line = await world.open("bot")
     update = await line.next()
@@ -160,7 +160,7 @@ async def test_a_duplicate_comes_after_a_reconnect() -> None:
 
 
 async def test_reordering_changes_the_order_and_nothing_else() -> None:
-    world = World(faults=Faults(reorder=1))
+    world = FakePlatform(faults=Faults(reorder=1))
     texts = await say(dm(world), 20)
     received = (await handed_over(world, 20)).texts
     assert received != texts
@@ -168,25 +168,25 @@ async def test_reordering_changes_the_order_and_nothing_else() -> None:
 
 
 async def test_delays_lose_nothing() -> None:
-    world = World(faults=Faults(delay=0.02))
+    world = FakePlatform(faults=Faults(delay=0.02))
     texts = await say(dm(world), 10)
     assert sorted((await handed_over(world, 10)).texts) == sorted(texts)
 
 
 async def test_what_is_delayed_is_not_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    monkeypatch.setattr(world.luck, "delay", lambda: 0.01)
+    world = FakePlatform()
+    monkeypatch.setattr(world.injector, "delay", lambda: 0.01)
     await say(dm(world), 1)
     assert world.unacknowledged() == []
     await handed_over(world, 1)
 
 
 async def test_disconnects_in_the_middle_lose_nothing() -> None:
-    world = World(faults=Faults(disconnect=0.3), seed=4)
+    world = FakePlatform(faults=Faults(disconnect=0.3), seed=4)
     texts = await say(dm(world), 20)
-    notebook = await handed_over(world, 20)
-    assert notebook.texts == texts
-    assert len(notebook.received) > 20, "some acknowledgement was lost"
+    recorder = await handed_over(world, 20)
+    assert recorder.texts == texts
+    assert len(recorder.received) > 20, "some acknowledgement was lost"
 
 
 # Sends
@@ -202,7 +202,7 @@ CERTAIN: list[tuple[Faults, type[PlatformError], int]] = [
 
 @pytest.mark.parametrize(("faults", "error", "shown"), CERTAIN)
 async def test_faults_of_sends(faults: Faults, error: type[PlatformError], shown: int) -> None:
-    world = World(faults=faults)
+    world = FakePlatform(faults=faults)
     chat = dm(world)
     with pytest.raises(error) as raised:
         await world.send("bot", to(chat), "k")
@@ -214,7 +214,7 @@ async def test_faults_of_sends(faults: Faults, error: type[PlatformError], shown
 
 async def test_the_same_seed_gives_the_same_faults() -> None:
     async def outcomes(seed: int) -> list[str]:
-        world = World(faults=Faults(refused=0.2, busy=0.2, lost_before=0.2, lost_after=0.2), seed=seed)
+        world = FakePlatform(faults=Faults(refused=0.2, busy=0.2, lost_before=0.2, lost_after=0.2), seed=seed)
         chat = dm(world)
         sends = [world.send("bot", to(chat), str(number)) for number in range(30)]
         return [type(outcome).__name__ for outcome in await asyncio.gather(*sends, return_exceptions=True)]
@@ -225,9 +225,9 @@ async def test_the_same_seed_gives_the_same_faults() -> None:
 
 
 async def test_mishaps_can_be_ordered() -> None:
-    world = World()
+    world = FakePlatform()
     chat = dm(world)
-    world.luck.next.extend([Mishap.BUSY, Mishap.GONE])
+    world.injector.script.extend([SendFault.BUSY, SendFault.GONE])
     for error in (PlatformBusy, TargetGone):
         with pytest.raises(error):
             await world.send("bot", to(chat), "k")
@@ -238,9 +238,9 @@ async def test_mishaps_can_be_ordered() -> None:
 async def test_a_cut_during_a_send_leaves_it_unclear(
     delays: list[float], shown: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World()
+    world = FakePlatform()
     chat = dm(world)
-    monkeypatch.setattr(world.luck, "delay", lambda: delays.pop(0))
+    monkeypatch.setattr(world.injector, "delay", lambda: delays.pop(0))
     sending = asyncio.create_task(world.send("bot", to(chat), "k"))
     await asyncio.sleep(0.01)
     world.cut()
@@ -251,9 +251,9 @@ async def test_a_cut_during_a_send_leaves_it_unclear(
 
 @pytest.mark.parametrize("repeats_safely", [True, False])
 async def test_a_repeated_key(repeats_safely: bool) -> None:
-    world = World(repeats_safely=repeats_safely)
+    world = FakePlatform(repeats_safely=repeats_safely)
     chat = dm(world)
-    world.luck.next.append(Mishap.LOST_AFTER)
+    world.injector.script.append(SendFault.LOST_AFTER)
     with pytest.raises(SendUnclear):
         await world.send("bot", to(chat), "k")
     again = await world.send("bot", to(chat), "k")
@@ -262,7 +262,7 @@ async def test_a_repeated_key(repeats_safely: bool) -> None:
 
 
 async def test_the_pace_of_a_chat() -> None:
-    world = World(interval=0.05)
+    world = FakePlatform(interval=0.05)
     chat, other = dm(world), dm(world)
     receipt = await world.send("bot", to(chat), "1")
     with pytest.raises(PlatformBusy) as busy:
@@ -274,7 +274,7 @@ async def test_the_pace_of_a_chat() -> None:
 
 
 async def test_texts_too_long_or_blank_are_refused() -> None:
-    world = World(longest=5)
+    world = FakePlatform(max_text=5)
     chat = dm(world)
     assert await world.send("bot", to(chat, "ä" * 5), "k")
     for text in ("ä" * 6, "", " \n"):
@@ -282,23 +282,23 @@ async def test_texts_too_long_or_blank_are_refused() -> None:
             await world.send("bot", to(chat, text), "k")
 
 
-def close(_: World, chat: Chat) -> None:
+def close(_: FakePlatform, chat: Chat) -> None:
     chat.gone = True
 
 
-def leave(_: World, chat: Chat) -> None:
+def leave(_: FakePlatform, chat: Chat) -> None:
     chat.away = True
 
 
-def shut(world: World, _: Chat) -> None:
+def shut(world: FakePlatform, _: Chat) -> None:
     world.down = True
 
 
 @pytest.mark.parametrize(("happen", "error"), [(close, TargetGone), (leave, TargetAway), (shut, PlatformDown)])
 async def test_chats_and_worlds_that_are_not_there(
-    happen: Callable[[World, Chat], None], error: type[PlatformError]
+    happen: Callable[[FakePlatform, Chat], None], error: type[PlatformError]
 ) -> None:
-    world = World()
+    world = FakePlatform()
     chat = dm(world)
     receipt = await world.send("bot", to(chat), "k")
     happen(world, chat)
@@ -311,14 +311,14 @@ async def test_chats_and_worlds_that_are_not_there(
 
 
 async def test_nobody_connects_to_a_world_that_is_down() -> None:
-    world = World()
+    world = FakePlatform()
     world.down = True
     with pytest.raises(PlatformDown):
-        await FakeAdapter(world).run(Notebook())
+        await FakeAdapter(world).run(Recorder())
 
 
 async def test_only_own_messages_can_be_edited() -> None:
-    world = World()
+    world = FakePlatform()
     chat = dm(world)
     message = await chat.say(chat.people[0], "mine")
     with pytest.raises(SendRefused):
@@ -346,7 +346,7 @@ def test_time_is_the_time_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "time", lambda: selector.now)
 
     async def wait_for_hours() -> float:
-        world = World(faults=Faults(delay=7200))
+        world = FakePlatform(faults=Faults(delay=7200))
         chat = dm(world)
         started = await chat.say(chat.people[0], "hi")
         await asyncio.wait_for((await world.open("bot")).next(), 7200)
