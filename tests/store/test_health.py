@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from palaver.store import accounts
-from palaver.store.status.health import Check, check_store
+from palaver.store.status.health import HealthCheck, check_store
 from palaver.store.status.invariants import DEADLINES, overdue_work
 from palaver.store.store import Store
 from tests.store.test_invariants import busy_world, run, statements
@@ -72,7 +72,7 @@ async def test_what_waits_behind_something_is_not_late(store: Store) -> None:
     assert await late(world) == {}
 
 
-async def found(store: Store, name: str) -> Check:
+async def found(store: Store, name: str) -> HealthCheck:
     checks = {check.name: check async for check in check_store(store, NOON)}
     return checks[name]
 
