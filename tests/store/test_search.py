@@ -11,7 +11,7 @@ from palaver.model.session import Principal
 from palaver.model.transcript import Entry, Role
 from palaver.store.conversations import deletion, history, sessions, transcript
 from palaver.store.queue import turns
-from palaver.store.search.search import SAID, Order, SearchFilter
+from palaver.store.search.search import SPOKEN_ROLES, Order, SearchFilter
 from palaver.store.store import Store
 from tests.store.speech import marked, tell, texts, topic
 from tests.store.world import OPERATOR, World, dm, key_of
@@ -167,7 +167,7 @@ async def test_filters(world: World) -> None:
     assert await found(roles={Role.USER}, people={"telegram:7"}, until=middle) == ["apple of the first"]
     assert await found(roles={Role.SUMMARY}) == []
     assert await found(roles={Role.SUMMARY, Role.TOOL, Role.ASSISTANT}) == ["apple of the agent"]
-    assert len(await found(roles=SAID)) == 4
+    assert len(await found(roles=SPOKEN_ROLES)) == 4
 
 
 async def test_a_session_of_others_is_no_filter(world: World) -> None:

@@ -12,7 +12,7 @@ from palaver.model.session import Principal, identity_of
 from palaver.model.source import Source
 from palaver.model.tokenizer import split_pages, tokenize
 from palaver.store.conversations import history, sessions, transcript
-from palaver.store.search.finding import snippet_of
+from palaver.store.search.ranking import make_snippet
 from palaver.store.search.search import Order
 from palaver.store.store import Store
 from tests.store.speech import tell, texts, topic
@@ -85,13 +85,13 @@ def _naive(query: str, text: str) -> bool:
 @pytest.mark.parametrize("seed", range(4))
 async def test_finds_exactly_what_a_plain_look_finds(world: World, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:  # the ways of large stores, in a small one
-        monkeypatch.setattr("palaver.store.search.sqlite_index._WINDOW", 7)
-        monkeypatch.setattr("palaver.store.search.postgres_index._WINDOW", 7)
-        monkeypatch.setattr("palaver.store.search.journal._MOST_NAMED", 1)
-        monkeypatch.setattr("palaver.store.search.finding._SPARE", 1)
-        monkeypatch.setattr("palaver.store.search.finding._RANKED", 9)
-        monkeypatch.setattr("palaver.store.search.finding._LOOKED", 12)
-        monkeypatch.setattr("palaver.store.search.postgres_index._MANY", 1)
+        monkeypatch.setattr("palaver.store.search.sqlite_index.NEWEST_WINDOW", 7)
+        monkeypatch.setattr("palaver.store.search.postgres_index.NEWEST_WINDOW", 7)
+        monkeypatch.setattr("palaver.store.search.entries.MAX_SCOPE_SESSIONS", 1)
+        monkeypatch.setattr("palaver.store.search.search.SPARE_CANDIDATES", 1)
+        monkeypatch.setattr("palaver.store.search.search.RANKED_CANDIDATES", 9)
+        monkeypatch.setattr("palaver.store.search.search.SCANNED_CANDIDATES", 12)
+        monkeypatch.setattr("palaver.store.search.postgres_index.ANALYZE_AFTER_ENTRIES", 1)
     chance = random.Random(seed)  # noqa: S311 - the same every time
     sources = [dm("1"), dm("2"), topic("1"), topic("2"), dm("1", platform="discord")]
     for step in range(50):
@@ -136,7 +136,7 @@ async def _seen_by(store: Store, principal: Principal) -> list[str]:
 )
 def test_a_snippet_is_one_line_with_its_marks_inside(text: str, word: str) -> None:
     marks = parse_query(word).find_spans(text)
-    snippet, shown = snippet_of(text, marks)
+    snippet, shown = make_snippet(text, marks)
     assert len(snippet) <= 170
     assert len(snippet.splitlines()) <= 1
     assert all(0 <= start < end <= len(snippet) for start, end in shown)

@@ -83,7 +83,7 @@ async def test_two_stores_on_one_database(world: World, store_url: str) -> None:
 
 
 async def test_the_background_fills_the_index(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palaver.store.search.finding._QUIET", 0.01)
+    monkeypatch.setattr("palaver.store.search.search.QUIET_SECONDS", 0.01)
     await tell(world, "quietly")
     for _ in range(200):
         await asyncio.sleep(0.02)

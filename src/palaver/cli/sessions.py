@@ -43,7 +43,7 @@ from palaver.model.text import one_line
 from palaver.model.title import TITLE_LIMIT
 from palaver.model.transcript import Entry, Role
 from palaver.store.conversations import sessions, transcript
-from palaver.store.search.search import SAID, Hit, Order, SearchFilter
+from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.store.status import session_list
 from palaver.store.status.session_list import ListFilter, Page
 from palaver.store.store import Store
@@ -167,7 +167,7 @@ def search_words(
     wanted = SearchFilter(
         platform=platform or None,
         people=frozenset({person} if person else ()),
-        roles=frozenset(role or SAID),
+        roles=frozenset(role or SPOKEN_ROLES),
         since=moment("--since", since, EXAMPLES["search"]),
         until=moment("--until", until, EXAMPLES["search"]),
     )

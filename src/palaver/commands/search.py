@@ -15,7 +15,7 @@ from palaver.model.local_time import parse_past
 from palaver.model.session import Session
 from palaver.model.transcript import Role
 from palaver.store.archive.exporter import Form
-from palaver.store.search.search import SAID, Hit, Order, SearchFilter
+from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.store.store import Store
 
 __all__ = [
@@ -60,7 +60,7 @@ def _narrowed(invocation: Invocation, spoken: Spoken) -> SearchFilter:
     platform = asked.get("platform")
     return SearchFilter(
         people=_people(asked.get("from"), spoken),
-        roles=frozenset({Role(asked["role"])}) if "role" in asked else SAID,
+        roles=frozenset({Role(asked["role"])}) if "role" in asked else SPOKEN_ROLES,
         since=_since(asked["since"], spoken) if "since" in asked else None,
         platform=platform and platform.lower(),
     )

@@ -23,7 +23,6 @@ from palaver.db.schema import POSTGRES, SQLITE, Migration, known_migrations, mig
 from palaver.db.sqlite import SqliteDatabase, connect
 from palaver.db.transaction import Transaction
 from palaver.model.errors import NewerSchema, StoreError, StoreInUse, StoreUnavailable, UnknownStore
-from palaver.store.search.finding import IndexSearch
 from palaver.store.search.search import Search
 from palaver.store.search.sqlite_index import SqliteIndex
 from palaver.store.store import Store
@@ -40,12 +39,12 @@ __all__ = [
 async def open_search(database: Database) -> Search:
     """The index that belongs to this database: a file beside SQLite's, tables of their own in PostgreSQL."""
     if isinstance(database, SqliteDatabase):
-        return IndexSearch(database, SqliteIndex(database))
+        return Search(database, SqliteIndex(database))
     from palaver.store.search.postgres_index import PostgresIndex  # noqa: PLC0415 - an extra
 
     index = PostgresIndex(database)
     await index.open()
-    return IndexSearch(database, index)
+    return Search(database, index)
 
 
 _SQLITE_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"

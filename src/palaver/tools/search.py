@@ -10,7 +10,7 @@ from palaver.model.source import DM
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.protocols.tools import Tool, ToolContext, ToolFailed, ToolUse
-from palaver.store.search.search import SAID, Hit, Order, SearchFilter
+from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.store.store import Store
 
 __all__ = [
@@ -62,7 +62,9 @@ class Searching:
         hits = await self.store.search.find(
             use.text("query"),
             audience,
-            filter=SearchFilter(roles=SAID, session=only, since=_moment(use, "since"), until=_moment(use, "until")),
+            filter=SearchFilter(
+                roles=SPOKEN_ROLES, session=only, since=_moment(use, "since"), until=_moment(use, "until")
+            ),
             order=Order(order),
             limit=_limit(use) + _OWN,
         )

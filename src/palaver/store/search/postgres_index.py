@@ -1,8 +1,8 @@
-"""The index of a PostgreSQL store: tables of their own, with the same terms as a tsvector under a GIN index.
+"""The search index of a PostgreSQL store: separate tables, the terms as a tsvector under a GIN index. No extension.
 
-No extension is needed. Journal positions may be committed out of order; so the journal is read in the order of
-transaction ids up to the oldest transaction still running, and what is visible beyond it is indexed at once and
-remembered one by one until the running ones have ended: nothing that is committed is ever passed over.
+Journal rows can be committed out of order. So the journal is read in the order of transaction ids, up to the oldest
+transaction that is still running. Rows beyond it are indexed at once too, and remembered in `search_ahead` until the
+running transactions have ended. So no committed row is skipped.
 """
 
 import asyncio
@@ -16,53 +16,62 @@ from palaver.db.transaction import Lock, Row, Statements, Value, transaction
 from palaver.model.errors import StoreError
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter
-from palaver.store.search.documents import FORMAT, Candidate, Document, IndexLost, Need, Wanted, all_of, terms_of
-from palaver.store.search.journal import Noted, Progress, changes_of, documents_in
+from palaver.store.search.entries import JournalBatch, JournalRow, documents_of_changes, read_changes
+from palaver.store.search.index import (
+    FORMAT,
+    Candidate,
+    Condition,
+    Document,
+    IndexLost,
+    IndexQuery,
+    join_filters,
+    terms_of,
+)
 
 __all__ = [
     "PostgresIndex",
     "find_candidates",
 ]
 
-_WINDOW = 2_000
-_SHORT = 3
-_BEGINNING = 16_384
+NEWEST_WINDOW = 2_000
+_SHORT_PREFIX = 3
+_BODY_CHARS = 16_384
 
 
 @transaction
 def find_candidates(
-    wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool
+    query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool
 ) -> Statements[tuple[int, list[Candidate]]]:
-    """The table they were found in, and they."""
-    # Planned anew for these words and sessions each time: what is good for some of them is slow for others.
+    """Return the oid of the table, and the candidates in it."""
+    # Plan each query anew: a plan that suits some words and sessions is slow for others.
     yield "SELECT set_config('plan_cache_mode', 'force_custom_plan', TRUE)", ()
-    rows = yield from _find(_Look(wanted, after, bodies=bodies), limit)
-    # Asked for last: now that it was read, it cannot be replaced before we are done.
+    rows = yield from _find(_CandidateQuery(query, after, bodies=bodies), limit)
+    # Read last: once the table was read, nobody can replace it before this transaction ends.
     table = yield "SELECT to_regclass('search_documents')::oid::bigint", ()
     return table[0][0], [Candidate(*row) for row in rows]
 
 
-def _find(look: "_Look", limit: int) -> Statements[list[Row]]:
-    rows = yield from look.among_newest(limit)
+def _find(candidates: "_CandidateQuery", limit: int) -> Statements[list[Row]]:
+    rows = yield from candidates.among_newest(limit)
     if len(rows) >= limit:
         return rows
-    begins = yield from look.beginning_of_newest()
-    if begins is None:
+    start = yield from candidates.start_of_newest()
+    if start is None:
         return rows
     if rows:
         newest = rows[0][_AT]
-        rows = yield from look.in_index(limit, since=newest - (newest - begins) * 2 * limit // len(rows))
-    return rows if len(rows) >= limit else (yield from look.in_index(limit))
+        rows = yield from candidates.in_index(limit, since=newest - (newest - start) * 2 * limit // len(rows))
+    return rows if len(rows) >= limit else (yield from candidates.in_index(limit))
 
 
 _AT = 3
 
 
-class _Look:
-    def __init__(self, wanted: Wanted, after: Candidate | None, *, bodies: bool) -> None:
-        self._bounds = all_of(_bounds(wanted, after))
-        self._match = all_of(_match(wanted))
-        self._columns = f"id, entry, page, at{f', left(body, {_BEGINNING})' if bodies else ''}"
+class _CandidateQuery:
+    def __init__(self, query: IndexQuery, after: Candidate | None, *, bodies: bool) -> None:
+        self._bounds = join_filters(_bounds(query, after))
+        self._match = join_filters(_match(query))
+        self._columns = f"id, entry, page, at{f', left(body, {_BODY_CHARS})' if bodies else ''}"
 
     @transaction
     def among_newest(self, limit: int) -> Statements[list[Row]]:
@@ -70,25 +79,25 @@ class _Look:
         return (
             yield (
                 f"SELECT {self._columns} FROM (SELECT * FROM search_documents WHERE {bounds.sql} ORDER BY at DESC,"
-                f" id DESC LIMIT {_WINDOW}) d WHERE {match.sql} ORDER BY at DESC, id DESC LIMIT ?",
+                f" id DESC LIMIT {NEWEST_WINDOW}) d WHERE {match.sql} ORDER BY at DESC, id DESC LIMIT ?",
                 (*bounds.values, *match.values, limit),
             )
         )
 
     @transaction
-    def beginning_of_newest(self) -> Statements[int | None]:
-        """When the newest documents begin; None if there are no others."""
+    def start_of_newest(self) -> Statements[int | None]:
+        """Return the time of the oldest document in the window, or None if the window holds all."""
         rows = yield (
             f"SELECT at FROM search_documents WHERE {self._bounds.sql} ORDER BY at DESC, id DESC"
-            f" LIMIT 1 OFFSET {_WINDOW}",
+            f" LIMIT 1 OFFSET {NEWEST_WINDOW}",
             self._bounds.values,
         )
         return rows[0][0] if rows else None
 
     @transaction
     def in_index(self, limit: int, since: int | None = None) -> Statements[list[Row]]:
-        """Found first and sorted then, or the planner might walk through all documents in the order wanted."""
-        where = all_of([self._match, self._bounds, *([] if since is None else [Filter("at >= ?", (since,))])])
+        """Match first, then sort: otherwise the planner may walk all documents in time order."""
+        where = join_filters([self._match, self._bounds, *([] if since is None else [Filter("at >= ?", (since,))])])
         return (
             yield (
                 f"WITH found AS MATERIALIZED (SELECT id, at FROM search_documents WHERE {where.sql})"
@@ -99,40 +108,40 @@ class _Look:
         )
 
 
-def _bounds(wanted: Wanted, after: Candidate | None) -> Iterator[Filter]:
-    if wanted.sessions is not None:
-        numbers = ",".join(map(str, wanted.sessions))
+def _bounds(query: IndexQuery, after: Candidate | None) -> Iterator[Filter]:
+    if query.sessions is not None:
+        numbers = ",".join(map(str, query.sessions))
         yield Filter("session = ANY (string_to_array(?, ',')::bigint[])", (numbers,))
     if after is not None:
         yield Filter("(at, id) < (?, ?)", (after.at, after.number))
-    if wanted.since is not None:
-        yield Filter("at >= ?", (wanted.since,))
-    if wanted.until is not None:
-        yield Filter("at < ?", (wanted.until,))
+    if query.since is not None:
+        yield Filter("at >= ?", (query.since,))
+    if query.until is not None:
+        yield Filter("at < ?", (query.until,))
 
 
-def _match(wanted: Wanted) -> Iterator[Filter]:
-    yield Filter("terms @@ ?::text::tsquery", (_terms(wanted),))
-    for need in wanted.needs:
-        if need.needles:
-            yield Filter(f"({' OR '.join(['strpos(body, ?) > 0'] * len(need.needles))})", need.needles)
+def _match(query: IndexQuery) -> Iterator[Filter]:
+    yield Filter("terms @@ ?::text::tsquery", (_terms(query),))
+    for condition in query.conditions:
+        if condition.needles:
+            yield Filter(f"({' OR '.join(['strpos(body, ?) > 0'] * len(condition.needles))})", condition.needles)
 
 
-def _terms(wanted: Wanted) -> str:
-    """Short beginnings are left out if there is anything else: half of all documents have them, and the needles."""
-    telling = [_option(need) for need in wanted.needs if not _is_short(need)]
-    tags = [" | ".join(map(_quoted, group)) for group in wanted.tags]
-    parts = [*telling, *tags] or [_option(need) for need in wanted.needs]
+def _terms(query: IndexQuery) -> str:
+    """Leave out short prefixes if there is anything else: half of all documents match, and the needles decide."""
+    selective = [_option(condition) for condition in query.conditions if not _is_short(condition)]
+    tags = [" | ".join(map(_quoted, group)) for group in query.tags]
+    parts = [*selective, *tags] or [_option(condition) for condition in query.conditions]
     return " & ".join(f"({part})" for part in parts)
 
 
-def _is_short(need: Need) -> bool:
-    return need.prefix and len(need.options) == 1 and len("".join(need.options[0])) < _SHORT
+def _is_short(condition: Condition) -> bool:
+    return condition.prefix and len(condition.options) == 1 and len("".join(condition.options[0])) < _SHORT_PREFIX
 
 
-def _option(need: Need) -> str:
-    star = ":*" if need.prefix else ""
-    return " | ".join(f"({' & '.join(map(_quoted, terms))}{star})" for terms in need.options)
+def _option(condition: Condition) -> str:
+    star = ":*" if condition.prefix else ""
+    return " | ".join(f"({' & '.join(map(_quoted, terms))}{star})" for terms in condition.options)
 
 
 def _quoted(term: str) -> str:
@@ -142,8 +151,8 @@ def _quoted(term: str) -> str:
 T = TypeVar("T")
 
 _LOCK = Lock("search index")
-_NOTES = 256
-_MANY = 5_000
+_JOURNAL_ROWS = 256
+ANALYZE_AFTER_ENTRIES = 5_000
 _TABLES = ("search_documents", "search_ahead", "search_mark")
 _SCHEMA = (
     "CREATE TABLE search_documents ("
@@ -151,11 +160,11 @@ _SCHEMA = (
     " page BIGINT NOT NULL, at BIGINT NOT NULL, body TEXT NOT NULL, terms TSVECTOR NOT NULL)",
     "CREATE UNIQUE INDEX search_documents_by_entry ON search_documents (session, entry, page)",
     "CREATE INDEX search_documents_by_time ON search_documents (at, id)",
-    # What waits to be sorted into the index is read one by one by every search: so not much may wait.
+    # Every search reads the pending list row by row, so keep it short.
     "CREATE INDEX search_documents_by_term ON search_documents USING gin (terms) WITH (gin_pending_list_limit = 128)",
     "CREATE TABLE search_ahead (pos BIGINT PRIMARY KEY, xid XID8 NOT NULL, done BIGINT NOT NULL)",
     "CREATE TABLE search_mark (format TEXT NOT NULL, xid XID8 NOT NULL, pos BIGINT NOT NULL, version BIGINT NOT NULL)",
-    # Rows that came with a dump carry the ids of another server; here they are as old as their arrival.
+    # Rows from a dump carry transaction ids of another server. Give them the current one.
     "UPDATE journal SET xid = pg_current_xact_id() WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())",
 )
 
@@ -166,72 +175,74 @@ class _Mark(NamedTuple):
     xid: int
     pos: int
     version: int
-    """Another with every change of the index."""
+    """Changes with every change of the index."""
 
 
-class _Noted(NamedTuple):
+class _CommittedRow(NamedTuple):
     xid: int
-    row: Noted
+    row: JournalRow
 
 
-class _Read(NamedTuple):
+class _Unread(NamedTuple):
     mark: _Mark
     settled: int
     """All transactions before this one have ended."""
     table: int
-    """Another whenever the index is made anew."""
+    """Changes when the index is rebuilt."""
     forgettable: bool
-    """Something was remembered that need not be any more."""
-    noted: list[_Noted]
-    progress: Progress
+    """`search_ahead` has rows that are no longer needed."""
+    rows: list[_CommittedRow]
+    progress: JournalBatch
 
 
 class PostgresIndex:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._complete = 0
-        self._one_at_a_time = asyncio.Lock()
+        self._catch_up_lock = asyncio.Lock()
 
     async def open(self) -> None:
-        await self._database.transact(_make(only_if_broken=True))
+        await self._database.transact(_create_tables(only_if_broken=True))
 
-    async def catch_up(self, *, tidy: bool) -> int:
-        """What was removed leaves the disk with the next vacuum, as it does everywhere in PostgreSQL."""
-        del tidy
-        async with self._one_at_a_time:
+    async def catch_up(self, *, purge: bool) -> int:
+        """The next vacuum removes deleted words from disk, as everywhere in PostgreSQL."""
+        del purge
+        async with self._catch_up_lock:
             entries = 0
             while True:
-                read = await self._unread()
+                read = await self._read_journal()
                 if read is None:
-                    await self._database.transact(_make(only_if_broken=True))
+                    await self._database.transact(_create_tables(only_if_broken=True))
                     continue
                 self._complete = read.table
-                if not read.noted and not read.forgettable:
+                if not read.rows and not read.forgettable:
                     break
-                documents = await asyncio.to_thread(documents_in, read.progress.changes)
-                if await self._whole(self._database.transact(_write(read, documents))):
+                documents = await asyncio.to_thread(documents_of_changes, read.progress.changes)
+                if await self._run(self._database.transact(_write(read, documents))):
                     entries += sum(len(change.entries) for change in read.progress.changes)
-            if entries >= _MANY:
-                await self._whole(self._database.transact(_study()))
+            if entries >= ANALYZE_AFTER_ENTRIES:
+                await self._run(self._database.transact(_analyze()))
             return entries
 
-    async def _unread(self) -> _Read | None:
-        """None if there are no tables, or not such that they could be used."""
+    async def _read_journal(self) -> _Unread | None:
+        """Return None if the tables are missing or unusable."""
         try:
-            return await self._database.read(_unread())
+            return await self._database.read(_read_journal())
         except (IndexLost, StoreError) as error:
             if not _is_broken(error):
                 raise
             return None
 
-    async def candidates(self, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool) -> list[Candidate]:
+    async def candidates(
+        self, query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool
+    ) -> list[Candidate]:
         complete = self._complete
-        table, found = await self._whole(self._database.read(find_candidates(wanted, after, limit, bodies=bodies)))
+        table, found = await self._run(self._database.read(find_candidates(query, after, limit, bodies=bodies)))
         if table != complete:
             raise IndexLost("the tables were replaced")
         return found
 
-    async def _whole(self, step: Awaitable[T]) -> T:
+    async def _run(self, step: Awaitable[T]) -> T:
         try:
             return await step
         except (IndexLost, StoreError) as error:
@@ -240,14 +251,14 @@ class PostgresIndex:
             await self.clear()
             raise IndexLost(str(error)) from error
 
-    async def entries(self, after: int, limit: int) -> list[int]:
-        return await self._whole(self._database.read(_entries(after, limit)))
+    async def entry_ids(self, after: int, limit: int) -> list[int]:
+        return await self._run(self._database.read(_entry_ids(after, limit)))
 
     async def clear(self) -> None:
-        await self._database.transact(_make())
+        await self._database.transact(_create_tables())
 
     async def close(self) -> None:
-        """The database is not ours to close."""
+        """The store closes the database."""
 
 
 _BROKEN = (
@@ -273,21 +284,21 @@ _STATE = (
 
 
 @transaction
-def _make(*, only_if_broken: bool = False) -> Statements[None]:
+def _create_tables(*, only_if_broken: bool = False) -> Statements[None]:
     yield _LOCK
-    if only_if_broken and (yield from _is_sound()):
+    if only_if_broken and (yield from _is_usable()):
         return
     for table in _TABLES:
         yield f"DROP TABLE IF EXISTS {table}", ()
     for statement in _SCHEMA:
         yield statement, ()
     yield "INSERT INTO search_mark VALUES (?, '0', 0, 0)", (FORMAT,)
-    # Asked for first: even to find that it is there, it would wait for everybody who writes, and they for it.
+    # Check first: CREATE INDEX IF NOT EXISTS would wait for all writers, and they for it.
     if not (yield from _exists("journal_by_xid")):
         yield "CREATE INDEX journal_by_xid ON journal (xid, pos)", ()
 
 
-def _is_sound() -> Statements[bool]:
+def _is_usable() -> Statements[bool]:
     for table in _TABLES:
         if not (yield from _exists(table)):
             return False
@@ -301,32 +312,32 @@ def _exists(name: str) -> Statements[bool]:
 
 
 @transaction
-def _unread() -> Statements[_Read]:
+def _read_journal() -> Statements[_Unread]:
     rows = yield _STATE, ()
     if not rows or rows[0][0] != FORMAT or rows[0][7]:
-        raise IndexLost("the tables are of another format or come from another server")
+        raise IndexLost("the tables have another format or come from another server")
     _, xid, pos, version, settled, table, forgettable, _ = rows[0]
     rows = yield (
         "SELECT j.xid::text, j.pos, j.session_no, j.kind, j.first_seq, j.last_seq, coalesce(a.done, 0)"
         " FROM journal j LEFT JOIN search_ahead a ON a.pos = j.pos"
         " WHERE (j.xid, j.pos) > (?::text::xid8, ?) AND (a.pos IS NULL OR a.done < j.last_seq)"
-        f" ORDER BY j.xid, j.pos LIMIT {_NOTES}",
+        f" ORDER BY j.xid, j.pos LIMIT {_JOURNAL_ROWS}",
         (xid, pos),
     )
-    noted = [_Noted(int(row[0]), Noted(*row[1:])) for row in rows]
-    progress = yield from changes_of([each.row for each in noted])
-    return _Read(_Mark(int(xid), pos, version), int(settled), table, forgettable, noted, progress)
+    committed = [_CommittedRow(int(row[0]), JournalRow(*row[1:])) for row in rows]
+    progress = yield from read_changes([each.row for each in committed])
+    return _Unread(_Mark(int(xid), pos, version), int(settled), table, forgettable, committed, progress)
 
 
 @transaction
-def _entries(after: int, limit: int) -> Statements[list[int]]:
+def _entry_ids(after: int, limit: int) -> Statements[list[int]]:
     sql = "SELECT DISTINCT session, entry FROM search_documents WHERE (session, entry) > (?, ?) ORDER BY 1, 2 LIMIT ?"
     return [row[1] for row in (yield sql, (after // SEQS, after, limit))]
 
 
 @transaction
-def _write(read: _Read, documents: Sequence[Document]) -> Statements[bool]:
-    """Whether nobody else was faster."""
+def _write(read: _Unread, documents: Sequence[Document]) -> Statements[bool]:
+    """Write a batch; return False if another worker has indexed meanwhile."""
     yield _LOCK
     rows = yield "SELECT version FROM search_mark", ()
     if [row[0] for row in rows] != [read.mark.version]:
@@ -341,14 +352,14 @@ def _write(read: _Read, documents: Sequence[Document]) -> Statements[bool]:
         " VALUES (?, ?, ?, ?, ?, array_to_tsvector(string_to_array(?, ' ')))",
         values,
     )
-    yield from _move_on(read)
+    yield from _advance_mark(read)
     return True
 
 
-def _move_on(read: _Read) -> Statements[None]:
-    finished = read.noted[: read.progress.rows]
+def _advance_mark(read: _Unread) -> Statements[None]:
+    finished = read.rows[: read.progress.rows]
     mark = (read.mark.xid, read.mark.pos)
-    if len(finished) == len(read.noted) < _NOTES:
+    if len(finished) == len(read.rows) < _JOURNAL_ROWS:
         mark = max(mark, (read.settled, 0))
     for each in finished:
         if each.xid < read.settled:
@@ -357,7 +368,7 @@ def _move_on(read: _Read) -> Statements[None]:
         (each.row.pos, str(each.xid), each.row.last) for each in finished if each.xid >= read.settled
     ]
     if read.progress.done:
-        partly = read.noted[read.progress.rows]
+        partly = read.rows[read.progress.rows]
         ahead.append((partly.row.pos, str(partly.xid), read.progress.done))
     yield (
         "INSERT INTO search_ahead VALUES (?, ?::text::xid8, ?) ON CONFLICT (pos) DO UPDATE SET done = excluded.done",
@@ -368,6 +379,6 @@ def _move_on(read: _Read) -> Statements[None]:
 
 
 @transaction
-def _study() -> Statements[None]:
-    """The planner must not wait for the next autovacuum to know what is in a table that was just filled."""
+def _analyze() -> Statements[None]:
+    """Give the planner statistics of a table that was just filled, before the next autovacuum."""
     yield "ANALYZE search_documents", ()

@@ -1,4 +1,4 @@
-"""The index of a SQLite store: an FTS5 table in a file of its own, on a thread of its own."""
+"""The search index of a SQLite store: an FTS5 table in its own file, used on its own thread."""
 
 import asyncio
 import sqlite3
@@ -13,18 +13,18 @@ from palaver.db.sqlite import SqliteDatabase, use_write_ahead_log
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreUnavailable
 from palaver.store.conversations.visibility import Filter
-from palaver.store.search.documents import (
+from palaver.store.search.entries import EntryRange, JournalBatch, JournalRow, documents_of_changes, read_changes
+from palaver.store.search.index import (
     FORMAT,
     Candidate,
+    Condition,
     Document,
     IndexLost,
-    Need,
-    Wanted,
-    all_of,
+    IndexQuery,
+    join_filters,
     session_tag,
     terms_of,
 )
-from palaver.store.search.journal import Change, Noted, Progress, changes_of, documents_in
 
 __all__ = [
     "MICROS",
@@ -38,7 +38,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-# The body stays beside the terms: phrases are looked up in it, and what is removed must be known term by term.
+# The body is kept: phrases are compared with it, and FTS5 needs the terms of a document to delete it.
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE documents (id INTEGER PRIMARY KEY, entry INTEGER, page INTEGER, at INTEGER, body TEXT);
@@ -47,38 +47,38 @@ CREATE VIRTUAL TABLE terms USING fts5 (
   body, content='', columnsize=0, detail=none, tokenize="ascii tokenchars '_'"
 );
 """
-# What tells that the file itself is spoiled, and not that it is locked, the disk full or the question bad.
-_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CONSTRAINT})
-_DAMAGE_SAID = ("no such table", "no such column", "vtable constructor failed", "malformed")
-_STEP = 500
+# Errors that mean a corrupt file, not a locked one, a full disk or a bad query.
+_CORRUPT_CODES = frozenset(
+    {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CONSTRAINT}
+)
+_CORRUPT_MESSAGES = ("no such table", "no such column", "vtable constructor failed", "malformed")
+_MERGE_PAGES = 500
 
 
 class Mark(NamedTuple):
-    """How far the journal is read: the position, the seq within it, and what stood there."""
+    """How far the journal is indexed: the position, the seq within its row, and a fingerprint of the row."""
 
     pos: int = 0
     seq: int = 0
-    note: str = ""
+    fingerprint: str = ""
 
 
 class Batch(NamedTuple):
     after: Mark
     until: Mark
-    changes: Sequence[Change]
+    changes: Sequence[EntryRange]
 
 
 class IndexFile:
-    """Used from one thread. Other processes may use the same file."""
+    """The file, used from one thread. Other processes may use the same file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
         self._inode = 0
         self.generation = 0
-        """Another with every opening of the file."""
-        self._full: dict[int, int] = {}
-
-    # Life
+        """Changes with every opening of the file."""
+        self._next_free_second: dict[int, int] = {}
 
     def close(self) -> None:
         if self._db:
@@ -86,13 +86,12 @@ class IndexFile:
             self._db = None
 
     def clear(self) -> None:
-        """Begin anew."""
         self.close()
         for ending in ("", "-wal", "-shm", "-journal"):
             Path(f"{self._path}{ending}").unlink(missing_ok=True)
 
     def _use(self, step: Callable[[sqlite3.Connection], T]) -> T:
-        """Do it; if the file turns out to be spoiled, throw it away."""
+        """Run a step; if the file is corrupt, delete it and raise IndexLost."""
         try:
             db = self._open()
             try:
@@ -102,34 +101,34 @@ class IndexFile:
                     db.execute("ROLLBACK")
         except (sqlite3.DatabaseError, OSError) as error:
             self.close()
-            if not _is_damage(error):
-                raise StoreUnavailable(f"the search index {self._path} cannot be used now: {error}") from error
+            if not _is_corrupt(error):
+                raise StoreUnavailable(f"the search index {self._path} is not usable now: {error}") from error
             self.clear()
             raise IndexLost(str(error)) from error
 
     def _open(self) -> sqlite3.Connection:
-        """The connection to the file that is there now, which need not be the one that was there before."""
+        """Return a connection to the current file. Another process may have replaced it."""
         if self._db and self._inode == _inode_of(self._path):
             return self._db
         self.close()
         self.generation += 1
-        self._full.clear()
+        self._next_free_second.clear()
         if not self._path.exists() and may_write(self._path.parent):
             self._path.touch(mode=0o600)
-        # Where nothing may be written, the index is made in memory for as long as it is open.
-        kept = may_write(self._path) and may_write(self._path.parent)
-        name = self._path if kept else ":memory:"
+        # In a read-only folder the index lives in memory.
+        is_writable = may_write(self._path) and may_write(self._path.parent)
+        name = self._path if is_writable else ":memory:"
         self._db = db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
         db.execute("PRAGMA busy_timeout = 20000")
         use_write_ahead_log(db)
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA secure_delete = ON")
         db.execute("PRAGMA temp_store = MEMORY")
-        self._make(db)
+        self._create_schema(db)
         self._inode = _inode_of(self._path)
         return db
 
-    def _make(self, db: sqlite3.Connection) -> None:
+    def _create_schema(self, db: sqlite3.Connection) -> None:
         if _format_of(db) == FORMAT:
             return
         db.execute("BEGIN IMMEDIATE")
@@ -146,9 +145,9 @@ class IndexFile:
     def mark(self) -> Mark:
         return self._use(_mark_of)
 
-    def take(self, batch: Batch) -> int:
-        """Index a batch; nothing if the file has moved on meanwhile, by another process."""
-        documents = sorted(documents_in(batch.changes), key=lambda document: document.at)
+    def write(self, batch: Batch) -> int:
+        """Index a batch and return the number of entries: 0 if another process has indexed meanwhile."""
+        documents = sorted(documents_of_changes(batch.changes), key=lambda document: document.at)
         return self._use(lambda db: self._write(db, batch, documents))
 
     def _write(self, db: sqlite3.Connection, batch: Batch, documents: Sequence[Document]) -> int:
@@ -158,12 +157,12 @@ class IndexFile:
         for change in batch.changes:
             self._remove(db, change.first, change.last)
         for document in documents:
-            number = self._place(db, document.at)
+            number = self._free_number(db, document.at)
             db.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", (number, *document))
             db.execute("INSERT INTO terms (rowid, body) VALUES (?, ?)", (number, " ".join(terms_of(document.body))))
         _set(db, "pos", batch.until.pos)
         _set(db, "seq", batch.until.seq)
-        _set(db, "note", batch.until.note)
+        _set(db, "note", batch.until.fingerprint)
         db.execute("COMMIT")
         return sum(len(change.entries) for change in batch.changes)
 
@@ -176,39 +175,39 @@ class IndexFile:
             db.execute("DELETE FROM documents WHERE entry BETWEEN ? AND ?", (first, last))
             _set(db, "untidy", -1)
 
-    def _place(self, db: sqlite3.Connection, at: int) -> int:
-        """A free number in its second, or in the next that has one: so documents stand in the order of their times."""
+    def _free_number(self, db: sqlite3.Connection, at: int) -> int:
+        """Return a free number in this second or the next that has one: documents are numbered in time order."""
         wanted = second = at // MICROS
         while True:
-            second = self._full.get(second, second)
+            second = self._next_free_second.get(second, second)
             end = (second + 1) * PER_SECOND
             last = db.execute("SELECT max(id) FROM documents WHERE id < ?", (end,)).fetchone()[0]
             number = second * PER_SECOND if last is None else max(second * PER_SECOND, last + 1)
             if number < end:
                 break
-            self._full[second] = second + 1
+            self._next_free_second[second] = second + 1
             second += 1
         if second > wanted:
-            self._full[wanted] = second
-            self._note_late(db, second - wanted)
+            self._next_free_second[wanted] = second
+            self._record_lateness(db, second - wanted)
         return number
 
-    def _note_late(self, db: sqlite3.Connection, seconds: int) -> None:
-        """How far behind its time a document may stand."""
+    def _record_lateness(self, db: sqlite3.Connection, seconds: int) -> None:
+        """Remember by how many seconds a number can be later than its document."""
         if seconds > _get(db, "late", 0):
             _set(db, "late", seconds)
 
-    def tidy(self) -> bool:
-        """One step of taking removed words out of the file itself; whether there is more to do."""
-        return self._use(self._tidy)
+    def purge(self) -> bool:
+        """Merge away some deleted terms; return whether there are more."""
+        return self._use(self._purge)
 
-    def _tidy(self, db: sqlite3.Connection) -> bool:
-        untidy = _get(db, "untidy", 0)
-        if not untidy:
+    def _purge(self, db: sqlite3.Connection) -> bool:
+        unmerged = _get(db, "untidy", 0)
+        if not unmerged:
             return False
         db.execute("BEGIN IMMEDIATE")
         before = db.total_changes
-        db.execute("INSERT INTO terms (terms, rank) VALUES ('merge', ?)", (untidy * _STEP,))
+        db.execute("INSERT INTO terms (terms, rank) VALUES ('merge', ?)", (unmerged * _MERGE_PAGES,))
         finished = db.total_changes - before < 2  # noqa: PLR2004 - FTS5 says so when nothing was left to merge
         _set(db, "untidy", 0 if finished else 1)
         db.execute("COMMIT")
@@ -219,27 +218,27 @@ class IndexFile:
     # Reading
 
     def candidates(
-        self, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool, of: int
+        self, query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool, generation: int
     ) -> list[Candidate]:
-        """Of this generation of the file and no other."""
+        """Raise IndexLost unless the file is still of this generation."""
 
         def read(db: sqlite3.Connection) -> list[Candidate]:
-            if self.generation != of:
+            if self.generation != generation:
                 raise IndexLost("the file was replaced")
-            return find_candidates(db, wanted, after, limit, bodies=bodies, late=_get(db, "late", 0))
+            return find_candidates(db, query, after, limit, bodies=bodies, late=_get(db, "late", 0))
 
         return self._use(read)
 
-    def entries(self, after: int, limit: int) -> list[int]:
+    def entry_ids(self, after: int, limit: int) -> list[int]:
         sql = "SELECT DISTINCT entry FROM documents WHERE entry > ? ORDER BY entry LIMIT ?"
         return [row[0] for row in self._use(lambda db: db.execute(sql, (after, limit)).fetchall())]
 
 
-def _is_damage(error: Exception) -> bool:
+def _is_corrupt(error: Exception) -> bool:
     code: int | None = getattr(error, "sqlite_errorcode", None)
     if code is None:
-        return isinstance(error, sqlite3.DatabaseError)  # not said by SQLite, but by whoever read the file
-    return code & 0xFF in _DAMAGE or str(error).startswith(_DAMAGE_SAID)
+        return isinstance(error, sqlite3.DatabaseError)  # raised by us, not by SQLite
+    return code & 0xFF in _CORRUPT_CODES or str(error).startswith(_CORRUPT_MESSAGES)
 
 
 def _inode_of(path: Path) -> int:
@@ -255,9 +254,9 @@ def _format_of(db: sqlite3.Connection) -> str:
     return str(_get(db, "format", ""))
 
 
-def _get(db: sqlite3.Connection, name: str, otherwise: T) -> T:
+def _get(db: sqlite3.Connection, name: str, default: T) -> T:
     rows = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchall()
-    return rows[0][0] if rows else otherwise
+    return rows[0][0] if rows else default
 
 
 def _set(db: sqlite3.Connection, name: str, value: str | int) -> None:
@@ -268,13 +267,13 @@ def _mark_of(db: sqlite3.Connection) -> Mark:
     return Mark(_get(db, "pos", 0), _get(db, "seq", 0), _get(db, "note", ""))
 
 
-_NOTES = 256
+_JOURNAL_ROWS = 256
 
 
 class _Read(NamedTuple):
-    """What the journal says after a mark: nothing, if the mark is from another database."""
+    """The journal after a mark; without progress if the mark is from another database."""
 
-    progress: Progress | None
+    progress: JournalBatch | None
     mark: Mark
 
 
@@ -283,37 +282,38 @@ class SqliteIndex:
         self._database = database
         self._file = IndexFile(database.path.with_name(database.path.name + ".search"))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="palaver-search")
-        self._complete = 0
-        self._one_at_a_time = asyncio.Lock()
+        self._complete_generation = 0
+        self._catch_up_lock = asyncio.Lock()
 
-    async def catch_up(self, *, tidy: bool) -> int:
-        async with self._one_at_a_time:
-            entries = await self._read_on()
-            self._complete = await self._run(lambda: self._file.generation)
-        while tidy and await self._run(self._file.tidy):
-            pass  # small steps, so that a search need not wait for all of them
+    async def catch_up(self, *, purge: bool) -> int:
+        async with self._catch_up_lock:
+            entries = await self._index_journal()
+            self._complete_generation = await self._run(lambda: self._file.generation)
+        while purge and await self._run(self._file.purge):
+            pass  # in small steps, so that a search can run between them
         return entries
 
-    async def _read_on(self) -> int:
-        """Read the journal to its end."""
+    async def _index_journal(self) -> int:
         entries = 0
         while True:
             mark = await self._run(self._file.mark)
-            read = await self._database.read(_after(mark))
+            read = await self._database.read(_read_after(mark))
             if read.progress is None:
                 await self._run(self._file.clear)
             elif read.mark == mark:
                 return entries
             else:
                 batch = Batch(mark, read.mark, read.progress.changes)
-                entries += await self._run(partial(self._file.take, batch))
+                entries += await self._run(partial(self._file.write, batch))
 
-    async def candidates(self, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool) -> list[Candidate]:
-        complete = self._complete
-        return await self._run(lambda: self._file.candidates(wanted, after, limit, bodies=bodies, of=complete))
+    async def candidates(
+        self, query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool
+    ) -> list[Candidate]:
+        generation = self._complete_generation
+        return await self._run(lambda: self._file.candidates(query, after, limit, bodies=bodies, generation=generation))
 
-    async def entries(self, after: int, limit: int) -> list[int]:
-        return await self._run(lambda: self._file.entries(after, limit))
+    async def entry_ids(self, after: int, limit: int) -> list[int]:
+        return await self._run(lambda: self._file.entry_ids(after, limit))
 
     async def clear(self) -> None:
         await self._run(self._file.clear)
@@ -327,112 +327,112 @@ class SqliteIndex:
 
 
 @transaction
-def _after(mark: Mark) -> Statements[_Read]:
-    """Positions are given in the order of commits, so what was committed later stands behind the mark."""
+def _read_after(mark: Mark) -> Statements[_Read]:
+    """SQLite numbers journal rows in commit order, so everything new comes after the mark."""
     rows = yield (
-        f"SELECT pos, session_no, kind, first_seq, last_seq FROM journal WHERE pos >= ? ORDER BY pos LIMIT {_NOTES}",
+        "SELECT pos, session_no, kind, first_seq, last_seq FROM journal WHERE pos >= ?"
+        f" ORDER BY pos LIMIT {_JOURNAL_ROWS}",
         (mark.pos,),
     )
-    noted = [Noted(*row) for row in rows]
-    if mark.pos and (not noted or mark.note != _note(noted[0])):
+    rows_after = [JournalRow(*row) for row in rows]
+    if mark.pos and (not rows_after or mark.fingerprint != _fingerprint(rows_after[0])):
         return _Read(None, mark)
     if mark.pos:
-        noted[:1] = [noted[0]._replace(done=mark.seq)] if mark.seq < noted[0].last else []
-    if not noted:
-        return _Read(Progress([], 0), mark)
-    progress = yield from changes_of(noted)
-    if progress.rows < len(noted):
-        row = noted[progress.rows]
-        return _Read(progress, Mark(row.pos, progress.done, _note(row)))
-    return _Read(progress, Mark(noted[-1].pos, noted[-1].last, _note(noted[-1])))
+        rows_after[:1] = [rows_after[0]._replace(done=mark.seq)] if mark.seq < rows_after[0].last else []
+    if not rows_after:
+        return _Read(JournalBatch([], 0), mark)
+    progress = yield from read_changes(rows_after)
+    if progress.rows < len(rows_after):
+        row = rows_after[progress.rows]
+        return _Read(progress, Mark(row.pos, progress.done, _fingerprint(row)))
+    return _Read(progress, Mark(rows_after[-1].pos, rows_after[-1].last, _fingerprint(rows_after[-1])))
 
 
-def _note(row: Noted) -> str:
+def _fingerprint(row: JournalRow) -> str:
     return f"{row.session} {row.kind} {row.first} {row.last}"
 
 
 MICROS = 1_000_000
-# The number of a document says when it was.
+# The number of a document encodes its time.
 PER_SECOND = 64
-_WINDOW = 3_000
-_BEGINNING = 16_384
+NEWEST_WINDOW = 3_000
+_BODY_CHARS = 16_384
 
 
 def find_candidates(
-    db: sqlite3.Connection, wanted: Wanted, after: Candidate | None, limit: int, *, bodies: bool, late: int
+    db: sqlite3.Connection, query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool, late: int
 ) -> list[Candidate]:
-    """`late` is how many seconds behind its time a document may stand."""
-    words = [need for need in wanted.needs if not need.prefix]
-    beginnings = [need for need in wanted.needs if need.prefix]
-    bounds, tests = all_of(_bounds(wanted, after, late)), all_of(_tests(wanted))
-    columns = f"d.id, d.entry, d.page, d.at{f', substr(d.body, 1, {_BEGINNING})' if bodies else ''}"
-    if beginnings:
-        near = _numbers(_match(words, wanted), bounds)
+    """`late`: by how many seconds a number can be later than its document."""
+    exact = [condition for condition in query.conditions if not condition.prefix]
+    prefixes = [condition for condition in query.conditions if condition.prefix]
+    bounds, post_filters = join_filters(_bounds(query, after, late)), join_filters(_post_filters(query))
+    columns = f"d.id, d.entry, d.page, d.at{f', substr(d.body, 1, {_BODY_CHARS})' if bodies else ''}"
+    if prefixes:
+        near = _document_numbers(_match(exact, query), bounds)
         floor = db.execute(
-            f"SELECT n.rowid {near.sql} ORDER BY n.rowid DESC LIMIT 1 OFFSET {_WINDOW}", near.values
+            f"SELECT n.rowid {near.sql} ORDER BY n.rowid DESC LIMIT 1 OFFSET {NEWEST_WINDOW}", near.values
         ).fetchall()
         near = Filter(f"{near.sql} AND n.rowid > ?", (*near.values, *floor[0])) if floor else near
-        found = _select(db, columns, near, tests, limit)
+        found = _select(db, columns, near, post_filters, limit)
         if len(found) >= limit or not floor:
             return found
-        words.append(max(beginnings, key=_length))
-    return _select(db, columns, _numbers(_match(words, wanted), bounds), tests, limit)
+        exact.append(max(prefixes, key=_length))
+    return _select(db, columns, _document_numbers(_match(exact, query), bounds), post_filters, limit)
 
 
-def _numbers(match: str, bounds: Filter) -> Filter:
-    """The numbers of documents that fit."""
+def _document_numbers(match: str, bounds: Filter) -> Filter:
     if match:
         return Filter(f"FROM terms n WHERE n.terms MATCH ? AND {bounds.sql}", (match, *bounds.values))
     return Filter(f"FROM documents n WHERE {bounds.sql}", bounds.values)
 
 
-def _select(db: sqlite3.Connection, columns: str, numbers: Filter, tests: Filter, limit: int) -> list[Candidate]:
-    """A number without a document says that the file is spoiled."""
+def _select(db: sqlite3.Connection, columns: str, numbers: Filter, post_filters: Filter, limit: int) -> list[Candidate]:
+    """A number without a document means that the file is corrupt."""
     source, _, where = numbers.sql.partition(" WHERE ")
     rows = db.execute(
         f"SELECT {columns} {source} LEFT JOIN documents d ON d.id = n.rowid"
-        f" WHERE {where} AND (d.id IS NULL OR ({tests.sql})) ORDER BY n.rowid DESC LIMIT ?",
-        (*numbers.values, *tests.values, limit),
+        f" WHERE {where} AND (d.id IS NULL OR ({post_filters.sql})) ORDER BY n.rowid DESC LIMIT ?",
+        (*numbers.values, *post_filters.values, limit),
     ).fetchall()
     if any(row[0] is None for row in rows):
-        raise sqlite3.DatabaseError("the terms and the documents do not fit together")
+        raise sqlite3.DatabaseError("terms and documents do not match")
     return [Candidate(*row) for row in rows]
 
 
-def _bounds(wanted: Wanted, after: Candidate | None, late: int) -> Iterator[Filter]:
+def _bounds(query: IndexQuery, after: Candidate | None, late: int) -> Iterator[Filter]:
     if after is not None:
         yield Filter("n.rowid < ?", (after.number,))
-    if wanted.since is not None:
-        yield Filter("n.rowid >= ?", (wanted.since // MICROS * PER_SECOND,))
-    if wanted.until is not None:
-        yield Filter("n.rowid < ?", ((wanted.until // MICROS + 1 + late) * PER_SECOND,))
+    if query.since is not None:
+        yield Filter("n.rowid >= ?", (query.since // MICROS * PER_SECOND,))
+    if query.until is not None:
+        yield Filter("n.rowid < ?", ((query.until // MICROS + 1 + late) * PER_SECOND,))
 
 
-def _tests(wanted: Wanted) -> Iterator[Filter]:
-    """What the numbers and terms alone do not decide."""
-    if wanted.since is not None:
-        yield Filter("d.at >= ?", (wanted.since,))
-    if wanted.until is not None:
-        yield Filter("d.at < ?", (wanted.until,))
-    for need in wanted.needs:
-        if need.needles:
-            yield Filter(f"({' OR '.join(['instr(d.body, ?)'] * len(need.needles))})", need.needles)
+def _post_filters(query: IndexQuery) -> Iterator[Filter]:
+    """Return the conditions that numbers and terms alone cannot decide."""
+    if query.since is not None:
+        yield Filter("d.at >= ?", (query.since,))
+    if query.until is not None:
+        yield Filter("d.at < ?", (query.until,))
+    for condition in query.conditions:
+        if condition.needles:
+            yield Filter(f"({' OR '.join(['instr(d.body, ?)'] * len(condition.needles))})", condition.needles)
 
 
-def _match(needs: Sequence[Need], wanted: Wanted) -> str:
-    sessions = [" OR ".join(_quoted(session_tag(each)) for each in wanted.sessions)] if wanted.sessions else []
-    tags = [" OR ".join(map(_quoted, group)) for group in wanted.tags]
-    return " AND ".join(f"({part})" for part in (*map(_option, needs), *tags, *sessions))
+def _match(conditions: Sequence[Condition], query: IndexQuery) -> str:
+    sessions = [" OR ".join(_quoted(session_tag(each)) for each in query.sessions)] if query.sessions else []
+    tags = [" OR ".join(map(_quoted, group)) for group in query.tags]
+    return " AND ".join(f"({part})" for part in (*map(_option, conditions), *tags, *sessions))
 
 
-def _option(need: Need) -> str:
-    star = " *" if need.prefix else ""
-    return " OR ".join(f"({' AND '.join(map(_quoted, terms))}{star})" for terms in need.options)
+def _option(condition: Condition) -> str:
+    star = " *" if condition.prefix else ""
+    return " OR ".join(f"({' AND '.join(map(_quoted, terms))}{star})" for terms in condition.options)
 
 
 def _quoted(term: str) -> str:
     return f'"{term}"'
 
 
-def _length(need: Need) -> int:
-    return sum(map(len, need.options[0]))
+def _length(condition: Condition) -> int:
+    return sum(map(len, condition.options[0]))

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from palaver.model.errors import InvalidInput
 from palaver.model.transcript import Role
-from palaver.store.search.search import SAID, Hit, Order, SearchFilter
+from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.web.caller import Caller
 from palaver.web.http import number
 from palaver.web.pages.base import Link
@@ -79,7 +79,7 @@ def _filter(request: Request, now: datetime) -> SearchFilter:
 def _roles(name: str) -> frozenset[Role]:
     if name == "any":
         return frozenset()
-    return frozenset({Role(name)}) if name in set(Role) else SAID
+    return frozenset({Role(name)}) if name in set(Role) else SPOKEN_ROLES
 
 
 def _pieces(hit: Hit) -> list[tuple[str, bool]]:

@@ -1,0 +1,216 @@
+"""Read entries for the search: those that the journal says are new, and those that a principal may see."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from palaver.db.transaction import Row, Statements, Value, transaction
+from palaver.model.session import Principal, Session
+from palaver.model.transcript import Entry
+from palaver.store.conversations.transcript import SEQS
+from palaver.store.conversations.visibility import get_visible, visible_to
+from palaver.store.records import SESSION_COLUMNS, entries_of, session_of
+from palaver.store.search.index import Document, make_documents
+
+__all__ = [
+    "EntryRange",
+    "JournalBatch",
+    "JournalRow",
+    "count_existing",
+    "documents_of_changes",
+    "load_entries",
+    "load_neighbours",
+    "participant_sessions",
+    "read_changes",
+    "visible_entries",
+]
+
+_INDEXED_KINDS = frozenset({"append", "delete"})
+MAX_SCOPE_SESSIONS = 1000
+_ROWS_PER_RANGE = 64
+_BATCH_ENTRIES = 512
+_BATCH_BYTES = 4 * 1024 * 1024
+
+# Undone entries are not searchable. Compacted ones are, and so is the summary while the compaction stands.
+_SEARCHABLE = (
+    "(e.hidden_by IS NULL OR EXISTS (SELECT 1 FROM operations o"
+    " WHERE o.no = e.hidden_by AND o.kind = 'compaction' AND o.undone_at IS NULL))"
+)
+
+
+class JournalRow(NamedTuple):
+    pos: int
+    session: int
+    kind: str
+    first: int
+    last: int
+    done: int = 0
+    """The last seq of the row that is already indexed."""
+
+
+class EntryRange(NamedTuple):
+    """A range of entries to index again: everything that the database has of it."""
+
+    session: int
+    platform: str
+    first: int
+    last: int
+    entries: list[Row]
+    """Id and body of each."""
+
+    def documents(self) -> Iterator[Document]:
+        """Tokenize the entries. Slow: do not call it on the event loop."""
+        decoded = entries_of(row[1] for row in self.entries)
+        for row, entry in zip(self.entries, decoded, strict=True):
+            yield from make_documents(row[0], entry, self.session, self.platform)
+
+
+def documents_of_changes(changes: Iterable[EntryRange]) -> list[Document]:
+    """Return each document once: ranges of a branch overlap."""
+    return list({(each.entry, each.page): each for change in changes for each in change.documents()}.values())
+
+
+class JournalBatch(NamedTuple):
+    changes: list[EntryRange]
+    rows: int
+    """How many rows of the journal are done."""
+    done: int = 0
+    """The last seq that is done of the row after these."""
+
+
+@transaction
+def read_changes(rows: Sequence[JournalRow]) -> Statements[JournalBatch]:
+    """Read the entries that these journal rows refer to, up to one batch."""
+    changes: list[EntryRange] = []
+    budget = _Budget()
+    for index, row in enumerate(rows):
+        if row.kind not in _INDEXED_KINDS:
+            continue
+        platform, seq = yield from _first_seq(row)
+        while seq <= row.last:
+            if budget.spent:
+                return JournalBatch(changes, index, seq - 1)
+            changes.append((yield from _read_range(row.session, platform, seq, row.last)))
+            budget.pay(changes[-1])
+            seq = changes[-1].last % SEQS + 1
+    return JournalBatch(changes, len(rows))
+
+
+class _Budget:
+    def __init__(self) -> None:
+        self._entries = 0
+        self._bytes = 0
+
+    @property
+    def spent(self) -> bool:
+        return self._entries >= _BATCH_ENTRIES or self._bytes >= _BATCH_BYTES
+
+    def pay(self, change: EntryRange) -> None:
+        self._entries += len(change.entries)
+        self._bytes += sum(len(row[1]) for row in change.entries)
+
+
+def _first_seq(row: JournalRow) -> Statements[tuple[str, int]]:
+    """Return platform and first seq. The copied entries of a branch are indexed with its first own entry."""
+    found = yield "SELECT platform, parent_seq FROM sessions WHERE no = ?", (row.session,)
+    platform, copied = found[0] if found else ("", None)
+    if row.done:
+        return platform, row.done + 1
+    return platform, 1 if copied and row.first == copied + 1 else row.first
+
+
+def _read_range(session: int, platform: str, first: int, last: int) -> Statements[EntryRange]:
+    low, high = session * SEQS + first, session * SEQS + last
+    rows = yield (
+        f"SELECT id, body FROM entries WHERE id >= ? AND id <= ? ORDER BY id LIMIT {_ROWS_PER_RANGE}",
+        (low, high),
+    )
+    return EntryRange(session, platform, low, rows[-1][0] if len(rows) == _ROWS_PER_RANGE else high, rows)
+
+
+# Visibility
+
+
+@transaction
+def participant_sessions(principal: Principal, session: str | None) -> Statements[list[int] | None]:
+    """Return the sessions that can contain hits, or None if there are too many to list.
+
+    This only narrows the index query. `visible_entries` decides what the principal may see.
+    """
+    if session is not None:
+        return [(yield from get_visible(session, principal)).number]
+    names = tuple(sorted(principal.identities))
+    marks = ", ".join("?" * len(names))
+    rows = yield (
+        f"SELECT DISTINCT session_no FROM participants WHERE identity IN ({marks}) LIMIT {MAX_SCOPE_SESSIONS + 1}"
+        if names
+        else "SELECT 1 WHERE 1 = 0",
+        names,
+    )
+    return [row[0] for row in rows] if len(rows) <= MAX_SCOPE_SESSIONS else None
+
+
+@transaction
+def visible_entries(entries: Sequence[int], principal: Principal) -> Statements[set[int]]:
+    """Return the entries that exist and are visible. A branch's copy counts only if the original does not."""
+    rows = yield from _select_visible("x.id", entries, principal)
+    return {row[0] for row in rows}
+
+
+def _select_visible(
+    columns: str, entries: Sequence[int], principal: Principal, more: str = ""
+) -> Statements[list[Row]]:
+    if not entries:
+        return []
+    seen = visible_to(principal)
+    ids = _padded(entries)
+    marks = ", ".join("?" * len(ids))
+    # Name the sessions and check visibility row by row, or the planner may scan all sessions.
+    values: tuple[Value, ...] = (*ids, *(each // SEQS for each in ids), *seen.values, *seen.values)
+    return (
+        yield (
+            f"SELECT {columns} FROM (SELECT e.id, e.body, e.id % {SEQS} AS seq, s.no, s.parent, s.parent_seq"
+            f" FROM entries e JOIN sessions s ON s.no = e.id / {SEQS}"
+            f" WHERE e.id IN ({marks}) AND s.no IN ({marks}) AND {_SEARCHABLE}"
+            f" AND CASE WHEN {seen.sql} THEN 1 END = 1) x {more}"
+            f" WHERE NOT EXISTS (SELECT 1 FROM sessions s JOIN entries e ON e.id = s.no * {SEQS} + x.seq"
+            f" WHERE x.seq <= x.parent_seq AND s.id = x.parent AND {_SEARCHABLE} AND {seen.sql})",
+            values,
+        )
+    )
+
+
+def _padded(entries: Sequence[int]) -> list[int]:
+    """Pad to a power of two, so that few different statements are prepared."""
+    size = 1 << (len(entries) - 1).bit_length()
+    return [*entries, *[entries[-1]] * (size - len(entries))]
+
+
+@transaction
+def load_entries(entries: Sequence[int], principal: Principal) -> Statements[dict[int, tuple[Session, Entry]]]:
+    """Return the entries that are still visible, with their sessions."""
+    rows = yield from _select_visible(
+        f"x.id, x.body, {SESSION_COLUMNS}", entries, principal, "JOIN sessions s ON s.no = x.no"
+    )
+    loaded = entries_of(row[1] for row in rows)
+    return {row[0]: (session_of(row[2:]), entry) for row, entry in zip(rows, loaded, strict=True)}
+
+
+@transaction
+def load_neighbours(session: int, seq: int, count: int) -> Statements[tuple[tuple[Entry, ...], tuple[Entry, ...]]]:
+    """Return the searchable entries before and after one."""
+    first, entry = session * SEQS, session * SEQS + seq
+    before = yield (
+        f"SELECT e.body FROM entries e WHERE e.id >= ? AND e.id < ? AND {_SEARCHABLE} ORDER BY e.id DESC LIMIT ?",
+        (first, entry, count),
+    )
+    after = yield (
+        f"SELECT e.body FROM entries e WHERE e.id > ? AND e.id < ? AND {_SEARCHABLE} ORDER BY e.id LIMIT ?",
+        (entry, first + SEQS, count),
+    )
+    return tuple(entries_of(row[0] for row in reversed(before))), tuple(entries_of(row[0] for row in after))
+
+
+@transaction
+def count_existing(entries: Sequence[int]) -> Statements[int]:
+    marks = ", ".join("?" * len(entries))
+    return (yield f"SELECT count(*) FROM entries WHERE id IN ({marks})", tuple(entries))[0][0]

@@ -1,0 +1,152 @@
+"""The full-text index: its documents, its queries, and what both engines implement.
+
+The text of user, assistant, tool, note and summary entries is indexed as people see it, without reasoning and without
+the arguments of tool calls. Tags are terms that no text can contain: session, role, platform and person. So the index
+itself intersects every filter of a search.
+"""
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
+
+from palaver.model.ids import encode_id
+from palaver.model.tokenizer import TOKENIZER_VERSION, index_terms, split_pages, tokenize
+from palaver.model.transcript import Entry
+from palaver.store.conversations.visibility import Filter
+from palaver.store.records import micros
+
+__all__ = [
+    "FORMAT",
+    "Candidate",
+    "Condition",
+    "Document",
+    "Index",
+    "IndexLost",
+    "IndexQuery",
+    "join_filters",
+    "make_documents",
+    "person_tag",
+    "platform_tag",
+    "role_tag",
+    "session_tag",
+    "terms_of",
+]
+
+
+def join_filters(parts: Iterable[Filter]) -> Filter:
+    found = list(parts)
+    sql = " AND ".join(part.sql for part in found) or "1 = 1"
+    return Filter(sql, tuple(value for part in found for value in part.values))
+
+
+FORMAT = f"2/{TOKENIZER_VERSION}"
+"""An index in another format is deleted and rebuilt."""
+
+
+class Document(NamedTuple):
+    """One page of one entry."""
+
+    entry: int
+    page: int
+    at: int
+    body: str
+    """The words, then joined identifiers and tags: ` get user name |getusername|_s7|_ruser|`."""
+
+
+def make_documents(entry_id: int, entry: Entry, session: int, platform: str) -> Iterator[Document]:
+    if not entry.text:
+        return
+    tags = [session_tag(session), role_tag(entry.role.value), platform_tag(platform)]
+    if entry.sender and entry.sender.id:
+        tags.append(person_tag(f"{platform}:{encode_id(entry.sender.id)}"))
+    for page, (start, end) in enumerate(split_pages(entry.text)):
+        line = tokenize(entry.text[start:end])
+        if not line.text.isspace():
+            extras = "|".join((*dict.fromkeys(line.wholes), *tags))
+            yield Document(entry_id, page, micros(entry.at), f"{line.text}|{extras}|")
+
+
+def terms_of(body: str) -> list[str]:
+    """Return every term of a document, repeated as often as it occurs."""
+    line, _, extras = body.partition("|")
+    return [*index_terms(line), *extras[:-1].split("|")]
+
+
+def session_tag(number: int) -> str:
+    return f"_s{number}"
+
+
+def role_tag(role: str) -> str:
+    return f"_r{role}"
+
+
+def platform_tag(platform: str) -> str:
+    return _hashed_tag("m", platform)
+
+
+def person_tag(identity: str) -> str:
+    return _hashed_tag("p", identity)
+
+
+def _hashed_tag(kind: str, value: str) -> str:
+    return f"_{kind}{blake2b(value.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
+
+
+# Queries
+
+
+class Condition(NamedTuple):
+    """Met by all terms of one option; if there are needles, the body must also contain one of them."""
+
+    options: tuple[tuple[str, ...], ...]
+    prefix: bool = False
+    """The last term of each option matches as a prefix."""
+    needles: tuple[str, ...] = ()
+
+
+class IndexQuery(NamedTuple):
+    """Every condition must be met, and one tag of each group."""
+
+    conditions: tuple[Condition, ...]
+    tags: tuple[tuple[str, ...], ...]
+    sessions: tuple[int, ...] | None
+    """If not None, only entries of these sessions match."""
+    since: int | None
+    until: int | None
+
+
+class Candidate(NamedTuple):
+    """A document that the index found. The database decides whether it may be seen."""
+
+    number: int
+    entry: int
+    page: int
+    at: int
+    body: str = ""
+    """Its beginning, if the caller wanted bodies."""
+
+
+class IndexLost(Exception):
+    """The index was deleted, by this or another process. Start again."""
+
+
+class Index(Protocol):
+    """Every method may raise IndexLost."""
+
+    async def catch_up(self, *, purge: bool) -> int:
+        """Index the journal to its end and return the number of entries. `purge` also wipes deleted words."""
+        ...
+
+    async def candidates(
+        self, query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool
+    ) -> list[Candidate]:
+        """Return the newest documents, or the newest older than `after`. Call `catch_up` first."""
+        ...
+
+    async def entry_ids(self, after: int, limit: int) -> list[int]:
+        """Return ids of indexed entries after `after`, in order."""
+        ...
+
+    async def clear(self) -> None: ...
+
+    async def close(self) -> None: ...

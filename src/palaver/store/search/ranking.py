@@ -1,0 +1,94 @@
+"""Rank candidates of a search, and cut the snippet that is shown of each."""
+
+from collections.abc import Sequence
+from math import log
+
+from palaver.model.query import Clause, Query
+from palaver.model.text import can_cut, one_line
+from palaver.model.tokenizer import Span
+from palaver.store.search.index import Candidate
+
+__all__ = [
+    "make_snippet",
+    "rank",
+]
+
+# The constants k1 and b of BM25.
+_SATURATION = 1.2
+_LENGTH_WEIGHT = 0.75
+_ADJACENT_BOOST = 1.5
+
+
+def rank(query: Query, found: Sequence[Candidate]) -> list[Candidate]:
+    """Return the best first, by BM25 over these candidates; among equals the newest."""
+    if not found:
+        return []
+    average = sum(len(each.body) for each in found) / len(found)
+    counts = [[_count(clause, each.body) for each in found] for clause in query.clauses]
+    weights = [log(1 + average * len(found) / (1 + sum(each))) for each in counts]
+    phrase = " ".join(word for clause in query.clauses for word in clause.words)
+
+    def score(index: int) -> float:
+        body = found[index].body
+        norm = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(body) / average)
+        total = sum(
+            weight * count[index] / (count[index] + norm) for weight, count in zip(weights, counts, strict=True)
+        )
+        return total * (_ADJACENT_BOOST if len(query.clauses) > 1 and phrase in body else 1)
+
+    order = sorted(range(len(found)), key=lambda index: (-score(index), index))
+    return [found[index] for index in order]
+
+
+def _count(clause: Clause, body: str) -> int:
+    needle = clause.needle
+    whole = clause.whole or (clause.words[0] if len(clause.words) == 1 else "")
+    return body.count(needle) + (body.count(f"|{whole}{'' if clause.prefix else '|'}") if whole else 0)
+
+
+_SNIPPET_CHARS = 160
+_CHARS_BEFORE_MATCH = 50
+_EDGE_REACH = 20
+_ELLIPSIS = "…"
+
+
+def make_snippet(text: str, marks: Sequence[Span]) -> tuple[str, tuple[Span, ...]]:
+    """Return one line around the first match, and the positions of the matches in it."""
+    first = marks[0][0] if marks else 0
+    start = _edge(text, max(first - _CHARS_BEFORE_MATCH, 0), first, 1)
+    end = _edge(text, min(start + _SNIPPET_CHARS, len(text)), first, -1)
+    opening, closing = _ELLIPSIS if start > 0 else "", _ELLIPSIS if end < len(text) else ""
+    line, places = _fold_to_line(text[start:end])
+    shown = tuple(
+        (len(opening) + places[low - start], len(opening) + places[high - start - 1] + 1)
+        for low, high in ((max(low, start), min(high, end)) for low, high in marks)
+        if low < high and line
+    )
+    return f"{opening}{line}{closing}", shown
+
+
+def _edge(text: str, index: int, keep: int, step: int) -> int:
+    """Return the nearest whitespace, or at least a position that cuts no character. `keep` stays inside."""
+    if index in {0, len(text)}:
+        return index
+    for near in range(index, index + step * _EDGE_REACH, step):
+        if text[near].isspace() and (near < keep) == (step > 0):
+            return near + (step > 0)
+    while 0 < index < len(text) and not can_cut(text, index) and index != keep:
+        index += step
+    return index
+
+
+def _fold_to_line(text: str) -> tuple[str, Sequence[int]]:
+    """Return the text as one visible line, and the new position of each character."""
+    if one_line(text, len(text) + 1) == text:
+        return text, range(len(text))
+    line: list[str] = []
+    places: list[int] = []
+    for char in text:
+        shown = one_line(char, 2)
+        if not shown and char.isspace() and line and line[-1] != " ":
+            shown = " "
+        places.append(len(line) if shown else max(len(line) - 1, 0))
+        line += shown
+    return "".join(line), places
