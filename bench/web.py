@@ -72,7 +72,7 @@ async def _measured(file: Path) -> tuple[list[float], list[float], list[float], 
         async def commit() -> float:
             entry = Entry(seq=0, role=Role.USER, at=now(), text="Some words that somebody has said.")
             start = time.perf_counter()
-            await store.transact(store.transcript.add(key, entry))
+            await store.transact(store.transcript.append_outside_turn(key, entry))
             return start
 
         async def told(streams: list[Stream]) -> float:

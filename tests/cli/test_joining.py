@@ -19,7 +19,7 @@ from palaver.platforms.plugins import GROUP, maker
 from palaver.protocols.adapter import SetupGuide
 from palaver.store.opening import open_store
 from palaver.store.people import grants
-from palaver.store.people.grants import Table
+from palaver.store.people.grants import GrantTable
 from tests.packages import bring
 from tests.pigeon import install
 
@@ -60,7 +60,7 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str], Sequence
 
 async def owners(home: Path) -> list[tuple[str | None, str | None]]:
     async with await open_store(str(home / "palaver.db")) as store:
-        table = await store.read(grants.table(Table()))
+        table = await store.read(grants.load_table(GrantTable()))
         found = table.grants.values()
         return [(each.platform, each.user_id) for each in found if each.role is AccessRole.OWNER]
 

@@ -18,7 +18,7 @@ from palaver.model.key import canonical_id, canonical_source
 from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.source import Source, Trust
 from palaver.store.opening import open_store
-from palaver.store.people.grants import Table
+from palaver.store.people.grants import GrantTable
 from palaver.store.store import Store
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, noted
@@ -97,7 +97,7 @@ def test_grants_that_are_kept_for_a_platform_decide_as_all_of_them_do(
     source: Source, trust: Trust, grants: list[Grant], aliases: dict[str, str]
 ) -> None:
     plain, half = canonical_source(source, aliases), len(grants) // 2
-    table = Table(grants=dict(enumerate(grants[half:])))
+    table = GrantTable(grants=dict(enumerate(grants[half:])))
     kept = GrantCache().of(source.platform, grants[:half], table, aliases).candidates(plain, None)
     all_of_them = [
         replace(grant, user_id=canonical_id(grant.user_id or "", aliases))

@@ -16,7 +16,7 @@ from palaver.model.scope import GroupScope, Scope
 from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.protocols.agent import ApprovalNeeded, Event, Excerpt, Request
-from palaver.store.people.usage import By
+from palaver.store.people.usage import GroupBy
 from palaver.store.status.invariants import violations
 from palaver.testkit.chat import Chat
 from palaver.testkit.platform import FakePlatform
@@ -45,7 +45,7 @@ async def turns(here: Bench) -> list[tuple[str, str | None]]:
 
 
 async def used(here: Bench) -> Mapping[str | date, UsageTotal]:
-    return await here.store.read(here.store.usage.table(By.PERSON, OPERATOR, since=EVER, zone=UTC))
+    return await here.store.read(here.store.usage.totals_by(GroupBy.PERSON, OPERATOR, since=EVER, zone=UTC))
 
 
 def ready(agent: Condensing) -> Condensing:

@@ -61,7 +61,7 @@ async def test_a_no_a_wrong_code_and_a_code_of_ones_own_link_nobody(store_url: s
         code = await code_of(two, one, alice)
         assert "your own" in await two.ask(one, alice, f"/link {code}")
         assert "wrong or too old" in await two.ask(other, bob, "/link AAAAAAAA")
-        assert "A code cannot be" in await two.ask(other, bob, "/link please")
+        assert "This is not a code" in await two.ask(other, bob, "/link please")
         await two.ask(other, bob, f"/link {code}")
         assert "Nothing was linked" in await two.ask(other, bob, "/link no")
         await one.hears("other:p1 said no")

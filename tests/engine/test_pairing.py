@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
-from palaver.model.codes import ALPHABET
+from palaver.model.codes import CODE_ALPHABET
 from palaver.model.platform import Platform
 from palaver.model.scoped_setting import ScopedSetting
 from palaver.store.status.invariants import violations
@@ -13,7 +13,7 @@ from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform
 from tests.engine.gateway import Bench, MovableClock, running, until
 
-CODE = re.compile(f"[{ALPHABET}]{{8}}")
+CODE = re.compile(f"[{CODE_ALPHABET}]{{8}}")
 
 
 async def approve(here: Bench, code: str, clock: MovableClock, role: AccessRole = AccessRole.MEMBER) -> bool:

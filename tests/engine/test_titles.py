@@ -54,7 +54,7 @@ async def test_the_first_exchange_gives_a_title_that_nobody_else_has(store_url: 
         for table, used in (("sessions", (11, 2)), ("turns", (1, 1))):
             found = await here.rows(f"SELECT input_tokens, output_tokens FROM {table}")  # noqa: S608
             assert found == [used], "an answer costs what it costs, whatever else is made of it"
-        spent = await here.store.read(usage.spent(datetime(2000, 1, 1, tzinfo=UTC), ["fake:p1"]))
+        spent = await here.store.read(usage.total(datetime(2000, 1, 1, tzinfo=UTC), ["fake:p1"]))
         assert (spent.input_tokens, spent.output_tokens) == (11, 2)
         await chat.say(alice, "/new")
         await talk(chat, alice, "and again?")

@@ -23,12 +23,12 @@ async def test_aliases_lead_to_one_id_and_can_be_corrected(store: Store) -> None
     assert await store.transact(aliases.learn("whatsapp", "+49:1\x00", "lid\ud800", NOON))
     assert await store.transact(aliases.learn("whatsapp", "49@s", "+49:1\x00", NOON))
     assert not await store.transact(aliases.learn("whatsapp", "49@s", "+49:1\x00", NOON))
-    known = await store.read(aliases.of("whatsapp"))
+    known = await store.read(aliases.load_for("whatsapp"))
     assert canonical_id("49@s", known) == "lid\ud800"
     await store.transact(aliases.learn("whatsapp", "+49:1\x00", "other", NOON))
-    assert canonical_id("49@s", await store.read(aliases.of("whatsapp"))) == "other"
-    assert await store.read(aliases.of("signal")) == {}
-    assert await store.read(aliases.everywhere()) == {"whatsapp": await store.read(aliases.of("whatsapp"))}
+    assert canonical_id("49@s", await store.read(aliases.load_for("whatsapp"))) == "other"
+    assert await store.read(aliases.load_for("signal")) == {}
+    assert await store.read(aliases.load_all()) == {"whatsapp": await store.read(aliases.load_for("whatsapp"))}
 
 
 async def test_a_conversation_goes_on_under_the_canonical_id(store: Store) -> None:
@@ -59,7 +59,7 @@ async def test_a_conversation_goes_on_through_chains_and_rings(
     begun = await world.exchange("before", source=OLD)
     for alias, known_as in steps:
         await learn(store, alias, known_as)
-    spoken = canonical_source(OLD, await store.read(aliases.of("telegram")))
+    spoken = canonical_source(OLD, await store.read(aliases.load_for("telegram")))
     assert spoken.user_id == last
     again = await world.exchange("after", source=spoken)
     assert again.turn.session == begun.turn.session

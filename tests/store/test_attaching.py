@@ -28,7 +28,7 @@ def rows(sql: str, *values: str) -> Statements[list[Row]]:
 
 @transaction
 def _attach(session: str, place: SessionKey, principal: Principal, world: World) -> Statements[None]:
-    found = yield from attach.attachable(session, place, principal)
+    found = yield from attach.find_attachable(session, place, principal)
     yield from attach.attach(place, found, world.now, by="me", farewell=outbound_to(PHONE, "parted"))
 
 
@@ -56,7 +56,7 @@ async def test_what_is_said_in_an_attached_place_is_said_to_the_conversation(wor
     await world.say("after", PHONE)
     desk, phone = key_of(DESK).text, key_of(PHONE).text
     assert await waiting(world) == [(desk, phone), (desk, phone)]
-    assert await world.store.read(attach.leads_to(key_of(PHONE))) == key_of(DESK)
+    assert await world.store.read(attach.conversation_of(key_of(PHONE))) == key_of(DESK)
     assert await healthy(world)
     await world.store.transact(attach.detach(key_of(PHONE), world.now))
     assert await waiting(world) == [(phone, None), (phone, None)]
@@ -151,7 +151,7 @@ async def test_after_the_clock_was_set_back_nobody_reads_what_was_before_they_we
     world.later(hours=-1)
     await world.store.transact(attach_phone(world, fresh.id))
     await world.store.transact(history.back(key_of(DESK), world.now, principal=ME))
-    assert await world.store.read(attach.leads_to(key_of(PHONE))) == key_of(PHONE)
+    assert await world.store.read(attach.conversation_of(key_of(PHONE))) == key_of(PHONE)
     assert await healthy(world)
 
 

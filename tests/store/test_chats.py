@@ -14,7 +14,7 @@ from palaver.model.turn import Outbound
 from palaver.store import accounts
 from palaver.store.conversations import attach, chat_migration, sessions
 from palaver.store.people import grants
-from palaver.store.people.grants import ChangeKind, Table
+from palaver.store.people.grants import ChangeKind, GrantTable
 from palaver.store.queue import inbox, outbox, steering, turns
 from palaver.store.status import trace
 from palaver.store.status.invariants import violations
@@ -131,9 +131,9 @@ async def test_homes_addresses_and_grants_name_the_new_chat(store: Store) -> Non
     await move(store)
     home = await store.read(accounts.home("main", "telegram"))
     assert home == replace(OLD, chat_id="-1001", message_id=None)
-    table = await store.read(grants.table(Table()))
+    table = await store.read(grants.load_table(GrantTable()))
     assert list(table.grants.values()) == [replace(grant, chat_id="-1001"), other]
-    assert (await store.read(grants.changes(1)))[0].kind is ChangeKind.MOVED
+    assert (await store.read(grants.list_changes(1)))[0].kind is ChangeKind.MOVED
     assert await store.transact(accounts.chat_gone(to("-1"), NOON, "gone"))
 
 
@@ -146,7 +146,7 @@ async def test_attached_places_go_along_with_what_waits_in_them(store: Store) ->
     await store.transact(attach.attach(key_of(OLD), session, NOON, by="test", farewell=to("-1")))
     await world.say("said in the place", OLD)
     await move(store)
-    assert await store.read(attach.leads_to(key_of(NEW))) == key_of(there)
+    assert await store.read(attach.conversation_of(key_of(NEW))) == key_of(there)
     assert await store.read(violations()) == []
     waiting = await world.begin(there)
     assert waiting

@@ -33,10 +33,10 @@ async def test_sessions_in_which_nobody_speaks_are_read_page_by_page(world: Worl
         world.later(minutes=1)
     last, until = None, NOON + timedelta(minutes=2)
     for expected in ([opened[0], opened[1]], [opened[2]], []):
-        page = await world.store.read(expiry.silent(NOON, until, last, 2))
+        page = await world.store.read(expiry.list_idle(NOON, until, last, 2))
         assert [session.id for session in page] == expected
         last = page[-1] if page else None
-    rest = await world.store.read(expiry.silent(until, world.now, None, 9))
+    rest = await world.store.read(expiry.list_idle(until, world.now, None, 9))
     assert [session.id for session in rest] == opened[2:]
 
 
@@ -125,16 +125,16 @@ async def ended_one(world: World) -> Session:
 
 
 async def owed(world: World) -> list[str]:
-    return [session.id for session in await world.store.read(expiry.to_finalise(10))]
+    return [session.id for session in await world.store.read(expiry.list_unfinalised(10))]
 
 
 async def test_hooks_are_owed_to_what_has_ended_until_they_were_told(world: World) -> None:
     session = await ended_one(world)
     assert await owed(world) == [session.id]
-    assert await world.store.transact(expiry.try_finalising(session, world.now, tries=3))
-    await world.store.transact(expiry.finalise(session, world.now, done=True, tries=3))
+    assert await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3))
+    await world.store.transact(expiry.mark_finalised(session, world.now, done=True, tries=3))
     assert await owed(world) == []
-    assert not await world.store.transact(expiry.try_finalising(session, world.now, tries=3))
+    assert not await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3))
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -142,26 +142,26 @@ async def test_hooks_that_fail_are_tried_so_often_and_no_more_also_by_ones_that_
     session = await ended_one(world)
     for _ in range(3):
         assert await owed(world) == [session.id]
-        assert await world.store.transact(expiry.try_finalising(session, world.now, tries=3))
+        assert await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3))
         if not dies:
-            await world.store.transact(expiry.finalise(session, world.now, done=False, tries=3))
-    assert not await world.store.transact(expiry.try_finalising(session, world.now, tries=3))
+            await world.store.transact(expiry.mark_finalised(session, world.now, done=False, tries=3))
+    assert not await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3))
     assert await owed(world) == []
 
 
 async def test_what_was_taken_up_again_meanwhile_and_ended_anew_is_owed_its_hooks_anew(world: World) -> None:
     session = await ended_one(world)
-    assert await world.store.transact(expiry.try_finalising(session, world.now, tries=3))
+    assert await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3))
     assert await world.store.transact(history.back(key_of(dm()), world.now, principal=OPERATOR))
     world.later(minutes=1)
     await world.store.transact(sessions.end(session.number, EndReason.IDLE, world.now))
-    await world.store.transact(expiry.finalise(session, world.now, done=True, tries=3))
+    await world.store.transact(expiry.mark_finalised(session, world.now, done=True, tries=3))
     assert await owed(world) == [session.id]
 
 
 async def drop(world: World) -> int:
     before = world.now - timedelta(days=90)
-    found = await world.store.read(expiry.unused(NOON, before, 10))
+    found = await world.store.read(expiry.list_unused_routes(NOON, before, 10))
     dropped = [await world.store.transact(expiry.drop_route(key_of(dm()), before, world.now)) for _ in range(2)]
     assert dropped == [bool(found), False]
     return len(found)

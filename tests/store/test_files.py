@@ -40,16 +40,16 @@ async def sent(world: World, *attached: Attachment, text: str = "look") -> int:
 
 
 async def held(store: Store) -> list[str]:
-    await store.transact(attachments.let_go())
-    return await store.read(attachments.held("", 10))
+    await store.transact(attachments.drop_sent())
+    return await store.read(attachments.list_referenced("", 10))
 
 
 async def test_a_message_waits_for_its_files_and_takes_them_into_the_transcript(world: World) -> None:
     number = await sent(world, COMING)
-    (waiting,) = await world.store.read(attachments.unsettled(key_of(dm())))
+    (waiting,) = await world.store.read(attachments.awaiting_files(key_of(dm())))
     assert waiting.number == number
-    await world.store.transact(attachments.settle_files(waiting, [HERE]))
-    assert await world.store.read(attachments.unsettled(key_of(dm()))) == []
+    await world.store.transact(attachments.set_files(waiting, [HERE]))
+    assert await world.store.read(attachments.awaiting_files(key_of(dm()))) == []
     assert await held(world.store) == [SHA]
     begun = await world.begin()
     assert begun
@@ -59,9 +59,9 @@ async def test_a_message_waits_for_its_files_and_takes_them_into_the_transcript(
 
 async def test_what_it_says_by_then_is_kept(world: World) -> None:
     await sent(world, COMING, text="old words")
-    (waiting,) = await world.store.read(attachments.unsettled(key_of(dm())))
+    (waiting,) = await world.store.read(attachments.awaiting_files(key_of(dm())))
     await world.store.transact(_renamed(waiting.number, waiting.inbound))
-    await world.store.transact(attachments.settle_files(waiting, [HERE]))
+    await world.store.transact(attachments.set_files(waiting, [HERE]))
     begun = await world.begin()
     assert begun
     assert (begun.messages[0].inbound.text, begun.messages[0].inbound.files) == ("new words", (HERE,))
@@ -81,7 +81,7 @@ async def test_only_those_who_may_read_the_conversation_find_its_files(world: Wo
     begun = await world.begin()
     assert begun
     assert await world.store.read(attachments.find(SHA[:16], ANN)) == HERE
-    assert await world.store.read(attachments.find_in(begun.turn, SHA[:16])) == HERE
+    assert await world.store.read(attachments.find_in_turn(begun.turn, SHA[:16])) == HERE
     for name, principal in ((SHA[:16], BEN), ("ab", ANN), ("cd" * 8, ANN), ("", OPERATOR), ("%", OPERATOR)):
         with pytest.raises(NotFound):
             await world.store.read(attachments.find(name, principal))
@@ -90,7 +90,7 @@ async def test_only_those_who_may_read_the_conversation_find_its_files(world: Wo
     other = await world.begin(dm("8"))
     assert other
     with pytest.raises(NotFound):
-        await world.store.read(attachments.find_in(other.turn, SHA[:16]))
+        await world.store.read(attachments.find_in_turn(other.turn, SHA[:16]))
 
 
 async def test_a_file_that_was_taken_back_is_found_by_who_sees_everything_alone(world: World) -> None:

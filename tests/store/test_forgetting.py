@@ -24,8 +24,8 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.people import grants, usage
-from palaver.store.people.grants import Table as Granted
-from palaver.store.people.usage import By
+from palaver.store.people.grants import GrantTable as Granted
+from palaver.store.people.usage import GroupBy
 from palaver.store.privacy import erasure
 from palaver.store.privacy.digests import digests_of_store
 from palaver.store.privacy.eraser import Pass
@@ -208,10 +208,10 @@ async def test_forgotten_is_a_stranger_unless_access_is_kept(store: Store) -> No
     world = await live(store)
     await store.transact(grants.add(Grant(platform="telegram", user_id=ID, effect=Effect.BLOCK), NOON, by=BOB))
     await _forget(store, keeps_access=True)
-    kept = (await store.read(grants.table(Granted()))).grants.values()
+    kept = (await store.read(grants.load_table(Granted()))).grants.values()
     assert {grant.effect for grant in kept if grant.user_id == ID} == {Effect.ALLOW, Effect.BLOCK}
     await _forget(store)
-    left = [grant for grant in (await store.read(grants.table(Granted()))).grants.values() if grant.user_id == ID]
+    left = [grant for grant in (await store.read(grants.load_table(Granted()))).grants.values() if grant.user_id == ID]
     assert [grant.effect for grant in left] == [Effect.BLOCK]
     await world.say("hello again", dm(ID))
     begun = await world.begin(dm(ID))
@@ -400,10 +400,10 @@ async def test_a_receipt_that_was_changed_is_refused(store: Store, change: str) 
 async def test_what_they_used_counts_on_for_nobody(store: Store) -> None:
     await live(store)
     since, until = NOON - timedelta(days=1), NOON + timedelta(days=1)
-    before = await store.read(usage.spent(since))
+    before = await store.read(usage.total(since))
     await _forget(store)
-    assert await store.read(usage.spent(since)) == before
-    by_person = await store.read(usage.table(By.PERSON, OPERATOR, since=since, until=until, zone=UTC))
+    assert await store.read(usage.total(since)) == before
+    by_person = await store.read(usage.totals_by(GroupBy.PERSON, OPERATOR, since=since, until=until, zone=UTC))
     assert set(by_person) == {"", BOB}
 
 

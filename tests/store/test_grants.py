@@ -7,7 +7,7 @@ import pytest
 from palaver.model.access import AccessRole, Basis, Effect, Grant
 from palaver.model.errors import LastOwner
 from palaver.store.people import grants, people
-from palaver.store.people.grants import Table
+from palaver.store.people.grants import GrantTable
 from palaver.store.store import Store
 from tests.store.world import NOON
 
@@ -15,8 +15,8 @@ ANN = Grant(platform="telegram", user_id="7")
 BEA = Grant(platform="telegram", user_id="8")
 
 
-async def table(store: Store, known: Table | None = None) -> Table:
-    return await store.read(grants.table(known or Table()))
+async def table(store: Store, known: GrantTable | None = None) -> GrantTable:
+    return await store.read(grants.load_table(known or GrantTable()))
 
 
 async def add(store: Store, grant: Grant, *, force: bool = False) -> int:
@@ -48,7 +48,7 @@ async def test_a_grant_comes_back_as_it_was_and_can_be_taken_back(store: Store, 
     assert await remove(store, number, force=True) == grant
     assert await remove(store, number) is None
     assert (await table(store)).grants == {}
-    log = await store.read(grants.changes(10))
+    log = await store.read(grants.list_changes(10))
     assert [(change.kind.value, change.by, change.at) for change in log] == [
         ("granted", "operator", NOON),
         ("revoked", "operator", NOON),
@@ -73,7 +73,7 @@ async def test_another_role_for_the_same_people_takes_the_place_of_the_first(sto
     roles = {grant.role for grant in (await table(store)).grants.values() if grant.user_id == "7" and not grant.chat_id}
     assert roles == {AccessRole.GUEST}
     assert lowered in (await table(store)).grants
-    assert (await store.read(grants.changes(1)))[0].details["before"] == "admin"
+    assert (await store.read(grants.list_changes(1)))[0].details["before"] == "admin"
 
 
 async def test_the_last_owner_is_not_lost_by_a_slip(store: Store) -> None:

@@ -36,11 +36,11 @@ async def unlink(store: Store, identity: str) -> set[frozenset[str]]:
 
 
 async def circle(store: Store, source: Source) -> frozenset[str]:
-    return (await store.read(people.speaking(source))).identities
+    return (await store.read(people.principal_for(source))).identities
 
 
 async def key_for(store: Store, source: Source) -> SessionKey:
-    linked = await store.read(people.linked())
+    linked = await store.read(people.linked_people())
     return derive_key(source, PER_PERSON, Speaker(person=linked.get(identity_of(source) or "")))
 
 
@@ -64,7 +64,7 @@ class Couple(World):
 
     async def sees(self, source: Source) -> list[str]:
         """Every word in every conversation that somebody may see."""
-        principal = await self.store.read(people.speaking(source))
+        principal = await self.store.read(people.principal_for(source))
         page = await self.store.read(session_list.list_sessions(principal))
         texts: list[str] = []
         for preview in page.previews:
@@ -95,7 +95,7 @@ async def test_linked_identities_are_the_elder_person_until_they_are_unlinked(st
         await store.read(people.find_person(younger, OPERATOR))
     assert await unlink(store, A) == {frozenset({A}), frozenset({B})}
     assert [await store.transact(people.person_of(each, NOON)) for each in (A, B)] == [elder, younger]
-    assert await store.read(people.linked()) == {}
+    assert await store.read(people.linked_people()) == {}
 
 
 async def test_linking_again_is_no_second_link_and_unlinking_alone_is_nothing(store: Store) -> None:
@@ -254,7 +254,7 @@ async def test_nobody_goes_on_in_what_both_wrote_in(world: Couple, source: Sourc
     common = await share(world, A, B)
     await world.talk(BEN, "b1")
     await unlink(world.store, A)
-    key, principal = await key_for(world.store, source), await world.store.read(people.speaking(source))
+    key, principal = await key_for(world.store, source), await world.store.read(people.principal_for(source))
     await world.store.transact(history.back(key, NOON, principal=principal))
     assert await world.talk(source, "later") != common
     assert "later" not in await world.sees(ANN if source is BEN else BEN)
@@ -294,7 +294,7 @@ async def test_what_waits_goes_to_the_conversations_of_those_they_are_now(world:
 
 
 async def switch(world: Couple, source: Source, session: str) -> None:
-    principal = await world.store.read(people.speaking(source))
+    principal = await world.store.read(people.principal_for(source))
     key = await key_for(world.store, source)
     await world.store.transact(sessions.switch(key, source, session, principal, NOON, by=principal.name))
 
@@ -306,7 +306,7 @@ async def test_a_resumed_conversation_goes_back_to_its_owner(world: Couple) -> N
     mine = (await world.exchange_in(PER_CHAT[0], ANN, "a1")).turn.session
     yours = (await world.exchange_in(PER_CHAT[1], BEN, "b1")).turn.session
     await link(world.store, A, B)
-    principal = await world.store.read(people.speaking(BEN))
+    principal = await world.store.read(people.principal_for(BEN))
     await world.store.transact(sessions.switch(PER_CHAT[1], BEN, mine, principal, NOON, by=B))
     await unlink(world.store, B)
     assert (await world.exchange_in(PER_CHAT[1], BEN, "b2")).turn.session == yours
@@ -318,14 +318,14 @@ async def test_back_does_not_lead_to_what_was_said_after_the_unlink(world: Coupl
     mine = (await world.exchange_in(PER_CHAT[0], ANN, "a1")).turn.session
     await world.exchange_in(PER_CHAT[1], BEN, "b1")
     await link(world.store, A, B)
-    principal = await world.store.read(people.speaking(BEN))
+    principal = await world.store.read(people.principal_for(BEN))
     await world.store.transact(sessions.switch(PER_CHAT[1], BEN, mine, principal, NOON, by=B))
     if spoke:
         await world.exchange_in(PER_CHAT[1], BEN, "b2")
     await world.store.transact(sessions.reset(PER_CHAT[1], BEN, NOON, by=B))
     await unlink(world.store, A)
     for _ in range(3):
-        alone = await world.store.read(people.speaking(BEN))
+        alone = await world.store.read(people.principal_for(BEN))
         try:
             await world.store.transact(history.back(PER_CHAT[1], NOON, principal=alone))
         except NotFound:
@@ -340,7 +340,7 @@ async def test_back_does_not_lead_to_what_was_said_after_the_unlink(world: Coupl
 async def test_a_branch_belongs_to_the_account_that_made_it(world: Couple) -> None:
     mine = (await world.exchange_in(PER_CHAT[0], ANN, "a1")).turn.session
     await link(world.store, A, B)
-    principal = await world.store.read(people.speaking(BEN))
+    principal = await world.store.read(people.principal_for(BEN))
     await world.store.transact(history.branch(PER_CHAT[1], BEN, principal, NOON, by=B, from_session=mine))
     await world.exchange_in(PER_CHAT[1], BEN, "b1")
     await unlink(world.store, B)
@@ -396,7 +396,7 @@ async def test_search_finds_what_was_common_for_those_who_took_part(world: Coupl
     await unlink(world.store, A)
     await world.talk(ANN, "cherry")
     for source, found in ((ANN, {"apple": 2, "banana": 2, "cherry": 2}), (BEN, {"apple": 2, "banana": 2, "cherry": 0})):
-        principal = await world.store.read(people.speaking(source))
+        principal = await world.store.read(people.principal_for(source))
         assert {word: len(await world.store.search.find(word, principal)) for word in found} == found
 
 

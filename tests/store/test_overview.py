@@ -79,7 +79,7 @@ async def test_a_passage_is_read_from_its_end_or_on_from_an_entry(world: World) 
     session = begun.turn.session
 
     async def texts(principal: Principal = ANN, **place: int | bool) -> list[str]:
-        read = transcript.passage(session, principal, **place)  # pyright: ignore[reportArgumentType]
+        read = transcript.page(session, principal, **place)  # pyright: ignore[reportArgumentType]
         return [entry.text for entry in await world.store.read(read)]
 
     assert await texts(limit=3) == ["B", "c", "C"]
@@ -91,5 +91,5 @@ async def test_a_passage_is_read_from_its_end_or_on_from_an_entry(world: World) 
     await world.store.transact(transcript.undo(key_of(dm()), 1, world.now, principal=ANN))
     assert await texts(limit=2) == ["b", "B"]
     assert await texts(limit=2, hidden=True) == ["c", "C"]
-    (last,) = await world.store.read(transcript.passage(session, ANN, limit=1, hidden=True))
+    (last,) = await world.store.read(transcript.page(session, ANN, limit=1, hidden=True))
     assert last.hidden_by

@@ -13,12 +13,12 @@ from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.errors import LockedOut
 from palaver.model.label import Label
 from palaver.model.lifecycle import OutboxState
-from palaver.model.pairing import MOST_KEPT, Reception
+from palaver.model.pairing import MAX_KEPT_MESSAGES, Reception
 from palaver.model.session import Principal
 from palaver.model.source import Labels, Source
 from palaver.model.turn import Inbound, Outbound
 from palaver.store.people import grants, pairing
-from palaver.store.people.grants import Stranger, Table
+from palaver.store.people.grants import GrantTable, Stranger
 from palaver.store.queue import outbox
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
@@ -58,7 +58,7 @@ async def states(store: Store) -> Sequence[str]:
 
 
 async def kinds(store: Store) -> list[str]:
-    return [change.kind.value for change in await store.read(grants.changes(50))]
+    return [change.kind.value for change in await store.read(grants.list_changes(50))]
 
 
 async def owed(store: Store) -> list[str]:
@@ -122,7 +122,7 @@ async def test_whoever_is_let_in_gets_the_role_and_their_words_wait_for_an_answe
     stranger = await approve(store, role=AccessRole.OWNER)
     assert stranger is not None
     assert stranger.identity == "telegram:7"
-    table = await store.read(grants.table(Table()))
+    table = await store.read(grants.load_table(GrantTable()))
     assert list(table.grants.values()) == [Grant(platform="telegram", user_id="7", role=AccessRole.OWNER)]
     assert await states(store) == ["refused", "waiting", "waiting"]
     assert f"paired:{first}:0" in await owed(store)
@@ -142,12 +142,12 @@ async def test_what_was_kept_comes_back_with_its_role(store: Store) -> None:
 
 
 async def test_strangers_cannot_fill_the_inbox_with_words(store: Store) -> None:
-    for number in range(MOST_KEPT + 5):
+    for number in range(MAX_KEPT_MESSAGES + 5):
         await ask(store, "7", f"m{number} xylophone")
     for user in ("8", "9", "10", "11"):
         await ask(store, user, "xylophone too")
     texts = await store.read(rows("SELECT body FROM inbox"))
-    assert sum(b"xylophone" in row[0] for row in texts) == MOST_KEPT + 2
+    assert sum(b"xylophone" in row[0] for row in texts) == MAX_KEPT_MESSAGES + 2
     assert len(await owed(store)) == 3
     assert set(await states(store)) == {"refused"}
 
@@ -190,7 +190,7 @@ async def test_whoever_is_denied_waits_before_asking_again(store: Store) -> None
     assert (await ask(store, "7", "please", now=NOON + MINUTE) or (0, ""))[1] == Reception.TOO_OFTEN.value
     await ask(store, "8")
     assert await store.transact(pairing.deny(CODE, NOON, by="operator", blocks=True)), "or by the code"
-    (never,) = (await store.read(grants.table(Table()))).grants.values()
+    (never,) = (await store.read(grants.load_table(GrantTable()))).grants.values()
     assert (never.effect, never.user_id) == (Effect.BLOCK, "8")
 
 
@@ -198,7 +198,7 @@ async def test_two_who_approve_at_once_let_in_once(store: Store) -> None:
     await ask(store, "7")
     both = await asyncio.gather(approve(store), approve(store))
     assert sorted(each is None for each in both) == [False, True]
-    assert len((await store.read(grants.table(Table()))).grants) == 1
+    assert len((await store.read(grants.load_table(GrantTable()))).grants) == 1
     assert await states(store) == ["waiting"]
 
 
@@ -212,6 +212,6 @@ async def test_where_users_differ_from_server_to_server_so_does_the_grant(store:
     inbound = Inbound(source=source, text="hi", at=NOON)
     await store.transact(pairing.ask(inbound, key_of(source), NOON, code=CODE, answer=()))
     await approve(store)
-    assert list((await store.read(grants.table(Table()))).grants.values()) == [
+    assert list((await store.read(grants.load_table(GrantTable()))).grants.values()) == [
         Grant(platform="irc", scope_id="one", user_id="alice")
     ]

@@ -29,35 +29,35 @@ async def test_whoever_speaks_becomes_a_person_under_the_name_they_go_by(store: 
     await world.exchange("again", source=dm("7"))
     world.later(minutes=1)
     await world.exchange("hello", source=group("8"))
-    found = await store.read(people.everybody(OPERATOR))
+    found = await store.read(people.list_people(OPERATOR))
     assert [[each.identity for each in person.identities] for person in found] == [["telegram:7"], ["telegram:8"]]
     assert [person.name for person in found] == [Label("name of 7"), Label("name of 8")]
     first, second = (person.id for person in found)
-    assert [person.id for person in await store.read(people.everybody(OPERATOR, after=first))] == [second]
-    assert len(await store.read(people.everybody(OPERATOR, limit=1))) == 1
+    assert [person.id for person in await store.read(people.list_people(OPERATOR, after=first))] == [second]
+    assert len(await store.read(people.list_people(OPERATOR, limit=1))) == 1
 
 
 async def test_a_person_is_found_by_id_and_identity_by_the_operator_and_by_themselves(store: Store) -> None:
     await World(store).exchange("hello", source=dm("7"))
-    (person,) = await store.read(people.everybody(OPERATOR))
+    (person,) = await store.read(people.list_people(OPERATOR))
     for name in (person.id, "telegram:7"):
         assert await store.read(people.find_person(name, OPERATOR)) == person
         assert await store.read(people.find_person(name, Principal.speaking(dm("7")))) == person
         with pytest.raises(NotFound):
             await store.read(people.find_person(name, Principal.speaking(dm("8"))))
-    assert await store.read(people.everybody(Principal.speaking(dm("7")))) == []
+    assert await store.read(people.list_people(Principal.speaking(dm("7")))) == []
 
 
 async def test_a_hostile_name_is_one_line_and_short(store: Store) -> None:
     await store.transact(people.person_of(TELEGRAM, NOON, name="\x00a\u202eb\nc" + "x" * 1_000_000))
-    (person,) = await store.read(people.everybody(OPERATOR))
+    (person,) = await store.read(people.list_people(OPERATOR))
     assert person.name
     assert person.name.stored().startswith("ab c")
     assert len(person.name.stored()) <= 240
 
 
 async def test_somebody_never_seen_is_only_themselves(store: Store) -> None:
-    alone = await store.read(people.speaking(dm("9", platform="web")))
+    alone = await store.read(people.principal_for(dm("9", platform="web")))
     assert alone == Principal.speaking(dm("9", platform="web"))
     assert (await store.read(people.principal_of("web:9"))).identities == {"web:9"}
 

@@ -269,6 +269,6 @@ async def test_it_stands_once_also_if_something_else_was_written_into_the_sessio
     assert begun
     step = turns.append_to_turn(begun.turn, [answer("one")])
     seq = await world.store.transact(step)
-    assert await world.store.transact(transcript.add(key_of(dm()), answer("the news")))
+    assert await world.store.transact(transcript.append_outside_turn(key_of(dm()), answer("the news")))
     assert await world.store.transact(step) == seq
     assert await world.texts(begun.turn.session) == ["question", "one", "the news"]

@@ -17,7 +17,7 @@ from palaver.model.turn import Turn, Usage
 from palaver.store.conversations import deletion
 from palaver.store.opening import open_store
 from palaver.store.people import usage
-from palaver.store.people.usage import By
+from palaver.store.people.usage import GroupBy
 from palaver.store.privacy.erase_steps import end_halted
 from palaver.store.privacy.footprint import Trace
 from palaver.store.queue import turns
@@ -36,12 +36,12 @@ async def test_every_turn_counts_for_whoever_it_answered(store: Store) -> None:
     await world.exchange("b", source=group("7"))
     await world.exchange("c", source=dm("8"))
     since = NOON - DAY
-    assert await store.read(usage.spent(since, ["telegram:8"])) == ONE
-    assert (await store.read(usage.spent(since, ["telegram:7"]))).turns == 2
-    assert (await store.read(usage.spent(since, ["telegram:7", "telegram:8"]))).tokens == 45
-    assert (await store.read(usage.spent(since))).cost_micros == 9
-    assert await store.read(usage.spent(since, [])) == UsageTotal()
-    assert await store.read(usage.spent(NOON + DAY)) == UsageTotal()
+    assert await store.read(usage.total(since, ["telegram:8"])) == ONE
+    assert (await store.read(usage.total(since, ["telegram:7"]))).turns == 2
+    assert (await store.read(usage.total(since, ["telegram:7", "telegram:8"]))).tokens == 45
+    assert (await store.read(usage.total(since))).cost_micros == 9
+    assert await store.read(usage.total(since, [])) == UsageTotal()
+    assert await store.read(usage.total(NOON + DAY)) == UsageTotal()
 
 
 async def test_a_turn_that_is_settled_twice_counts_once(store: Store) -> None:
@@ -53,7 +53,7 @@ async def test_a_turn_that_is_settled_twice_counts_once(store: Store) -> None:
     await store.transact(settle)
     with pytest.raises(StaleFence):
         await store.transact(settle)
-    assert await store.read(usage.spent(NOON)) == UsageTotal(turns=1, input_tokens=7)
+    assert await store.read(usage.total(NOON)) == UsageTotal(turns=1, input_tokens=7)
 
 
 async def test_what_a_turn_has_used_before_it_waited_counts_at_once_and_once(store: Store) -> None:
@@ -65,11 +65,11 @@ async def test_what_a_turn_has_used_before_it_waited_counts_at_once_and_once(sto
     await store.transact(halt)
     with pytest.raises(StaleFence):
         await store.transact(halt)
-    assert await store.read(usage.spent(NOON)) == UsageTotal(input_tokens=7, cost_micros=2)
+    assert await store.read(usage.total(NOON)) == UsageTotal(input_tokens=7, cost_micros=2)
     resumed = await store.transact(turns.resume(begun.turn.number, "w2", NOON, LEASE))
     assert resumed
     await store.transact(turns.settle(resumed, [], [], NOON, usage=Usage(input_tokens=3)))
-    assert await store.read(usage.spent(NOON)) == UsageTotal(turns=1, input_tokens=10, cost_micros=2)
+    assert await store.read(usage.total(NOON)) == UsageTotal(turns=1, input_tokens=10, cost_micros=2)
     session = await store.read(turns.session_of(resumed))
     assert (session.counters.input_tokens, session.counters.cost_micros) == (10, 2)
     row = await store.read(_turn(resumed.number))
@@ -91,25 +91,27 @@ async def test_tables_by_person_model_and_day(store: Store) -> None:
         spent = Usage(model=model, input_tokens=1, cost_micros=cost)
         await store.transact(turns.settle(begun.turn, [], [], world.now, usage=spent))
     await world.exchange("b", source=dm("8"))
-    by_model = await store.read(usage.table(By.MODEL, OPERATOR, since=NOON - DAY, zone=BERLIN))
+    by_model = await store.read(usage.totals_by(GroupBy.MODEL, OPERATOR, since=NOON - DAY, zone=BERLIN))
     assert list(by_model) == ["large", "", "small"]
     assert by_model["small"] == UsageTotal(turns=2, input_tokens=2, cost_micros=2)
-    by_day = await store.read(usage.table(By.DAY, OPERATOR, since=NOON - DAY, zone=BERLIN))
+    by_day = await store.read(usage.totals_by(GroupBy.DAY, OPERATOR, since=NOON - DAY, zone=BERLIN))
     assert [(day, spent.turns) for day, spent in by_day.items()] == [(date(2026, 3, 2), 2), (date(2026, 3, 1), 2)]
     mine = Principal(identities=frozenset({"telegram:8"}))
-    assert list(await store.read(usage.table(By.PERSON, mine, since=NOON - DAY, zone=BERLIN))) == ["telegram:8"]
+    assert list(await store.read(usage.totals_by(GroupBy.PERSON, mine, since=NOON - DAY, zone=BERLIN))) == [
+        "telegram:8"
+    ]
     until = NOON + timedelta(hours=1)
-    early = await store.read(usage.table(By.PERSON, OPERATOR, since=NOON - DAY, until=until, zone=BERLIN))
+    early = await store.read(usage.totals_by(GroupBy.PERSON, OPERATOR, since=NOON - DAY, until=until, zone=BERLIN))
     assert early == {"telegram:7": UsageTotal(turns=2, input_tokens=2, cost_micros=2)}
 
 
 async def test_what_was_used_before_the_sums_were_kept_is_in_them(store: Store) -> None:
     world = World(store)
     await world.exchange("a")
-    before = await store.read(usage.table(By.DAY, OPERATOR, since=NOON - DAY, zone=BERLIN))
-    await store.transact(usage.fold())
+    before = await store.read(usage.totals_by(GroupBy.DAY, OPERATOR, since=NOON - DAY, zone=BERLIN))
+    await store.transact(usage.sum_ended_turns())
     await store.transact(_sum_up_again())
-    assert await store.read(usage.table(By.DAY, OPERATOR, since=NOON - DAY, zone=BERLIN)) == before != {}
+    assert await store.read(usage.totals_by(GroupBy.DAY, OPERATOR, since=NOON - DAY, zone=BERLIN)) == before != {}
 
 
 @transaction
@@ -145,12 +147,12 @@ async def test_a_turn_is_told_of_before_and_after_it_is_in_the_sums(store: Store
     begun = await world.begin()
     assert begun
     await store.transact(turns.settle(begun.turn, [], [], NOON))  # nothing was said
-    told = usage.table(By.PERSON, OPERATOR, since=NOON - DAY, zone=BERLIN)
+    told = usage.totals_by(GroupBy.PERSON, OPERATOR, since=NOON - DAY, zone=BERLIN)
     before = await store.read(told)
     assert await _summed(store) == [0, 0]
-    assert await store.transact(usage.fold(least=4)) == 0
-    assert await store.transact(usage.fold(least=3)) == 3
-    assert await store.transact(usage.fold()) == 0
+    assert await store.transact(usage.sum_ended_turns(least=4)) == 0
+    assert await store.transact(usage.sum_ended_turns(least=3)) == 3
+    assert await store.transact(usage.sum_ended_turns()) == 0
     assert await _summed(store) == [3, 20]
     assert await store.read(told) == before == {"telegram:7": replace(ONE, turns=2), "telegram:8": ONE}
     await world.exchange("d", source=dm("8"))
@@ -158,11 +160,11 @@ async def test_a_turn_is_told_of_before_and_after_it_is_in_the_sums(store: Store
 
 
 async def test_sums_are_made_in_pages(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "_PAGE", 2)
+    monkeypatch.setattr(usage, "_TURNS_PER_BATCH", 2)
     world = World(store)
     for word in "abc":
         await world.exchange(word)
-    assert [await store.transact(usage.fold()) for _ in range(3)] == [2, 1, 0]
+    assert [await store.transact(usage.sum_ended_turns()) for _ in range(3)] == [2, 1, 0]
     assert await _summed(store) == [3, 30]
 
 
@@ -172,21 +174,21 @@ async def test_what_breaks_off_is_summed_up_the_next_time(store: Store) -> None:
 
     @transaction
     def broken() -> Statements[None]:
-        yield from usage.fold()
+        yield from usage.sum_ended_turns()
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         await store.transact(broken())
-    assert await store.read(usage.spent(NOON - DAY)) == ONE
-    assert await store.transact(usage.fold()) == 1
-    assert await store.read(usage.spent(NOON - DAY)) == ONE
+    assert await store.read(usage.total(NOON - DAY)) == ONE
+    assert await store.transact(usage.sum_ended_turns()) == 1
+    assert await store.read(usage.total(NOON - DAY)) == ONE
 
 
 async def test_what_goes_is_in_the_sums_first(store: Store) -> None:
     world = World(store)
     begun = await world.exchange("a")
     await store.transact(deletion.delete(begun.turn.session, OPERATOR, NOON))
-    assert await store.read(usage.spent(NOON - DAY, ["telegram:7"])) == ONE
+    assert await store.read(usage.total(NOON - DAY, ["telegram:7"])) == ONE
 
 
 @pytest.mark.parametrize("folded", [False, True])
@@ -194,11 +196,11 @@ async def test_what_is_used_for_a_turn_after_its_end_counts_once(store: Store, *
     world = World(store)
     begun = await world.exchange("a")
     if folded:
-        await store.transact(usage.fold())
+        await store.transact(usage.sum_ended_turns())
     await store.transact(turns.spend(begun.turn, Usage(model="t", input_tokens=2), NOON))
-    assert await store.read(usage.spent(NOON - DAY)) == replace(ONE, input_tokens=12)
-    await store.transact(usage.fold())
-    assert await store.read(usage.spent(NOON - DAY)) == replace(ONE, input_tokens=12)
+    assert await store.read(usage.total(NOON - DAY)) == replace(ONE, input_tokens=12)
+    await store.transact(usage.sum_ended_turns())
+    assert await store.read(usage.total(NOON - DAY)) == replace(ONE, input_tokens=12)
 
 
 async def test_a_turn_that_is_ended_for_somebody_who_is_forgotten_still_counts(store: Store) -> None:
@@ -208,7 +210,7 @@ async def test_a_turn_that_is_ended_for_somebody_who_is_forgotten_still_counts(s
     assert begun
     await store.transact(turns.halt(begun.turn, TurnState.PARKED, NOON, usage=Usage(input_tokens=7)))
     await store.transact(end_halted(Trace(identities=frozenset({"telegram:7"})), NOON))
-    assert await store.read(usage.spent(NOON - DAY)) == UsageTotal(turns=1, input_tokens=7)
+    assert await store.read(usage.total(NOON - DAY)) == UsageTotal(turns=1, input_tokens=7)
 
 
 async def test_what_waiting_turns_had_in_the_sums_of_before_is_not_told_twice(store: Store) -> None:
@@ -224,7 +226,7 @@ async def test_what_waiting_turns_had_in_the_sums_of_before_is_not_told_twice(st
         yield _summing_up(8)
 
     await store.transact(migrate())
-    assert await store.read(usage.spent(NOON - DAY)) == UsageTotal(input_tokens=7)
+    assert await store.read(usage.total(NOON - DAY)) == UsageTotal(input_tokens=7)
 
 
 async def test_many_who_settle_and_sum_up_at_once_count_every_turn_once(postgres_server: str) -> None:
@@ -238,11 +240,11 @@ async def test_many_who_settle_and_sum_up_at_once_count_every_turn_once(postgres
 
         async def sum_up(store: Store) -> None:
             for _ in range(6):
-                await store.transact(usage.fold())
+                await store.transact(usage.sum_ended_turns())
 
         await asyncio.gather(*map(settle, begun), sum_up(one), sum_up(other), sum_up(other))
-        assert await one.read(usage.spent(NOON - DAY)) == UsageTotal(turns=12, input_tokens=12)
-        await one.transact(usage.fold_all())
+        assert await one.read(usage.total(NOON - DAY)) == UsageTotal(turns=12, input_tokens=12)
+        await one.transact(usage.sum_all_ended_turns())
         assert await _summed(other) == [12, 12]
 
 
@@ -267,9 +269,9 @@ async def test_a_turn_that_is_settled_late_under_an_early_position_is_not_passed
         ):
             await late.execute(sql, early.number)
         await world.exchange("a")
-        assert await store.transact(usage.fold()) == 1
+        assert await store.transact(usage.sum_ended_turns()) == 1
         await transaction.commit()
         await late.close()
-        assert await store.read(usage.spent(NOON - DAY)) == replace(ONE, turns=2, input_tokens=15)
-        assert await store.transact(usage.fold()) == 1
+        assert await store.read(usage.total(NOON - DAY)) == replace(ONE, turns=2, input_tokens=15)
+        assert await store.transact(usage.sum_ended_turns()) == 1
         assert await _summed(store) == [2, 15]

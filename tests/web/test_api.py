@@ -22,7 +22,7 @@ from palaver.engine.reply_waiter import Waiter
 from palaver.gateway.gateway import terminal_socket
 from palaver.model.attachment import Attachment, TooLarge
 from palaver.protocols.clock import SystemClock
-from palaver.store.people.api_tokens import EVERY_RIGHT, Right
+from palaver.store.people.api_tokens import ALL_RIGHTS, Right
 from palaver.web.bodies import Bodies, TooMuchAtOnce
 from palaver.web.message_service import Speaking
 from palaver.web.tokens import make_token
@@ -34,7 +34,7 @@ PEOPLE = tuple(GrantChoice(platform="api", user_id=name) for name in ("alice", "
 
 async def token(window: Opened, identity: str | None = None, *rights: Right) -> str:
     made, _ = await make_token(
-        window.store, SystemClock().now(), name="test", identity=identity, rights=rights or EVERY_RIGHT
+        window.store, SystemClock().now(), name="test", identity=identity, rights=rights or ALL_RIGHTS
     )
     return made
 

@@ -16,7 +16,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import InvalidInput
 from palaver.model.session import Principal
 from palaver.store.people import api_tokens
-from palaver.store.people.api_tokens import EVERY_RIGHT, KeyKind, Right
+from palaver.store.people.api_tokens import ALL_RIGHTS, CredentialKind, Right
 from palaver.store.status import journal_feed
 from palaver.store.status.journal_feed import START
 from palaver.store.store import Store
@@ -40,7 +40,7 @@ async def test_a_link_becomes_a_login_once_and_both_end(store: Store) -> None:
     made = await auth.log_in(code, "a browser")
     assert made
     secret, caller = made
-    assert (caller.identity, caller.user, caller.key.rights) == ("web:alice", "alice", EVERY_RIGHT)
+    assert (caller.identity, caller.user, caller.key.rights) == ("web:alice", "alice", ALL_RIGHTS)
     assert await auth.log_in(code, "another") is None
     found = await auth.by_login(secret)
     assert found
@@ -72,7 +72,7 @@ async def test_a_key_for_nobody_is_no_key_of_the_owners(store: Store, nobody: st
         await make_link(store, "http://x", NOON, identity=nobody)
     with pytest.raises(InvalidInput, match="A key cannot be for"):
         await make_token(store, NOON, name="x", identity=nobody)
-    made = await store.transact(store.api_tokens.add(digest_of("old"), KeyKind.TOKEN, NOON, identity=nobody))
+    made = await store.transact(store.api_tokens.add(digest_of("old"), CredentialKind.TOKEN, NOON, identity=nobody))
     caller = Caller(key=made)
     assert (caller.identity, caller.is_owner) == (nobody, False)
 
@@ -118,7 +118,7 @@ async def test_what_opens_the_window_for_somebody_goes_with_them(store: Store) -
     await make_token(store, NOON, name="theirs", identity="telegram:7")
     await make_token(store, NOON, name="mine")
     await store.transact(store.erasures.ask_for("telegram:7", NOON, by="operator"))
-    left = await store.read(api_tokens.all(KeyKind.TOKEN, NOON))
+    left = await store.read(api_tokens.list_valid(CredentialKind.TOKEN, NOON))
     assert [key.name for key in left] == ["mine"]
 
 

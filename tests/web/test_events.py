@@ -18,8 +18,8 @@ from palaver.gateway.gateway import terminal_socket
 from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
 from palaver.protocols.hooks import PartialAnswer
-from palaver.store.conversations.transcript import journal
-from palaver.store.people.api_tokens import EVERY_RIGHT, Key, KeyKind
+from palaver.store.conversations.transcript import write_journal
+from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKind
 from palaver.store.status import journal_feed
 from palaver.store.status.journal_feed import START, JournalPage
 from palaver.store.store import Store
@@ -147,7 +147,9 @@ async def test_a_login_that_is_taken_back_ends_its_streams(
     async with listening(client) as ear:
         async with window.visit() as other:
             del other
-        (login, *_) = await window.store.read(window.store.api_tokens.all(KeyKind.LOGIN, SystemClock().now()))
+        (login, *_) = await window.store.read(
+            window.store.api_tokens.list_valid(CredentialKind.LOGIN, SystemClock().now())
+        )
         await window.store.transact(window.store.api_tokens.revoke(login.number))
         async with asyncio.timeout(10):
             with pytest.raises(EOFError):
@@ -186,7 +188,7 @@ async def test_an_event_at_one_gateway_reaches_browsers_at_another(tmp_path: Pat
 
 
 def owner() -> Caller:
-    key = Key(number=1, kind=KeyKind.LOGIN, name="", rights=EVERY_RIGHT, created=NOON, last_used=NOON)
+    key = Credential(number=1, kind=CredentialKind.LOGIN, name="", rights=ALL_RIGHTS, created=NOON, last_used=NOON)
     return Caller(key=key)
 
 
@@ -229,7 +231,7 @@ async def test_a_thousand_streams_are_told_of_every_entry_once(store: Store) -> 
 @transaction
 def noted(count: int) -> Statements[None]:
     for number in range(count):
-        yield from journal("hide", 1, number, number)
+        yield from write_journal("hide", 1, number, number)
 
 
 async def test_a_slow_reader_is_let_go_and_told_the_rest_when_it_comes_back(store: Store) -> None:

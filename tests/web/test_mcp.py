@@ -16,7 +16,7 @@ from mcp_types import TextContent, TextResourceContents
 
 from palaver.config.model import Config
 from palaver.protocols.clock import SystemClock
-from palaver.store.people.api_tokens import KeyKind, Right
+from palaver.store.people.api_tokens import CredentialKind, Right
 from palaver.web.mcp.clients import Remote
 from palaver.web.mcp.server import make_server
 from tests.web.conftest import Opened
@@ -105,7 +105,7 @@ async def test_a_client_over_http(window: Opened, mode: Mode) -> None:
 async def test_a_client_that_starts_us(window: Opened) -> None:
     async with over_stdio(window) as client:
         await tour(client)
-    keys = await window.store.read(window.store.api_tokens.all(KeyKind.TOKEN, SystemClock().now()))
+    keys = await window.store.read(window.store.api_tokens.list_valid(CredentialKind.TOKEN, SystemClock().now()))
     assert [key.name for key in keys] == [], "its token goes with it"
 
 

@@ -21,7 +21,7 @@ from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.plugins import known_platforms
 from palaver.store.conversations import chat_migration
 from palaver.store.people import grants
-from palaver.store.people.grants import Table
+from palaver.store.people.grants import GrantTable
 
 __all__ = [
     "explain_access",
@@ -62,7 +62,7 @@ def explain_access(
     trust = Trust(is_bot=bot, has_role_grant=platform_role, via_trusted_relay=relay)
     moved = ask(store, lambda opened: opened.read(chat_migration.moved()), {})
     options = following(load(Path(), os.environ).options(), moved)
-    table = ask(store, lambda opened: opened.read(grants.table(Table())), Table())
+    table = ask(store, lambda opened: opened.read(grants.load_table(GrantTable())), GrantTable())
     access = _access(source, trust, options, table)
     heard = _heard(source, text, options, mention=mention)
     if json:
@@ -77,7 +77,7 @@ def explain_access(
     print_facts([("because", access.reason), *decisive, ("what they say", _HEARD[heard])])
 
 
-def _access(source: Source, trust: Trust, options: Options, table: Table) -> Access:
+def _access(source: Source, trust: Trust, options: Options, table: GrantTable) -> Access:
     return decide_access(
         source,
         trust,

@@ -21,7 +21,7 @@ from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope, choose_
 from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source
 from palaver.model.target import All, Home, Local, Origin, Place, Target, parse_targets
 from palaver.platforms.catalog import PLATFORMS
-from palaver.store.conversations.attach import leads_to
+from palaver.store.conversations.attach import conversation_of
 from palaver.store.opening import sqlite_path
 
 __all__ = ["EXAMPLES", "app", "key", "reset", "schedule", "target"]
@@ -119,7 +119,7 @@ def _attached_to(place: SessionKey, store: str | None) -> SessionKey | None:
     if file and not file.exists():
         return None
     try:
-        led = ask(store, lambda opened: opened.read(leads_to(place)))
+        led = ask(store, lambda opened: opened.read(conversation_of(place)))
     except StoreError as error:
         print_note(f"Whether this place is attached to another conversation is not known: {error}.")
         return None

@@ -16,7 +16,7 @@ from palaver.model.errors import BadArgument
 from palaver.model.grant_syntax import GRANTEE_FORMS, describe_grant_place, describe_grantee, parse_grantee
 from palaver.platforms.plugins import known_platforms
 from palaver.store.people import grants
-from palaver.store.people.grants import Change, ChangeKind, Table
+from palaver.store.people.grants import Change, ChangeKind, GrantTable
 from palaver.store.store import Store
 
 __all__ = ["EXAMPLES", "add_grant", "app", "list_grants", "remove_grant", "show_log"]
@@ -40,8 +40,8 @@ Force = Annotated[bool, typer.Option("--force", help="Even if nobody but the ter
 def list_grants(*, store: StoreOption = None, json: Json = False) -> None:
     table = ask(
         store,
-        lambda opened: opened.read(grants.table(Table())),
-        Table(),
+        lambda opened: opened.read(grants.load_table(GrantTable())),
+        GrantTable(),
         nothing="No grant was added: those without a number are of the configuration.",
     )
     fixed = load(Path(), os.environ).options().grants
@@ -125,7 +125,7 @@ app.command("explain", help=f"Whether somebody is let in somewhere, and why.\n\n
 
 @app.command("log", help=f"Who changed what about access, and when; the newest last.\n\n{EXAMPLES['log']}")
 def show_log(*, limit: Limit = 50, store: StoreOption = None, json: Json = False) -> None:
-    changes = ask(store, lambda opened: opened.read(grants.changes(limit)), [], nothing="Nothing was changed yet.")
+    changes = ask(store, lambda opened: opened.read(grants.list_changes(limit)), [], nothing="Nothing was changed yet.")
     if json:
         print_json({"changes": [_fields(change) for change in changes]})
         return

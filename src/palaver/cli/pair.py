@@ -9,7 +9,7 @@ from palaver.cli.output import counted, print_json, print_line, print_note, prin
 from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ago, ask, iso
 from palaver.engine import texts
 from palaver.model.access import AccessRole
-from palaver.model.codes import LENGTH, parse_code
+from palaver.model.codes import CODE_LENGTH, parse_code
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.text import escape_invisible
 from palaver.store.people import pairing
@@ -52,7 +52,9 @@ def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
     "approve", help=f"Let in whoever was given this code; what they said is answered.\n\n{EXAMPLES['approve']}"
 )
 def approve_code(
-    code: Annotated[str, typer.Argument(help=f"The {LENGTH} characters that they were given.", show_default=False)],
+    code: Annotated[
+        str, typer.Argument(help=f"The {CODE_LENGTH} characters that they were given.", show_default=False)
+    ],
     *,
     role: Annotated[str, typer.Option(help="As what: guest, member, admin or owner.")] = AccessRole.MEMBER.text,
     store: StoreOption = None,

@@ -14,7 +14,7 @@ from palaver.model.grant_syntax import describe_grant_place
 from palaver.model.ids import encode_id
 from palaver.model.label import Label
 from palaver.store.people import grants, people
-from palaver.store.people.grants import Table
+from palaver.store.people.grants import GrantTable
 from palaver.store.people.people import Person
 from palaver.store.store import Store
 
@@ -47,7 +47,7 @@ def list_people(
 ) -> None:
     found = ask(
         store,
-        lambda opened: opened.read(people.everybody(OPERATOR, after=after, limit=limit)),
+        lambda opened: opened.read(people.list_people(OPERATOR, after=after, limit=limit)),
         [],
         nothing="There is nobody.",
     )
@@ -70,13 +70,13 @@ def show_person(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    async def look(opened: Store) -> tuple[Person, Table]:
+    async def look(opened: Store) -> tuple[Person, GrantTable]:
         try:
             found = await opened.read(people.find_person(person.strip(), OPERATOR))
         except NotFound as error:
             error.add_note(f"Use the id of a person, or an account, for example {EXAMPLES['show']}")
             raise
-        return found, await opened.read(grants.table(Table()))
+        return found, await opened.read(grants.load_table(GrantTable()))
 
     found, table = ask(store, look)
     named = {number: grant for number, grant in table.grants.items() if _names(grant, found)}

@@ -11,7 +11,7 @@ from palaver.cli.shared_options import OPERATOR, Json, Since, StoreOption, Until
 from palaver.model.local_time import parse_zone
 from palaver.model.quotas import UsageTotal
 from palaver.store.people import usage
-from palaver.store.people.usage import By
+from palaver.store.people.usage import GroupBy
 
 __all__ = ["EXAMPLES", "app", "show_usage"]
 
@@ -24,7 +24,7 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command(help=f"Turns, tokens and cost, by person, model or day.\n\n{EXAMPLES['usage']}")
 def show_usage(
     *,
-    by: Annotated[By, typer.Option("--by", help="One row for each of these.")] = By.DAY,
+    by: Annotated[GroupBy, typer.Option("--by", help="One row for each of these.")] = GroupBy.DAY,
     since: Since = "",
     until: Until = "",
     zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone of the days.")] = "UTC",
@@ -34,7 +34,7 @@ def show_usage(
     where = parse_zone(zone_name)
     first = moment("--since", since, EXAMPLES["usage"]) or shared_options.now() - _USUAL
     last = moment("--until", until, EXAMPLES["usage"])
-    table = usage.table(by, OPERATOR, since=first, until=last, zone=where)
+    table = usage.totals_by(by, OPERATOR, since=first, until=last, zone=where)
     found: dict[str | date, UsageTotal] = ask(
         store, lambda opened: opened.read(table), {}, nothing="Nothing was used in this time."
     )
@@ -48,7 +48,7 @@ def show_usage(
         )
 
 
-_NOBODY = {By.PERSON: "(nobody)", By.MODEL: "(not said)", By.DAY: ""}
+_NOBODY = {GroupBy.PERSON: "(nobody)", GroupBy.MODEL: "(not said)", GroupBy.DAY: ""}
 
 
 def _columns(spent: UsageTotal) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from palaver.model.grant_syntax import normalize_identity
 from palaver.model.text import one_line
 from palaver.platforms.plugins import known_platforms
 from palaver.store.people import api_tokens
-from palaver.store.people.api_tokens import EVERY_RIGHT, Key, KeyKind, Right
+from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKind, Right
 from palaver.web.tokens import make_link, make_token
 
 __all__ = [
@@ -70,10 +70,10 @@ def link(*, identity: Identity = None, store: StoreOption = None, json: Json = F
 
 @tokens.command("list", help=f"Tokens and logins that are good.\n\n{EXAMPLES['list']}")
 def list_tokens(*, store: StoreOption = None, json: Json = False) -> None:
-    kinds = (KeyKind.TOKEN, KeyKind.LOGIN)
+    kinds = (CredentialKind.TOKEN, CredentialKind.LOGIN)
 
-    def found_of(kind: KeyKind) -> list[Key]:
-        return ask(store, lambda opened: opened.read(api_tokens.all(kind, shared_options.now())), [])
+    def found_of(kind: CredentialKind) -> list[Credential]:
+        return ask(store, lambda opened: opened.read(api_tokens.list_valid(kind, shared_options.now())), [])
 
     found = [key for kind in kinds for key in found_of(kind)]
     if json:
@@ -150,12 +150,12 @@ def rights_named(scopes: str) -> frozenset[Right]:
     except ValueError:
         rights = frozenset[Right]()
     if not rights:
-        allowed = ", ".join(sorted(EVERY_RIGHT))
+        allowed = ", ".join(sorted(ALL_RIGHTS))
         raise BadArgument("--scopes cannot be", found=scopes, allowed=allowed, example="read,chat")
     return rights
 
 
-def _fields(key: Key) -> dict[str, object]:
+def _fields(key: Credential) -> dict[str, object]:
     return {
         "number": key.number,
         "kind": key.kind.value,

@@ -59,8 +59,8 @@ def _attach(store: Store, invocation: Invocation, spoken: Spoken) -> Statements[
     spoken.mentioned.append(named)
     if spoken.is_in(named):
         return f"What is said here goes to {called(named)} already."
-    found = yield from store.attach.attachable(invocation.words["which"], place, spoken.principal)
-    has_others = yield from store.attach.has_others(found, spoken.principal)
+    found = yield from store.attach.find_attachable(invocation.words["which"], place, spoken.principal)
+    has_others = yield from store.attach.has_other_speakers(found, spoken.principal)
     reads_along = source.chat_kind != DM
     if reads_along and has_others and not _is_admin(spoken):
         raise NotAllowed("Opening a conversation of several people to a whole chat", "admin")
@@ -69,7 +69,7 @@ def _attach(store: Store, invocation: Invocation, spoken: Spoken) -> Statements[
     yield from _leave(store, spoken)
     farewell = outbound_to(source, texts.PARTED)
     yield from store.attach.attach(place, found, now, by=spoken.principal.name, farewell=farewell)
-    several = found.key.kind != DM or (yield from store.attach.several_take_part(found))
+    several = found.key.kind != DM or (yield from store.attach.has_several_people(found))
     return texts.attached(called(found), reads_along=reads_along, has_others=several)
 
 
@@ -122,7 +122,7 @@ def _refuse_strangers(store: Store, session: Session, home: Source, spoken: Spok
     if _is_admin(spoken):
         return
     yield from store.sessions.get_visible(session.id, spoken.principal)
-    has_others = yield from store.attach.has_others(session, spoken.principal)
+    has_others = yield from store.attach.has_other_speakers(session, spoken.principal)
     is_own = home.chat_kind == DM and identity_of(home) in spoken.principal.identities
     if has_others or not is_own:
         raise NotAllowed("Handing off what others have said, or to a chat that others read,", "admin")

@@ -111,8 +111,8 @@ def about_usage(store: Store) -> list[Performance]:
                 output_tokens=used.output_tokens,
                 cost_micros=used.cost_micros,
             ),
-            "You today": (yield from store.usage.spent(today, mine)),
-            "You this month": (yield from store.usage.spent(month, mine)),
+            "You today": (yield from store.usage.total(today, mine)),
+            "You this month": (yield from store.usage.total(month, mine)),
         }
         return "\n".join(f"{name}: {_told(spent)}" for name, spent in lines.items())
 

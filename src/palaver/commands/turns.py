@@ -96,7 +96,7 @@ def about_turns(store: Store) -> list[Performance]:
         told = _told(seen, spoken.zone)
         if seen.session is None:
             return told
-        several = yield from store.attach.several_take_part(seen.session)
+        several = yield from store.attach.has_several_people(seen.session)
         others = ["several people take part in it"] if several else []
         here = ["this place is attached to it, /detach leaves it"] if spoken.received.place else []
         return "\n".join([told, *others, *here])

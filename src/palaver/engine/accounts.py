@@ -108,7 +108,7 @@ class OpenInlet:
 @transaction
 def _reply(store: Store, source: Source) -> Statements[Reply | None]:
     """For whoever said it, and nobody else."""
-    principal = yield from store.people.speaking(source)
+    principal = yield from store.people.principal_for(source)
     received = yield from store.message_status.find_received([source], principal)
     return (yield from store.message_status.load_reply(received.number, principal)) if received else None
 

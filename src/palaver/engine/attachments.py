@@ -72,7 +72,7 @@ class Attachments:
 
     async def fetch(self, key: SessionKey) -> datetime | None:
         """The files of what waits in a conversation; gives when to look again, where a platform does not answer."""
-        for received in await self.ctx.store.read(self.ctx.store.attachments.unsettled(key)):
+        for received in await self.ctx.store.read(self.ctx.store.attachments.awaiting_files(key)):
             if self.ctx.options.is_undecided(received.inbound):
                 continue
             try:
@@ -80,7 +80,7 @@ class Attachments:
             except _Later:
                 return self.ctx.clock.now() + _AGAIN
             left_out = [_problem(file, f"only {self._most} are taken") for file in received.inbound.files[self._most :]]
-            await self.ctx.retry_until_stored(self.ctx.store.attachments.settle_files(received, [*files, *left_out]))
+            await self.ctx.retry_until_stored(self.ctx.store.attachments.set_files(received, [*files, *left_out]))
             self.ctx.unfetched.pop(received.number, None)
             log.info("files fetched", extra={"action": "files.fetched", "inbox": received.number})
         return None
@@ -146,7 +146,7 @@ class Attachments:
 
     async def read(self, turn: Turn, name: str) -> bytes:
         """The content of a file that is shown in the conversation of the turn."""
-        found = await self.ctx.store.read(self.ctx.store.attachments.find_in(turn, name))
+        found = await self.ctx.store.read(self.ctx.store.attachments.find_in_turn(turn, name))
         path = self.ctx.shelf.place(found.sha256 or "") if self.ctx.shelf else None
         if path is None:
             raise NotFound("file", name)
@@ -165,10 +165,10 @@ class Attachments:
         if self.ctx.shelf is None:
             return
         files = self.ctx.store.attachments
-        await self.ctx.store.transact(files.let_go())
+        await self.ctx.store.transact(files.drop_sent())
         held: set[str] = set()
         last = ""
-        while page := await self.ctx.store.read(files.held(last, _PAGE)):
+        while page := await self.ctx.store.read(files.list_referenced(last, _PAGE)):
             held.update(page)
             last = page[-1]
         await self.ctx.shelf.tidy(held, older_than)

@@ -184,7 +184,7 @@ class Maintenance:
     async def _silent(self, since: datetime, until: datetime) -> AsyncGenerator[Session]:
         last: Session | None = None
         while since < until and (
-            page := await self.ctx.store.read(self.ctx.store.expiry.silent(since, until, last, _LOOKED_AT_ONCE))
+            page := await self.ctx.store.read(self.ctx.store.expiry.list_idle(since, until, last, _LOOKED_AT_ONCE))
         ):
             for session in page:
                 yield session
@@ -204,7 +204,7 @@ class Maintenance:
     async def _drop_routes(self) -> None:
         now, endings = self.ctx.clock.now(), self.ctx.store.expiry
         before = now - self.ctx.options.route_limit
-        while page := await self.ctx.store.read(endings.unused(self._routed_since, before, _PAGE)):
+        while page := await self.ctx.store.read(endings.list_unused_routes(self._routed_since, before, _PAGE)):
             for key, _ in page:
                 await self.ctx.store.transact(endings.drop_route(key, before, now))
             self._routed_since = page[-1][1]
@@ -226,17 +226,17 @@ class Maintenance:
 
     async def _sum_up(self) -> None:
         """Whoever asks what was used goes through what is not summed up yet: so not much may wait."""
-        while await self.ctx.store.transact(self.ctx.store.usage.fold()):
+        while await self.ctx.store.transact(self.ctx.store.usage.sum_ended_turns()):
             pass
 
     async def _finalise(self) -> None:
         """The hooks for a session that has ended, once; tried again twice if one of them fails, or we do."""
-        for session in await self.ctx.store.read(self.ctx.store.expiry.to_finalise(_PAGE)):
+        for session in await self.ctx.store.read(self.ctx.store.expiry.list_unfinalised(_PAGE)):
             # Hooks may take their time: whoever sweeps by now tells the rest.
             if not await self._is_sweeper():
                 return
             happening = self._happening(EventKind.SESSION_FINALISED, session, session.end_reason)
-            tries = self.ctx.store.expiry.try_finalising(session, self.ctx.clock.now(), tries=_FINALISE_TRIES)
+            tries = self.ctx.store.expiry.count_finalise_try(session, self.ctx.clock.now(), tries=_FINALISE_TRIES)
             # Under the time that stays the same it is owed once, however often hooks have to be told.
             ended = replace(happening, at=session.ended or happening.at)
             if not await self.ctx.store.transact(
@@ -244,7 +244,9 @@ class Maintenance:
             ):
                 continue
             told = await self.ctx.hooks.told(happening)
-            finalise = self.ctx.store.expiry.finalise(session, self.ctx.clock.now(), done=told, tries=_FINALISE_TRIES)
+            finalise = self.ctx.store.expiry.mark_finalised(
+                session, self.ctx.clock.now(), done=told, tries=_FINALISE_TRIES
+            )
             await self.ctx.store.transact(finalise)
 
     def _tell(self, kind: EventKind, session: Session, reason: EndReason) -> None:

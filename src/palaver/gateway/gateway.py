@@ -330,7 +330,7 @@ async def _first(serving: "asyncio.Task[None]", *others: Awaitable[object]) -> N
 
 @transaction
 def _last_words(store: Store, key: SessionKey, source: Source) -> Statements[list[Entry]]:
-    principal = yield from store.people.speaking(source)
+    principal = yield from store.people.principal_for(source)
     return (yield from message_status.recent_entries(key, principal, _RECAP))
 
 

@@ -1,43 +1,46 @@
-"""Codes: what people read to each other to prove something once. Kept only as a slow, salted hash."""
+"""One-time codes that people read to each other, stored only as a slow, salted hash."""
 
 import hashlib
 
 from palaver.model.errors import BadArgument
 
 __all__ = [
-    "ALPHABET",
-    "LENGTH",
+    "CODE_ALPHABET",
+    "CODE_LENGTH",
     "code_hash",
     "make_code",
     "parse_code",
 ]
 
-ALPHABET = "ACDEFGHJKMNPQRTUVWXY34679"
-"""None of these looks like another: no 0 and O, 1, I and L, 2 and Z, 5 and S, 8 and B."""
-LENGTH = 8
+CODE_ALPHABET = "ACDEFGHJKMNPQRTUVWXY34679"
+"""Without characters that look alike: 0 and O, 1, I and L, 2 and Z, 5 and S, 8 and B."""
+CODE_LENGTH = 8
 _SEPARATORS = str.maketrans("", "", " -")
-_ROUNDS = 50_000
+_HASH_ROUNDS = 50_000
 
 
-def make_code(chance: bytes) -> str:
-    """A code out of chance: sixteen bytes make every code as likely as any other."""
-    number, letters = int.from_bytes(chance, "big"), ""
-    for _ in range(LENGTH):
-        number, at = divmod(number, len(ALPHABET))
-        letters += ALPHABET[at]
+def make_code(random_bytes: bytes) -> str:
+    """Make a code from random bytes: with sixteen of them every code is about equally likely."""
+    number, letters = int.from_bytes(random_bytes, "big"), ""
+    for _ in range(CODE_LENGTH):
+        number, at = divmod(number, len(CODE_ALPHABET))
+        letters += CODE_ALPHABET[at]
     return letters
 
 
 def parse_code(text: str) -> str:
-    """A code as somebody typed it: in any case, with spaces or hyphens for the eye."""
+    """Read a code as people type it: in any case, with spaces or hyphens."""
     code = text.translate(_SEPARATORS).upper()
-    if len(code) != LENGTH or not set(code) <= set(ALPHABET):
+    if len(code) != CODE_LENGTH or not set(code) <= set(CODE_ALPHABET):
         raise BadArgument(
-            "A code cannot be", found=text, allowed=f"{LENGTH} characters out of {ALPHABET}", example="K7QM3XPR"
+            "This is not a code:",
+            found=text,
+            allowed=f"{CODE_LENGTH} of the characters {CODE_ALPHABET}",
+            example="K7QM3XPR",
         )
     return code
 
 
 def code_hash(code: str, salt: str) -> str:
-    """Slow on purpose: a code is short, and whoever reads the hash shall not find it while it is good."""
-    return hashlib.pbkdf2_hmac("sha256", code.encode(), salt.encode(errors="surrogatepass"), _ROUNDS).hex()
+    """Hash a code, slowly: it is short, and must not be guessed from the hash while it is valid."""
+    return hashlib.pbkdf2_hmac("sha256", code.encode(), salt.encode(errors="surrogatepass"), _HASH_ROUNDS).hex()

@@ -1,4 +1,4 @@
-"""Pairing: how a stranger comes to be let in, and how often and how long they may ask."""
+"""Pairing: how a stranger gets access, and how often they can ask for it."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -7,32 +7,32 @@ from enum import StrEnum
 from palaver.model.value import value
 
 __all__ = [
-    "LOCKED_FOR",
-    "MOST_FAILURES",
-    "MOST_KEPT",
-    "MOST_PENDING",
-    "PAUSE",
-    "VALID_FOR",
-    "Asked",
+    "CODE_LIFETIME",
+    "LOCKOUT",
+    "MAX_FAILURES",
+    "MAX_KEPT_MESSAGES",
+    "MAX_PENDING",
+    "REQUEST_INTERVAL",
+    "PairingRequest",
     "Reception",
     "locked_until",
     "receive_stranger",
 ]
 
-VALID_FOR = timedelta(hours=1)
-PAUSE = timedelta(minutes=10)
-"""How long somebody who was given a code waits for another."""
-MOST_PENDING = 3
-"""So many strangers wait on a platform at once."""
-MOST_KEPT = 10
-"""So many messages of one stranger are kept until they are let in."""
-MOST_FAILURES = 5
-LOCKED_FOR = timedelta(hours=1)
+CODE_LIFETIME = timedelta(hours=1)
+REQUEST_INTERVAL = timedelta(minutes=10)
+"""How long a stranger who got a code waits for the next one."""
+MAX_PENDING = 3
+"""Strangers with a valid code on one platform at the same time."""
+MAX_KEPT_MESSAGES = 10
+"""Messages of one stranger that are kept until they are approved."""
+MAX_FAILURES = 5
+LOCKOUT = timedelta(hours=1)
 
 
 @value
-class Asked:
-    """The last request of a stranger."""
+class PairingRequest:
+    """A stranger's last request for access."""
 
     identity: str
     at: datetime
@@ -41,32 +41,32 @@ class Asked:
 
 
 class Reception(StrEnum):
-    """What becomes of a stranger's message. The words say why it is not answered."""
+    """What happens to a stranger's message. The value is the reason why it is not answered."""
 
-    CODE = "a stranger: was given a code, and the message waits until the owner approves it"
-    WAITS = "a stranger: the message waits until the owner approves the code they were given"
-    TOO_OFTEN = "a stranger: has asked to be let in a short while ago"
-    TOO_MANY = "a stranger: too many others wait to be let in on this platform"
+    CODE = "a stranger: got a code; the message waits until the owner approves it"
+    WAITS = "a stranger: the message waits until the owner approves their code"
+    TOO_OFTEN = "a stranger: asked for access only a short while ago"
+    TOO_MANY = "a stranger: too many others wait for access on this platform"
 
     @property
     def keeps(self) -> bool:
-        """Whether what they said is kept, to be answered once they are let in."""
+        """Whether the message is kept, to be answered after approval."""
         return self in {Reception.CODE, Reception.WAITS}
 
 
-def receive_stranger(identity: str, requests: Iterable[Asked], now: datetime) -> Reception:
-    """Given all requests on the platform of a stranger who has just written."""
-    known = {asked.identity: asked for asked in requests}
+def receive_stranger(identity: str, requests: Iterable[PairingRequest], now: datetime) -> Reception:
+    """Decide about a stranger's message, given all requests on their platform."""
+    known = {request.identity: request for request in requests}
     mine = known.pop(identity, None)
-    # Either way: a clock that was set back far keeps nobody waiting.
-    if mine and abs(now - mine.at) < PAUSE:
-        return Reception.WAITS if now < mine.expires and mine.kept < MOST_KEPT else Reception.TOO_OFTEN
-    pending = [asked for asked in known.values() if asked.at - PAUSE < now < asked.expires]
-    return Reception.CODE if len(pending) < MOST_PENDING else Reception.TOO_MANY
+    # abs(): a clock that was set back must not keep anyone waiting.
+    if mine and abs(now - mine.at) < REQUEST_INTERVAL:
+        return Reception.WAITS if now < mine.expires and mine.kept < MAX_KEPT_MESSAGES else Reception.TOO_OFTEN
+    pending = [each for each in known.values() if each.at - REQUEST_INTERVAL < now < each.expires]
+    return Reception.CODE if len(pending) < MAX_PENDING else Reception.TOO_MANY
 
 
 def locked_until(failures: Sequence[datetime]) -> datetime | None:
-    """Given the times of wrong codes since the last right one, the newest first: until when no code is looked at."""
-    if len(failures) < MOST_FAILURES or failures[0] - failures[MOST_FAILURES - 1] > LOCKED_FOR:
+    """Return until when codes are refused, given the times of wrong codes since the last right one, newest first."""
+    if len(failures) < MAX_FAILURES or failures[0] - failures[MAX_FAILURES - 1] > LOCKOUT:
         return None
-    return failures[0] + LOCKED_FOR
+    return failures[0] + LOCKOUT

@@ -1,4 +1,4 @@
-"""Sessions: one conversation each, and the principals on whose behalf they are read."""
+"""Sessions, and the principals on whose behalf they are read."""
 
 from datetime import datetime
 from urllib.parse import urlsplit
@@ -17,63 +17,62 @@ __all__ = [
     "Session",
     "identity_of",
     "owner_of",
-    "source_behind",
+    "source_of_identity",
 ]
 
 
 def identity_of(source: Source) -> str | None:
-    """One account of a human on a platform, as text: `telegram:7`."""
+    """Return the account that a message came from, as text: `telegram:7`."""
     if source.participant is None:
         return None
     return f"{source.platform}:{encode_id(source.participant)}"
 
 
-def source_behind(identity: str, profile: str = MAIN) -> Source:
-    """Where somebody speaks of whom nothing but the identity is known."""
+def source_of_identity(identity: str, profile: str = MAIN) -> Source:
+    """Return a source for an account of which only the identity is known."""
     platform, _, participant = identity.partition(":")
     return Source(platform=platform, user_id=decode_id(participant), profile=profile)
 
 
 def owner_of(key: SessionKey, source: Source) -> str:
-    """Whose titles must differ: the one person of a private conversation, the place of a shared one."""
+    """Return the owner, whose titles are unique: the person of a private conversation, the key of a shared one."""
     return key.text if key.shared else identity_of(source) or key.text
 
 
 @value
 class Principal:
-    """On whose behalf something is read. It sees the conversations that one of its identities took part in."""
+    """On whose behalf something is read: it sees the conversations that one of its identities took part in."""
 
     identities: frozenset[str] = frozenset()
     profile: str | None = None
-    """The only profile whose conversations it sees; None for those of every profile."""
+    """Limits it to the conversations of one profile."""
     speaks_as: str | None = None
-    """The identity that it speaks under, where a person speaks."""
+    """The identity of the person who speaks."""
     within: SessionKey | None = None
-    """The only conversation whose sessions it sees; None for all in which it took part."""
+    """Limits it to the sessions of one conversation."""
     among: str | None = None
-    """A session whose people all hear what is read: of the rest only what each of them took part in, too."""
+    """A session whose people all read the result: limits it to what each of them took part in as well."""
     sees_all: bool = False
 
     @property
     def name(self) -> str:
-        """Who it was, for the record of operations."""
+        """The name in the record of operations."""
         return "operator" if self.sees_all else self.speaks_as or min(self.identities, default="nobody")
 
     @classmethod
     def operator(cls) -> "Principal":
-        """Whoever holds the database itself."""
         return cls(sees_all=True)
 
     @classmethod
     def speaking(cls, source: Source) -> "Principal":
-        """Whoever speaks there, as if linked with nobody: the store knows with whom they are."""
+        """Return the speaker as one identity; the store adds the identities linked with it."""
         identity = identity_of(source)
         return cls(identities=frozenset({identity} if identity else ()), profile=source.profile, speaks_as=identity)
 
 
 @value
 class ModelOverride:
-    """The model a conversation asked for. It has no room for a credential."""
+    """The model chosen for a conversation. It cannot hold a credential."""
 
     model: str
     provider: str | None = None
@@ -83,7 +82,7 @@ class ModelOverride:
         parts = urlsplit(self.base_url or "")
         if "@" in parts.netloc or parts.query or parts.fragment:
             raise BadArgument(
-                "A base URL cannot carry credentials or a query:",
+                "Leave credentials and query out of the base URL:",
                 found=f"{parts.scheme}://…{parts.hostname or ''}{parts.path}",
                 allowed="scheme, host, port and path",
                 example="https://models.example.org/v1",
@@ -103,7 +102,7 @@ class Counters:
 @value
 class Session:
     number: int
-    """The store's own short name for it."""
+    """The store's short id."""
     id: str
     key: SessionKey
     owner: str

@@ -1,4 +1,4 @@
-"""Titles: what people call a conversation, and the lineage `x`, `x #2`, `x #3` of those that share a name."""
+"""Titles of conversations, and the lineage `x`, `x #2`, `x #3` of those that share a name."""
 
 import re
 from collections.abc import Iterable
@@ -17,17 +17,17 @@ __all__ = [
 ]
 
 TITLE_LIMIT = 100
-# Of a longer title only this much names its lineage, so that every number fits behind it.
 _BASE_LIMIT = 80
+"""Characters of a title that name its lineage, so that every number fits behind them."""
 _NUMBERED = re.compile(r"(?P<base>.*\S) #(?P<number>[2-9]|[1-9][0-9]{1,11})", re.DOTALL)
 
 
 def clean_title(text: str) -> str:
-    """A title fit to keep: one line, nothing invisible, at most 100 characters."""
+    """Reduce a title to one line without invisible characters, cut at the limit."""
     title = one_line(text, TITLE_LIMIT)
     if not title:
         raise EmptyTitle(
-            "A title needs visible characters, not",
+            "A title needs visible characters:",
             found=text,
             allowed="1 to 100 characters",
             example="/title Holiday",
@@ -36,14 +36,14 @@ def clean_title(text: str) -> str:
 
 
 def lineage(title: str) -> tuple[str, int]:
-    """Base and number: `x` is the first of its lineage, `x #3` the third, `x #draft` the first of its own."""
+    """Return base and number: `x` is the first of its lineage, `x #3` the third, `x #draft` the first of its own."""
     numbered = _NUMBERED.fullmatch(title)
     base, number = (numbered["base"], int(numbered["number"])) if numbered else (title, 1)
     return base[:_BASE_LIMIT].rstrip(), number
 
 
 def next_in_lineage(title: str, taken: Iterable[str]) -> str:
-    """The title itself while it is free, else the next number of its lineage."""
+    """Return the title if it is free, else the next number of its lineage."""
     taken = set(taken)
     if title not in taken:
         return title
@@ -53,7 +53,7 @@ def next_in_lineage(title: str, taken: Iterable[str]) -> str:
 
 
 def newest_of_lineage(title: str, taken: Iterable[str]) -> str | None:
-    """What somebody means who asks for `title`: exactly `x #2`, or for `x` the highest number of exactly `x`."""
+    """Return what a person means by `title`: exactly `x #2`, or for `x` the highest number of its lineage."""
     taken = set(taken)
     base, number = lineage(title)
     numbers = _numbers(base, taken) if number == 1 else []
@@ -62,6 +62,6 @@ def newest_of_lineage(title: str, taken: Iterable[str]) -> str | None:
 
 
 def _numbers(base: str, taken: AbstractSet[str]) -> list[int]:
-    """The numbers in use behind exactly `base`."""
+    """Return the numbers in use behind exactly `base`."""
     numbers = ((title, lineage(title)[1]) for title in taken)
     return [number for title, number in numbers if number > 1 and title == f"{base} #{number}"]

@@ -81,11 +81,11 @@ def _audience(store: Store, context: ToolContext) -> Statements[tuple[Principal,
     of them took part in. In a chat that others read, only what is of that chat; and where such a chat and this one have
     the conversation in common, nothing else: whoever speaks up there reads it all.
     """
-    speaker = yield from store.people.speaking(context.source)
+    speaker = yield from store.people.principal_for(context.source)
     key, session = context.turn.key, context.turn.session
     if context.is_overheard:
         return replace(speaker, within=context.last.place or key, among=session), None
-    places = yield from store.attach.attached_to(key)
+    places = yield from store.attach.attached_places(key)
     is_private = all(place.kind == DM and not place.shared for place in (key, *places))
     return replace(speaker, among=session), None if is_private else session
 

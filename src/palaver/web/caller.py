@@ -6,7 +6,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.ids import decode_id
 from palaver.model.session import Principal
 from palaver.model.value import value
-from palaver.store.people.api_tokens import Key, Right
+from palaver.store.people.api_tokens import Credential, Right
 from palaver.store.store import Store
 
 __all__ = [
@@ -22,7 +22,7 @@ OWNER = "owner"
 
 @value
 class Caller:
-    key: Key
+    key: Credential
     csrf: str | None = None
     """What every form of theirs carries; None for a program, which no page can make speak."""
 

@@ -217,8 +217,8 @@ def _attach(speaking: Speaking, session: Session, place: SessionKey, source: Sou
     store, now = speaking.services.store, speaking.services.clock.now()
     principal = yield from principal_of(speaking.caller, store)
     yield from entitled(speaking.services, principal, session.id, "attach")
-    if (yield from store.attach.leads_to(place)) == session.key:
+    if (yield from store.attach.conversation_of(place)) == session.key:
         return
-    held = yield from store.attach.attachable(session.id, place, principal)
+    held = yield from store.attach.find_attachable(session.id, place, principal)
     farewell = outbound_to(source, texts.PARTED)
     yield from store.attach.attach(place, held, now, by=principal.name, farewell=farewell)

@@ -10,7 +10,7 @@ from palaver.model.errors import BadArgument
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.protocols.clock import Clock
-from palaver.store.people.api_tokens import EVERY_RIGHT, Key, KeyKind, Right
+from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKind, Right
 from palaver.store.store import Store
 from palaver.web.caller import Caller, digest_of
 
@@ -39,14 +39,14 @@ async def make_link(store: Store, url: str, now: datetime, *, identity: str | No
     _refuse_nobody(identity)
     code = secrets.token_urlsafe(_BYTES)
     await store.transact(
-        store.api_tokens.add(digest_of(code), KeyKind.LINK, now, identity=identity, expires=now + LINK_FOR)
+        store.api_tokens.add(digest_of(code), CredentialKind.LINK, now, identity=identity, expires=now + LINK_FOR)
     )
     return f"{url}/login#{code}"
 
 
 async def has_keys(store: Store, now: datetime) -> bool:
     """Whether somebody has come in before, or can."""
-    return any([await store.read(store.api_tokens.all(kind, now)) for kind in KeyKind])
+    return any([await store.read(store.api_tokens.list_valid(kind, now)) for kind in CredentialKind])
 
 
 async def make_token(
@@ -54,17 +54,17 @@ async def make_token(
     now: datetime,
     *,
     name: str,
-    rights: Collection[Right] = EVERY_RIGHT,
+    rights: Collection[Right] = ALL_RIGHTS,
     identity: str | None = None,
     expires: datetime | None = None,
-) -> tuple[str, Key]:
+) -> tuple[str, Credential]:
     """A token for a program, and the key it is; nobody can be shown the token again."""
     _refuse_nobody(identity)
     if not one_line(name, 1):
         raise BadArgument("A token needs a name, not", found=name, allowed="any text", example="backup")
     token = TOKEN_MARK + secrets.token_urlsafe(_BYTES)
     add = store.api_tokens.add(
-        digest_of(token), KeyKind.TOKEN, now, name=name, rights=rights, identity=identity, expires=expires
+        digest_of(token), CredentialKind.TOKEN, now, name=name, rights=rights, identity=identity, expires=expires
     )
     return token, await store.transact(add)
 
@@ -88,9 +88,9 @@ class Authenticator:
     async def log_in(self, code: str, name: str) -> tuple[str, Caller] | None:
         """The secret of a new login for a code that was not used yet. Whoever guesses makes nobody write."""
         secret, now = secrets.token_urlsafe(_BYTES), self.clock.now()
-        if await self.store.read(self.store.api_tokens.find(digest_of(code), KeyKind.LINK, now)) is None:
+        if await self.store.read(self.store.api_tokens.find(digest_of(code), CredentialKind.LINK, now)) is None:
             return None
-        exchange = self.store.api_tokens.exchange(
+        exchange = self.store.api_tokens.log_in(
             digest_of(code), digest_of(secret), now, name=name, expires=now + LOGIN_FOR
         )
         key = await self.store.transact(exchange)
@@ -100,21 +100,21 @@ class Authenticator:
         await self.store.transact(self.store.api_tokens.revoke(caller.key.number))
 
     async def by_login(self, secret: str) -> Caller | None:
-        key = await self._standing(secret, KeyKind.LOGIN)
+        key = await self._standing(secret, CredentialKind.LOGIN)
         return key and Caller(key=key, csrf=csrf_of(secret))
 
     async def by_token(self, token: str) -> Caller | None:
-        key = await self._standing(token, KeyKind.TOKEN)
+        key = await self._standing(token, CredentialKind.TOKEN)
         return key and Caller(key=key)
 
     async def still_stands(self, caller: Caller) -> bool:
         """Whether the key was not taken back since."""
-        return await self.store.read(self.store.api_tokens.stands(caller.key.number, self.clock.now()))
+        return await self.store.read(self.store.api_tokens.is_valid(caller.key.number, self.clock.now()))
 
-    async def _standing(self, secret: str, kind: KeyKind) -> Key | None:
+    async def _standing(self, secret: str, kind: CredentialKind) -> Credential | None:
         now = self.clock.now()
         key = await self.store.read(self.store.api_tokens.find(digest_of(secret), kind, now))
-        if key is None or (kind is KeyKind.LOGIN and now - key.last_used > IDLE_FOR):
+        if key is None or (kind is CredentialKind.LOGIN and now - key.last_used > IDLE_FOR):
             return None
         if now - key.last_used > _TOUCH_AFTER:
             await self.store.transact(self.store.api_tokens.touch(key.number, now))

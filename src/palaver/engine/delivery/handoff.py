@@ -50,7 +50,7 @@ class Handoffs:
             yield from store.outbox.owe(recalled, f"recalled:{number}", now)
             return
         note = texts.handoff_note(origin.platform, address.platform)
-        yield from store.transcript.add(place, Entry(seq=0, role=Role.NOTE, at=now, text=note))
+        yield from store.transcript.append_outside_turn(place, Entry(seq=0, role=Role.NOTE, at=now, text=note))
         told = outbound_to(origin, texts.handed_off(address.platform))
         yield from store.outbox.owe(told, f"handed-off:{number}", now)
 

@@ -297,8 +297,8 @@ class DeliveryWorker:
             yield from store.accounts.chat_there(outbound)
         if outbound.mirror is not None:
             entry = Entry(seq=0, role=Role.ASSISTANT, at=now, text=outbound.text, message_id=receipt)
-            conversation = yield from store.attach.leads_to(SessionKey.parse(outbound.mirror))
-            yield from store.transcript.add(conversation, entry)
+            conversation = yield from store.attach.conversation_of(SessionKey.parse(outbound.mirror))
+            yield from store.transcript.append_outside_turn(conversation, entry)
         if continuation is not None:
             yield from continuation
         if self.ctx.event_outbox.has_watchers and not outbound.is_news:

@@ -20,7 +20,7 @@ from palaver.model.session import identity_of
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound
 from palaver.model.value import value
-from palaver.store.people.grants import Table
+from palaver.store.people.grants import GrantTable
 from palaver.store.results import BusyNotices
 
 __all__ = [
@@ -40,7 +40,7 @@ class Admitted:
     """What was decided, and what was known when it was."""
 
     access: Access
-    table: Table
+    table: GrantTable
     role: AccessRole | None
     """As what it is accepted; where the sender's place is depends on who they are alone."""
 
@@ -69,7 +69,7 @@ class Admission:
     def __init__(self, ctx: EngineContext, revise: Revise) -> None:
         self._ctx = ctx
         self._revise = revise
-        self._table = Table()
+        self._table = GrantTable()
         self._kept = GrantCache()
 
     def hear(self, message: Inbound, *, commands: bool) -> Inbound | None:
@@ -126,7 +126,7 @@ class Admission:
         taken = await self._ctx.store.transact(
             self._accept(message, key, admitted, busy_notices, self._ctx.clock.now())
         )
-        if isinstance(taken, Table):
+        if isinstance(taken, GrantTable):
             self._table = taken
             return None
         self._tell(taken, key)
@@ -140,12 +140,12 @@ class Admission:
         admitted: Admitted,
         busy_notices: BusyNotices,
         now: datetime,
-    ) -> Statements[Taken | Table]:
+    ) -> Statements[Taken | GrantTable]:
         store, access, known = self._ctx.store, admitted.access, admitted.table
         if not key.platform or access.verdict is not Verdict.PAIR:
             # Whoever parts the people of a key or moves its chat holds it, and afterwards that is known.
             yield Lock(key.text)
-        table = yield from store.grants.table(known)
+        table = yield from store.grants.load_table(known)
         if table is not known:
             return table
         if message.revision is not None:

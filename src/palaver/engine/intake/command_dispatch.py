@@ -116,7 +116,7 @@ class _NotWhoTheyWere(Exception):
 @transaction
 def _on_behalf(store: Store, source: Source, principal: Principal, does: Transaction[str]) -> Statements[str]:
     """Transaction for somebody who is, in the step that does it, still whom it was made for."""
-    if (yield from store.people.speaking(source)) != principal:
+    if (yield from store.people.principal_for(source)) != principal:
         raise _NotWhoTheyWere
     return (yield from does)
 
@@ -266,7 +266,7 @@ class CommandDispatcher:
             return _say("")
         source = received.inbound.source
         zone = self.ctx.options.zones.find(source).value
-        principal = await self.ctx.store.read(self.ctx.store.people.speaking(source))
+        principal = await self.ctx.store.read(self.ctx.store.people.principal_for(source))
         agent, now = self.ctx.agents.of(received.key.profile), self.ctx.clock.now()
         desk = Desk(self.ctx, received) if self.ctx.shelf and self.ctx.replies.takes_files(source) else None
         spoken = Spoken(

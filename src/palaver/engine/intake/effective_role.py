@@ -9,11 +9,11 @@ from palaver.model.access import Access, AccessRole, Grant, GrantIndex, Verdict,
 from palaver.model.errors import NotAllowed, NotFound
 from palaver.model.ids import decode_id
 from palaver.model.key import canonical_id, canonical_source
-from palaver.model.session import Principal, Session, identity_of, source_behind
+from palaver.model.session import Principal, Session, identity_of, source_of_identity
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Received
 from palaver.model.value import value
-from palaver.store.people.grants import Table
+from palaver.store.people.grants import GrantTable
 from palaver.store.store import Store
 
 __all__ = [
@@ -42,7 +42,7 @@ def standing(store: Store, fixed: Sequence[Grant], session: str, principal: Prin
     if principal.sees_all or principal.speaks_as is None:
         role = AccessRole.OWNER if principal.sees_all else None
     else:
-        come, rules = source_behind(principal.speaks_as), (yield from _rules(store, fixed))
+        come, rules = source_of_identity(principal.speaks_as), (yield from _rules(store, fixed))
         here, there = rules.decide(source if source.user_id else come), rules.decide(come)
         role = None if there.verdict is Verdict.REFUSE and there.grant else here.role
     if role is None:
@@ -80,8 +80,8 @@ _UNKNOWN, _VOUCHED_FOR, _BOT = Trust(), Trust(has_role_grant=True, via_trusted_r
 
 
 def _rules(store: Store, fixed: Sequence[Grant]) -> Statements["_Rules"]:
-    table = yield from store.grants.table(Table())
-    return _Rules(fixed, table, (yield from store.aliases.everywhere()), GrantCache())
+    table = yield from store.grants.load_table(GrantTable())
+    return _Rules(fixed, table, (yield from store.aliases.load_all()), GrantCache())
 
 
 def _canonical(grants: Iterable[Grant], platform: str, aliases: Mapping[str, str]) -> Iterable[Grant]:
@@ -99,11 +99,11 @@ def _canonical(grants: Iterable[Grant], platform: str, aliases: Mapping[str, str
 @value(kw_only=False)
 class _Kept:
     fixed: Sequence[Grant]
-    table: Table
+    table: GrantTable
     aliases: Mapping[str, str]
     index: GrantIndex
 
-    def is_of(self, fixed: Sequence[Grant], table: Table, aliases: Mapping[str, str]) -> bool:
+    def is_of(self, fixed: Sequence[Grant], table: GrantTable, aliases: Mapping[str, str]) -> bool:
         is_same_table = table is self.table and (fixed is self.fixed or fixed == self.fixed)
         return is_same_table and (aliases is self.aliases or aliases == self.aliases)
 
@@ -114,7 +114,7 @@ class GrantCache:
 
     _platforms: dict[str, _Kept] = field(default_factory=dict[str, _Kept])
 
-    def of(self, platform: str, fixed: Sequence[Grant], table: Table, aliases: Mapping[str, str]) -> GrantIndex:
+    def of(self, platform: str, fixed: Sequence[Grant], table: GrantTable, aliases: Mapping[str, str]) -> GrantIndex:
         """`fixed` are the grants of the configuration."""
         kept = self._platforms.get(platform)
         if kept is None or not kept.is_of(fixed, table, aliases):
@@ -129,7 +129,7 @@ class _Rules:
     """Grants and aliases as they are in one step."""
 
     fixed: Sequence[Grant]
-    table: Table
+    table: GrantTable
     aliases: Mapping[str, Mapping[str, str]]
     kept: GrantCache
 

@@ -21,7 +21,7 @@ from palaver.model.errors import InvalidInput, StoreError, StoreUnavailable, Unk
 from palaver.model.key import SessionKey, Speaker, canonical_source, derive_key
 from palaver.model.reset import Cause
 from palaver.model.scope import DmScope, choose_profile
-from palaver.model.session import Principal, identity_of, source_behind
+from palaver.model.session import Principal, identity_of, source_of_identity
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, Received, account_text
 from palaver.model.value import value
@@ -90,8 +90,8 @@ class _Acquaintance:
 
 @transaction
 def _acquaint(store: Store) -> Statements[_Acquaintance]:
-    aliases = yield from store.aliases.everywhere()
-    linked = yield from store.people.linked()
+    aliases = yield from store.aliases.load_all()
+    linked = yield from store.people.linked_people()
     identities: dict[str, list[str]] = {}
     for identity, person in linked.items():
         identities.setdefault(person, []).append(identity)
@@ -185,7 +185,7 @@ class Intake:
 
     async def key_of(self, source: Source) -> SessionKey:
         """The conversation that is spoken to where the source is."""
-        return await self._ctx.store.read(self._ctx.store.attach.leads_to(await self.place_of(source)))
+        return await self._ctx.store.read(self._ctx.store.attach.conversation_of(await self.place_of(source)))
 
     async def place_of(self, source: Source) -> SessionKey:
         """The key of the place itself, whatever it is attached to."""
@@ -201,7 +201,7 @@ class Intake:
 
     def _owns(self, person: str | None, known: _Acquaintance) -> bool:
         """Whoever is linked with the owner is the owner."""
-        sources = map(source_behind, known.identities.get(person or "", ()))
+        sources = map(source_of_identity, known.identities.get(person or "", ()))
         return any(self._admission.role_of(each, known.aliases_of(each)) is AccessRole.OWNER for each in sources)
 
     async def _people(self) -> _Acquaintance:

@@ -138,7 +138,7 @@ class Compaction:
         by = Principal.speaking(running.source).name if wish.is_asked else _BY_ITSELF
         settle = self.ctx.store.turns.settle(turn, [], replies, self.ctx.clock.now(), usage=running.usage)
         try:
-            steps = _all(self._compact(turn, summary, by), settle, self.ctx.store.usage.uncount(turn))
+            steps = _all(self._compact(turn, summary, by), settle, self.ctx.store.usage.uncount_turn(turn))
             await self.closing.end(turn, steps, TurnState.DONE)
         except NothingToCompact as refusal:
             await self._leave(running, wish, str(refusal))
@@ -150,7 +150,7 @@ class Compaction:
         now, turn = self.ctx.clock.now(), running.turn
         replies = self.closing.reply(running, texts.not_compacted(why)) if wish.is_asked else []
         settle = self.ctx.store.turns.settle(turn, [], replies, now, usage=running.usage, error=why)
-        await self.closing.end(turn, _all(settle, self.ctx.store.usage.uncount(turn)), TurnState.FAILED)
+        await self.closing.end(turn, _all(settle, self.ctx.store.usage.uncount_turn(turn)), TurnState.FAILED)
         later = {session: until for session, until in self._later.items() if until > now}
         self._later = {**later, turn.session: now + _NOT_BEFORE}
         log.info("nothing was summarised: %s", why, extra={"action": "compaction.left", "turn": turn.number})
@@ -238,7 +238,7 @@ def _occupy(store: Store, key: SessionKey, worker: str, now: datetime, lease: ti
     number = yield from store.turns.occupy(key, now)
     if number is None:
         return None
-    yield from store.usage.charge(number)
+    yield from store.usage.charge_to_previous(number)
     return (yield from store.turns.resume(number, worker, now, lease))
 
 

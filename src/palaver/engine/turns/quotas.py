@@ -39,7 +39,7 @@ class QuotaCheck:
         last = begun.messages[-1]
         if not self.ctx.options.caps.of(last.role):
             return begun
-        yield from self.ctx.store.usage.fold(least=_MANY)
+        yield from self.ctx.store.usage.sum_ended_turns(least=_MANY)
         reached = yield from self.reached(last, begun.opened.session, now)
         if reached is None:
             return begun
@@ -78,10 +78,10 @@ def _used(
                     cost_micros=counters.cost_micros,
                 )
             case QuotaKind.DAY:
-                used[measure] = yield from store.usage.spent(start)
+                used[measure] = yield from store.usage.total(start)
             case _ if identity is not None:
                 person = yield from store.people.principal_of(identity)
-                used[measure] = yield from store.usage.spent(start, person.identities)
+                used[measure] = yield from store.usage.total(start, person.identities)
             case _:
                 pass
     return used

@@ -15,9 +15,9 @@ from palaver.model.value import value
 from palaver.store.archive.collector import collect
 from palaver.store.archive.format import ArchivedOperation, ArchivedSession, ArchivedTurn, Record, lines
 from palaver.store.archive.reader import Problem, read_archive
-from palaver.store.conversations.attachment_refs import note_files
+from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import rename
-from palaver.store.conversations.transcript import SEQS, journal, read_on_from
+from palaver.store.conversations.transcript import SEQS, advance_shown_from, write_journal
 from palaver.store.people.people import person_of
 from palaver.store.records import entries_of, json_text, kept_of, micros, prepare
 
@@ -279,10 +279,10 @@ def _insert_entries(
     if not rows:
         return
     yield "INSERT INTO entries (id, role, turn_no, hidden_by, observed, body) VALUES (?, ?, ?, ?, ?, ?)", rows
-    yield from read_on_from(number, arrival.session.next_seq)
+    yield from advance_shown_from(number, arrival.session.next_seq)
     filed = (entry for entry in arrival.record.entries if entry.files)
-    yield from note_files("entry", {number * SEQS + entry.seq: kept_of(entry.files) for entry in filed})
+    yield from add_refs("entry", {number * SEQS + entry.seq: kept_of(entry.files) for entry in filed})
     # What a branch copied from its parent is found there.
     first, last = (arrival.session.parent_seq or 0) + 1, arrival.session.next_seq - 1
     if first <= last:
-        yield from journal("append", number, first, last)
+        yield from write_journal("append", number, first, last)

@@ -10,36 +10,36 @@ from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.turn import Outbound
 from palaver.store.conversations import undo_log
-from palaver.store.conversations.visibility import find, hold
+from palaver.store.conversations.visibility import find, lock_session
 from palaver.store.queue.inbox import carry
 from palaver.store.records import micros
 from palaver.store.results import OperationKind
 
 __all__ = [
     "attach",
-    "attachable",
-    "attached_to",
+    "attach_operation",
+    "attached_places",
+    "conversation_of",
     "detach",
-    "has_others",
+    "detach_all",
+    "find_attachable",
+    "has_other_speakers",
+    "has_several_people",
     "is_shared",
-    "leads_to",
-    "operation_of",
-    "part",
-    "several_take_part",
 ]
 
 
 @transaction
-def leads_to(place: SessionKey) -> Statements[SessionKey]:
+def conversation_of(place: SessionKey) -> Statements[SessionKey]:
     """The conversation that is spoken to in a place: its own, unless it is attached to another."""
     rows = yield "SELECT key FROM attached WHERE place = ?", (place.text,)
     return SessionKey.parse(rows[0][0]) if rows else place
 
 
 @transaction
-def attachable(target: str, place: SessionKey, principal: Principal) -> Statements[Session]:
+def find_attachable(target: str, place: SessionKey, principal: Principal) -> Statements[Session]:
     """The conversation that `target` names, held. One that has ended is not going on anywhere."""
-    found = yield from hold((yield from find(target, principal)), place, principal)
+    found = yield from lock_session((yield from find(target, principal)), place, principal)
     if found.ended is not None or found.key == place or found.key.profile != place.profile:
         raise BadArgument(
             "A place is attached to a conversation that goes on elsewhere, not to",
@@ -60,7 +60,7 @@ def attachable(target: str, place: SessionKey, principal: Principal) -> Statemen
 
 
 @transaction
-def has_others(session: Session, principal: Principal) -> Statements[bool]:
+def has_other_speakers(session: Session, principal: Principal) -> Statements[bool]:
     """Whether somebody else took part in it, or in what it is a branch of: their words are in it, also if they left."""
     names = ("", *sorted(principal.identities))
     others = yield (
@@ -71,7 +71,7 @@ def has_others(session: Session, principal: Principal) -> Statements[bool]:
 
 
 @transaction
-def several_take_part(session: Session) -> Statements[bool]:
+def has_several_people(session: Session) -> Statements[bool]:
     """People, not accounts: identities that are linked are one."""
     rows = yield f"SELECT {_SEVERAL}", (session.number,)
     return bool(rows[0][0])
@@ -98,7 +98,7 @@ def is_shared(session: Session) -> Statements[bool]:
 
 
 @transaction
-def attached_to(key: SessionKey) -> Statements[list[SessionKey]]:
+def attached_places(key: SessionKey) -> Statements[list[SessionKey]]:
     """The places from which a conversation is spoken to besides its own."""
     rows = yield "SELECT place FROM attached WHERE key = ?", (key.text,)
     return [SessionKey.parse(place) for (place,) in rows]
@@ -124,21 +124,21 @@ def attach(place: SessionKey, session: Session, now: datetime, *, by: str, farew
 @transaction
 def detach(place: SessionKey, now: datetime) -> Statements[bool]:
     """Lead a place to its own conversation again. Whatever leads to a conversation is changed while that is held."""
-    yield Lock((yield from leads_to(place)).text)
+    yield Lock((yield from conversation_of(place)).text)
     rows = yield f"DELETE FROM attached WHERE place = ? {_RETURNING}", (place.text,)
     yield from _freed(rows, now)
     return bool(rows)
 
 
 @transaction
-def operation_of(place: SessionKey) -> Statements[int | None]:
+def attach_operation(place: SessionKey) -> Statements[int | None]:
     """The operation by which a place was attached."""
     rows = yield "SELECT operation FROM attached WHERE place = ?", (place.text,)
     return rows[0][0] if rows else None
 
 
 @transaction
-def part(key: SessionKey, now: datetime, *, entering: Session | None = None) -> Statements[None]:
+def detach_all(key: SessionKey, now: datetime, *, entering: Session | None = None) -> Statements[None]:
     """A conversation is left, or another session taken up in it: the places attached to it go their own ways again.
 
     Else their people would get to read what was never meant for them. Those that were attached already when the session

@@ -1,4 +1,4 @@
-"""Files in the store: which messages still wait for theirs, who may have which, and what nobody has any more."""
+"""Attachments: which messages still wait for files, who can read which, and which are still referenced."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,35 +10,35 @@ from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal
 from palaver.model.turn import Received, Turn
-from palaver.store.conversations.attachment_refs import note_files
+from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import visible_to
 from palaver.store.queue.inbox import waiting
 from palaver.store.records import INBOX_COLUMNS, entries_of, inbound_body, kept_of, received_of
 
 __all__ = [
+    "awaiting_files",
+    "drop_sent",
     "find",
-    "find_in",
-    "held",
-    "let_go",
-    "settle_files",
-    "unsettled",
+    "find_in_turn",
+    "list_referenced",
+    "set_files",
 ]
 
 
-_SHORTEST = 4
+_SHORTEST_PREFIX = 4
 
 
 @transaction
-def unsettled(key: SessionKey) -> Statements[list[Received]]:
-    """What waits in a conversation for files that are not here yet."""
+def awaiting_files(key: SessionKey) -> Statements[list[Received]]:
+    """Return the waiting messages of a conversation whose files are not stored yet."""
     line = yield from waiting(key, held=False)
     return [each for each in line if not each.inbound.has_all_files]
 
 
 @transaction
-def settle_files(received: Received, files: Sequence[Attachment]) -> Statements[None]:
-    """The files of a message that still waits are here now, or never will be. What it says may have changed since."""
+def set_files(received: Received, files: Sequence[Attachment]) -> Statements[None]:
+    """Set the files of a message that still waits; its text may have been edited since."""
     yield Lock(received.key.text)
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
@@ -48,13 +48,13 @@ def settle_files(received: Received, files: Sequence[Attachment]) -> Statements[
     for current in map(received_of, rows):
         body = inbound_body(replace(current.inbound, files=tuple(files)), current.role)
         yield "UPDATE inbox SET body = ? WHERE no = ?", (body, current.number)
-        yield from note_files("in", {current.number: kept_of(files)})
+        yield from add_refs("in", {current.number: kept_of(files)})
     yield Notify(INBOX)
 
 
 @transaction
 def find(name: str, principal: Principal) -> Statements[Attachment]:
-    """A file by its id, for who may read a conversation that shows it; also hidden ones for who sees everything."""
+    """Find a file by id in a conversation that the principal can read; hidden entries only for those who see all."""
     seen, shown = visible_to(principal), "" if principal.sees_all else " AND e.hidden_by IS NULL"
     rows = yield (
         "SELECT e.body, a.sha256 FROM attachments a JOIN entries e ON e.id = a.holder"
@@ -66,8 +66,8 @@ def find(name: str, principal: Principal) -> Statements[Attachment]:
 
 
 @transaction
-def find_in(turn: Turn, name: str) -> Statements[Attachment]:
-    """A file by its id, for the turn that holds the conversation: only what is shown in it."""
+def find_in_turn(turn: Turn, name: str) -> Statements[Attachment]:
+    """Find a file by id among the shown entries of the turn's session."""
     first = turn.session_number * SEQS
     rows = yield (
         "SELECT e.body, a.sha256 FROM attachments a JOIN entries e ON e.id = a.holder"
@@ -80,13 +80,13 @@ def find_in(turn: Turn, name: str) -> Statements[Attachment]:
 
 def _range(name: str) -> tuple[str, str]:
     name = name.strip().lower()
-    if len(name) < _SHORTEST:
+    if len(name) < _SHORTEST_PREFIX:
         raise NotFound("file", name)
     return name, name + "\x7f"
 
 
 def _only(name: str, rows: Sequence[Row]) -> Attachment:
-    """The same file may be in several places; two different ones of that name are none."""
+    """Return the one file in these rows. It can be in several entries; two different files are ambiguous."""
     kept = {row[1] for row in rows}
     if len(kept) != 1:
         raise NotFound("file", name)
@@ -95,9 +95,9 @@ def _only(name: str, rows: Sequence[Row]) -> Attachment:
 
 
 @transaction
-def let_go() -> Statements[None]:
-    """What was sent needs its files no longer. Whatever is taken away lets them go itself."""
-    # Asked one by one: a planner that joins would read all that was ever sent.
+def drop_sent() -> Statements[None]:
+    """Drop references of sends that are done. Deleting a holder drops its own references."""
+    # A subquery per row: a join would read everything ever sent.
     yield (
         "DELETE FROM attachments WHERE kind = 'out'"
         " AND coalesce((SELECT o.state FROM outbox o WHERE o.id = holder), '') NOT IN ('due', 'claimed', 'unclear')",
@@ -106,8 +106,8 @@ def let_go() -> Statements[None]:
 
 
 @transaction
-def held(after: str, limit: int) -> Statements[list[str]]:
-    """Under what the files are kept that somebody has, in order, a page at a time."""
+def list_referenced(after: str, limit: int) -> Statements[list[str]]:
+    """List a page of the hashes of files that are still referenced, in order."""
     rows = yield (
         "SELECT DISTINCT sha256 FROM attachments WHERE sha256 > ? ORDER BY sha256 LIMIT ?",
         (after, limit),

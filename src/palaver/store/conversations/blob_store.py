@@ -1,4 +1,4 @@
-"""The shelf: the content of files in a folder, each under its hash, written whole or not at all."""
+"""Contents of files in a folder, each under its hash, written whole or not at all."""
 
 import asyncio
 import fcntl
@@ -19,19 +19,19 @@ __all__ = [
     "BlobStore",
 ]
 
-_HEAD = 64
-_NAME = re.compile(r"[0-9a-f]{64}")
-_UNFINISHED = ".part"
+_HEAD_BYTES = 64
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_PARTIAL_SUFFIX = ".part"
 
 
 class BlobStore:
-    """`ab/ab12…`: two letters, then the whole hash. Nothing that came from outside is part of a path."""
+    """Files are at `ab/ab12…`: two characters, then the whole hash. No input from outside is part of a path."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def place(self, sha256: str) -> Path | None:
-        if not _NAME.fullmatch(sha256):
+        if not _SHA256.fullmatch(sha256):
             return None
         path = self._path(sha256)
         return path if path.is_file() else None
@@ -45,20 +45,20 @@ class BlobStore:
                     size += len(chunk)
                     if size > limit:
                         raise TooLarge(f"more than {limit} bytes")
-                    head += chunk[: _HEAD - len(head)]
+                    head += chunk[: _HEAD_BYTES - len(head)]
                     digest.update(chunk)
                     await asyncio.to_thread(file.write, chunk)
                 await asyncio.to_thread(_flush, file)
-            await asyncio.to_thread(self._settle, part, digest.hexdigest())
+            await asyncio.to_thread(self._commit, part, digest.hexdigest())
             return StoredBlob(digest.hexdigest(), size, head)
         finally:
             part.unlink(missing_ok=True)
 
     async def tidy(self, held: Collection[str], older_than: timedelta) -> int:
-        return await asyncio.to_thread(lambda: self._remove(self._unheld(held), older_than))
+        return await asyncio.to_thread(lambda: self._remove(self._unreferenced(held), older_than))
 
     async def find(self, is_wanted: Callable[[str], bool]) -> list[str]:
-        return await asyncio.to_thread(lambda: [path.name for path in self._kept() if is_wanted(path.name)])
+        return await asyncio.to_thread(lambda: [path.name for path in self._stored() if is_wanted(path.name)])
 
     async def remove(self, names: Collection[str], older_than: timedelta) -> int:
         return await asyncio.to_thread(self._remove, [self._path(name) for name in names], older_than)
@@ -68,24 +68,24 @@ class BlobStore:
 
     def _begin(self) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = self._folder / f"{secrets.token_hex(16)}{_UNFINISHED}"
+        part = self._folder / f"{secrets.token_hex(16)}{_PARTIAL_SUFFIX}"
         part.touch(mode=0o600)
         return part
 
-    def _settle(self, part: Path, sha256: str) -> None:
+    def _commit(self, part: Path, sha256: str) -> None:
         path = self._path(sha256)
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        with self._alone():
+        with self._locked():
             if path.is_file():
-                os.utime(path)  # From now on it counts as new: whoever tidies up leaves it.
+                os.utime(path)  # It counts as new, so that tidying up keeps it.
                 return
             part.rename(path)
             for folder in (path.parent, self._folder):
                 _flush_folder(folder)
 
     @contextmanager
-    def _alone(self) -> Generator[None]:
-        """Among all processes that work in the folder: nobody removes what somebody else finds there just now."""
+    def _locked(self) -> Generator[None]:
+        """Lock the folder for all processes: none removes a file that another has just found."""
         handle = os.open(self._folder, os.O_RDONLY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -97,17 +97,17 @@ class BlobStore:
         before = time.time() - older_than.total_seconds()
         removed = 0
         for path in paths:
-            with self._alone():
+            with self._locked():
                 if path.is_file() and path.stat().st_mtime < before:
                     path.unlink()
                     removed += 1
         return removed
 
-    def _unheld(self, held: Collection[str]) -> Iterator[Path]:
-        yield from self._folder.glob(f"*{_UNFINISHED}")
-        yield from (path for path in self._kept() if path.name not in held)
+    def _unreferenced(self, held: Collection[str]) -> Iterator[Path]:
+        yield from self._folder.glob(f"*{_PARTIAL_SUFFIX}")
+        yield from (path for path in self._stored() if path.name not in held)
 
-    def _kept(self) -> Iterator[Path]:
+    def _stored(self) -> Iterator[Path]:
         return self._folder.glob("??/*")
 
 

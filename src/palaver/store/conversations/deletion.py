@@ -9,11 +9,11 @@ from palaver.db.transaction import Lock, Row, Statements, Value, transaction
 from palaver.model.errors import BadArgument, SessionBusy
 from palaver.model.session import Principal, Session
 from palaver.model.value import value
-from palaver.store.conversations.attachment_refs import drop_files
+from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import refuse_busy
-from palaver.store.conversations.transcript import SEQS, journal
+from palaver.store.conversations.transcript import SEQS, write_journal
 from palaver.store.conversations.visibility import Filter, get, get_visible
-from palaver.store.people.usage import fold_all
+from palaver.store.people.usage import sum_all_ended_turns
 from palaver.store.queue.outbox import REPLIES, drop
 from palaver.store.records import SESSION_COLUMNS, from_json, instant, micros, session_of
 from palaver.store.status.session_list import ListFilter, session_filter
@@ -87,7 +87,7 @@ def _remove(session: Session, now: datetime) -> Statements[Removed]:
     for table in ("participants", "routes", "operations", "processes", "mentions"):
         yield f"DELETE FROM {table} WHERE session_no = ?", (number,)
     yield "DELETE FROM sessions WHERE no = ?", (number,)
-    yield from journal("delete", number, 1, max(session.counters.entries, 1))
+    yield from write_journal("delete", number, 1, max(session.counters.entries, 1))
     return Removed(session=session, entries=entries[0][0], turns=len(turns), files=files)
 
 
@@ -123,15 +123,15 @@ _ITS_NOTICES = (
 
 def _let_files_go(session: int, span: tuple[int, int]) -> Statements[tuple[str, ...]]:
     """Of its entries, of its messages and what changed them, of its replies and notices."""
-    entries = yield from drop_files("kind = 'entry' AND holder >= ? AND holder < ?", *span)
+    entries = yield from drop_refs("kind = 'entry' AND holder >= ? AND holder < ?", *span)
     theirs = f"{_ITS_MESSAGES.format('no')} UNION ALL {_CHANGES}"
-    messages = yield from drop_files(f"kind = 'in' AND holder IN ({theirs})", *_of(session, theirs))
-    replies = yield from drop_files(
+    messages = yield from drop_refs(f"kind = 'in' AND holder IN ({theirs})", *_of(session, theirs))
+    replies = yield from drop_refs(
         "kind = 'out' AND holder IN (SELECT o.id FROM turns t JOIN outbox o"
         f" ON o.id >= t.no * {REPLIES} AND o.id < (t.no + 1) * {REPLIES} WHERE t.session_no = ?)",
         session,
     )
-    notices = yield from drop_files(f"kind = 'out' AND holder IN ({_ITS_NOTICES})", *_of(session, _ITS_NOTICES))
+    notices = yield from drop_refs(f"kind = 'out' AND holder IN ({_ITS_NOTICES})", *_of(session, _ITS_NOTICES))
     return (*entries, *messages, *replies, *notices)
 
 
@@ -148,7 +148,7 @@ def _empty_messages(session: int) -> Statements[None]:
 def _remove_turns(turns: Sequence[int]) -> Statements[None]:
     if not turns:
         return
-    yield from fold_all()
+    yield from sum_all_ended_turns()
     replies: list[tuple[Value, ...]] = [(turn * REPLIES, (turn + 1) * REPLIES) for turn in turns]
     yield "DELETE FROM outbox WHERE id >= ? AND id < ?", replies
     yield "DELETE FROM turns WHERE no = ?", [(turn,) for turn in turns]

@@ -1,4 +1,4 @@
-"""Endings in the store: sessions that have expired, hooks that are owed to ended ones, routes nobody uses."""
+"""Expired sessions, finalise hooks of ended ones, and unused routes."""
 
 from datetime import datetime
 
@@ -12,19 +12,19 @@ from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of
 from palaver.store.results import ResetRule
 
 __all__ = [
+    "count_finalise_try",
     "drop_route",
     "expire",
-    "finalise",
-    "silent",
-    "to_finalise",
-    "try_finalising",
-    "unused",
+    "list_idle",
+    "list_unfinalised",
+    "list_unused_routes",
+    "mark_finalised",
 ]
 
 
 @transaction
-def silent(since: datetime, until: datetime, after: Session | None, limit: int) -> Statements[list[Session]]:
-    """Open sessions in which a person spoke last between these times; a page at a time."""
+def list_idle(since: datetime, until: datetime, after: Session | None, limit: int) -> Statements[list[Session]]:
+    """List a page of open sessions in which a person last spoke between these times."""
     last = (micros(after.last_human), after.number) if after else (micros(since), 0)
     rows = yield (
         f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.ended IS NULL AND s.last_human <= ?"
@@ -36,9 +36,9 @@ def silent(since: datetime, until: datetime, after: Session | None, limit: int) 
 
 @transaction
 def expire(session: Session, rule: ResetRule, now: datetime) -> Statements[EndReason | None]:
-    """End a session if its time has come; gives why. Somebody may have spoken since it was looked at.
+    """End a session if its reset policy says so now; return why.
 
-    While something waits in it, that decides: it may have been said in time.
+    A waiting message decides instead: it may have been sent in time.
     """
     yield Lock(session.key.text)
     current = yield from open_by_key(session.key)
@@ -51,7 +51,7 @@ def expire(session: Session, rule: ResetRule, now: datetime) -> Statements[EndRe
 
 
 @transaction
-def to_finalise(limit: int) -> Statements[list[Session]]:
+def list_unfinalised(limit: int) -> Statements[list[Session]]:
     rows = yield (
         f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.ended IS NOT NULL AND s.finalised IS NULL"
         " ORDER BY s.no LIMIT ?",
@@ -61,28 +61,28 @@ def to_finalise(limit: int) -> Statements[list[Session]]:
 
 
 @transaction
-def try_finalising(session: Session, now: datetime, *, tries: int) -> Statements[bool]:
-    """Count a try before the hooks are told: whoever dies in it has tried. False where they are not to be told."""
+def count_finalise_try(session: Session, now: datetime, *, tries: int) -> Statements[bool]:
+    """Count a try before the hooks run, so that a crash counts too. False if they are not to run."""
     rows = yield (
         f"UPDATE sessions SET finalise_tries = finalise_tries + 1 WHERE {_THIS_ENDING} AND finalise_tries < ?"
         " RETURNING no",
         (*_ending(session), tries),
     )
     if not rows:
-        yield from finalise(session, now, done=False, tries=tries)
+        yield from mark_finalised(session, now, done=False, tries=tries)
     return bool(rows)
 
 
 @transaction
-def finalise(session: Session, now: datetime, *, done: bool, tries: int) -> Statements[None]:
-    """Remember that the hooks were told; after so many tries, that they will not be."""
+def mark_finalised(session: Session, now: datetime, *, done: bool, tries: int) -> Statements[None]:
+    """Record that the hooks ran, or that they will not run after so many tries."""
     yield (
         f"UPDATE sessions SET finalised = ? WHERE {_THIS_ENDING} AND (? = 1 OR finalise_tries >= ?)",
         (micros(now), *_ending(session), int(done), tries),
     )
 
 
-# A session that was taken up again and has ended anew is owed them anew.
+# A session that was reopened and has ended again gets its hooks again.
 _THIS_ENDING = "no = ? AND ended = ? AND finalised IS NULL"
 
 
@@ -94,8 +94,8 @@ _IN_NO_TURN = f"NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = r.key AND t.stat
 
 
 @transaction
-def unused(since: datetime, until: datetime, limit: int) -> Statements[list[tuple[SessionKey, datetime]]]:
-    """Keys whose route leads to a session last used between these times, each with that time; the oldest first."""
+def list_unused_routes(since: datetime, until: datetime, limit: int) -> Statements[list[tuple[SessionKey, datetime]]]:
+    """List keys whose routed session was last used between these times, with that time, oldest first."""
     rows = yield (
         "SELECT r.key, s.last_active FROM sessions s JOIN routes r ON r.session_no = s.no"
         f" WHERE s.last_active >= ? AND s.last_active < ? AND {_IN_NO_TURN} ORDER BY s.last_active, s.no LIMIT ?",
@@ -106,9 +106,9 @@ def unused(since: datetime, until: datetime, limit: int) -> Statements[list[tupl
 
 @transaction
 def drop_route(key: SessionKey, before: datetime, now: datetime) -> Statements[bool]:
-    """Forget where a conversation that nobody has used since then would go on; what was said in it stays."""
+    """Delete the route of a conversation that nobody used since then; its transcript stays."""
     yield Lock(key.text)
-    # Looked at under the lock: somebody may have spoken meanwhile.
+    # Checked under the lock: a message may have come meanwhile.
     rows = yield (
         "DELETE FROM routes WHERE key IN (SELECT r.key FROM routes r JOIN sessions s ON s.no = r.session_no"
         f" WHERE r.key = ? AND s.last_active < ? AND {_IN_NO_TURN}) RETURNING session_no",

@@ -11,10 +11,10 @@ from palaver.model.session import Principal, Session
 from palaver.model.source import Source
 from palaver.model.turn import Outbound
 from palaver.store.conversations import undo_log
-from palaver.store.conversations.attach import detach, part
+from palaver.store.conversations.attach import detach, detach_all
 from palaver.store.conversations.sessions import end, join, open_by_key, refuse_busy, reopen, route, routed
 from palaver.store.conversations.undo_log import Operation
-from palaver.store.conversations.visibility import get, hold
+from palaver.store.conversations.visibility import get, lock_session
 from palaver.store.queue.outbox import owe
 from palaver.store.records import from_json, source_of, source_text
 from palaver.store.results import OperationKind
@@ -40,7 +40,7 @@ def hand_off(
     yield from end(session.number, EndReason.HANDED_OFF, now)
     details = {"from": source_text(origin), "home": source_text(home)}
     number = yield from undo_log.record(OperationKind.HANDOFF, session.key, session.number, now, by, details)
-    yield from part(session.key, now)
+    yield from detach_all(session.key, now)
     yield from owe(replace(opening, handoff=number), f"handoff:{number}", now)
 
 
@@ -65,7 +65,7 @@ def arrive(
     before = yield from routed(place)
     if before is not None:
         yield from end(before.number, EndReason.SWITCHED, now)
-    yield from part(place, now)
+    yield from detach_all(place, now)
     yield from reopen(session.number, place, now)
     yield from route(place, session.number, address)
     if not place.shared:
@@ -94,7 +94,7 @@ def stay(number: int, now: datetime) -> Statements[bool | None]:
     if (yield from open_by_key(session.key)) is not None:
         return False
     yield from undo_log.mark_undone(operation.number, now)
-    yield from part(session.key, now, entering=session)
+    yield from detach_all(session.key, now, entering=session)
     yield from reopen(session.number, session.key, now)
     yield from route(session.key, session.number, source_of(operation.details["from"]))
     return True
@@ -106,7 +106,7 @@ def _underway(number: int, place: SessionKey | None = None) -> Statements[tuple[
     if operation is None:
         return None
     session = yield from get(operation.session_number)
-    session = yield from hold(session, place or session.key, _OPERATOR)
+    session = yield from lock_session(session, place or session.key, _OPERATOR)
     operation = yield from undo_log.get(number)
     if operation is None or session.end_reason is not EndReason.HANDED_OFF:
         return None

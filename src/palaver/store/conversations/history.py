@@ -16,12 +16,12 @@ from palaver.model.source import Source
 from palaver.model.transcript import Entry, Sender, is_addressed_to_agent, start_of_last_turns
 from palaver.model.turn import Inbound, Received, account_text, outbound_to
 from palaver.store.conversations import undo_log
-from palaver.store.conversations.attach import detach, operation_of, part
-from palaver.store.conversations.attachment_refs import copy_files
+from palaver.store.conversations.attach import attach_operation, detach, detach_all
+from palaver.store.conversations.attachment_refs import copy_refs
 from palaver.store.conversations.sessions import ENDED_BY_ITSELF, create, end, open_by_key, refuse_busy, reopen, routed
-from palaver.store.conversations.transcript import SEQS, journal, load_visible, show
+from palaver.store.conversations.transcript import SEQS, load_visible, show, write_journal
 from palaver.store.conversations.undo_log import Operation
-from palaver.store.conversations.visibility import get, get_visible, hold, visible_to
+from palaver.store.conversations.visibility import get, get_visible, lock_session, visible_to
 from palaver.store.queue.inbox import accept, dedup_name, fail, line, mention
 from palaver.store.queue.revisions import unrevise
 from palaver.store.records import REPLIES, SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
@@ -95,7 +95,7 @@ def back(
 
 def _is_as_attached(place: SessionKey, key: SessionKey, here: Session | None) -> Statements[bool]:
     """Nothing that still stands was done in the conversation since the place is attached to it."""
-    attached = yield from operation_of(place)
+    attached = yield from attach_operation(place)
     last = yield from undo_log.newest(key, here and here.number, *_OF_CONVERSATIONS)
     ended_since = here is not None and here.end_reason in ENDED_BY_ITSELF
     return attached is not None and not ended_since and (last is None or last.number < attached)
@@ -120,7 +120,7 @@ def redo(
 def _let_in(key: SessionKey, place: SessionKey | None, here: Session | None) -> Statements[int]:
     """The operation by which the place was attached, or by which the session was handed to here; 0 for neither."""
     if place is not None:
-        return (yield from operation_of(place)) or 0
+        return (yield from attach_operation(place)) or 0
     rows = yield (
         "SELECT no, details FROM operations WHERE key = ? AND session_no = ? AND kind = 'switch' AND undone_at IS NULL"
         " ORDER BY no",
@@ -166,7 +166,7 @@ def _recall(
     operation: Operation, session: Session, key: SessionKey, now: datetime, principal: Principal
 ) -> Statements[Undone]:
     """Bring a session that was handed off back. The place it went to, if it is still there, is as it was before."""
-    session = yield from hold(session, key, principal)
+    session = yield from lock_session(session, key, principal)
     yield from refuse_busy(session)
     current = yield from open_by_key(key)
     if current is not None:
@@ -193,11 +193,11 @@ def _show(operation: Operation, session: Session) -> Statements[Undone]:
     first = session.number * SEQS
     entries = tuple((yield from show(operation.number, session.number)))
     if entries:
-        yield from journal("show", session.number, entries[0].seq, entries[-1].seq)
+        yield from write_journal("show", session.number, entries[0].seq, entries[-1].seq)
     if operation.kind is OperationKind.COMPACTION:
         seq = operation.details["summary"]
         yield "UPDATE entries SET hidden_by = ? WHERE id = ?", (operation.number, first + seq)
-        yield from journal("hide", session.number, seq, seq)
+        yield from write_journal("hide", session.number, seq, seq)
     if operation.kind is OperationKind.REVISION:
         yield from unrevise(operation.number, operation.details, session, entries)
     return Undone(kind=operation.kind, session=session.id, entries=entries)
@@ -233,9 +233,9 @@ def _go_on(
     if left.end_reason is EndReason.UNLINKED:
         raise NotFound("session", left.id)
     if left.key != key:
-        left = yield from hold(left, key, principal)
+        left = yield from lock_session(left, key, principal)
         yield from refuse_busy(left)
-    yield from part(key, now, entering=left)
+    yield from detach_all(key, now, entering=left)
     yield from reopen(left.number, key, now)
     yield from _lead(key, left)
     return Undone(kind=kind, session=left.id)
@@ -252,7 +252,7 @@ def _send_home(session: Session, details: dict[str, Any], now: datetime) -> Stat
         (home.text, home.profile, ended or micros(now), reason or EndReason.SWITCHED.value, session.number),
     )
     if reason is None and (yield from open_by_key(home)) is None:
-        yield from part(home, now)
+        yield from detach_all(home, now)
         yield from reopen(session.number, home, now)
         yield from _lead(home, session)
 
@@ -288,7 +288,7 @@ def branch(
     if current is not None:
         yield from end(current.number, EndReason.SWITCHED, now)
     if current is None or parent.number != current.number:
-        yield from part(key, now, entering=parent)
+        yield from detach_all(key, now, entering=parent)
     child = yield from create(key, source, now, title=title or parent.title, parent=parent.id)
     yield from _copy(parent.number, child.number, at_seq)
     yield from _record_speakers(parent.number, child.number, now)
@@ -320,7 +320,7 @@ def _copy(parent: int, child: int, at_seq: int | None) -> Statements[None]:
     copies: list[tuple[Value, ...]] = [(row[0] + (child - parent) * SEQS, *row[1:5]) for row in kept]
     last = max((row[0] % SEQS for row in kept), default=0)
     yield "INSERT INTO entries (id, role, turn_no, observed, body) VALUES (?, ?, ?, ?, ?)", copies
-    yield from copy_files(parent * SEQS, child * SEQS, SEQS)
+    yield from copy_refs(parent * SEQS, child * SEQS, SEQS)
     yield (
         "UPDATE sessions SET next_seq = ?, parent_seq = ?, override = (SELECT override FROM sessions WHERE no = ?)"
         " WHERE no = ?",

@@ -15,8 +15,8 @@ from palaver.model.source import Source
 from palaver.model.text import one_line
 from palaver.model.title import TITLE_LIMIT, clean_title, lineage, next_in_lineage
 from palaver.store.conversations import undo_log
-from palaver.store.conversations.attach import part
-from palaver.store.conversations.visibility import find, get, get_visible, hold
+from palaver.store.conversations.attach import detach_all
+from palaver.store.conversations.visibility import find, get, get_visible, lock_session
 from palaver.store.records import SESSION_COLUMNS, instant, json_text, micros, session_of, source_text
 from palaver.store.results import Opened, Opening, OperationKind, ResetRule
 
@@ -308,7 +308,7 @@ def switch(
     key: SessionKey, source: Source, target: str, principal: Principal, now: datetime, *, by: str
 ) -> Statements[Session]:
     """Leave the current session and go on in another, wherever it was: the route goes along."""
-    wanted = yield from hold((yield from find(target, principal)), key, principal)
+    wanted = yield from lock_session((yield from find(target, principal)), key, principal)
     current = yield from routed(key)
     if wanted.key == key and wanted.ended is None:
         return wanted
@@ -316,7 +316,7 @@ def switch(
         yield from refuse_busy(wanted)
     if current is not None:
         yield from end(current.number, EndReason.SWITCHED, now)
-    yield from part(key, now, entering=wanted)
+    yield from detach_all(key, now, entering=wanted)
     yield from reopen(wanted.number, key, now)
     yield from route(key, wanted.number, source)
     details = {

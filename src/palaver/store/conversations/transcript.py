@@ -13,7 +13,7 @@ from palaver.model.session import Principal, Session
 from palaver.model.transcript import Entry, Role, start_of_last_turns
 from palaver.model.turn import Turn
 from palaver.store.conversations import undo_log
-from palaver.store.conversations.attachment_refs import note_files
+from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import open_by_key, refuse_busy
 from palaver.store.conversations.visibility import get_visible
 from palaver.store.records import Prepared, entries_of, prepare
@@ -22,19 +22,19 @@ from palaver.store.results import OperationKind, Undone
 __all__ = [
     "JOURNAL",
     "SEQS",
-    "add",
+    "advance_shown_from",
     "append",
+    "append_outside_turn",
     "compact",
     "hide",
-    "journal",
     "load",
     "load_all",
+    "load_shown",
     "load_visible",
-    "passage",
-    "read_on_from",
+    "page",
     "show",
-    "shown",
     "undo",
+    "write_journal",
 ]
 
 SEQS = 1 << 24
@@ -45,14 +45,14 @@ _READ_ON = Notify(JOURNAL)
 @transaction
 def load(turn: Turn) -> Statements[list[Entry]]:
     """What the view of a turn is made of: everything not hidden in the session that the turn holds."""
-    return (yield from shown(turn.session_number))
+    return (yield from load_shown(turn.session_number))
 
 
 _SHOWN_FROM = f"(SELECT no * {SEQS} + shown_from FROM sessions WHERE no = ?)"
 
 
 @transaction
-def shown(session_number: int, *, turn: int | None = None) -> Statements[list[Entry]]:
+def load_shown(session_number: int, *, turn: int | None = None) -> Statements[list[Entry]]:
     """Everything not hidden in a session, or what is of one of its turns; what was hidden before it is not read."""
     of_turn: tuple[Value, ...] = () if turn is None else (turn,)
     rows = yield (
@@ -66,7 +66,7 @@ def shown(session_number: int, *, turn: int | None = None) -> Statements[list[En
 @transaction
 def load_visible(session: str, principal: Principal) -> Statements[list[Entry]]:
     found = yield from get_visible(session, principal)
-    return (yield from shown(found.number))
+    return (yield from load_shown(found.number))
 
 
 @transaction
@@ -90,7 +90,7 @@ def _marked(rows: Sequence[Row]) -> list[Entry]:
 
 
 @transaction
-def passage(
+def page(
     session: str,
     principal: Principal,
     *,
@@ -118,7 +118,7 @@ def passage(
 
 
 @transaction
-def add(key: SessionKey, entry: Entry) -> Statements[bool]:
+def append_outside_turn(key: SessionKey, entry: Entry) -> Statements[bool]:
     """Write down what was said in a conversation outside of its turns. False if none is open there."""
     rows = yield (
         "UPDATE sessions SET next_seq = next_seq + 1 WHERE key = ? AND ended IS NULL RETURNING no, next_seq",
@@ -147,14 +147,14 @@ def append(
     if rows:
         yield "INSERT INTO entries (id, role, turn_no, observed, body) VALUES (?, ?, ?, ?, ?)", rows
         if filed := {start + seq: each.files for seq, each in enumerate(entries, first_seq) if each.files}:
-            yield from note_files("entry", filed)
+            yield from add_refs("entry", filed)
     if rows or settles:
         kind, last_seq = "append" if rows else "settle", first_seq + len(rows) - 1
-        yield from journal(kind, session_number, first_seq, last_seq, turn if settles else None)
+        yield from write_journal(kind, session_number, first_seq, last_seq, turn if settles else None)
 
 
 @transaction
-def journal(
+def write_journal(
     kind: str, session_number: int, first_seq: int, last_seq: int, settled: int | None = None
 ) -> Statements[None]:
     """A turn that ends is named once, or it is not in the sums of what was used."""
@@ -198,13 +198,13 @@ def hide(
     ids: list[tuple[Value, ...]] = [(operation, session.number * SEQS + entry.seq) for entry in hidden]
     yield "UPDATE entries SET hidden_by = ? WHERE id = ? AND hidden_by IS NULL", ids
     seqs = [entry.seq for entry in hidden]
-    yield from read_on_from(session.number, max(seqs) + 1)
-    yield from journal("hide", session.number, min(seqs), max(seqs))
+    yield from advance_shown_from(session.number, max(seqs) + 1)
+    yield from write_journal("hide", session.number, min(seqs), max(seqs))
     return operation
 
 
 @transaction
-def read_on_from(session_number: int, seq: int) -> Statements[None]:
+def advance_shown_from(session_number: int, seq: int) -> Statements[None]:
     """A session is read from its first entry that is shown; where none is, from this seq on."""
     # What others are just writing stands behind everything that is seen here.
     yield (
@@ -237,7 +237,7 @@ def compact(key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, 
     """
     yield Lock(key.text)
     session = yield from open_by_key(key)
-    stands = (yield from shown(session.number)) if session else []
+    stands = (yield from load_shown(session.number)) if session else []
     said = redact(summary)
     for entry in stands:
         if entry.covers == plan.covers and entry.text == said and entry not in plan.covered:

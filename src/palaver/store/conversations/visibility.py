@@ -17,7 +17,7 @@ __all__ = [
     "find_exactly",
     "get",
     "get_visible",
-    "hold",
+    "lock_session",
     "visible_to",
 ]
 
@@ -76,7 +76,7 @@ def get_visible(session: str, principal: Principal) -> Statements[Session]:
 
 
 @transaction
-def hold(wanted: Session, key: SessionKey, principal: Principal) -> Statements[Session]:
+def lock_session(wanted: Session, key: SessionKey, principal: Principal) -> Statements[Session]:
     """The session as it is once nobody else can move it: while we waited it may have been carried on, or be gone."""
     names = {key.text, wanted.key.text}
     for name in sorted(names):

@@ -1,4 +1,4 @@
-"""Aliases in the store: several forms of one id, and what was known under one form going on under another."""
+"""Aliases: several forms of one id, and moving what is stored under one form to another."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,23 +13,20 @@ from palaver.store.people.grants import ChangeKind, record
 from palaver.store.people.links import merge
 
 __all__ = [
-    "everywhere",
     "learn",
-    "of",
+    "load_all",
+    "load_for",
 ]
-
-_CHANGED = Notify(PEOPLE)
 
 
 @transaction
-def of(platform: str) -> Statements[Mapping[str, str]]:
+def load_for(platform: str) -> Statements[Mapping[str, str]]:
     rows = yield "SELECT alias, canonical FROM aliases WHERE platform = ?", (platform,)
     return {decode_id(row[0]): decode_id(row[1]) for row in rows}
 
 
 @transaction
-def everywhere() -> Statements[Mapping[str, Mapping[str, str]]]:
-    """Of every platform."""
+def load_all() -> Statements[Mapping[str, Mapping[str, str]]]:
     rows = yield "SELECT platform, alias, canonical FROM aliases", ()
     found: dict[str, dict[str, str]] = {}
     for platform, alias, known_as in rows:
@@ -50,13 +47,13 @@ def learn(platform: str, alias: str, known_as: str, now: datetime) -> Statements
     )
     new = canonical_id(alias, {**before, alias: known_as})
     for old in sorted({canonical_id(alias, before), canonical_id(known_as, before)} - {new}):
-        yield from _go_on(platform, old, new, now)
-    yield _CHANGED
+        yield from _rename_identity(platform, old, new, now)
+    yield Notify(PEOPLE)
     return True
 
 
 def _chain(platform: str, *ids: str) -> Statements[dict[str, str]]:
-    """The aliases that lead on from these ids: what is needed to know what they stand for."""
+    """Return the aliases that lead from these ids to their canonical ones."""
     known: dict[str, str] = {}
     ahead = list(ids)
     while ahead:
@@ -68,8 +65,8 @@ def _chain(platform: str, *ids: str) -> Statements[dict[str, str]]:
     return known
 
 
-def _go_on(platform: str, old: str, new: str, now: datetime) -> Statements[None]:
-    """Conversations and people that were known under one id are known under another."""
+def _rename_identity(platform: str, old: str, new: str, now: datetime) -> Statements[None]:
+    """Move the conversations and the person stored under one id to another."""
     was, is_now = f"{platform}:{encode_id(old)}", f"{platform}:{encode_id(new)}"
     rows = yield (
         "SELECT s.key FROM participants p JOIN sessions s ON s.no = p.session_no WHERE p.identity IN (?, ?)"
@@ -81,7 +78,7 @@ def _go_on(platform: str, old: str, new: str, now: datetime) -> Statements[None]
         if renamed != key:
             yield from rekey(key, renamed)
         if renamed.chat != key.chat:
-            yield from _know_again(key, renamed)
+            yield from _rename_dedup(key, renamed)
     yield (
         "INSERT INTO participants (identity, session_no, left_at) SELECT ?, session_no, left_at FROM participants"
         " WHERE identity = ? ON CONFLICT (identity, session_no) DO NOTHING",
@@ -95,15 +92,15 @@ def _go_on(platform: str, old: str, new: str, now: datetime) -> Statements[None]
 
 
 def _renamed(key: SessionKey, platform: str, old: str, new: str) -> SessionKey:
-    """A direct chat is a person; group ids are not rewritten."""
+    """Return the key with the new id. A direct chat is a person; ids of groups are not rewritten."""
     if key.platform != platform:
         return key
     chat = new if key.kind == DM and key.chat == old else key.chat
     return key._replace(chat=chat, user=new if key.user == old else key.user)
 
 
-def _know_again(old: SessionKey, new: SessionKey) -> Statements[None]:
-    """What was delivered under one id and comes again under another is still the same message."""
+def _rename_dedup(old: SessionKey, new: SessionKey) -> Statements[None]:
+    """Recognise a message delivered under one id when it comes again under the other."""
     was, is_now = (f"{':'.join(map(encode_id, (key.platform, key.account, key.chat)))}:" for key in (old, new))
     yield (
         "UPDATE inbox SET dedup = ? || substr(dedup, ?) WHERE substr(dedup, 1, ?) = ?"

@@ -1,4 +1,4 @@
-"""Keys of the window in the store: links, logins and tokens, as digests."""
+"""Credentials of the web interface: login links, logins and API tokens, stored as digests."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -9,68 +9,68 @@ from palaver.model.value import value
 from palaver.store.records import instant, micros
 
 __all__ = [
-    "EVERY_RIGHT",
-    "Key",
-    "KeyKind",
+    "ALL_RIGHTS",
+    "Credential",
+    "CredentialKind",
     "Right",
     "add",
-    "all",
-    "exchange",
     "find",
+    "is_valid",
+    "list_valid",
+    "log_in",
     "revoke",
-    "stands",
     "touch",
 ]
 
 
 class Right(StrEnum):
-    """What a key is good for: to look, to talk, to change what others see."""
+    """What a credential allows."""
 
     READ = "read"
     CHAT = "chat"
     MANAGE = "manage"
 
 
-EVERY_RIGHT = frozenset(Right)
+ALL_RIGHTS = frozenset(Right)
 
 
-class KeyKind(StrEnum):
+class CredentialKind(StrEnum):
     LINK = "link"
-    """The code of a login link: good once."""
+    """The code of a login link, valid once."""
     LOGIN = "login"
-    """A browser that has logged in."""
+    """A browser session."""
     TOKEN = "token"  # noqa: S105 - a kind, no secret
     """A program."""
 
 
 @value
-class Key:
+class Credential:
     number: int
-    kind: KeyKind
+    kind: CredentialKind
     name: str
     rights: frozenset[Right]
     created: datetime
     last_used: datetime
     identity: str | None = None
-    """On whose behalf it opens; None for the owner of the gateway."""
+    """On whose behalf it acts; None for the owner of the gateway."""
     expires: datetime | None = None
 
 
 _COLUMNS = "no, kind, name, rights, created, last_used, identity, expires"
-_STANDS = "(expires IS NULL OR expires > ?)"
+_VALID = "(expires IS NULL OR expires > ?)"
 
 
 @transaction
 def add(
     digest: str,
-    kind: KeyKind,
+    kind: CredentialKind,
     now: datetime,
     *,
     name: str = "",
-    rights: Collection[Right] = EVERY_RIGHT,
+    rights: Collection[Right] = ALL_RIGHTS,
     identity: str | None = None,
     expires: datetime | None = None,
-) -> Statements[Key]:
+) -> Statements[Credential]:
     moment = micros(now)
     yield "DELETE FROM web_keys WHERE expires <= ?", (moment,)
     values = (
@@ -88,37 +88,37 @@ def add(
         f" VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING {_COLUMNS}",
         values,
     )
-    return _key(rows[0])
+    return _credential(rows[0])
 
 
 @transaction
-def find(digest: str, kind: KeyKind, now: datetime) -> Statements[Key | None]:
+def find(digest: str, kind: CredentialKind, now: datetime) -> Statements[Credential | None]:
     rows = yield (
-        f"SELECT {_COLUMNS} FROM web_keys WHERE digest = ? AND kind = ? AND {_STANDS}",
+        f"SELECT {_COLUMNS} FROM web_keys WHERE digest = ? AND kind = ? AND {_VALID}",
         (digest, kind.value, micros(now)),
     )
-    return _key(rows[0]) if rows else None
+    return _credential(rows[0]) if rows else None
 
 
 @transaction
-def exchange(link: str, login: str, now: datetime, *, name: str, expires: datetime) -> Statements[Key | None]:
+def log_in(link: str, login: str, now: datetime, *, name: str, expires: datetime) -> Statements[Credential | None]:
     rows = yield (
-        f"DELETE FROM web_keys WHERE digest = ? AND kind = 'link' AND {_STANDS} RETURNING {_COLUMNS}",
+        f"DELETE FROM web_keys WHERE digest = ? AND kind = 'link' AND {_VALID} RETURNING {_COLUMNS}",
         (link, micros(now)),
     )
     if not rows:
         return None
-    used = _key(rows[0])
+    used = _credential(rows[0])
     return (
         yield from add(
-            login, KeyKind.LOGIN, now, name=name, rights=used.rights, identity=used.identity, expires=expires
+            login, CredentialKind.LOGIN, now, name=name, rights=used.rights, identity=used.identity, expires=expires
         )
     )
 
 
 @transaction
-def stands(number: int, now: datetime) -> Statements[bool]:
-    return bool((yield f"SELECT 1 FROM web_keys WHERE no = ? AND {_STANDS}", (number, micros(now))))
+def is_valid(number: int, now: datetime) -> Statements[bool]:
+    return bool((yield f"SELECT 1 FROM web_keys WHERE no = ? AND {_VALID}", (number, micros(now))))
 
 
 @transaction
@@ -127,22 +127,22 @@ def touch(number: int, now: datetime) -> Statements[None]:
 
 
 @transaction
-def all(kind: KeyKind, now: datetime) -> Statements[list[Key]]:  # noqa: A001 - of a kind
-    rows = yield f"SELECT {_COLUMNS} FROM web_keys WHERE kind = ? AND {_STANDS} ORDER BY no", (kind.value, micros(now))
-    return [_key(row) for row in rows]
+def list_valid(kind: CredentialKind, now: datetime) -> Statements[list[Credential]]:
+    rows = yield f"SELECT {_COLUMNS} FROM web_keys WHERE kind = ? AND {_VALID} ORDER BY no", (kind.value, micros(now))
+    return [_credential(row) for row in rows]
 
 
 @transaction
-def revoke(number: int) -> Statements[Key | None]:
+def revoke(number: int) -> Statements[Credential | None]:
     rows = yield f"DELETE FROM web_keys WHERE no = ? RETURNING {_COLUMNS}", (number,)
-    return _key(rows[0]) if rows else None
+    return _credential(rows[0]) if rows else None
 
 
-def _key(row: Row) -> Key:
+def _credential(row: Row) -> Credential:
     number, kind, name, rights, created, last_used, identity, expires = row
-    return Key(
+    return Credential(
         number=number,
-        kind=KeyKind(kind),
+        kind=CredentialKind(kind),
         name=name,
         rights=frozenset(map(Right, rights.split())),
         created=instant(created),

@@ -1,4 +1,4 @@
-"""Grants in the store: who may do what, and a row for everything that changed it."""
+"""Grants, and the access log with a row for each change."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -18,13 +18,13 @@ from palaver.store.records import from_json, instant, json_text, micros
 __all__ = [
     "Change",
     "ChangeKind",
+    "GrantTable",
     "Stranger",
-    "Table",
     "add",
-    "changes",
+    "list_changes",
+    "load_table",
     "record",
     "remove",
-    "table",
 ]
 
 
@@ -32,19 +32,19 @@ class ChangeKind(StrEnum):
     GRANTED = "granted"
     REVOKED = "revoked"
     ASKED = "asked"
-    """A stranger was given a code."""
+    """A stranger got a pairing code."""
     APPROVED = "approved"
     DENIED = "denied"
     WRONG_CODE = "wrong-code"
     LINKED = "linked"
     UNLINKED = "unlinked"
     MOVED = "moved"
-    """A chat has another id, and grants for it name that."""
+    """A chat has a new id, and its grants name that."""
 
 
 @value
 class Change:
-    """Who changed what about access, and when."""
+    """A row of the access log."""
 
     number: int
     at: datetime
@@ -55,18 +55,18 @@ class Change:
 
 
 @value
-class Table:
-    """Every grant under its number, as of the last change."""
+class GrantTable:
+    """All grants by number, as of the last change."""
 
     version: int = -1
     grants: Mapping[int, Grant] = field(default_factory=dict[int, Grant])
     people: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Of the people that grants name, every identity."""
+    """Identity to person, for the people that grants name."""
 
 
 @value
 class Stranger:
-    """Somebody who was given a code, or was let in with it."""
+    """A person who got a pairing code, or was approved with it."""
 
     identity: str
     source: Source
@@ -74,23 +74,23 @@ class Stranger:
     asked: datetime
     expires: datetime
     kept: int
-    """How many messages wait with them."""
+    """How many of their messages wait."""
 
 
 _COLUMNS = "effect, role, basis, platform, account, scope_id, chat_id, user_id, person"
-_ONE_AT_A_TIME = Lock("grants")
-"""So the numbers of changes grow in the order in which they are committed."""
+_GRANTS_LOCK = Lock("grants")
+"""Held so that changes are numbered in the order they are committed."""
 
 
 @transaction
-def table(known: Table) -> Statements[Table]:
+def load_table(known: GrantTable) -> Statements[GrantTable]:
     rows = yield "SELECT coalesce(max(no), 0) FROM access_log", ()
     version = rows[0][0]
     if version == known.version:
         return known
     grants = yield from _grants()
     people = {grant.person for grant in grants.values() if grant.person}
-    return Table(version=version, grants=grants, people=(yield from _identities(sorted(people))))
+    return GrantTable(version=version, grants=grants, people=(yield from _identities(sorted(people))))
 
 
 def _identities(people: Sequence[str]) -> Statements[dict[str, str]]:
@@ -106,11 +106,11 @@ def _grants() -> Statements[dict[int, Grant]]:
 
 @transaction
 def add(grant: Grant, now: datetime, *, by: str, force: bool = False) -> Statements[int]:
-    yield _ONE_AT_A_TIME
+    yield _GRANTS_LOCK
     before = yield from _grants()
     old = replaced_grants(grant, before.values())
     after = {number: each for number, each in before.items() if each not in old}
-    _refuse_without_owner(before.values(), (*after.values(), grant), force=force)
+    _check_owner_remains(before.values(), (*after.values(), grant), force=force)
     for number in before.keys() - after.keys():
         yield "DELETE FROM grants WHERE no = ?", (number,)
     rows = yield (
@@ -126,31 +126,30 @@ def add(grant: Grant, now: datetime, *, by: str, force: bool = False) -> Stateme
             by,
         ),
     )
-    was = {"before": old[0].role.text} if old else {}
-    yield from record(ChangeKind.GRANTED, now, by, _named(grant), {**grant.to_json(), **was})
+    old_role = {"before": old[0].role.text} if old else {}
+    yield from record(ChangeKind.GRANTED, now, by, _identity_of(grant), {**grant.to_json(), **old_role})
     return rows[0][0]
 
 
 @transaction
 def remove(number: int, now: datetime, *, by: str, force: bool = False) -> Statements[Grant | None]:
-    yield _ONE_AT_A_TIME
+    yield _GRANTS_LOCK
     before = yield from _grants()
     grant = before.get(number)
     if grant is None:
         return None
-    _refuse_without_owner(before.values(), (each for at, each in before.items() if at != number), force=force)
+    _check_owner_remains(before.values(), (each for at, each in before.items() if at != number), force=force)
     yield "DELETE FROM grants WHERE no = ?", (number,)
-    yield from record(ChangeKind.REVOKED, now, by, _named(grant), grant.to_json())
+    yield from record(ChangeKind.REVOKED, now, by, _identity_of(grant), grant.to_json())
     return grant
 
 
-def _refuse_without_owner(before: Iterable[Grant], after: Iterable[Grant], *, force: bool) -> None:
+def _check_owner_remains(before: Iterable[Grant], after: Iterable[Grant], *, force: bool) -> None:
     if not force and not keeps_an_owner(tuple(before), tuple(after)):
         raise LastOwner
 
 
-def _named(grant: Grant) -> str | None:
-    """The one identity that a grant is about."""
+def _identity_of(grant: Grant) -> str | None:
     return f"{grant.platform}:{encode_id(grant.user_id)}" if grant.platform and grant.user_id else None
 
 
@@ -158,7 +157,7 @@ def _named(grant: Grant) -> str | None:
 def record(
     kind: ChangeKind, now: datetime, by: str, identity: str | None, details: Mapping[str, str] | None = None
 ) -> Statements[None]:
-    yield _ONE_AT_A_TIME
+    yield _GRANTS_LOCK
     yield (
         "INSERT INTO access_log (at, by_whom, kind, identity, details) VALUES (?, ?, ?, ?, ?)",
         (micros(now), by, kind.value, identity, json_text(details or {})),
@@ -167,7 +166,7 @@ def record(
 
 
 @transaction
-def changes(limit: int) -> Statements[list[Change]]:
+def list_changes(limit: int) -> Statements[list[Change]]:
     rows = yield (
         "SELECT no, at, by_whom, kind, identity, details FROM access_log ORDER BY no DESC LIMIT ?",
         (limit,),

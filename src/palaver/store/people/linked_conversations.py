@@ -88,7 +88,7 @@ def separate(old_person: str, people: People, now: datetime) -> Statements[list[
         yield from _hold(session, now)
         sides = yield from _sides(session, people)
         if session.key.shared or (yield from _has_others(session, people)):
-            yield from _remove_guests(session, frozenset().union(*sides), now)
+            yield from _remove_guests(session, frozenset[str]().union(*sides), now)
         elif len(sides) == 1:
             yield from _return_to(sides[0], session, people, now)
         else:

@@ -9,7 +9,7 @@ from palaver.db.transaction import Lock, Notify, Statements, Value, transaction
 from palaver.model.errors import BadArgument, LockedOut
 from palaver.model.label import Label
 from palaver.model.links import OFFER_LIFETIME, Link, group_identities, replacement_links
-from palaver.model.pairing import LOCKED_FOR, locked_until
+from palaver.model.pairing import LOCKOUT, locked_until
 from palaver.model.session import Principal, Session, identity_of
 from palaver.model.source import Source
 from palaver.model.value import value
@@ -88,7 +88,7 @@ def _meet(source: Source, name: Label | None, now: datetime) -> Statements[str]:
 
 
 def _check_not_locked_out(identity: str, now: datetime) -> Statements[None]:
-    yield "DELETE FROM wrong_codes WHERE at < ?", (micros(now - LOCKED_FOR - LOCKED_FOR),)
+    yield "DELETE FROM wrong_codes WHERE at < ?", (micros(now - LOCKOUT - LOCKOUT),)
     rows = yield "SELECT at FROM wrong_codes WHERE identity = ? ORDER BY no DESC", (identity,)
     until = locked_until([instant(row[0]) for row in rows])
     if until and now < until:

@@ -10,7 +10,15 @@ from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.codes import code_hash
 from palaver.model.errors import LockedOut
 from palaver.model.key import SessionKey
-from palaver.model.pairing import MOST_FAILURES, PAUSE, VALID_FOR, Asked, Reception, locked_until, receive_stranger
+from palaver.model.pairing import (
+    CODE_LIFETIME,
+    MAX_FAILURES,
+    REQUEST_INTERVAL,
+    PairingRequest,
+    Reception,
+    locked_until,
+    receive_stranger,
+)
 from palaver.model.session import identity_of
 from palaver.model.source import Source
 from palaver.model.turn import Inbound, Outbound, Received, outbound_to
@@ -97,10 +105,10 @@ def hush() -> Statements[int]:
     return len(rows)
 
 
-def _requests(platform: str) -> Statements[list[Asked]]:
+def _requests(platform: str) -> Statements[list[PairingRequest]]:
     rows = yield "SELECT identity, asked, expires, kept FROM pairings WHERE platform = ?", (platform,)
     return [
-        Asked(identity=identity, at=instant(asked), expires=instant(expires), kept=kept)
+        PairingRequest(identity=identity, at=instant(asked), expires=instant(expires), kept=kept)
         for identity, asked, expires, kept in rows
     ]
 
@@ -108,12 +116,12 @@ def _requests(platform: str) -> Statements[list[Asked]]:
 def _give(identity: str, platform: str, number: int, code: str, now: datetime) -> Statements[None]:
     """A code takes the place of an earlier one, and of requests that nobody needs to know of any more."""
     moment = micros(now)
-    yield "DELETE FROM pairings WHERE expires <= ? AND asked <= ?", (moment, micros(now - PAUSE))
+    yield "DELETE FROM pairings WHERE expires <= ? AND asked <= ?", (moment, micros(now - REQUEST_INTERVAL))
     yield (
         "INSERT INTO pairings (identity, platform, code_hash, asked, expires, inbox_no, kept)"
         " VALUES (?, ?, ?, ?, ?, ?, 1) ON CONFLICT (identity) DO UPDATE SET code_hash = excluded.code_hash,"
         " asked = excluded.asked, expires = excluded.expires, kept = pairings.kept + 1",
-        (identity, platform, code_hash(code, identity), moment, micros(now + VALID_FOR), number),
+        (identity, platform, code_hash(code, identity), moment, micros(now + CODE_LIFETIME), number),
     )
     yield from grants.record(ChangeKind.ASKED, now, identity, identity)
 
@@ -213,7 +221,7 @@ def _refuse_locked_out(by: str, now: datetime) -> Statements[None]:
     rows = yield (
         "SELECT at FROM access_log WHERE kind = ? AND by_whom = ? AND no > coalesce((SELECT max(no) FROM access_log"
         " WHERE kind = ? AND by_whom = ?), 0) ORDER BY no DESC LIMIT ?",
-        (ChangeKind.WRONG_CODE.value, by, ChangeKind.APPROVED.value, by, MOST_FAILURES),
+        (ChangeKind.WRONG_CODE.value, by, ChangeKind.APPROVED.value, by, MAX_FAILURES),
     )
     until = locked_until([instant(row[0]) for row in rows])
     if until is not None and now < until:

@@ -1,4 +1,4 @@
-"""People in the store: who is who, made at first contact, and on whose behalf somebody speaks."""
+"""People and their identities, created at first contact."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,20 +19,20 @@ __all__ = [
     "Offer",
     "Party",
     "Person",
-    "everybody",
     "find_person",
     "identities_of",
-    "linked",
-    "meet",
+    "linked_people",
+    "list_people",
+    "meet_sender",
     "person_of",
+    "principal_for",
     "principal_of",
-    "speaking",
 ]
 
 
 @value
 class Identity:
-    """One account of a human on a platform."""
+    """One account of a person on a platform."""
 
     identity: str
     name: Label | None
@@ -49,7 +49,7 @@ class Person:
 
 @value
 class Party:
-    """One side of an offer to link: who, where they were told of it, and every identity that comes with them."""
+    """One side of an offer to link: the account, its chat, and all identities linked with it."""
 
     identity: str
     address: Source
@@ -58,19 +58,19 @@ class Party:
 
 @value
 class Offer:
-    """Two who would be one person, as whoever asks sees it."""
+    """Two people who would become one, seen from one side."""
 
     mine: Party
     theirs: Party
     linked: bool = False
-    """Both have agreed, and it is done."""
+    """Both have agreed, and the link is made."""
     changed: bool = False
-    """One of them is not any more whom the other agreed to: both are asked again."""
+    """The accounts of one side have changed: both have to agree again."""
 
 
 @transaction
-def meet(received: Received) -> Statements[None]:
-    """At first contact somebody becomes a person, under the name they go by."""
+def meet_sender(received: Received) -> Statements[None]:
+    """Make the sender of a message a person at first contact."""
     identity, name = identity_of(received.inbound.source), received.inbound.labels.user
     if identity:
         yield from person_of(identity, received.received, name=name and name.stored())
@@ -78,7 +78,7 @@ def meet(received: Received) -> Statements[None]:
 
 @transaction
 def person_of(identity: str, now: datetime, *, name: str | None = None) -> Statements[str]:
-    """The person behind an identity; a new one at first contact."""
+    """Return the person behind an identity, a new one at first contact."""
     rows = yield "SELECT person FROM identities WHERE identity = ?", (identity,)
     if not rows:
         yield Lock(f"identity {identity}")
@@ -105,7 +105,7 @@ def identities_of(person: str) -> Statements[frozenset[str]]:
 
 @transaction
 def principal_of(identity: str) -> Statements[Principal]:
-    """A person may read what any of their identities took part in."""
+    """Return the principal of a person, who can read what any of their identities took part in."""
     rows = yield (
         "SELECT other.identity FROM identities mine JOIN identities other ON other.person = mine.person"
         " WHERE mine.identity = ?",
@@ -115,8 +115,8 @@ def principal_of(identity: str) -> Statements[Principal]:
 
 
 @transaction
-def speaking(source: Source) -> Statements[Principal]:
-    """On whose behalf somebody speaks there: read it in the step that it is used in."""
+def principal_for(source: Source) -> Statements[Principal]:
+    """Return the principal of the person who speaks. Call it in the transaction that uses it."""
     alone = Principal.speaking(source)
     if alone.speaks_as is None:
         return alone
@@ -124,8 +124,8 @@ def speaking(source: Source) -> Statements[Principal]:
 
 
 @transaction
-def linked() -> Statements[Mapping[str, str]]:
-    """The person behind every identity that is linked with another."""
+def linked_people() -> Statements[Mapping[str, str]]:
+    """Return the person behind each identity that is linked with another."""
     rows = yield (
         "SELECT identity, person FROM identities WHERE identity IN (SELECT one FROM links WHERE until IS NULL"
         " UNION SELECT other FROM links WHERE until IS NULL)",
@@ -134,14 +134,12 @@ def linked() -> Statements[Mapping[str, str]]:
     return dict(rows)
 
 
-# For people to see
-
 _COLUMNS = "p.id, p.name, p.created, i.identity, i.name, i.created"
 
 
 @transaction
-def everybody(principal: Principal, *, after: str = "", limit: int = 100) -> Statements[list[Person]]:
-    """Those with an id behind `after`, in the order of their first contact; of whoever sees all."""
+def list_people(principal: Principal, *, after: str = "", limit: int = 100) -> Statements[list[Person]]:
+    """List people in order of first contact, starting after the id `after`; for principals who see all."""
     rows = yield (
         f"SELECT {_COLUMNS} FROM people p JOIN identities i ON i.person = p.id WHERE p.id IN (SELECT p.id FROM people p"
         " WHERE p.id > ? AND ? = 1 AND EXISTS (SELECT 1 FROM identities i WHERE i.person = p.id) ORDER BY p.id LIMIT ?)"
@@ -153,7 +151,7 @@ def everybody(principal: Principal, *, after: str = "", limit: int = 100) -> Sta
 
 @transaction
 def find_person(name: str, principal: Principal) -> Statements[Person]:
-    """By the id of the person, or by an identity; for themselves, and for whoever sees all."""
+    """Find a person by id or identity; for the person, and for principals who see all."""
     rows = yield (
         f"SELECT {_COLUMNS} FROM people p JOIN identities i ON i.person = p.id WHERE p.id = ?"
         " OR p.id = (SELECT person FROM identities WHERE identity = ?) ORDER BY p.id, i.created, i.identity",

@@ -1,4 +1,4 @@
-"""Use in the store: tokens and cost as running sums per person, quarter of an hour and model."""
+"""Usage: running sums of tokens and cost per identity, quarter of an hour and model."""
 
 from collections.abc import Collection, Mapping
 from datetime import date, datetime, tzinfo
@@ -12,43 +12,43 @@ from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import instant, micros
 
 __all__ = [
-    "SLOT",
-    "By",
+    "SLOT_MICROS",
+    "GroupBy",
     "add",
-    "charge",
-    "fold",
-    "fold_all",
-    "merge",
-    "spent",
-    "table",
-    "uncount",
-    "used_by",
+    "anonymize",
+    "charge_to_previous",
+    "rows_of",
+    "sum_all_ended_turns",
+    "sum_ended_turns",
+    "total",
+    "totals_by",
+    "uncount_turn",
 ]
 
 
-class By(StrEnum):
+class GroupBy(StrEnum):
     PERSON = "person"
     MODEL = "model"
     DAY = "day"
 
 
-SLOT = 15 * 60 * 1_000_000
-"""Microseconds. Every zone of today is a whole number of quarters of an hour away from UTC."""
-_PAGE = 256
-_ONE_AT_A_TIME = Lock("used")
+SLOT_MICROS = 15 * 60 * 1_000_000
+"""A quarter of an hour: every time zone of today is a multiple of it away from UTC."""
+_TURNS_PER_BATCH = 256
+_SUMS_LOCK = Lock("used")
 _COUNTED = ("turns", "input_tokens", "output_tokens", "cost_micros")
 _SUMS = ", ".join(f"coalesce(sum({column}), 0)" for column in _COUNTED)
 _COLUMNS = f"identity, slot, model, {', '.join(_COUNTED)}"
-_TO_SUM = "ON CONFLICT (identity, slot, model) DO UPDATE SET " + ", ".join(
+_ON_CONFLICT_ADD = "ON CONFLICT (identity, slot, model) DO UPDATE SET " + ", ".join(
     f"{column} = used.{column} + excluded.{column}" for column in _COUNTED
 )
-_ADD = f"INSERT INTO used ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) {_TO_SUM}"
+_ADD = f"INSERT INTO used ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) {_ON_CONFLICT_ADD}"
 
 
 def _row(at: str, turns: int) -> str:
-    """A turn as a row of `used`."""
+    """Return the columns that make a turn a row of `used`."""
     return (
-        f"coalesce(t.identity, '') AS identity, t.{at} / {SLOT} AS slot, coalesce(t.model, '') AS model,"
+        f"coalesce(t.identity, '') AS identity, t.{at} / {SLOT_MICROS} AS slot, coalesce(t.model, '') AS model,"
         f" {turns} AS turns, t.input_tokens, t.output_tokens, t.cost_micros"
     )
 
@@ -66,38 +66,38 @@ _USED = (
 
 
 @transaction
-def fold(*, least: int = 1) -> Statements[int]:
-    """Add turns that have ended to the sums, up to a page of them; gives how many. Fewer than `least` may wait."""
+def sum_ended_turns(*, least: int = 1) -> Statements[int]:
+    """Add a batch of ended turns to the sums, unless fewer than `least` wait; return how many were added."""
     waiting = yield f"SELECT j.pos FROM {_UNSUMMED} LIMIT ?", (least,)
     if len(waiting) < least:
         return 0
-    yield _ONE_AT_A_TIME
-    rows = yield f"SELECT j.pos, {_row('ended', 1)} FROM {_UNSUMMED} ORDER BY j.pos LIMIT {_PAGE}", ()
+    yield _SUMS_LOCK
+    rows = yield f"SELECT j.pos, {_row('ended', 1)} FROM {_UNSUMMED} ORDER BY j.pos LIMIT {_TURNS_PER_BATCH}", ()
     if rows:
         yield "UPDATE journal SET turn_no = NULL WHERE pos = ?", [(row[0],) for row in rows]
         yield _ADD, [tuple(row[1:]) for row in rows]
-        # Where positions are not in the order of commits, what is before the last one may still come.
+        # PostgreSQL does not number in order of commit: earlier positions can still appear.
         yield "UPDATE meta SET value = ? WHERE name = 'summed' /*pg AND FALSE*/", (str(rows[-1][0]),)
     return len(rows)
 
 
 @transaction
-def fold_all() -> Statements[None]:
-    """Before turns change or go: what they have used stays in the sums as it is."""
-    while (yield from fold()):
+def sum_all_ended_turns() -> Statements[None]:
+    """Add all ended turns to the sums, before turns are changed or deleted."""
+    while (yield from sum_ended_turns()):
         pass
 
 
 @transaction
 def add(identity: str | None, usage: Usage, now: datetime) -> Statements[None]:
-    """Count what was used for a turn that is in the sums already."""
+    """Add usage of a turn that is already in the sums."""
     tokens = (usage.input_tokens, usage.output_tokens, usage.cost_micros)
-    yield _ADD, (identity or "", micros(now) // SLOT, usage.model or "", 0, *tokens)
+    yield _ADD, (identity or "", micros(now) // SLOT_MICROS, usage.model or "", 0, *tokens)
 
 
 @transaction
-def charge(turn: int) -> Statements[None]:
-    """A turn that answers nobody counts for whoever was answered before it: what they said is why there is one."""
+def charge_to_previous(turn: int) -> Statements[None]:
+    """Charge a turn that answers nobody to the person whose turn came before it."""
     yield (
         "UPDATE turns SET identity = (SELECT b.identity FROM turns b WHERE b.session_no = turns.session_no"
         " AND b.no < turns.no ORDER BY b.no DESC LIMIT 1) WHERE no = ?",
@@ -106,19 +106,20 @@ def charge(turn: int) -> Statements[None]:
 
 
 @transaction
-def uncount(turn: Turn) -> Statements[None]:
-    """What was settled just now was an errand of ours: what it used counts, but nobody got an answer from it."""
+def uncount_turn(turn: Turn) -> Statements[None]:
+    """Count the usage of a settled turn, but not the turn: it was internal and answered nobody."""
     yield "UPDATE sessions SET turns = turns - 1 WHERE no = ?", (turn.session_number,)
     yield (
-        f"INSERT INTO used ({_COLUMNS}) SELECT coalesce(identity, ''), ended / {SLOT}, coalesce(model, ''), -1, 0, 0, 0"
-        f" FROM turns WHERE no = ? {_TO_SUM}",
+        f"INSERT INTO used ({_COLUMNS})"
+        f" SELECT coalesce(identity, ''), ended / {SLOT_MICROS}, coalesce(model, ''), -1, 0, 0, 0"
+        f" FROM turns WHERE no = ? {_ON_CONFLICT_ADD}",
         (turn.number,),
     )
 
 
 @transaction
-def used_by(names: Collection[str]) -> Statements[list[Row]]:
-    """Rows of `used` as they are once everything is in the sums."""
+def rows_of(names: Collection[str]) -> Statements[list[Row]]:
+    """Return the rows of `used` for these identities, with turns that are not summed yet."""
     sums = ", ".join(f"CAST(sum({column}) AS BIGINT)" for column in _COUNTED)
     return (
         yield (
@@ -130,40 +131,40 @@ def used_by(names: Collection[str]) -> Statements[list[Row]]:
 
 
 @transaction
-def spent(since: datetime, identities: Collection[str] | None = None) -> Statements[UsageTotal]:
-    """Since the quarter of an hour in which `since` lies: by these, or by everybody."""
+def total(since: datetime, identities: Collection[str] | None = None) -> Statements[UsageTotal]:
+    """Return the usage of these identities, or of all, since the quarter of an hour of `since`."""
     mine = "" if identities is None else f"identity IN ({', '.join('?' * len(identities)) or 'NULL'}) AND "
-    values: tuple[Value, ...] = (*sorted(identities or ()), micros(since) // SLOT)
+    values: tuple[Value, ...] = (*sorted(identities or ()), micros(since) // SLOT_MICROS)
     rows = yield f"SELECT {_SUMS} FROM {_USED} WHERE {mine}slot >= ?", values
-    return _spent(rows[0])
+    return _total_of(rows[0])
 
 
 @transaction
-def table(
-    by: By, principal: Principal, *, since: datetime, until: datetime | None = None, zone: tzinfo
+def totals_by(
+    by: GroupBy, principal: Principal, *, since: datetime, until: datetime | None = None, zone: tzinfo
 ) -> Statements[dict[str | date, UsageTotal]]:
-    """Sums in order: of people and models those who used most first, of days the newest."""
+    """Return totals per person or model, largest first, or per day, newest first."""
     mine = "" if principal.sees_all else f" AND identity IN ({', '.join('?' * len(principal.identities)) or 'NULL'})"
     names = () if principal.sees_all else tuple(sorted(principal.identities))
-    last = _LAST if until is None else micros(until) // SLOT
-    column = {By.PERSON: "identity", By.MODEL: "model", By.DAY: "slot"}[by]
+    last = _LAST_SLOT if until is None else micros(until) // SLOT_MICROS
+    column = {GroupBy.PERSON: "identity", GroupBy.MODEL: "model", GroupBy.DAY: "slot"}[by]
     rows = yield (
         f"SELECT {column}, {_SUMS} FROM {_USED} WHERE slot >= ? AND slot < ?{mine} GROUP BY {column} ORDER BY {column}",
-        (micros(since) // SLOT, last, *names),
+        (micros(since) // SLOT_MICROS, last, *names),
     )
-    if by is By.DAY:
-        return _days({row[0]: _spent(row[1:]) for row in rows}, zone)
-    found: dict[str | date, UsageTotal] = {row[0]: _spent(row[1:]) for row in rows}
+    if by is GroupBy.DAY:
+        return _days({row[0]: _total_of(row[1:]) for row in rows}, zone)
+    found: dict[str | date, UsageTotal] = {row[0]: _total_of(row[1:]) for row in rows}
     return dict(sorted(found.items(), key=lambda each: (-each[1].cost_micros, -each[1].tokens)))
 
 
-_LAST = 1 << 62
+_LAST_SLOT = 1 << 62
 
 
 def _days(slots: Mapping[int, UsageTotal], zone: tzinfo) -> dict[str | date, UsageTotal]:
     days: dict[str | date, UsageTotal] = {}
     for slot in sorted(slots, reverse=True):
-        day = instant(slot * SLOT).astimezone(zone).date()
+        day = instant(slot * SLOT_MICROS).astimezone(zone).date()
         days[day] = _sum(days.get(day, UsageTotal()), slots[slot])
     return days
 
@@ -177,16 +178,16 @@ def _sum(one: UsageTotal, other: UsageTotal) -> UsageTotal:
     )
 
 
-def _spent(row: Row) -> UsageTotal:
-    """PostgreSQL sums whole numbers into decimals."""
+def _total_of(row: Row) -> UsageTotal:
+    # PostgreSQL sums integers into decimals.
     turns, input_tokens, output_tokens, cost = map(int, row)
     return UsageTotal(turns=turns, input_tokens=input_tokens, output_tokens=output_tokens, cost_micros=cost)
 
 
 @transaction
-def merge(identities: Collection[str]) -> Statements[None]:
-    """What these have used counts as used by nobody: the sums of days and models stay true."""
-    yield _ONE_AT_A_TIME
+def anonymize(identities: Collection[str]) -> Statements[None]:
+    """Move the usage of these identities to nobody, so that totals per day and model stay true."""
+    yield _SUMS_LOCK
     names: tuple[Value, ...] = tuple(sorted(identities))
     theirs = f"FROM used WHERE identity IN ({', '.join('?' * len(names)) or 'NULL'})"
     rows = yield f"SELECT '', slot, model, {', '.join(_COUNTED)} {theirs}", names

@@ -13,7 +13,7 @@ from palaver.model.session import identity_of
 from palaver.model.transcript import Entry
 from palaver.model.turn import Delivery, Received
 from palaver.model.value import value
-from palaver.store.conversations.attachment_refs import held_among
+from palaver.store.conversations.attachment_refs import referenced_among
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, entries_of, micros, received_of
 
@@ -63,7 +63,7 @@ class Digests:
 async def loose_files(database: Database, shelf: BlobStore, digests: Digests, erased: Collection[str]) -> list[str]:
     """By the digests of what was erased. A file that somebody else has, too, is theirs."""
     found = await shelf.find(lambda name: digests.file(name) in erased) if erased else []
-    held = await database.read(held_among(found))
+    held = await database.read(referenced_among(found))
     return [name for name in found if name not in held]
 
 

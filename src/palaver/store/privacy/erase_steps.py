@@ -13,9 +13,9 @@ from palaver.model.source import DM, Source
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Delivery, Received
 from palaver.store.conversations import deletion
-from palaver.store.conversations.attachment_refs import drop_files
+from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import refuse_busy
-from palaver.store.conversations.transcript import SEQS, journal, load_all, show
+from palaver.store.conversations.transcript import SEQS, load_all, show, write_journal
 from palaver.store.conversations.visibility import get, get_visible
 from palaver.store.privacy.digests import Digests
 from palaver.store.privacy.footprint import Trace, marks
@@ -53,7 +53,7 @@ def note(erasure: int, kind: str, digests: Iterable[str]) -> Statements[None]:
 
 def _drop_files(erasure: int, kind: str, holders: Sequence[int], digests: Digests) -> Statements[None]:
     """What only they had is noted, and its content goes before the erasure is done."""
-    files = yield from drop_files(f"kind = ? AND holder IN ({marks(holders)})", kind, *holders)
+    files = yield from drop_refs(f"kind = ? AND holder IN ({marks(holders)})", kind, *holders)
     yield from note(erasure, "file", map(digests.file, files))
 
 
@@ -73,7 +73,7 @@ def end_halted(trace: Trace, now: datetime) -> Statements[int]:
         (micros(now), FORGOTTEN, *ids, micros(now)),
     )
     for number, session in rows:
-        yield from journal("settle", session, 1, 0, number)
+        yield from write_journal("settle", session, 1, 0, number)
     return len(rows)
 
 
@@ -138,7 +138,7 @@ def take_share(erasure: int, number: int, entries: Sequence[Entry], digests: Dig
     yield "DELETE FROM entries WHERE id = ?", [(id_,) for id_ in ids]
     yield from _drop_files(erasure, "entry", ids, digests)
     for first, last in _runs(sorted(entry.seq for entry in entries)):
-        yield from journal("delete", number, first, last)
+        yield from write_journal("delete", number, first, last)
     # Nobody knows whose words a title was made of.
     yield "UPDATE sessions SET title = NULL WHERE no = ?", (number,)
     return len(ids)

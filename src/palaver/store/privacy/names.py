@@ -11,7 +11,7 @@ from palaver.model.session import identity_of
 from palaver.model.source import DM
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind
-from palaver.store.people.usage import merge
+from palaver.store.people.usage import anonymize
 from palaver.store.privacy.digests import Digests, text_columns
 from palaver.store.privacy.erase_steps import FORGOTTEN, nameless, note
 from palaver.store.privacy.footprint import Trace, marks
@@ -128,7 +128,7 @@ def drop_names(erasure: int, trace: Trace, digests: Digests, now: datetime, *, k
             )
             dropped += len(rows)
     yield f"UPDATE sessions SET owner = key WHERE owner IN ({marks(names)})", names
-    yield from merge(trace.identities)
+    yield from anonymize(trace.identities)
     if keeps_access:
         yield f"UPDATE identities SET name = NULL WHERE identity IN ({marks(names)})", names
         yield f"UPDATE people SET name = NULL WHERE id IN ({marks(names)})", names

@@ -21,7 +21,7 @@ from palaver.model.turn import Delivery, Received
 from palaver.store.archive.collector import collect
 from palaver.store.archive.format import lines
 from palaver.store.conversations.visibility import get
-from palaver.store.people.usage import used_by
+from palaver.store.people.usage import rows_of
 from palaver.store.privacy.eraser import Belongings, belongings, messages_of, owed_to_them
 from palaver.store.privacy.footprint import Trace, marks, share_of, trace_of
 from palaver.store.privacy.names import naming
@@ -145,7 +145,7 @@ def _rows(trace: Trace) -> Statements[list[bytes]]:
         where = " OR ".join(f"{column} IN ({marks(names)})" for column in columns)
         rows = yield f"SELECT * FROM {table} WHERE {where}", names * len(columns)
         found.update(dict.fromkeys(sorted(_row(table, row) for row in rows)))
-    found.update(dict.fromkeys(_row("used", row) for row in (yield from used_by(names))))
+    found.update(dict.fromkeys(_row("used", row) for row in (yield from rows_of(names))))
     grants: list[Row] = yield "SELECT * FROM grants WHERE user_id IS NOT NULL ORDER BY no", ()
     aliases: list[Row] = yield "SELECT * FROM aliases ORDER BY 1, 2", ()
     found.update(dict.fromkeys(_row("grants", row) for row in grants if _platform_and_id(row) & trace.identities))

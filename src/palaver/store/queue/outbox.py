@@ -10,7 +10,7 @@ from palaver.model.errors import BadArgument, StaleFence
 from palaver.model.ids import encode_id
 from palaver.model.lifecycle import OutboxState, advance
 from palaver.model.turn import Delivery, Outbound, account_text, resolve_unclear
-from palaver.store.conversations.attachment_refs import note_files
+from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.records import DELIVERY_COLUMNS, REPLIES, delivery_of, kept_of, micros, outbound_body
 from palaver.store.results import RepeatSafety
 
@@ -74,7 +74,7 @@ def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Statem
             rows,
         )
         if filed := {turn * REPLIES + each: _files(reply) for each, reply in enumerate(replies) if reply.file}:
-            yield from note_files("out", filed)
+            yield from add_refs("out", filed)
         yield _SEND
 
 
@@ -89,7 +89,7 @@ def owe(outbound: Outbound, dedup: str, now: datetime) -> Statements[int | None]
         (dedup, *_row(outbound, now)),
     )
     for (number,) in rows:
-        yield from note_files("out", {number: _files(outbound)})
+        yield from add_refs("out", {number: _files(outbound)})
     yield _SEND
     return rows[0][0] if rows else None
 

@@ -16,7 +16,7 @@ from palaver.model.session import Session, identity_of
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Inbound, Outbound, Received
 from palaver.store.conversations.sessions import open_by_key
-from palaver.store.conversations.transcript import SEQS, append, hide, journal, shown
+from palaver.store.conversations.transcript import SEQS, append, hide, load_shown, write_journal
 from palaver.store.conversations.visibility import get
 from palaver.store.queue import outbox
 from palaver.store.queue.inbox import OPEN_TURN, dedup_name, enqueue, replace_text, withdraw
@@ -213,7 +213,7 @@ def hidden_by_going_back(received: Received) -> Statements[int]:
     if found is None:
         return 0
     session, first = found
-    return len([entry for entry in (yield from shown(session.number)) if entry.position >= first.seq])
+    return len([entry for entry in (yield from load_shown(session.number)) if entry.position >= first.seq])
 
 
 @transaction
@@ -239,7 +239,7 @@ def go_back_to(
         yield from withdraw(received.number, _NOT_SHOWN)
         return True
     session, first = found
-    entries = [entry for entry in (yield from shown(session.number)) if entry.position >= first.seq]
+    entries = [entry for entry in (yield from load_shown(session.number)) if entry.position >= first.seq]
     if len(entries) != hides:
         return None
     yield from _hide(entries, session, inbound, now)
@@ -281,7 +281,7 @@ def unrevise(operation: int, details: Mapping[str, Any], session: Session, shown
         (operation, first + start, end, first + start, end),
     )
     if rows:
-        yield from journal("hide", session.number, min(rows)[0] - first, max(rows)[0] - first)
+        yield from write_journal("hide", session.number, min(rows)[0] - first, max(rows)[0] - first)
 
 
 def _cover_again(session: Session, shown: Sequence[Entry]) -> Statements[None]:

@@ -16,7 +16,7 @@ from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Received, Turn, account_text, question_id
 from palaver.store.conversations.sessions import join, touch
 from palaver.store.conversations.visibility import visible_to
-from palaver.store.people.people import meet
+from palaver.store.people.people import meet_sender
 from palaver.store.queue.inbox import OPEN_TURN, RUNNING, put_into_turn, waiting
 from palaver.store.queue.turns import halt, messages, resume, settle, write_messages
 from palaver.store.records import SESSION_COLUMNS, from_json, instant, json_text, micros, session_of
@@ -163,7 +163,7 @@ def steer(turn: Turn, offers: Offer, now: datetime) -> Statements[list[Received]
     taken = list(offers(line)) if line else []
     if taken:
         if (yield from join(turn.session_number, taken[-1].inbound.source)):
-            yield from meet(taken[-1])
+            yield from meet_sender(taken[-1])
         yield from touch(turn.session_number, now, human=any(each.inbound.counts_as_activity for each in taken))
         yield from write_messages(turn, taken)
         yield from put_into_turn(turn.number, taken)

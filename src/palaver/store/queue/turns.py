@@ -18,7 +18,7 @@ from palaver.store.accounts import home
 from palaver.store.conversations.sessions import end, enter, join, open_by_key, touch
 from palaver.store.conversations.transcript import SEQS, append
 from palaver.store.conversations.visibility import get
-from palaver.store.people.people import meet
+from palaver.store.people.people import meet_sender
 from palaver.store.people.usage import add as add_usage
 from palaver.store.queue import outbox
 from palaver.store.queue.inbox import MOST_WAITING, OPEN_TURN, put_into_turn, waiting_alone
@@ -100,7 +100,7 @@ def _begin(
     human = any(each.inbound.counts_as_activity for each in messages)
     opened = yield from enter(key, source, now, rules(source), said=messages[0].received, human=human)
     if opened.is_first_contact:
-        yield from meet(messages[-1])
+        yield from meet_sender(messages[-1])
         opened = replace(opened, lacks_home=(yield from home(key.profile, source.platform)) is None)
     rows = yield (
         "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"
@@ -169,7 +169,7 @@ def _hear(messages: Sequence[Received], session_number: int) -> Statements[None]
     if len(messages) > 1:
         for each in {identity_of(each.inbound.source): each for each in messages[:-1]}.values():
             if (yield from join(session_number, each.inbound.source)):
-                yield from meet(each)
+                yield from meet_sender(each)
 
 
 def _entry(received: Received) -> Entry:

@@ -17,7 +17,7 @@ from palaver.model.turn import Received, Turn, Usage, account_text
 from palaver.model.value import value
 from palaver.model.view import open_calls_of_turn
 from palaver.store.conversations.sessions import open_by_key
-from palaver.store.conversations.transcript import SEQS, shown
+from palaver.store.conversations.transcript import SEQS, load_shown
 from palaver.store.conversations.visibility import get_visible, visible_to
 from palaver.store.queue.inbox import OPEN_TURN, dedup_name, inbox_row
 from palaver.store.queue.turns import append_to_turn, halt, resume
@@ -147,7 +147,7 @@ def load_reply(number: int, principal: Principal) -> Statements[Reply]:
         turn=turn,
         ended=found.ended,
         usage=found.usage,
-        entries=tuple((yield from shown(turn.session_number, turn=turn.number))),
+        entries=tuple((yield from load_shown(turn.session_number, turn=turn.number))),
         notices=(yield from _notices_of_turn(turn)),
     )
 

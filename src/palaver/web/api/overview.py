@@ -4,7 +4,7 @@ from datetime import UTC, date, timedelta
 
 from palaver.model.quotas import UsageTotal
 from palaver.store.people.api_tokens import Right
-from palaver.store.people.usage import By
+from palaver.store.people.usage import GroupBy
 from palaver.web.api.endpoints import Ask, Endpoint, Schema
 from palaver.web.api.schemas import Moment, UsageSchema
 from palaver.web.sse import stream
@@ -55,7 +55,7 @@ async def _platforms(ask: Ask) -> AccountsSchema:
 
 
 class _UsageQuery(Schema, frozen=True, kw_only=True):
-    by: By = By.DAY
+    by: GroupBy = GroupBy.DAY
     since: Moment | None = None
     """By default thirty days ago."""
     until: Moment | None = None
@@ -68,7 +68,7 @@ class UsedSchema(Schema, frozen=True, kw_only=True):
 
 
 class UsesSchema(Schema, frozen=True, kw_only=True):
-    by: By
+    by: GroupBy
     usage: list[UsedSchema]
 
 

@@ -12,7 +12,7 @@ from palaver.model.errors import BadArgument, NotFound
 from palaver.model.grant_syntax import parse_grantee
 from palaver.model.label import Label
 from palaver.store.people.api_tokens import Right
-from palaver.store.people.grants import Stranger, Table
+from palaver.store.people.grants import GrantTable, Stranger
 from palaver.store.people.people import Person
 from palaver.web.api.endpoints import Ask, Endpoint, Schema
 from palaver.web.api.schemas import Limit, Moment
@@ -78,7 +78,7 @@ def _person(person: Person) -> PersonSchema:
 async def _list(ask: Ask) -> PeopleSchema:
     query, people = ask.query, ask.services.store.people
     found = await ask.services.read(
-        ask.caller, lambda principal: people.everybody(principal, after=query.after, limit=query.limit)
+        ask.caller, lambda principal: people.list_people(principal, after=query.after, limit=query.limit)
     )
     return PeopleSchema(people=list(map(_person, found)), after=found[-1].id if len(found) == query.limit else None)
 
@@ -171,7 +171,7 @@ class GrantsSchema(Schema, frozen=True, kw_only=True):
 
 
 async def _grants(ask: Ask) -> GrantsSchema:
-    table = await ask.services.store.read(ask.services.store.grants.table(Table()))
+    table = await ask.services.store.read(ask.services.store.grants.load_table(GrantTable()))
     fixed = [GrantSchema(number=None, grant=grant.to_json()) for grant in ask.services.engine.options.grants]
     kept = [GrantSchema(number=number, grant=grant.to_json()) for number, grant in table.grants.items()]
     return GrantsSchema(grants=[*fixed, *kept])

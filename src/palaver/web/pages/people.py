@@ -15,7 +15,7 @@ from palaver.model.errors import BadArgument, NotFound
 from palaver.model.grant_syntax import GRANTEE_FORMS, describe_grant_place, describe_grantee, parse_grantee
 from palaver.model.session import Principal
 from palaver.model.text import one_line
-from palaver.store.people.grants import Change, Stranger, Table
+from palaver.store.people.grants import Change, GrantTable, Stranger
 from palaver.store.people.people import Person
 from palaver.web.caller import Caller
 from palaver.web.pages.base import Link
@@ -51,11 +51,11 @@ class _People:
         now, after = self._services.clock.now(), asked(request, "after")[:200]
 
         @transaction
-        def looked(principal: Principal) -> Statements[tuple[list[Person], list[Stranger], Table, list[Change]]]:
-            everybody = yield from self._store.people.everybody(principal, after=after, limit=_PAGE)
+        def looked(principal: Principal) -> Statements[tuple[list[Person], list[Stranger], GrantTable, list[Change]]]:
+            everybody = yield from self._store.people.list_people(principal, after=after, limit=_PAGE)
             strangers = yield from self._store.pairing.pending(now)
-            table = yield from self._store.grants.table(Table())
-            return everybody, strangers, table, (yield from self._store.grants.changes(_CHANGES))
+            table = yield from self._store.grants.load_table(GrantTable())
+            return everybody, strangers, table, (yield from self._store.grants.list_changes(_CHANGES))
 
         everybody, strangers, table, changes = await self._services.read(caller, looked)
         fixed = self._services.engine.options.grants

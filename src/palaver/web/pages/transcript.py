@@ -85,7 +85,7 @@ class _Transcript:
         self, name: str, principal: Principal, place: dict[str, int], *, audit: bool
     ) -> Statements[tuple[Session, list[Entry], list[OpenTurn]]]:
         session = yield from self._store.sessions.get_visible(name, principal)
-        entries = yield from self._store.transcript.passage(name, principal, **place, limit=_PAGE, hidden=audit)
+        entries = yield from self._store.transcript.page(name, principal, **place, limit=_PAGE, hidden=audit)
         flights = yield from self._store.overview.list_open_turns(principal, 1, session.id)
         return session, entries, flights
 
@@ -94,7 +94,7 @@ class _Transcript:
         name, seq = request.path_params["id"], request.path_params["seq"]
         found = await self._services.read(
             caller,
-            lambda principal: self._store.transcript.passage(
+            lambda principal: self._store.transcript.page(
                 name, principal, after=min(seq, _LONGEST_SEQ) - 1, before=min(seq, _LONGEST_SEQ) + 1, limit=1
             ),
         )

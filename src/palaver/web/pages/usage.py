@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from palaver.model.quotas import UsageTotal
 from palaver.model.text import one_line
-from palaver.store.people.usage import By
+from palaver.store.people.usage import GroupBy
 from palaver.web.caller import Caller
 from palaver.web.pages.base import Link
 from palaver.web.pages.parts import asked, show
@@ -24,7 +24,7 @@ _SPANS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "a year"}
 _METRICS = {"tokens": "tokens", "cost": "cost", "turns": "turns"}
 _NAMES = {"tokens": ("tokens in", "tokens out"), "cost": ("cost",), "turns": ("turns",)}
 _MOST = 20
-_NOBODY = {By.PERSON: "(nobody)", By.MODEL: "(not said)", By.DAY: ""}
+_NOBODY = {GroupBy.PERSON: "(nobody)", GroupBy.MODEL: "(not said)", GroupBy.DAY: ""}
 
 
 def routes(services: Services) -> list[Route]:
@@ -34,7 +34,7 @@ def routes(services: Services) -> list[Route]:
         zone, now = services.engine.options.zones.default, services.clock.now()
         first = now - timedelta(days=int(span) - 1)
         found = await services.read(
-            caller, lambda principal: services.store.usage.table(by, principal, since=first, zone=zone)
+            caller, lambda principal: services.store.usage.totals_by(by, principal, since=first, zone=zone)
         )
         table = {one_line(str(name), 60) or _NOBODY[by]: spent for name, spent in found.items()}
         days = [first.astimezone(zone).date() + timedelta(days=day) for day in range(int(span))]
@@ -49,20 +49,20 @@ def routes(services: Services) -> list[Route]:
             by=by.value,
             metric=metric,
             days=span,
-            choices=([(each.value, each.value) for each in By], list(_METRICS.items()), list(_SPANS.items())),
+            choices=([(each.value, each.value) for each in GroupBy], list(_METRICS.items()), list(_SPANS.items())),
             names=_NAMES[metric],
         )
 
     return [page("/usage", usage)]
 
 
-def _chosen(request: Request) -> tuple[By, str]:
+def _chosen(request: Request) -> tuple[GroupBy, str]:
     by, span = asked(request, "by"), asked(request, "days")
-    return By(by) if by in set(By) else By.DAY, span if span in _SPANS else "30"
+    return GroupBy(by) if by in set(GroupBy) else GroupBy.DAY, span if span in _SPANS else "30"
 
 
-def _plot(by: By, metric: str, table: Mapping[str, UsageTotal], days: list[date]) -> Plot:
-    if by is By.DAY:
+def _plot(by: GroupBy, metric: str, table: Mapping[str, UsageTotal], days: list[date]) -> Plot:
+    if by is GroupBy.DAY:
         values = [(f"{day:%d %b}", _parts(metric, table.get(str(day), UsageTotal()))) for day in days]
         return columns(values, _NAMES[metric])
     values = [(one_line(name, 28), _parts(metric, spent)) for name, spent in table.items()]
