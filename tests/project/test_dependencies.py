@@ -1,0 +1,86 @@
+"""Every third-party import of the package is declared, in the extra that installs it."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[2]
+_SOURCE = _ROOT / "src" / "palaver"
+_EXTRAS = {
+    "agents/http.py": ("http",),
+    "agents/llama.py": ("local",),
+    "agents/model": ("models",),
+    "db/postgres.py": ("postgres",),
+    "gateway/prometheus.py": ("metrics",),
+    "platforms/markdown": ("matrix", "matrix-encryption", "telegram"),
+    "platforms/matrix": ("matrix", "matrix-encryption"),
+    "platforms/telegram": ("telegram",),
+    "platforms/webhook/send.py": ("http",),
+    "store/search/postgres_index.py": ("postgres",),
+    "testkit": ("testkit",),
+    "tools/mcp.py": ("mcp",),
+    "web/mcp": ("web", "mcp"),
+    "web": ("web",),
+}
+"""Which extras install what a file or folder imports: each of them alone, except for web/mcp, which needs both."""
+_NOT_IMPORTED = {"tzdata", "python-multipart", "pytest-asyncio"}
+"""Used by others on our behalf: zoneinfo, starlette's forms, the conformance suite."""
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@cache
+def _declared() -> dict[str, set[str]]:
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+    groups = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {extra: {_normal(re.split(r"[^\w.-]", text)[0]) for text in texts} for extra, texts in groups.items()}
+
+
+def _extras(path: str) -> tuple[str, ...]:
+    found = [extras for prefix, extras in _EXTRAS.items() if path == prefix or path.startswith(f"{prefix}/")]
+    return found[0] if found else ()
+
+
+def _imports() -> Iterator[tuple[str, str]]:
+    """Yield the path and the distribution of every third-party import."""
+    distributions = packages_distributions()
+    for file in sorted(_SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            else:
+                modules = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            for module in (module.partition(".")[0] for module in modules):
+                if module != "palaver" and module not in sys.stdlib_module_names:
+                    yield str(file.relative_to(_SOURCE)), _normal(distributions[module][0])
+
+
+def _is_declared(path: str, distribution: str) -> bool:
+    declared, extras = _declared(), _extras(path)
+    if distribution in declared[""]:
+        return True
+    needs = any if path.startswith("web/mcp/") else all
+    return bool(extras) and needs(distribution in declared[extra] for extra in extras)
+
+
+def test_every_import_is_declared() -> None:
+    missing = {f"{path}: {distribution}" for path, distribution in _imports() if not _is_declared(path, distribution)}
+    assert not missing
+
+
+def test_everything_declared_is_imported() -> None:
+    imported = {distribution for _, distribution in _imports()} | _NOT_IMPORTED
+    assert not {f"{extra}: {name}" for extra, names in _declared().items() for name in names - imported}
+
+
+def test_every_pin_is_exact_and_covers_the_declarations() -> None:
+    lines = [line for line in (_ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert all("==" in line for line in lines)
+    assert set().union(*_declared().values()) <= {_normal(line.partition("==")[0]) for line in lines}
