@@ -122,7 +122,7 @@ def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.Captur
                 *("--set", "access_token_file=token", "--set", "invites=bob"),
             ),
             2,
-            "invites cannot be 'bob'. Use 'everybody', 'server' or 'nobody' or a list; for example",
+            "invites cannot be 'bob'. Use 'everybody', 'server' or 'nobody' or a list, for example",
         ),
         (("discord", "--set", "token_file=token"), 2, "No installed adapter is called 'discord'"),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 from palaver.model.access import AccessRole, Grant
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.options import WebhookOptions
-from palaver.platforms.webhook.signature import Scheme, key_of, signed
+from palaver.platforms.webhook.signature import Scheme, decode_secret, sign
 from palaver.protocols.capabilities import HttpRequest, HttpResponse
 from tests.engine.gateway import Bench
 from tests.platforms.webhook.loopback import SECRET
@@ -26,8 +26,8 @@ def account(name: str = "ci", /, **options: Any) -> WebhookAdapter:
 
 def call(payload: object, *, id: str | None = None, **headers: str) -> HttpRequest:  # noqa: A002 - as it is called there
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    sign = signed(key_of(Scheme.STANDARD, SECRET), id or f"msg_{next(_ids)}", datetime.now(UTC), body)
-    return HttpRequest(method="POST", headers={**sign, **headers}, body=body)
+    signature = sign(decode_secret(Scheme.STANDARD, SECRET), id or f"msg_{next(_ids)}", datetime.now(UTC), body)
+    return HttpRequest(method="POST", headers={**signature, **headers}, body=body)
 
 
 async def called(here: Bench, adapter: WebhookAdapter, which: HttpRequest) -> HttpResponse:

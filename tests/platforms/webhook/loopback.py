@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from palaver.platforms.webhook.signature import Scheme, verified
+from palaver.platforms.webhook.signature import Scheme, verify
 
 __all__ = ["SECRET", "Asked", "Endpoint", "Said", "serving"]
 
@@ -92,7 +92,7 @@ class Endpoint:
         if plan == "lost":
             return None
         if plan == "taken" or (isinstance(plan, Said) and plan.status < 300):
-            message = verified(Scheme.STANDARD, SECRET, asked.headers, asked.body, datetime.now(UTC))
+            message = verify(Scheme.STANDARD, SECRET, asked.headers, asked.body, datetime.now(UTC))
             self.taken.setdefault(message or "", msgspec.json.decode(asked.body))
         return plan if isinstance(plan, Said) else None
 

@@ -15,7 +15,7 @@ from palaver.model.errors import StoreUnavailable
 from palaver.model.source import CHANNEL, Source
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.options import WebhookOptions
-from palaver.platforms.webhook.signature import Scheme, key_of, signed
+from palaver.platforms.webhook.signature import Scheme, decode_secret, sign
 from palaver.protocols.adapter import Adapter, Receiver
 from palaver.protocols.capabilities import HttpRequest
 from palaver.testkit.conformance import AdapterConformance, FakeServer, Shown
@@ -58,7 +58,7 @@ class Program:
                 await asyncio.sleep(0.005)
 
     async def _taken(self, message: str, body: bytes) -> bool:
-        headers = signed(key_of(Scheme.STANDARD, SECRET), message, datetime.now(UTC), body)
+        headers = sign(decode_secret(Scheme.STANDARD, SECRET), message, datetime.now(UTC), body)
         async with httpx2.AsyncClient(timeout=0.2, trust_env=False, verify=_TRUST) as client:
             try:
                 return (await client.post(self._called_at, content=body, headers=headers)).status_code < 500

@@ -12,7 +12,7 @@ import pytest
 
 from palaver.config.model import Config, PlatformChoice
 from palaver.config.quotas import GrantChoice
-from palaver.platforms.webhook.signature import Scheme, key_of, signed
+from palaver.platforms.webhook.signature import Scheme, decode_secret, sign
 from tests.platforms.webhook.loopback import SECRET
 from tests.web.conftest import opened
 
@@ -32,7 +32,7 @@ def _config(folder: Path, scheme: str = "standard") -> Config:
 
 async def test_a_signed_call_is_answered_and_an_unsigned_one_is_not(tmp_path: Path) -> None:
     config = _config(tmp_path)
-    headers = signed(key_of(Scheme.STANDARD, SECRET), "msg_1", datetime.now(UTC), BODY)
+    headers = sign(decode_secret(Scheme.STANDARD, SECRET), "msg_1", datetime.now(UTC), BODY)
     async with (
         opened(config) as window,
         httpx.AsyncClient(base_url=window.url, headers={"host": "hooks.example.org"}) as program,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaver.platforms.webhook.template import Lacking, Template
+from palaver.platforms.webhook.template import FieldMissing, Template
 
 PAYLOAD: dict[str, Any] = {
     "build": {"status": "failed", "number": 7, "ok": False, "log": None},
@@ -16,9 +16,9 @@ PAYLOAD: dict[str, Any] = {
 
 
 def filled(
-    text: str, payload: object = PAYLOAD, *, demands: bool = False, fences: bool = False, longest: int = 100
+    text: str, payload: object = PAYLOAD, *, required: bool = False, fences: bool = False, max_length: int = 100
 ) -> str:
-    return Template.parse(text).filled(payload, demands=demands, fences=fences, longest=longest)
+    return Template.parse(text).fill(payload, required=required, fences=fences, max_length=max_length)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_values_are_looked_up(text: str, said: str) -> None:
 
 
 def test_the_whole_payload_can_be_said() -> None:
-    assert json.loads(filled("{{ . }}", longest=10_000)) == PAYLOAD
+    assert json.loads(filled("{{ . }}", max_length=10_000)) == PAYLOAD
 
 
 @pytest.mark.parametrize("text", ["{{ build.status }", "build }}", "{{ }}", "{{ a b }}", "{{ a..b }}", "{{ a() }}"])
@@ -51,8 +51,8 @@ def test_a_path_leads_into_the_payload_and_nowhere_else(path: str) -> None:
 
 
 def test_what_is_demanded_and_not_there_is_named() -> None:
-    with pytest.raises(Lacking, match=r"build\.log"):
-        filled("{{ build.status }} {{ build.log }}", demands=True)
+    with pytest.raises(FieldMissing, match=r"build\.log"):
+        filled("{{ build.status }} {{ build.log }}", required=True)
 
 
 def test_a_value_is_not_a_template() -> None:
@@ -72,7 +72,7 @@ def test_short_values_are_quoted_and_long_ones_stand_between_fences() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=300))
 def test_nothing_between_fences_closes_them(value: str) -> None:
-    text = filled("before {{ a }} after", {"a": value}, fences=True, longest=1000)
+    text = filled("before {{ a }} after", {"a": value}, fences=True, max_length=1000)
     assert text.startswith("before ")
     assert text.endswith(" after")
     inside = text.removeprefix("before ").removesuffix(" after")

@@ -1,4 +1,4 @@
-"""What can be configured for a webhook account."""
+"""The options of a webhook account."""
 
 import base64
 import secrets
@@ -9,13 +9,11 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from palaver.model.errors import InvalidInput
-from palaver.model.target import Place, parse_targets
+from palaver.model.target import parse_targets
 from palaver.platforms.plugins import known_platforms
-from palaver.platforms.webhook.signature import PREFIX, Scheme, key_of
-from palaver.platforms.webhook.template import WHOLE, Template, path_of
-from palaver.protocols.adapter import SetupGuide, SetupQuestion
-from palaver.protocols.hooks import EventKind
+from palaver.platforms.webhook.signature import SECRET_PREFIX, Scheme, decode_secret
+from palaver.platforms.webhook.template import WHOLE_PAYLOAD, Template, parse_path
+from palaver.protocols import EventKind, InvalidInput, Place, SetupGuide, SetupQuestion
 
 __all__ = [
     "CALLER",
@@ -30,22 +28,22 @@ __all__ = [
 CALLER = "caller"
 NOWHERE = "nowhere"
 PER_DELIVERY = "per-delivery"
-_LONGEST_WAIT = 300.0
+_MAX_WAIT_SECONDS = 300.0
 
 
 class Missing(StrEnum):
-    """What becomes of a field that a payload does not have."""
+    """What to do about a field that a payload does not have."""
 
     EMPTY = "empty"
     ERROR = "error"
 
 
 def event_name(kind: EventKind) -> str:
-    """What happens, as programs call it: `turn.finished`."""
+    """Return the name of an event in JSON: `turn.finished`."""
     return kind.value.replace(" ", ".")
 
 
-_OF_CALLS = ("text", "missing", "fences", "longest", "session", "id", "name", "deliver", "wait")
+_INCOMING_OPTIONS = ("text", "missing", "fences", "longest", "session", "id", "name", "deliver", "wait")
 _EVENTS = {event_name(kind): kind for kind in EventKind}
 
 
@@ -53,78 +51,86 @@ class WebhookOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     # In
-    secret: SecretStr | None = Field(default=None, description="What calls are signed with, in and out.")
-    called: bool | None = Field(default=None, description="Whether programs call it; usual where there is no url.")
-    scheme: Scheme = Field(default=Scheme.STANDARD, description="How callers sign.")
-    text: str = Field(default=f"{{{{ {WHOLE} }}}}", min_length=1, description="What is said because of a call.")
-    missing: Missing = Field(default=Missing.EMPTY, description="What becomes of a field that is not there.")
-    fences: bool = Field(default=True, description="Whether values are marked as data that nobody obeys.")
-    longest: int = Field(default=4000, ge=1, le=100_000, description="How many characters of a value are said.")
-    session: str = Field(default=PER_DELIVERY, description="Which calls share a conversation: a field, or none do.")
-    id: str | None = Field(default=None, description="The field by which a call is known again.")
-    name: str | None = Field(default=None, description="The field with the name of whoever speaks; a label only.")
+    secret: SecretStr | None = Field(default=None, description="Signs requests, in and out.")
+    called: bool | None = Field(
+        default=None, description="Whether programs call this account; default: yes without a url."
+    )
+    scheme: Scheme = Field(default=Scheme.STANDARD, description="How callers sign their requests.")
+    text: str = Field(
+        default=f"{{{{ {WHOLE_PAYLOAD} }}}}", min_length=1, description="Template of the message for the agent."
+    )
+    missing: Missing = Field(default=Missing.EMPTY, description="What to do about a missing field.")
+    fences: bool = Field(default=True, description="Whether to mark values as data, not instructions.")
+    longest: int = Field(default=4000, ge=1, le=100_000, description="Cut values to this many characters.")
+    session: str = Field(
+        default=PER_DELIVERY, description="Field that names the conversation; default: a new one per request."
+    )
+    id: str | None = Field(default=None, description="Field that identifies a delivery.")
+    name: str | None = Field(default=None, description="Field with the sender's display name.")
     deliver: str = Field(default=CALLER, description="Where answers go: caller, nowhere, or targets.")
-    wait: float = Field(default=25.0, ge=0, le=_LONGEST_WAIT, description="For how many seconds a caller waits.")
+    wait: float = Field(
+        default=25.0, ge=0, le=_MAX_WAIT_SECONDS, description="Seconds that a caller waits for the answer."
+    )
 
     # Out
-    url: SecretStr | None = Field(default=None, description="Where we post to.")
-    events: tuple[EventKind, ...] = Field(default=(), description="What is posted when it happens.")
-    content: bool = Field(default=False, description="Whether what was said goes with it.")
+    url: SecretStr | None = Field(default=None, description="URL to post to.")
+    events: tuple[EventKind, ...] = Field(default=(), description="Events to post.")
+    content: bool = Field(default=False, description="Whether to include the text of messages.")
 
     @field_validator("text")
     @classmethod
-    def _is_template(cls, text: str) -> str:
+    def _check_template(cls, text: str) -> str:
         Template.parse(text)
         return text
 
     @field_validator("session", "id", "name")
     @classmethod
-    def _is_path(cls, text: str | None) -> str | None:
+    def _check_path(cls, text: str | None) -> str | None:
         if text is not None and text != PER_DELIVERY:
-            path_of(text)
+            parse_path(text)
         return text
 
     @field_validator("deliver")
     @classmethod
-    def _is_target(cls, text: str) -> str:
+    def _check_targets(cls, text: str) -> str:
         _places(text)
         return text
 
     @field_validator("events", mode="before")
     @classmethod
-    def _are_events(cls, names: Any) -> tuple[EventKind, ...]:  # noqa: ANN401 - whatever was written
-        told = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
+    def _parse_events(cls, names: Any) -> tuple[EventKind, ...]:  # noqa: ANN401 - any YAML value
+        items = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
         try:
-            return tuple(_EVENTS[name] for name in told)
+            return tuple(_EVENTS[name] for name in items)
         except (KeyError, TypeError):
-            raise ValueError(f"events are a list, or with commas, of {', '.join(_EVENTS)}") from None
+            raise ValueError(f"list events from: {', '.join(_EVENTS)}") from None
 
     @field_validator("url")
     @classmethod
-    def _is_address(cls, url: SecretStr | None) -> SecretStr | None:
+    def _check_url(cls, url: SecretStr | None) -> SecretStr | None:
         if url is not None:
             parts = urlsplit(url.get_secret_value())
             if parts.scheme not in {"http", "https"} or not parts.hostname:
-                raise ValueError("an address begins with https:// and names a host: https://example.org/hook")
+                raise ValueError("use a URL with https:// and a host: https://example.org/hook")
         return url
 
     @model_validator(mode="after")
-    def _goes_together(self) -> Self:
+    def _check_combination(self) -> Self:
         if self.secret is not None:
-            key_of(self.scheme, self.secret.get_secret_value())
+            decode_secret(self.scheme, self.secret.get_secret_value())
         if (self.secret if self.is_called else self.url) is None:
-            raise ValueError("an account has a secret, by which callers are known, or a url, to post to, or both")
+            raise ValueError("add a secret for callers, a url to post to, or both")
         if self.events and self.url is None:
-            raise ValueError("events are posted to a url: give one, for example url: https://example.org/hook")
-        if not self.is_called and (idle := [name for name in _OF_CALLS if name in self.model_fields_set]):
+            raise ValueError("add a url to post events to, for example url: https://example.org/hook")
+        if not self.is_called and (unused := [name for name in _INCOMING_OPTIONS if name in self.model_fields_set]):
             raise ValueError(
-                f"{', '.join(idle)} would count for nothing: where a program calls us, too, say called: yes"
+                f"{', '.join(unused)} would have no effect: add called: yes if a program also calls this account"
             )
         return self
 
     @property
     def is_called(self) -> bool:
-        """Who wants to be told of something has not asked for a door."""
+        """Whether programs call this account: by default if there is no url."""
         return self.url is None if self.called is None else self.called
 
     @property
@@ -133,7 +139,7 @@ class WebhookOptions(BaseModel):
 
     @property
     def answers_go_to(self) -> Mapping[str, Sequence[Place]]:
-        """Besides the caller."""
+        """The targets besides the caller, by option."""
         return {"deliver": _places(self.deliver)}
 
 
@@ -145,19 +151,16 @@ def _places(text: str) -> tuple[Place, ...]:
     except InvalidInput as error:
         raise ValueError(str(error)) from error
     if not all(isinstance(target, Place) for target in targets):
-        raise ValueError(f"answers go to {CALLER}, to {NOWHERE}, or to chats: telegram:12345")
+        raise ValueError(f"use {CALLER}, {NOWHERE}, or chats such as telegram:12345")
     return tuple(target for target in targets if isinstance(target, Place))
 
 
-_BYTES = 32
-
-
-def _secret() -> str:
-    return PREFIX + base64.b64encode(secrets.token_bytes(_BYTES)).decode()
+def _new_secret() -> str:
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 GUIDE = SetupGuide(
-    before="A program calls, or is told what happens. A secret shows that calls are from it, or posts from us.",
+    before="A program sends you requests, or you post events to it. The secret proves who signed them.",
     questions=[
         SetupQuestion(
             option="url",
@@ -172,22 +175,24 @@ GUIDE = SetupGuide(
         ),
         SetupQuestion(
             option="scheme",
-            prompt=f"How does it sign? {', '.join(Scheme)}:",
+            prompt=f"How does it sign? ({', '.join(Scheme)}):",
             default=Scheme.STANDARD.value,
             unless="url",
         ),
         SetupQuestion(
-            option="secret", prompt="The secret, not shown while you type; nothing, for a new one:", generate=_secret
+            option="secret",
+            prompt="Secret (hidden while you type; leave empty for a new one):",
+            generate=_new_secret,
         ),
         SetupQuestion(
             option="text",
-            prompt="What is said because of a call, like: Build {{ build.status }}; nothing, for all that it brings:",
+            prompt="Message template, for example Build {{ build.status }} (leave empty for the whole payload):",
             required=False,
             unless="url",
         ),
     ],
     after=(
-        "Give the program the secret. Where it calls, it does so at /in/webhook/{account} of the public name of your "
-        "window, and is let in by: palaver grants add webhook:{account}"
+        "Give the program the secret. If it calls you, have it post to /in/webhook/{account} at your public URL, and "
+        "grant it access with: palaver grants add webhook:{account}"
     ),
 )

@@ -1,42 +1,40 @@
-"""What we post: messages and what happened, as JSON."""
+"""What we post: messages and events, as JSON."""
 
 import hashlib
 import json
 
-from palaver.model.turn import Outbound
 from palaver.platforms.webhook.options import event_name
-from palaver.protocols.hooks import GatewayEvent
+from palaver.protocols import GatewayEvent, Outbound
 
-__all__ = ["event", "lane", "message", "message_id"]
-
-
-def message(outbound: Outbound) -> str:
-    """A message to the account as a place."""
-    data = {"text": outbound.text, "account": outbound.account}
-    return _json({"type": "message", "data": data})
+__all__ = ["event_chat", "event_json", "message_id", "message_json"]
 
 
-def event(happening: GatewayEvent, text: str) -> str:
-    """What happened, by ids; with what was said where that is given."""
+def message_json(outbound: Outbound) -> str:
+    """Encode a message to the account."""
+    return _json({"type": "message", "data": {"text": outbound.text, "account": outbound.account}})
+
+
+def event_json(event: GatewayEvent, text: str) -> str:
+    """Encode an event by ids, with its text if given."""
     data = {
-        "key": happening.key,
-        "session": happening.session,
-        "turn": happening.turn and f"turn:{happening.turn}",
-        "delivery": happening.delivery and f"out:{happening.delivery}",
-        "reason": happening.reason,
+        "key": event.key,
+        "session": event.session,
+        "turn": event.turn and f"turn:{event.turn}",
+        "delivery": event.delivery and f"out:{event.delivery}",
+        "reason": event.reason,
         "text": text or None,
     }
-    told = {name: value for name, value in data.items() if value is not None}
-    return _json({"type": event_name(happening.kind), "timestamp": happening.at.isoformat(), "data": told})
+    known = {name: value for name, value in data.items() if value is not None}
+    return _json({"type": event_name(event.kind), "timestamp": event.at.isoformat(), "data": known})
 
 
-def lane(happening: GatewayEvent) -> str:
-    """Events of one conversation go one after the other; a receiver that fails at one still gets those of others."""
-    return f"events {happening.session or happening.turn or happening.delivery}"
+def event_chat(event: GatewayEvent) -> str:
+    """Return a chat id per conversation: its events keep their order, and do not wait for those of others."""
+    return f"events {event.session or event.turn or event.delivery}"
 
 
 def message_id(idempotency_key: str, body: bytes) -> str:
-    """The same however often it is posted. It has no dot, which would part what is signed."""
+    """Return an id that stays the same when posted again. It has no dot, which separates the signed parts."""
     return f"msg_{hashlib.sha256(idempotency_key.encode() + b' ' + body).hexdigest()[:32]}"
 
 

@@ -1,4 +1,4 @@
-"""Posting: signed JSON to an address. What the receiver says besides yes and no is not read."""
+"""Post signed JSON to a URL. Only the status of the response is read."""
 
 import asyncio
 import logging
@@ -8,88 +8,87 @@ from http import HTTPStatus
 
 import httpx2
 
-from palaver.platforms.webhook.signature import signed
-from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformRefused, SendRefused, SendUnclear, TargetGone
+from palaver.platforms.webhook.signature import sign
+from palaver.protocols import PlatformBusy, PlatformDown, PlatformRefused, SendRefused, SendUnclear, TargetGone
 
-__all__ = ["Postman"]
+__all__ = ["Poster"]
 
 _TIMEOUT = httpx2.Timeout(15.0, connect=5.0)
-_OUR_MISTAKE = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL)
+_INVALID_REQUEST = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL)
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-_LONGEST_WAIT = 3600.0
-_GONE = "the receiver has said 410 Gone: it is switched off, and what happens meanwhile is not told"
+_MAX_RETRY_AFTER_SECONDS = 3600.0
+_GONE = "The endpoint answered 410 Gone. Events are dropped until it accepts a message again."
 
-# An address may have a secret in it.
-for _carrier in ("httpx2", "httpcore2"):
-    logging.getLogger(_carrier).setLevel(logging.WARNING)
+# A URL can contain a secret.
+for _library in ("httpx2", "httpcore2"):
+    logging.getLogger(_library).setLevel(logging.WARNING)
 
 
-class Postman:
-    """Use it as a context manager; one connection or a few are kept open meanwhile."""
+class Poster:
+    """Posts to one URL while `serve` runs, over connections that stay open."""
 
     def __init__(self, url: str, key: bytes | None) -> None:
         self._url = url
         self._key = key
         self._client: httpx2.AsyncClient | None = None
         self._is_gone = False
-        self._learned = asyncio.Event()
-        """Set when the receiver is gone, or there again."""
+        self._gone_changed = asyncio.Event()
 
     async def serve(self, connected: Callable[[], Awaitable[None]]) -> None:
-        """Post what is asked for, until cancelled. Raises PlatformRefused when the receiver says that it is gone.
+        """Accept posts until cancelled. Raises PlatformRefused when the endpoint says that it is gone.
 
-        Served again after that, it is `connected` when the receiver has taken something.
+        After that, `connected` is called only once the endpoint has accepted something again.
         """
         async with httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False, trust_env=False) as client:
             self._client = client
             try:
                 while True:
-                    self._learned.clear()
+                    self._gone_changed.clear()
                     if not self._is_gone:
                         await connected()
-                    await self._learned.wait()
+                    await self._gone_changed.wait()
                     if self._is_gone:
                         raise PlatformRefused(_GONE)
             finally:
                 self._client = None
 
-    async def post(self, body: bytes, message: str, now: datetime) -> str:
+    async def post(self, body: bytes, message_id: str, now: datetime) -> str:
         if self._client is None:
-            self._refuse_where_gone()
-            raise PlatformDown("not connected")
-        headers = {"content-type": "application/json", "user-agent": "palaver", "webhook-id": message}
+            self._raise_if_gone()
+            raise PlatformDown("The account is not being served.")
+        headers = {"content-type": "application/json", "user-agent": "palaver", "webhook-id": message_id}
         if self._key is not None:
-            headers |= signed(self._key, message, now, body)
+            headers |= sign(self._key, message_id, now, body)
         try:
-            # The body of the answer stays where it is.
+            # Stream, so that the body of the response is not read.
             async with self._client.stream("POST", self._url, content=body, headers=headers) as response:
-                self._look(response.status_code, response.headers.get("retry-after", ""))
-        except _OUR_MISTAKE as error:
-            raise SendRefused(f"it cannot be posted: {type(error).__name__}") from error
+                self._check_status(response.status_code, response.headers.get("retry-after", ""))
+        except _INVALID_REQUEST as error:
+            raise SendRefused(f"The request is invalid: {type(error).__name__}") from error
         except _NOT_SENT as error:
-            raise PlatformDown(f"the receiver is not there: {type(error).__name__}") from error
+            raise PlatformDown(f"The endpoint cannot be reached: {type(error).__name__}") from error
         except httpx2.TransportError as error:
-            self._refuse_where_gone()
-            raise SendUnclear(f"the receiver said nothing: {type(error).__name__}") from error
-        return message
+            self._raise_if_gone()
+            raise SendUnclear(f"The endpoint did not answer: {type(error).__name__}") from error
+        return message_id
 
-    def _refuse_where_gone(self) -> None:
+    def _raise_if_gone(self) -> None:
         if self._is_gone:
             raise SendRefused(_GONE)
 
-    def _look(self, status: int, retry_after: str) -> None:
+    def _check_status(self, status: int, retry_after: str) -> None:
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             if self._is_gone:
                 self._is_gone = False
-                self._learned.set()
+                self._gone_changed.set()
             return
         if status == HTTPStatus.GONE:
-            self._learned.set()
-            self._refuse_where_gone()  # The owner is told once, however much was on its way.
+            self._gone_changed.set()
+            self._raise_if_gone()  # Notify the owner once, even if several posts were in flight.
             self._is_gone = True
             raise TargetGone(_GONE)
         if retry_after.isascii() and retry_after.isdecimal():
-            raise PlatformBusy(min(float(retry_after[:8]), _LONGEST_WAIT))
+            raise PlatformBusy(min(float(retry_after[:8]), _MAX_RETRY_AFTER_SECONDS))
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             raise PlatformBusy(1.0)
-        raise PlatformDown(f"the receiver answered with {status}")
+        raise PlatformDown(f"The endpoint answered {status}.")

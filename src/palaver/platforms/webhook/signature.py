@@ -1,112 +1,120 @@
-"""Signatures: whether a call is from who it says, and how we sign what we post."""
+"""Webhook signatures: verify incoming requests and sign what we post."""
 
 import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 
 __all__ = [
-    "PREFIX",
+    "SECRET_PREFIX",
     "Scheme",
-    "Unsigned",
-    "key_of",
-    "signed",
-    "verified",
+    "SignatureError",
+    "decode_secret",
+    "sign",
+    "verify",
 ]
 
-PREFIX = "whsec_"
-_TOLERANCE = 300
-"""Seconds that a call may have been on its way, or the clocks apart."""
-_SHORTEST_KEY = 24
-_SHORTEST_SECRET = 16
+SECRET_PREFIX = "whsec_"  # noqa: S105 - not a secret
+_TOLERANCE_SECONDS = 300
+"""How old a signature can be, or how far the clocks can differ."""
+_MIN_KEY_BYTES = 24
+_MIN_SECRET_CHARACTERS = 16
 _BEARER = "bearer "
 
 
 class Scheme(StrEnum):
-    """How whoever calls shows that it is them."""
+    """How callers authenticate."""
 
     STANDARD = "standard"
-    """Standard Webhooks: id, time and body signed with a key in base64."""
+    """Standard Webhooks: id, time and body are signed with a base64 key."""
     GITHUB = "github"
-    """The body is signed, and nothing else: by it a delivery is known again."""
+    """Only the body is signed, so its hash identifies the delivery."""
     STRIPE = "stripe"
     """Time and body are signed; the id is in the body."""
     TOKEN = "token"  # noqa: S105 - the name of a scheme
-    """Nothing is signed: the secret itself comes along."""
+    """Nothing is signed: the request carries the secret."""
 
 
-class Unsigned(Exception):
-    """The call does not show that it comes from who may call."""
+class SignatureError(Exception):
+    """The signature is missing, wrong or expired. The text is for the caller."""
 
 
-def key_of(scheme: Scheme, secret: str) -> bytes:
-    """The bytes that sign. Raises ValueError for a secret that the scheme cannot have."""
+def decode_secret(scheme: Scheme, secret: str) -> bytes:
+    """Return the signing key. Raises ValueError for a secret that does not fit the scheme."""
     if scheme is not Scheme.STANDARD:
-        if len(secret.strip()) < _SHORTEST_SECRET:
-            raise ValueError(f"a secret has at least {_SHORTEST_SECRET} characters; palaver setup webhook makes one")
+        if len(secret.strip()) < _MIN_SECRET_CHARACTERS:
+            raise ValueError(
+                f"use a secret of at least {_MIN_SECRET_CHARACTERS} characters; palaver setup webhook makes one"
+            )
         return secret.encode()
     try:
-        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):
         key = b""
-    if not secret.startswith(PREFIX) or len(key) < _SHORTEST_KEY:
-        raise ValueError(f"with this scheme a secret is {PREFIX} and at least {_SHORTEST_KEY} random bytes in base64")
+    if not secret.startswith(SECRET_PREFIX) or len(key) < _MIN_KEY_BYTES:
+        raise ValueError(f"use {SECRET_PREFIX} followed by at least {_MIN_KEY_BYTES} random bytes in base64")
     return key
 
 
-def signed(key: bytes, message: str, at: datetime, body: bytes) -> dict[str, str]:
-    """The headers of a call of ours, as Standard Webhooks has them."""
+def sign(key: bytes, message_id: str, at: datetime, body: bytes) -> dict[str, str]:
+    """Return the Standard Webhooks headers of a request."""
     time = str(int(at.timestamp()))
-    signature = base64.b64encode(_digest(key, f"{message}.{time}.".encode(), body)).decode()
-    return {"webhook-id": message, "webhook-timestamp": time, "webhook-signature": f"v1,{signature}"}
+    signature = _standard_signature(key, message_id, time, body)
+    return {"webhook-id": message_id, "webhook-timestamp": time, "webhook-signature": f"v1,{signature}"}
 
 
-def verified(scheme: Scheme, secret: str, headers: Mapping[str, str], body: bytes, now: datetime) -> str | None:
-    """The id of the delivery, where the scheme brings one; empty where it should and does not. Raises Unsigned."""
-    key = key_of(scheme, secret)
+def verify(scheme: Scheme, secret: str, headers: Mapping[str, str], body: bytes, now: datetime) -> str | None:
+    """Return the delivery id: None if the scheme has none, empty if it is missing. Raises SignatureError."""
+    key = decode_secret(scheme, secret)
     match scheme:
         case Scheme.STANDARD:
-            message, time = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-            digest = base64.b64encode(_digest(key, f"{message}.{time}.".encode(), body)).decode()
-            _demand(digest, _tagged(headers.get("webhook-signature", ""), " ", "v1,"))
-            _demand_fresh(time, now)
-            return message
+            message_id, time = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+            signatures = _fields(headers.get("webhook-signature", ""), " ", "v1,")
+            _check_signature(_standard_signature(key, message_id, time, body), signatures)
+            _check_time(time, now)
+            return message_id
         case Scheme.GITHUB:
-            _demand(f"sha256={_digest(key, body).hex()}", [headers.get("x-hub-signature-256", "")])
-            # What names a delivery is not signed, so whoever caught one could send it again under another name.
+            _check_signature(f"sha256={_digest(key, body).hex()}", [headers.get("x-hub-signature-256", "")])
+            # The delivery id is not signed: a replayed body could come under another one.
             return f"sha256-{hashlib.sha256(body).hexdigest()}"
         case Scheme.STRIPE:
             header = headers.get("stripe-signature", "")
-            time = next(_tagged(header, ",", "t="), "")
-            _demand(_digest(key, f"{time}.".encode(), body).hex(), _tagged(header, ",", "v1="))
-            _demand_fresh(time, now)
+            time = next(iter(_fields(header, ",", "t=")), "")
+            _check_signature(_digest(key, f"{time}.".encode(), body).hex(), _fields(header, ",", "v1="))
+            _check_time(time, now)
             return None
         case Scheme.TOKEN:
-            shown = headers.get("authorization", "")
-            is_bearer = shown[: len(_BEARER)].lower() == _BEARER
-            _demand(secret, [shown[len(_BEARER) :].strip() if is_bearer else ""])
+            header = headers.get("authorization", "")
+            is_bearer = header[: len(_BEARER)].lower() == _BEARER
+            _check_signature(secret, [header[len(_BEARER) :].strip() if is_bearer else ""])
             return headers.get("webhook-id") or headers.get("idempotency-key") or None
+
+
+def _standard_signature(key: bytes, message_id: str, time: str, body: bytes) -> str:
+    return base64.b64encode(_digest(key, f"{message_id}.{time}.".encode(), body)).decode()
 
 
 def _digest(key: bytes, *content: bytes) -> bytes:
     return hmac.new(key, b"".join(content), hashlib.sha256).digest()
 
 
-def _tagged(header: str, separator: str, tag: str) -> Iterator[str]:
-    return (each.strip()[len(tag) :] for each in header.split(separator) if each.strip().startswith(tag))
+def _fields(header: str, separator: str, tag: str) -> list[str]:
+    return [field.strip()[len(tag) :] for field in header.split(separator) if field.strip().startswith(tag)]
 
 
-def _demand(right: str, shown: Iterator[str] | list[str]) -> None:
-    # All are looked at, each for the same time, so that no answer tells how far one was right.
-    found = [hmac.compare_digest(right.encode(), each.encode("utf-8", "replace")) for each in shown]
-    if not any(found):
-        raise Unsigned("The signature is missing or wrong: is it made with the secret of this account?")
+def _check_signature(expected: str, found: Iterable[str]) -> None:
+    # Compare all of them, each in constant time.
+    matches = [hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace")) for signature in found]
+    if not any(matches):
+        raise SignatureError("The signature is missing or wrong. Sign with the secret of this account.")
 
 
-def _demand_fresh(time: str, now: datetime) -> None:
+def _check_time(time: str, now: datetime) -> None:
     is_time = time.isascii() and time.isdecimal() and len(time) <= 15  # noqa: PLR2004 - seconds since 1970
-    if not is_time or abs(int(time) - now.timestamp()) > _TOLERANCE:
-        raise Unsigned(f"The call was signed more than {_TOLERANCE // 60} minutes ago, or by a clock that is wrong.")
+    if not is_time or abs(int(time) - now.timestamp()) > _TOLERANCE_SECONDS:
+        raise SignatureError(
+            f"The signature is more than {_TOLERANCE_SECONDS // 60} minutes old, or one of the clocks is wrong."
+        )

@@ -1,95 +1,88 @@
-"""Templates: what is said because of a call, with values of its payload put in. They look values up and do nothing."""
+"""Templates: the message made of a webhook's payload. They only look values up."""
 
 import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from palaver.model.label import LABEL_LIMIT, Label
-from palaver.model.text import one_line
-from palaver.model.value import value
+from palaver.model.label import LABEL_LIMIT
+from palaver.protocols import Label, one_line, value
 
-__all__ = ["MISSING", "WHOLE", "Lacking", "Path", "Template", "looked_up", "path_of", "written"]
+__all__ = ["MISSING", "WHOLE_PAYLOAD", "FieldMissing", "Path", "Template", "look_up", "parse_path", "to_text"]
 
 Path = tuple[str, ...]
-WHOLE: Final = "."
-"""The path of the whole payload."""
+WHOLE_PAYLOAD: Final = "."
+MISSING: Final = object()
 _NAME = r"[A-Za-z0-9_@$-]+"
 _PATH = re.compile(rf"{_NAME}(?:\.{_NAME})*|\.")
 _FIELD = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
-_CUT = " …[cut]"
-MISSING: Final = object()
+_CUT_MARK = " …[cut]"
+_MAX_INDEX_DIGITS = 6
 
 
-class Lacking(Exception):
-    """The payload has no value there."""
+class FieldMissing(Exception):
+    """The payload has no value at this path."""
 
 
-def path_of(text: str) -> Path:
-    """`build.steps.0.name`; raises ValueError."""
+def parse_path(text: str) -> Path:
+    """Parse `build.steps.0.name`. Raises ValueError."""
     if not _PATH.fullmatch(text):
-        raise ValueError(f"{text[:80]!r} is no path into a payload; write names and numbers with dots: build.status")
-    return () if text == WHOLE else tuple(text.split("."))
+        raise ValueError(f"{text[:80]!r} is not a field path. Join names and numbers with dots: build.status")
+    return () if text == WHOLE_PAYLOAD else tuple(text.split("."))
 
 
-def looked_up(payload: object, path: Path) -> object:
-    """The value there; MISSING where there is none, or null."""
+def look_up(payload: object, path: Path) -> object:
+    """Return the value at the path; MISSING if there is none or it is null."""
     found: Any = payload
     for step in path:
         if isinstance(found, dict):
             found = found.get(step, MISSING)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        elif isinstance(found, list) and step.isascii() and step.isdecimal() and len(step) <= _LONGEST_INDEX:
+        elif isinstance(found, list) and step.isascii() and step.isdecimal() and len(step) <= _MAX_INDEX_DIGITS:
             found = next(iter(found[int(step) :]), MISSING)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         else:
             return MISSING
     return MISSING if found is None else found  # pyright: ignore[reportUnknownVariableType]
 
 
-_LONGEST_INDEX = 6
-
-
 @value(kw_only=False)
 class Template:
-    """Words of the operator's, and paths between them."""
+    """The operator's text, with field paths in between."""
 
     parts: Sequence[str | Path]
 
     @classmethod
     def parse(cls, text: str) -> "Template":
-        """`Build {{ build.status }}`. Raises ValueError where braces lead nowhere."""
+        """Parse `Build {{ build.status }}`. Raises ValueError for unbalanced braces."""
         pieces = _FIELD.split(text)
-        for words in pieces[::2]:
-            if "{{" in words or "}}" in words:
-                raise ValueError("a field is written {{ build.status }}, with two braces on both sides")
-        return cls(tuple(path_of(piece) if place % 2 else piece for place, piece in enumerate(pieces)))
+        if any("{{" in words or "}}" in words for words in pieces[::2]):
+            raise ValueError("write a field as {{ build.status }}, with two braces on both sides")
+        return cls(tuple(parse_path(piece) if index % 2 else piece for index, piece in enumerate(pieces)))
 
-    def filled(self, payload: object, *, demands: bool, fences: bool, longest: int) -> str:
-        """With the values in their places; one that is not there is empty, or raises Lacking if it is demanded."""
-        return "".join(
-            part if isinstance(part, str) else _value(payload, part, demands=demands, fences=fences, longest=longest)
-            for part in self.parts
-        ).strip()
+    def fill(self, payload: object, *, required: bool, fences: bool, max_length: int) -> str:
+        """Put the values in. A missing one is empty, or raises FieldMissing if fields are `required`."""
 
+        def text_of(part: str | Path) -> str:
+            if isinstance(part, str):
+                return part
+            found = look_up(payload, part)
+            if found is MISSING and required:
+                raise FieldMissing(".".join(part) or WHOLE_PAYLOAD)
+            text = "" if found is MISSING else to_text(found)
+            cut = text if len(text) <= max_length else text[:max_length] + _CUT_MARK
+            is_data = fences and found is not MISSING and not isinstance(found, (bool, int, float))
+            return _fenced(cut) if is_data else cut
 
-def _value(payload: object, path: Path, *, demands: bool, fences: bool, longest: int) -> str:
-    found = looked_up(payload, path)
-    if found is MISSING:
-        if demands:
-            raise Lacking(".".join(path) or WHOLE)
-        return ""
-    text = written(found)
-    cut = text if len(text) <= longest else text[:longest] + _CUT
-    return _fenced(cut) if fences and not isinstance(found, (bool, int, float)) else cut
+        return "".join(map(text_of, self.parts)).strip()
 
 
-def written(value: object) -> str:
-    """A value as text: text as it is, anything else as JSON."""
+def to_text(value: object) -> str:
+    """Return text as it is, and anything else as JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
     return text.encode("utf-8", "replace").decode()
 
 
 def _fenced(text: str) -> str:
-    """Text from outside, as data: in quotes it cannot end, or between fences it cannot close."""
+    """Mark untrusted text as data: in quotes that it cannot end, or between fences that it cannot close."""
     if len(text) <= LABEL_LIMIT and one_line(text, LABEL_LIMIT) == text:
         return Label(text).quoted()
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))

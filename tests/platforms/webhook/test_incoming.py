@@ -14,7 +14,7 @@ from palaver.model.access import AccessRole, Grant
 from palaver.model.prompt_markers import marker
 from palaver.model.target import Place
 from palaver.model.transcript import Role
-from palaver.platforms.webhook.signature import Scheme, key_of, signed
+from palaver.platforms.webhook.signature import Scheme, decode_secret, sign
 from palaver.protocols.agent import Event, Failure, FailureKind, Request
 from palaver.protocols.capabilities import HttpRequest
 from palaver.testkit.adapter import FakeAdapter
@@ -224,13 +224,13 @@ async def test_a_field_that_is_demanded_is_named_where_it_is_missing(tmp_path: P
 async def test_a_standard_call_without_an_id_is_not_run_each_time_it_comes(tmp_path: Path) -> None:
     adapter, own = account(), account("own", id="build")
     async with running(tmp_path / "p.db", adapters=[adapter, own], grants=GRANTS) as here:
-        headers = signed(key_of(Scheme.STANDARD, SECRET), "", datetime.now(UTC), b'{"build": "1"}')
+        headers = sign(decode_secret(Scheme.STANDARD, SECRET), "", datetime.now(UTC), b'{"build": "1"}')
         del headers["webhook-id"]
         nameless = HttpRequest(method="POST", headers=headers, body=b'{"build": "1"}')
         reply = await called(here, adapter, nameless)
         assert (reply.status, told(reply)["error"]) == (
             400,
-            "The call has no webhook-id, by which it would be known again.",
+            "Add a webhook-id header: without an id a repeated delivery cannot be recognised.",
         )
         assert (await called(here, own, nameless)).status == 200
 

@@ -14,7 +14,7 @@ from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.scoped_setting import ScopedSetting
 from palaver.platforms.webhook import render
 from palaver.platforms.webhook.adapter import WebhookAdapter
-from palaver.platforms.webhook.send import Postman
+from palaver.platforms.webhook.send import Poster
 from palaver.protocols.adapter import PlatformRefused
 from palaver.protocols.agent import Agents
 from palaver.protocols.hooks import EventKind, GatewayEvent
@@ -171,7 +171,7 @@ async def _is(here: Bench, state: str) -> bool:
 
 async def test_whoever_says_gone_to_several_at_once_is_gone_once(receiver: Endpoint) -> None:
     receiver.otherwise = Said(410)
-    postman, ready = Postman(receiver.url, None), asyncio.Event()
+    postman, ready = Poster(receiver.url, None), asyncio.Event()
 
     async def connected() -> None:
         ready.set()
@@ -191,7 +191,7 @@ def test_an_event_that_is_refused_holds_up_those_of_its_own_session_alone() -> N
         for number in range(20)
         for kind in (EventKind.TURN_STARTED, EventKind.TURN_FINISHED)
     ]
-    assert len({render.lane(each) for each in events}) == 20
+    assert len({render.event_chat(each) for each in events}) == 20
 
 
 async def test_commands_and_the_end_of_time_are_told(tmp_path: Path, receiver: Endpoint) -> None:
