@@ -482,7 +482,7 @@ def test_what_two_sessions_are_called_is_not_enough_to_delete_one(
         filled("rename", session, title)
     for name, others in (("x", (HOLIDAY, SHELF)), (HOLIDAY[:8], (HOLIDAY, ROOM)), ("01km", (HOLIDAY, ROOM, SHELF))):
         sentence = refusal(capsys, "delete", name, "--yes")
-        assert f"Several sessions can be meant by '{name}'" in sentence
+        assert f"Several sessions match '{name}'" in sentence
         assert all(other in sentence for other in others)
     assert len(listed(filled("list", "--json"))) == 3
     filled("delete", HOLIDAY, "--yes")

@@ -1,4 +1,4 @@
-"""Attached places in the store: one conversation reached from several places, and the ways they part again."""
+"""Attached places: one conversation that is reached from several chats."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -31,29 +31,28 @@ __all__ = [
 
 @transaction
 def conversation_of(place: SessionKey) -> Statements[SessionKey]:
-    """The conversation that is spoken to in a place: its own, unless it is attached to another."""
+    """Return the conversation of a place: its own, unless it is attached to another."""
     rows = yield "SELECT key FROM attached WHERE place = ?", (place.text,)
     return SessionKey.parse(rows[0][0]) if rows else place
 
 
 @transaction
 def find_attachable(target: str, place: SessionKey, principal: Principal) -> Statements[Session]:
-    """The conversation that `target` names, held. One that has ended is not going on anywhere."""
+    """Find and lock the session that `target` names. It has to be open in another place."""
     found = yield from lock_session((yield from find(target, principal)), place, principal)
     if found.ended is not None or found.key == place or found.key.profile != place.profile:
         raise BadArgument(
-            "A place is attached to a conversation that goes on elsewhere, not to",
+            "You can attach only to a conversation that is open in another chat, not to",
             found=target,
-            allowed="one that is open in another place; /resume takes up one that has ended",
+            allowed="an open one, or /resume for one that has ended",
             example=f"/resume {found.id}",
         )
-    # Both keys are held, so this stays true: no chain and no circle comes about, whoever attaches what at once.
+    # Both keys are locked, so no chain and no circle can come about.
     if (yield "SELECT 1 FROM attached WHERE place = ? OR key = ? LIMIT 1", (found.key.text, place.text)):
         raise BadArgument(
-            "A place is attached straight to where a conversation is at home, not by way of another, as it would be to",
+            "Attached chats cannot be chained, as they would be with",
             found=target,
-            allowed="one whose own place is not attached elsewhere, from a place that nothing is attached to; "
-            "/detach there first",
+            allowed="/detach in the other chat first",
             example="/detach",
         )
     return found
@@ -61,7 +60,7 @@ def find_attachable(target: str, place: SessionKey, principal: Principal) -> Sta
 
 @transaction
 def has_other_speakers(session: Session, principal: Principal) -> Statements[bool]:
-    """Whether somebody else took part in it, or in what it is a branch of: their words are in it, also if they left."""
+    """Return whether others spoke in it, or in what it is a branch of, even if they have left."""
     names = ("", *sorted(principal.identities))
     others = yield (
         f"SELECT 1 FROM participants WHERE session_no = ? AND identity NOT IN ({', '.join('?' * len(names))}) LIMIT 1",
@@ -72,13 +71,13 @@ def has_other_speakers(session: Session, principal: Principal) -> Statements[boo
 
 @transaction
 def has_several_people(session: Session) -> Statements[bool]:
-    """People, not accounts: identities that are linked are one."""
+    """Return whether several people take part; linked identities are one person."""
     rows = yield f"SELECT {_SEVERAL}", (session.number,)
     return bool(rows[0][0])
 
 
 _WHO = "coalesce(i.person, p.identity)"
-# The first and the last of them are two: that takes no list of all.
+# The first and the last differ: that needs no list of all.
 _SEVERAL = (
     f"min({_WHO}) < max({_WHO}) FROM participants p"
     " LEFT JOIN identities i ON i.identity = p.identity WHERE p.session_no = ? AND p.left_at IS NULL"
@@ -87,7 +86,7 @@ _SEVERAL = (
 
 @transaction
 def is_shared(session: Session) -> Statements[bool]:
-    """Also while nobody has come through the door that is open to them, and when what they said is hidden."""
+    """Return whether others take part or can: also before they have spoken, and if what they said is hidden."""
     rows = yield (
         f"SELECT NULL, {_SEVERAL} UNION ALL SELECT place, NULL FROM attached WHERE key = ?",
         (session.number, session.key.text),
@@ -99,19 +98,19 @@ def is_shared(session: Session) -> Statements[bool]:
 
 @transaction
 def attached_places(key: SessionKey) -> Statements[list[SessionKey]]:
-    """The places from which a conversation is spoken to besides its own."""
+    """Return the places that are attached to a conversation."""
     rows = yield "SELECT place FROM attached WHERE key = ?", (key.text,)
     return [SessionKey.parse(place) for (place,) in rows]
 
 
 @transaction
 def attach(place: SessionKey, session: Session, now: datetime, *, by: str, farewell: Outbound) -> Statements[None]:
-    """Lead a place to the conversation of a session that `attachable` gave."""
+    """Attach a place to the conversation of a session from `find_attachable`."""
     yield from detach(place, now)
     operation = yield from undo_log.record(
         OperationKind.ATTACH, place, session.number, now, by, {"tell": asdict(farewell)}
     )
-    # Never before the end of a session that was left there, though the clock be set back: `part` goes by it.
+    # Never before the end of an earlier session, even if the clock was set back: `detach_all` compares the two.
     ended = yield "SELECT max(ended) FROM sessions WHERE key = ?", (session.key.text,)
     since = max(micros(now), ended[0][0] or 0)
     yield (
@@ -123,33 +122,33 @@ def attach(place: SessionKey, session: Session, now: datetime, *, by: str, farew
 
 @transaction
 def detach(place: SessionKey, now: datetime) -> Statements[bool]:
-    """Lead a place to its own conversation again. Whatever leads to a conversation is changed while that is held."""
+    """Lead a place back to its own conversation, while the other one is locked."""
     yield Lock((yield from conversation_of(place)).text)
     rows = yield f"DELETE FROM attached WHERE place = ? {_RETURNING}", (place.text,)
-    yield from _freed(rows, now)
+    yield from _after_detach(rows, now)
     return bool(rows)
 
 
 @transaction
 def attach_operation(place: SessionKey) -> Statements[int | None]:
-    """The operation by which a place was attached."""
+    """Return the operation that attached a place."""
     rows = yield "SELECT operation FROM attached WHERE place = ?", (place.text,)
     return rows[0][0] if rows else None
 
 
 @transaction
 def detach_all(key: SessionKey, now: datetime, *, entering: Session | None = None) -> Statements[None]:
-    """A conversation is left, or another session taken up in it: the places attached to it go their own ways again.
+    """Detach all places when a conversation is left or another session is opened in it.
 
-    Else their people would get to read what was never meant for them. Those that were attached already when the session
-    was left stay.
+    Their people would otherwise read what was not meant for them. Places that were attached when the session `entering`
+    ended stay attached.
     """
-    seen = entering.ended if entering and entering.key == key else None
+    left = entering.ended if entering and entering.key == key else None
     rows = yield (
         f"DELETE FROM attached WHERE key = ? AND since >= ? {_RETURNING}",
-        (key.text, micros(seen) if seen else 0),
+        (key.text, micros(left) if left else 0),
     )
-    yield from _freed(rows, now)
+    yield from _after_detach(rows, now)
     for _, _, operation in rows:
         yield from undo_log.tell(operation, now)
 
@@ -157,7 +156,7 @@ def detach_all(key: SessionKey, now: datetime, *, entering: Session | None = Non
 _RETURNING = "RETURNING place, key, operation"
 
 
-def _freed(rows: Iterable[Row], now: datetime) -> Statements[None]:
+def _after_detach(rows: Iterable[Row], now: datetime) -> Statements[None]:
     for place, key, operation in rows:
         yield from undo_log.mark_undone(operation, now)
         yield from carry(SessionKey.parse(place), SessionKey.parse(key), SessionKey.parse(place))

@@ -1,4 +1,4 @@
-"""Transcripts in the store: appended under a fence, hidden and shown again, read for a principal."""
+"""Transcripts: appended under a fence, hidden and shown again, read for a principal."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -39,12 +39,11 @@ __all__ = [
 
 SEQS = 1 << 24
 """Entry ids are session number * SEQS + seq."""
-_READ_ON = Notify(JOURNAL)
 
 
 @transaction
 def load(turn: Turn) -> Statements[list[Entry]]:
-    """What the view of a turn is made of: everything not hidden in the session that the turn holds."""
+    """Load the shown entries of a turn's session: its view is made of them."""
     return (yield from load_shown(turn.session_number))
 
 
@@ -53,7 +52,7 @@ _SHOWN_FROM = f"(SELECT no * {SEQS} + shown_from FROM sessions WHERE no = ?)"
 
 @transaction
 def load_shown(session_number: int, *, turn: int | None = None) -> Statements[list[Entry]]:
-    """Everything not hidden in a session, or what is of one of its turns; what was hidden before it is not read."""
+    """Load the shown entries of a session, or of one of its turns, without reading the hidden beginning."""
     of_turn: tuple[Value, ...] = () if turn is None else (turn,)
     rows = yield (
         f"SELECT body FROM entries WHERE id >= {_SHOWN_FROM} AND id < ? AND hidden_by IS NULL"
@@ -71,17 +70,16 @@ def load_visible(session: str, principal: Principal) -> Statements[list[Entry]]:
 
 @transaction
 def load_all(session: str, principal: Principal) -> Statements[list[Entry]]:
-    """The audit: hidden entries too, each with the operation that hides it."""
+    """Load hidden entries too, each with the operation that hides it: for audits."""
     found = yield from get_visible(session, principal)
     rows = yield (
         "SELECT body, hidden_by FROM entries WHERE id >= ? AND id < ? ORDER BY id",
         (found.number * SEQS, (found.number + 1) * SEQS),
     )
-    return _marked(rows)
+    return _with_hidden_by(rows)
 
 
-def _marked(rows: Sequence[Row]) -> list[Entry]:
-    """Entries, each with the operation that hides it."""
+def _with_hidden_by(rows: Sequence[Row]) -> list[Entry]:
     entries = entries_of(row[0] for row in rows)
     return [
         entry if row[1] is None else entry._replace(hidden_by=str(row[1]))
@@ -99,7 +97,7 @@ def page(
     limit: int = 100,
     hidden: bool = False,
 ) -> Statements[list[Entry]]:
-    """The last entries before a seq, else the first ones after one, else the newest; the oldest in front."""
+    """Load the last entries before a seq, the first ones after one, or the newest; oldest first."""
     found = yield from get_visible(session, principal)
     start, end = found.number * SEQS, (found.number + 1) * SEQS
     first, last = start + min(max(after or 0, 0), SEQS), start + min(max(before or 0, 0), SEQS) if before else end
@@ -114,12 +112,12 @@ def page(
         f"SELECT body, hidden_by FROM entries WHERE id > ? AND id < ?{only_shown} ORDER BY id {order} LIMIT ?",
         (first, last, limit),
     )
-    return _marked(rows if order == "ASC" else rows[::-1])
+    return _with_hidden_by(rows if order == "ASC" else rows[::-1])
 
 
 @transaction
 def append_outside_turn(key: SessionKey, entry: Entry) -> Statements[bool]:
-    """Write down what was said in a conversation outside of its turns. False if none is open there."""
+    """Append an entry to the open session of a conversation; False if none is open."""
     rows = yield (
         "UPDATE sessions SET next_seq = next_seq + 1 WHERE key = ? AND ended IS NULL RETURNING no, next_seq",
         (key.text,),
@@ -138,7 +136,7 @@ def append(
     *,
     settles: bool = False,
 ) -> Statements[None]:
-    """Write entries behind the last one. The caller holds the session and moves its next seq on."""
+    """Append entries. The caller holds the session and advances its next seq."""
     start = session_number * SEQS
     rows: list[tuple[Value, ...]] = [
         (start + seq, entry.role, turn, entry.observed, entry.placed(seq))
@@ -157,17 +155,17 @@ def append(
 def write_journal(
     kind: str, session_number: int, first_seq: int, last_seq: int, settled: int | None = None
 ) -> Statements[None]:
-    """A turn that ends is named once, or it is not in the sums of what was used."""
+    """Record a change of a transcript. A settled turn is named exactly once: usage is summed from it."""
     yield (
         "INSERT INTO journal (session_no, kind, first_seq, last_seq, turn_no) VALUES (?, ?, ?, ?, ?)",
         (session_number, kind, first_seq, last_seq, settled),
     )
-    yield _READ_ON
+    yield Notify(JOURNAL)
 
 
 @transaction
 def undo(key: SessionKey, count: int, now: datetime, *, principal: Principal) -> Statements[Undone | None]:
-    """Hide the last `count` turns in which a person spoke, and everything since; more than there are means all."""
+    """Hide the last `count` turns in which a person spoke, and everything after; all if there are fewer."""
     yield Lock(key.text)
     session = yield from open_by_key(key)
     if session is None:
@@ -193,7 +191,7 @@ def hide(
     by: str,
     **details: int,
 ) -> Statements[int]:
-    """Take entries that are shown out of sight, by an operation that can be taken back; gives its number."""
+    """Hide entries by an operation that can be undone; return its number."""
     operation = yield from undo_log.record(kind, key, session.number, now, by, details)
     ids: list[tuple[Value, ...]] = [(operation, session.number * SEQS + entry.seq) for entry in hidden]
     yield "UPDATE entries SET hidden_by = ? WHERE id = ? AND hidden_by IS NULL", ids
@@ -205,8 +203,8 @@ def hide(
 
 @transaction
 def advance_shown_from(session_number: int, seq: int) -> Statements[None]:
-    """A session is read from its first entry that is shown; where none is, from this seq on."""
-    # What others are just writing stands behind everything that is seen here.
+    """Set where reading begins: at the first shown entry, or at `seq` if none is shown."""
+    # Entries that are being written concurrently come after everything seen here.
     yield (
         f"UPDATE sessions SET shown_from = coalesce((SELECT e.id FROM entries e WHERE e.id >= no * {SEQS} + shown_from"
         f" AND e.id < (no + 1) * {SEQS} AND e.hidden_by IS NULL ORDER BY e.id LIMIT 1) - no * {SEQS}, ?) WHERE no = ?",
@@ -216,7 +214,7 @@ def advance_shown_from(session_number: int, seq: int) -> Statements[None]:
 
 @transaction
 def show(operation: int, session_number: int) -> Statements[list[Entry]]:
-    """Show again what an operation hid."""
+    """Show the entries that an operation hid."""
     first = session_number * SEQS
     rows = yield (
         "UPDATE entries SET hidden_by = NULL WHERE hidden_by = ? AND id >= ? AND id < ? RETURNING id, body",
@@ -231,9 +229,9 @@ def show(operation: int, session_number: int) -> Statements[list[Entry]]:
 
 @transaction
 def compact(key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, *, by: str) -> Statements[Entry]:
-    """Put a summary in the place of the planned entries, if they are all still there and something is gained.
+    """Replace the planned entries by a summary, if they are all still shown and it saves something.
 
-    Tried again by one who did not hear whether it was done, it stands once.
+    Repeating it after a lost answer changes nothing.
     """
     yield Lock(key.text)
     session = yield from open_by_key(key)
@@ -243,7 +241,7 @@ def compact(key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, 
         if entry.covers == plan.covers and entry.text == said and entry not in plan.covered:
             return entry
     if session is None or not set(plan.covered) <= set(stands):
-        raise NothingToCompact("the conversation has changed since the summary was asked for")
+        raise NothingToCompact("the conversation has changed since the summary was requested")
     rows = yield "UPDATE sessions SET next_seq = next_seq + 1 WHERE no = ? RETURNING next_seq", (session.number,)
     entry = Entry(seq=rows[0][0] - 1, role=Role.SUMMARY, at=now, text=summary, covers=plan.covers)
     check_gain(plan, entry)

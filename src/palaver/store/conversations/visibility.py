@@ -1,4 +1,4 @@
-"""Who may read which session, and finding one among those."""
+"""Which sessions a principal can read, and finding one among them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -31,14 +31,14 @@ def get(number: int) -> Statements[Session]:
 
 
 class Filter(NamedTuple):
-    """A piece of SQL for a WHERE clause, and its values."""
+    """A condition for a WHERE clause, and its values."""
 
     sql: str
     values: tuple[Value, ...]
 
 
 def visible_to(principal: Principal) -> Filter:
-    """The one rule of who may read a session `s`."""
+    """Return the one rule of who can read a session `s`."""
     if principal.sees_all:
         return Filter("1 = 1", ())
     names = tuple(sorted(principal.identities))
@@ -49,16 +49,16 @@ def visible_to(principal: Principal) -> Filter:
         "EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no AND p.left_at IS NULL"
         f" AND p.identity IN ({marks}))"
     )
-    confines = {"s.profile": principal.profile, "s.key": principal.within and principal.within.text}
-    given = {column: value for column, value in confines.items() if value is not None}
+    limits = {"s.profile": principal.profile, "s.key": principal.within and principal.within.text}
+    given = {column: value for column, value in limits.items() if value is not None}
     rules, values = [*(f"{column} = ?" for column in given), took_part], (*given.values(), *names)
     if principal.among is None:
         return Filter(" AND ".join(rules), values)
-    return Filter(" AND ".join([*rules, _EVERYBODY]), (*values, principal.among))
+    return Filter(" AND ".join([*rules, _EVERYONE_THERE]), (*values, principal.among))
 
 
-# Nobody who takes part in the one session takes no part in the other, under whichever of their names.
-_EVERYBODY = (
+# Every person who takes part in the given session takes part in `s`, under any identity.
+_EVERYONE_THERE = (
     "NOT EXISTS (SELECT 1 FROM sessions a JOIN participants h ON h.session_no = a.no AND h.left_at IS NULL"
     " LEFT JOIN identities hi ON hi.identity = h.identity WHERE a.id = ? AND NOT EXISTS ("
     "SELECT 1 FROM participants o LEFT JOIN identities oi ON oi.identity = o.identity"
@@ -77,7 +77,7 @@ def get_visible(session: str, principal: Principal) -> Statements[Session]:
 
 @transaction
 def lock_session(wanted: Session, key: SessionKey, principal: Principal) -> Statements[Session]:
-    """The session as it is once nobody else can move it: while we waited it may have been carried on, or be gone."""
+    """Lock the conversation of a session, and `key`; return the session, which may have moved meanwhile."""
     names = {key.text, wanted.key.text}
     for name in sorted(names):
         yield Lock(name)
@@ -88,51 +88,51 @@ def lock_session(wanted: Session, key: SessionKey, principal: Principal) -> Stat
 
 
 _SHORTEST_PREFIX = 4
-_NAMED = 5
+_MAX_NAMED = 5
 
 
 @transaction
 def find(text: str, principal: Principal) -> Statements[Session]:
-    """By id, by a prefix of the id that fits one session, or by title: the newest of exactly that lineage."""
+    """Find a session by id, by a unique prefix of the id, or by title: the newest of that lineage."""
     text = text.strip()
     rows = yield from _by_id_prefix(text, principal)
     if len(rows) > 1:
-        ids = ", ".join(row[1] for row in rows[:_NAMED])
+        ids = ", ".join(row[1] for row in rows[:_MAX_NAMED])
         raise BadArgument("Several sessions begin with", found=text, allowed="a longer prefix", example=ids)
     row = rows[0] if rows else (yield from _by_title(text, principal))
     if row is None:
-        yield from _refuse_short_prefix(text, principal)
+        yield from _check_prefix_length(text, principal)
         raise NotFound("session", text)
     return session_of(row)
 
 
 @transaction
 def find_exactly(text: str, principal: Principal) -> Statements[Session]:
-    """For what cannot be taken back: the only session of this id, of a prefix of it, or of exactly this title."""
+    """Find the only session with this id, prefix or exact title: for what cannot be undone."""
     text = text.strip()
     related = yield from _of_lineage(text, principal)
     named = [*(yield from _by_id_prefix(text, principal)), *(row for row in related if row[5] == text)]
     candidates = [session_of(row) for row in {row[1]: row for row in named or related}.values()]
-    meant = [session for session in candidates if session.id == text.lower()] or candidates
-    if named and len(meant) == 1:
-        return meant[0]
-    if meant:
-        raise _unclear("Several sessions can be meant by" if named else "No session is called exactly", text, meant)
-    yield from _refuse_short_prefix(text, principal)
+    matches = [session for session in candidates if session.id == text.lower()] or candidates
+    if named and len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise _ambiguous("Several sessions match" if named else "No session is called exactly", text, matches)
+    yield from _check_prefix_length(text, principal)
     raise NotFound("session", text)
 
 
-def _unclear(problem: str, text: str, candidates: Sequence[Session]) -> BadArgument:
-    told = [f"{each.id} {quoted(each.title)}" if each.title else each.id for each in candidates[-_NAMED:]]
-    others = ", and others" if len(candidates) > len(told) else ""
-    allowed = f"an id, or the whole title of one: {', '.join(told)}{others}"
+def _ambiguous(problem: str, text: str, candidates: Sequence[Session]) -> BadArgument:
+    names = [f"{each.id} {quoted(each.title)}" if each.title else each.id for each in candidates[-_MAX_NAMED:]]
+    others = ", and others" if len(candidates) > len(names) else ""
+    allowed = f"an id, or the whole title of one: {', '.join(names)}{others}"
     return BadArgument(problem, found=text, allowed=allowed, example=candidates[-1].id)
 
 
-def _refuse_short_prefix(text: str, principal: Principal) -> Statements[None]:
+def _check_prefix_length(text: str, principal: Principal) -> Statements[None]:
     if not 0 < len(text) < _SHORTEST_PREFIX:
         return
-    where = _begins(text, principal)
+    where = _prefix_filter(text, principal)
     rows = yield f"SELECT count(*) FROM sessions s WHERE {where.sql}", where.values
     if count := rows[0][0]:
         raise BadArgument(
@@ -143,7 +143,7 @@ def _refuse_short_prefix(text: str, principal: Principal) -> Statements[None]:
         )
 
 
-def _begins(text: str, principal: Principal) -> Filter:
+def _prefix_filter(text: str, principal: Principal) -> Filter:
     seen, name = visible_to(principal), text.lower()
     return Filter(f"s.id >= ? AND s.id < ? AND {seen.sql}", (name, name + "\x7f", *seen.values))
 
@@ -151,10 +151,10 @@ def _begins(text: str, principal: Principal) -> Filter:
 def _by_id_prefix(text: str, principal: Principal) -> Statements[list[Row]]:
     if len(text) < _SHORTEST_PREFIX:
         return []
-    where = _begins(text, principal)
+    where = _prefix_filter(text, principal)
     return (
         yield (
-            f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where.sql} ORDER BY s.id LIMIT {_NAMED + 1}",
+            f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where.sql} ORDER BY s.id LIMIT {_MAX_NAMED + 1}",
             where.values,
         )
     )
@@ -167,10 +167,10 @@ def _by_title(text: str, principal: Principal) -> Statements[Row | None]:
 
 
 def _of_lineage(text: str, principal: Principal) -> Statements[list[Row]]:
-    """Those of exactly this title, and of the same one with a number; the newest at the end."""
+    """Return the sessions with exactly this title, or this title and a number, newest last."""
     seen = visible_to(principal)
     base, _ = lineage(text)
-    # Theirs are few: without this SQLite goes through everybody's.
+    # Without this SQLite scans everyone's sessions.
     names = () if principal.sees_all else tuple(sorted(principal.identities))
     theirs = f"s.no IN (SELECT session_no FROM participants WHERE identity IN ({', '.join('?' * len(names))})) AND "
     rows = yield (
