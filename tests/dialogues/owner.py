@@ -11,7 +11,7 @@ from palaver.model.source import Source
 from palaver.model.turn import outbound_to
 from palaver.protocols.clock import Clock
 from palaver.store.archive.collector import collect_some
-from palaver.store.archive.exporter import Form, write_archive
+from palaver.store.archive.exporter import ExportFormat, write_archive
 from palaver.store.archive.importer import ImportOutcome, import_sessions
 from palaver.store.conversations import deletion
 from palaver.store.people import pairing
@@ -73,4 +73,4 @@ class Owner:
             await here.store.transact(deletion.delete(session.id, OPERATOR, self.clock.now()))
         else:
             records = collect_some(here.store.database, [session.id], OPERATOR)
-            self._files[title] = [piece async for piece in write_archive(records, Form.JSONL, hidden=True)]
+            self._files[title] = [piece async for piece in write_archive(records, ExportFormat.JSONL, hidden=True)]

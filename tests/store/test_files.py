@@ -12,7 +12,7 @@ from palaver.model.lifecycle import OutboxState
 from palaver.model.session import Principal
 from palaver.model.turn import Inbound, Outbound
 from palaver.store.archive import exporter
-from palaver.store.archive.exporter import Form
+from palaver.store.archive.exporter import ExportFormat
 from palaver.store.archive.importer import import_sessions
 from palaver.store.conversations import attachments, deletion, history, transcript
 from palaver.store.queue import inbox, outbox, turns
@@ -134,12 +134,12 @@ async def test_an_archive_knows_the_files_and_leaves_out_what_was_taken_back(wor
     await world.store.transact(turns.settle(begun.turn, [answer("kept")], [], world.now))
     await world.exchange("canary")
     await world.store.transact(transcript.undo(key_of(dm()), 1, world.now, principal=ANN))
-    whole = await world.store.read(exporter.written(begun.turn.session, Form.JSONL, ANN))
+    whole = await world.store.read(exporter.export_session(begun.turn.session, ExportFormat.JSONL, ANN))
     assert b"canary" not in whole
     with pytest.raises(NotFound):
-        await world.store.read(exporter.written(begun.turn.session, Form.JSONL, BEN))
-    for form in (Form.MARKDOWN, Form.HTML):
-        assert b"cat" in await world.store.read(exporter.written(begun.turn.session, form, ANN))
+        await world.store.read(exporter.export_session(begun.turn.session, ExportFormat.JSONL, BEN))
+    for form in (ExportFormat.MARKDOWN, ExportFormat.HTML):
+        assert b"cat" in await world.store.read(exporter.export_session(begun.turn.session, form, ANN))
     await world.store.transact(deletion.delete(begun.turn.session, OPERATOR, world.now))
     async for imported in import_sessions(world.store.database, io.BytesIO(whole)):
         entries = await world.store.read(transcript.load_visible(imported.id or "", OPERATOR))

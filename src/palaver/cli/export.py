@@ -29,8 +29,8 @@ from palaver.cli.shared_options import (
 from palaver.model.errors import BadArgument
 from palaver.model.text import one_line
 from palaver.store.archive.collector import collect_all, collect_some
-from palaver.store.archive.exporter import Form, write_archive
-from palaver.store.archive.format import Record
+from palaver.store.archive.exporter import ExportFormat, write_archive
+from palaver.store.archive.format import SessionRecord
 from palaver.store.archive.importer import Imported, ImportOutcome, import_sessions
 from palaver.store.archive.reader import check_header
 from palaver.store.status.session_list import NO_FILTER, ListFilter
@@ -43,7 +43,12 @@ __all__ = [
     "unusable",
 ]
 
-_SUFFIXES = {".jsonl": Form.JSONL, ".md": Form.MARKDOWN, ".html": Form.HTML, ".htm": Form.HTML}
+_SUFFIXES = {
+    ".jsonl": ExportFormat.JSONL,
+    ".md": ExportFormat.MARKDOWN,
+    ".html": ExportFormat.HTML,
+    ".htm": ExportFormat.HTML,
+}
 
 
 def export_sessions(
@@ -56,7 +61,9 @@ def export_sessions(
     since: Since = "",
     until: Until = "",
     output: Annotated[str, typer.Option("--output", "-o", help="The file; else standard output.")] = "",
-    form: Annotated[Form | None, typer.Option("--format", help="Else told by the end of the file name.")] = None,
+    form: Annotated[
+        ExportFormat | None, typer.Option("--format", help="Else told by the end of the file name.")
+    ] = None,
     hidden: Annotated[
         bool, typer.Option("--hidden", help="Hidden entries too, marked; JSONL has them always.")
     ] = False,
@@ -92,7 +99,7 @@ def export_sessions(
         _report_export(count, output, as_json=json)
 
 
-def _form_of(output: str) -> Form:
+def _form_of(output: str) -> ExportFormat:
     suffix = Path(output).suffix.lower()
     if output and suffix not in _SUFFIXES:
         raise BadArgument(
@@ -101,7 +108,7 @@ def _form_of(output: str) -> Form:
             allowed=f"{', '.join(_SUFFIXES)}, or any with --format",
             example=EXAMPLES["export"],
         )
-    return _SUFFIXES[suffix] if output else Form.JSONL
+    return _SUFFIXES[suffix] if output else ExportFormat.JSONL
 
 
 def _refuse_unclear(names: Sequence[str], wanted: ListFilter, *, everything: bool) -> None:
@@ -118,11 +125,11 @@ def _refuse_unclear(names: Sequence[str], wanted: ListFilter, *, everything: boo
 class _Counted:
     """Records on their way into a file, counted."""
 
-    def __init__(self, records: AsyncIterator[Record]) -> None:
+    def __init__(self, records: AsyncIterator[SessionRecord]) -> None:
         self._records = records
         self.count = 0
 
-    async def records(self) -> AsyncIterator[Record]:
+    async def records(self) -> AsyncIterator[SessionRecord]:
         progress = Progress("sessions")
         async for record in self._records:
             self.count += 1

@@ -10,7 +10,7 @@ from palaver.model.label import Label
 from palaver.model.session import Session
 from palaver.model.text import one_line
 from palaver.model.transcript import Entry, Role, ToolCall
-from palaver.store.archive.render import legible, marks, moment_text, speaker
+from palaver.store.archive.render import entry_flags, moment_text, speaker, without_control_characters
 from palaver.store.results import Preview
 from palaver.store.search.search import Hit
 
@@ -159,10 +159,10 @@ def print_entries(entries: Iterable[Entry]) -> None:
 def _print_entry(entry: Entry) -> None:
     style = "dim strike" if entry.hidden_by is not None else _STYLES[entry.role]
     body = "dim" if entry.hidden_by is not None or entry.observed else ""
-    special = "".join(f" · {mark}" for mark in marks(entry))
+    special = "".join(f" · {mark}" for mark in entry_flags(entry))
     print_text((speaker(entry), style), (f" · {moment_text(entry.at)} · {entry.seq}{special}", "dim"))
     if entry.text:
-        print_text((legible(entry.text), body))
+        print_text((without_control_characters(entry.text), body))
     for call in entry.calls:
         print_text((_call(call), "dim"))
 
@@ -202,4 +202,4 @@ def _highlighted(hit: Hit) -> Iterator[tuple[str, str]]:
 
 
 def _line(text: str) -> str:
-    return legible(text).replace("\n", " ").replace("\t", " ")
+    return without_control_characters(text).replace("\n", " ").replace("\t", " ")

@@ -14,7 +14,7 @@ from palaver.model.errors import BadArgument, MalformedTime, NotFound
 from palaver.model.local_time import parse_past
 from palaver.model.session import Session
 from palaver.model.transcript import Role
-from palaver.store.archive.exporter import Form
+from palaver.store.archive.exporter import ExportFormat
 from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.store.store import Store
 
@@ -110,11 +110,16 @@ _EXPORT = Command(
     args=(Arg(name="format"), Arg(name="which", kind=ArgKind.REST)),
     group="finding",
 )
-_FORMS = {"md": Form.MARKDOWN, "markdown": Form.MARKDOWN, "html": Form.HTML, "jsonl": Form.JSONL}
+_FORMS = {
+    "md": ExportFormat.MARKDOWN,
+    "markdown": ExportFormat.MARKDOWN,
+    "html": ExportFormat.HTML,
+    "jsonl": ExportFormat.JSONL,
+}
 _KINDS = {
-    Form.MARKDOWN: ("md", "text/markdown"),
-    Form.HTML: ("html", "text/html"),
-    Form.JSONL: ("jsonl", "application/x-ndjson"),
+    ExportFormat.MARKDOWN: ("md", "text/markdown"),
+    ExportFormat.HTML: ("html", "text/html"),
+    ExportFormat.JSONL: ("jsonl", "application/x-ndjson"),
 }
 _LONGEST_NAME = 60
 _AS_TEXT = "Files cannot be sent here, so it comes as text."
@@ -126,9 +131,11 @@ def exporting(store: Store) -> list[Performance]:
         session = await store.read(_wanted(store, which, spoken))
         spoken.mentioned.append(session)
         if spoken.desk is None:
-            text = (await store.read(store.exporter.written(session.id, Form.MARKDOWN, spoken.audience))).decode()
-            return say(text if form is Form.MARKDOWN else f"{_AS_TEXT}\n\n{text}")
-        content = await store.read(store.exporter.written(session.id, form, spoken.audience))
+            text = (
+                await store.read(store.exporter.export_session(session.id, ExportFormat.MARKDOWN, spoken.audience))
+            ).decode()
+            return say(text if form is ExportFormat.MARKDOWN else f"{_AS_TEXT}\n\n{text}")
+        content = await store.read(store.exporter.export_session(session.id, form, spoken.audience))
         suffix, kind = _KINDS[form]
         file = await spoken.desk.keep(NewFile(f"{_file_name(session)}.{suffix}", content, kind))
         return _handed_over(spoken.desk, file, session, spoken)
@@ -136,12 +143,12 @@ def exporting(store: Store) -> list[Performance]:
     return [Performance(_EXPORT, export)]
 
 
-def _asked(invocation: Invocation) -> tuple[Form, str]:
+def _asked(invocation: Invocation) -> tuple[ExportFormat, str]:
     """The first word may be a format; else it belongs to the name."""
     first, rest = invocation.words.get("format", ""), invocation.words.get("which", "")
     if first.lower() in _FORMS:
         return _FORMS[first.lower()], rest
-    return Form.MARKDOWN, f"{first} {rest}".strip()
+    return ExportFormat.MARKDOWN, f"{first} {rest}".strip()
 
 
 @transaction

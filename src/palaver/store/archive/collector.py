@@ -10,7 +10,7 @@ from palaver.model.errors import NotFound
 from palaver.model.lifecycle import TurnState
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry
-from palaver.store.archive.format import ArchivedOperation, ArchivedRoute, ArchivedSession, ArchivedTurn, Record
+from palaver.store.archive.format import ArchivedOperation, ArchivedRoute, ArchivedSession, ArchivedTurn, SessionRecord
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import visible_to
 from palaver.store.records import entries_of, from_json, instant
@@ -31,7 +31,7 @@ _OVER = frozenset({TurnState.DONE.value, TurnState.FAILED.value})
 
 
 @transaction
-def collect(session: str, principal: Principal) -> Statements[Record]:
+def collect(session: str, principal: Principal) -> Statements[SessionRecord]:
     """Everything of one session, hidden entries too."""
     seen = visible_to(principal)
     rows = yield f"SELECT s.no, {_COLUMNS} FROM sessions s WHERE s.id = ? AND {seen.sql}", (session, *seen.values)
@@ -52,7 +52,7 @@ def collect(session: str, principal: Principal) -> Statements[Record]:
     archived.participants = yield from _participants(number)
     archived.routes = yield from _routes(number)
     placed = (_placed(entry, row, turns, hiding) for entry, row in zip(entries, stored, strict=True))
-    return Record(session=archived, entries=list(placed))
+    return SessionRecord(session=archived, entries=list(placed))
 
 
 # Where it was attached from, or handed off to, is not part of what was said.
@@ -180,7 +180,9 @@ def _routes(number: int) -> Statements[list[ArchivedRoute]]:
 # Many
 
 
-async def collect_some(database: Database, sessions: Iterable[str], principal: Principal) -> AsyncIterator[Record]:
+async def collect_some(
+    database: Database, sessions: Iterable[str], principal: Principal
+) -> AsyncIterator[SessionRecord]:
     """These sessions, one after the other, each as it is when its turn comes."""
     for session in sessions:
         yield await database.read(collect(session, principal))
@@ -188,7 +190,7 @@ async def collect_some(database: Database, sessions: Iterable[str], principal: P
 
 async def collect_all(
     database: Database, principal: Principal, wanted: ListFilter = NO_FILTER
-) -> AsyncIterator[Record]:
+) -> AsyncIterator[SessionRecord]:
     """All sessions that fit, in the order of their ids. One that is deleted meanwhile is left out."""
     after = ""
     while ids := await database.read(list_session_ids(principal, wanted=wanted, after=after)):

@@ -1,11 +1,11 @@
-"""The form of an archive: one line that says what it is, then sessions, each a line for itself and one per entry.
+"""The archive format: a header line, then for each session one line, its entries, and an end line.
 
     {"format":"palaver-sessions","version":1}
     {"session":{"id":"01…","key":"agent:main:telegram:dm:1", … ,"turns":[…],"operations":[…]}}
     {"entry":{"seq":1,"role":"user","at":"2026-03-29T08:00:00Z","text":"hello","turn":1}}
     {"end":{"session":"01…","entries":1}}
 
-Nothing in it depends on the database it came from: turns and operations are counted from 1 within their session.
+Nothing depends on the database it came from: turns and operations are numbered from 1 within their session.
 """
 
 import json
@@ -33,9 +33,9 @@ __all__ = [
     "ArchivedSession",
     "ArchivedTurn",
     "End",
-    "Record",
+    "SessionRecord",
     "decode_line",
-    "lines",
+    "session_lines",
 ]
 
 FORMAT = "palaver-sessions"
@@ -50,11 +50,11 @@ _Id = Annotated[str, Meta(pattern=r"\A[0-9a-z_-]{1,64}\Z")]
 
 
 class _Line(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Part of a line: what is not said has its usual value, what is not known is refused."""
+    """Part of a line. Default values are left out, unknown fields refused."""
 
 
 class ArchivedTurn(_Line):
-    """A turn that is over."""
+    """A turn that has ended."""
 
     state: str
     started: _Moment
@@ -117,7 +117,7 @@ class _ArchivedCall(_Line):
 
 
 class _ArchivedFile(_Line, kw_only=False):
-    """What is known of a file; its content is not in the archive."""
+    """The metadata of a file. Its content is not in the archive."""
 
     name: str
     media_type: str = UNKNOWN_TYPE
@@ -128,7 +128,7 @@ class _ArchivedFile(_Line, kw_only=False):
 
 
 class _ArchivedEntry(_Line):
-    """An entry with its turn and what hides it as numbers within the session; 0 hides it for a reason that is lost."""
+    """An entry. `turn` and `hidden_by` are numbers within the session; hidden by 0 means by an unknown operation."""
 
     seq: _Seq
     role: Role
@@ -149,7 +149,7 @@ class _ArchivedEntry(_Line):
 
 
 class End(_Line):
-    """The last line of a session: it is all there."""
+    """The last line of a session, which proves that it is complete."""
 
     session: str
     entries: _Count
@@ -162,8 +162,8 @@ class _AnyLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 @value
-class Record:
-    """A session as it is archived. In its entries `turn` and `hidden_by` are numbers within it, as text."""
+class SessionRecord:
+    """An archived session. In its entries `turn` and `hidden_by` are numbers within it, as text."""
 
     session: ArchivedSession
     entries: list[Entry]
@@ -173,7 +173,7 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_AnyLine)
 
 
-# What could play tricks on a terminal that shows the file is written as its number.
+# Escape characters that could manipulate a terminal.
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
 
 
@@ -183,8 +183,8 @@ def _printable(line: bytes) -> bytes:
     return _UNPRINTABLE.sub(lambda found: json_text(found[0])[1:-1], line.decode()).encode()
 
 
-def lines(record: Record) -> Iterator[bytes]:
-    """The lines of one session. The first is plain ASCII, since ids may hold what UTF-8 has no form for."""
+def session_lines(record: SessionRecord) -> Iterator[bytes]:
+    """Yield the lines of one session. The first is ASCII: ids may contain surrogates, which UTF-8 cannot encode."""
     yield _printable(json_text({"session": msgspec.to_builtins(record.session)}).encode()) + b"\n"
     for entry in record.entries:
         yield _printable(_encoder.encode(_AnyLine(entry=_archived(entry)))) + b"\n"
@@ -198,20 +198,20 @@ def _archived(entry: Entry) -> _ArchivedEntry:
     if entry.sender is not None:
         name = entry.sender.name
         values["sender"] = _ArchivedSender(id=entry.sender.id, name=name and name.stored())
-    return _ArchivedEntry(**values | _places(values, int))
+    return _ArchivedEntry(**values | _ordinals_as(values, int))
 
 
-def _places(values: dict[str, Any], kind: type[int | str]) -> dict[str, Any]:
+def _ordinals_as(values: dict[str, Any], kind: type[int | str]) -> dict[str, Any]:
     return {name: kind(values[name]) for name in ("turn", "hidden_by") if values[name] is not None}
 
 
 def decode_line(line: bytes) -> ArchivedSession | Entry | End:
-    """What one line says. Raises `msgspec.DecodeError` or `ValueError` with the reason if it says nothing known."""
+    """Decode one line. Raises `msgspec.DecodeError` or `ValueError` with the reason."""
     found = _decoder.decode(line) if line.startswith(b'{"entry"') else msgspec.convert(json.loads(line), _AnyLine)
-    said = [part for part in (found.entry, found.session, found.end) if part is not None]
-    if len(said) != 1:
-        raise ValueError("neither a session nor an entry nor the end of a session")
-    return _entry(said[0]) if isinstance(said[0], _ArchivedEntry) else said[0]
+    parts = [part for part in (found.entry, found.session, found.end) if part is not None]
+    if len(parts) != 1:
+        raise ValueError("it is no session, entry or end of a session")
+    return _entry(parts[0]) if isinstance(parts[0], _ArchivedEntry) else parts[0]
 
 
 def _entry(archived: _ArchivedEntry) -> Entry:
@@ -224,4 +224,4 @@ def _entry(archived: _ArchivedEntry) -> Entry:
     if archived.sender is not None:
         name = archived.sender.name
         values["sender"] = Sender(archived.sender.id, None if name is None else Label(name))
-    return Entry(**values | _places(values, str))
+    return Entry(**values | _ordinals_as(values, str))

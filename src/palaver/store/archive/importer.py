@@ -13,7 +13,7 @@ from palaver.model.session import Principal
 from palaver.model.transcript import Entry
 from palaver.model.value import value
 from palaver.store.archive.collector import collect
-from palaver.store.archive.format import ArchivedOperation, ArchivedSession, ArchivedTurn, Record, lines
+from palaver.store.archive.format import ArchivedOperation, ArchivedSession, ArchivedTurn, SessionRecord, session_lines
 from palaver.store.archive.reader import Problem, read_archive
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import rename
@@ -82,7 +82,7 @@ def _refused(session: str, line: int, reason: str) -> Imported:
 class _Arrival:
     """A session on its way in, with everything made ready that needs no database."""
 
-    def __init__(self, record: Record, renamed: Mapping[str, str]) -> None:
+    def __init__(self, record: SessionRecord, renamed: Mapping[str, str]) -> None:
         self.session = record.session
         self.record = record
         self.renamed = renamed
@@ -96,7 +96,7 @@ class _Arrival:
     def copy_id(self) -> str:
         """Told from the content, so that the same copy is not made twice; it sorts beside the original."""
         digest = hashlib.sha256()
-        for line in lines(self.record):
+        for line in session_lines(self.record):
             digest.update(line)
         number = int.from_bytes(digest.digest()[:10])
         tail = "".join(_ALPHABET[(number >> shift) & 31] for shift in range(75, -1, -5))

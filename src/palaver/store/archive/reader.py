@@ -1,4 +1,4 @@
-"""Reading an archive: line by line into whole sessions; what is wrong is named by its line and costs one session."""
+"""Read an archive line by line into sessions. An error is reported with its line and costs one session."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ from palaver.store.archive.format import (
     ArchivedOperation,
     ArchivedSession,
     End,
-    Record,
+    SessionRecord,
     decode_line,
 )
 from palaver.store.records import micros
@@ -42,10 +42,10 @@ _EXAMPLE = "palaver sessions import archive.jsonl"
 
 @value
 class Readable:
-    """A session that is all there."""
+    """A complete session."""
 
     line: int
-    record: Record
+    record: SessionRecord
 
 
 @value
@@ -56,46 +56,46 @@ class Problem:
 
 
 def read_archive(lines: Iterable[bytes]) -> Iterator[Readable | Problem]:
-    """Every session of an archive, or why it cannot be read. A file that is no archive at all is refused."""
+    """Yield each session of an archive, or its problem. Raises BadArgument if the file is no archive."""
     numbered = enumerate(lines, 1)
     check_header(next(numbered, (1, b""))[1])
     reader = _Reader()
     for number, line in numbered:
         if line.strip():
-            yield from reader.take(number, line)
+            yield from reader.read_line(number, line)
     yield from reader.finish()
 
 
 def check_header(line: bytes) -> None:
-    """Whether a file that begins with this line is an archive that can be read."""
+    """Raise BadArgument unless this is the first line of an archive that we can read."""
     try:
         header = json.loads(line)
         format_, version = header["format"], header["version"]
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise _no_archive(line[:60].decode(errors="replace")) from None
+        raise _not_an_archive(line[:60].decode(errors="replace")) from None
     if format_ != FORMAT:
-        raise _no_archive(str(format_))
+        raise _not_an_archive(str(format_))
     if version != VERSION:
         raise BadArgument(
-            "This archive was written by another Palaver, in version",
+            "This archive has the unsupported version",
             found=str(version),
             allowed=f"version {VERSION}",
             example=_EXAMPLE,
         )
 
 
-def _no_archive(found: str) -> BadArgument:
+def _not_an_archive(found: str) -> BadArgument:
     return BadArgument(
-        "This is no archive of sessions, it begins with",
+        "This is not a session archive: it starts with",
         found=found,
-        allowed=f"{HEADER.decode().strip()} in the first line",
+        allowed=f"a file whose first line is {HEADER.decode().strip()}",
         example=_EXAMPLE,
     )
 
 
 @dataclass(slots=True)
 class _Session:
-    """A session of which lines are still to come."""
+    """A session whose end line has not come yet."""
 
     line: int
     session: ArchivedSession
@@ -103,51 +103,51 @@ class _Session:
     problem: Problem | None = None
 
     def finished(self) -> Readable | Problem:
-        record = Record(session=self.session, entries=self.entries)
+        record = SessionRecord(session=self.session, entries=self.entries)
         return self.problem or Readable(line=self.line, record=record)
 
 
 class _Reader:
-    """Between the lines: the session that is being read, or that its rest is being passed over."""
+    """The state between lines: the current session, or that lines are skipped up to the next one."""
 
     def __init__(self) -> None:
         self._current: _Session | None = None
-        self._passing_over = False
+        self._skipping = False
 
-    def take(self, number: int, line: bytes) -> Iterator[Readable | Problem]:
+    def read_line(self, number: int, line: bytes) -> Iterator[Readable | Problem]:
         try:
-            yield from self._understand(number, decode_line(line))
+            yield from self._add(number, decode_line(line))
         except (InvalidInput, msgspec.DecodeError, ValueError, RecursionError) as error:
-            yield from self._malformed(number, one_line(str(error), 300) or type(error).__name__)
+            yield from self._report(number, one_line(str(error), 300) or type(error).__name__)
 
-    def _understand(self, number: int, said: ArchivedSession | Entry | End) -> Iterator[Readable | Problem]:
-        if isinstance(said, ArchivedSession):
+    def _add(self, number: int, part: ArchivedSession | Entry | End) -> Iterator[Readable | Problem]:
+        if isinstance(part, ArchivedSession):
             yield from self.finish()
-            self._current, self._passing_over = _Session(number, said), False
-            _check_session(said)
+            self._current, self._skipping = _Session(number, part), False
+            _check_session(part)
         elif self._current is None:
             raise ValueError("it belongs to no session")
-        elif isinstance(said, Entry):
-            _check_entry(said, self._current)
-            self._current.entries.append(said)
+        elif isinstance(part, Entry):
+            _check_entry(part, self._current)
+            self._current.entries.append(part)
         else:
-            _check_end(said, self._current)
+            _check_end(part, self._current)
             current, self._current = self._current, None
             yield current.finished()
 
-    def _malformed(self, number: int, reason: str) -> Iterator[Problem]:
-        """The first thing that is wrong with a session is told at its end; what belongs to none, once."""
+    def _report(self, number: int, reason: str) -> Iterator[Problem]:
+        """Report the first problem of a session at its end, and lines outside a session once."""
         if self._current is not None:
             self._current.problem = self._current.problem or _problem(number, reason, self._current.session)
-        elif not self._passing_over:
-            self._passing_over = True
+        elif not self._skipping:
+            self._skipping = True
             yield _problem(number, reason)
 
     def finish(self) -> Iterator[Problem]:
-        """A session that never came to its end."""
+        """Report a session whose end line is missing."""
         if self._current is not None:
             current, self._current = self._current, None
-            yield current.problem or _problem(current.line, "its end is missing in the file", current.session)
+            yield current.problem or _problem(current.line, "its end line is missing", current.session)
 
 
 def _problem(line: int, reason: str, session: ArchivedSession | None = None) -> Problem:
@@ -155,7 +155,7 @@ def _problem(line: int, reason: str, session: ArchivedSession | None = None) -> 
     return Problem(line=line, session=session and session.id, sentence=f"line {line}: {name}: {reason}")
 
 
-# What types alone cannot say
+# Checks beyond types
 
 
 def _check_entry(entry: Entry, current: _Session) -> None:
@@ -163,22 +163,22 @@ def _check_entry(entry: Entry, current: _Session) -> None:
     if not last < entry.seq < session.next_seq:
         raise ValueError(f"entry {entry.seq} does not follow {last} below {session.next_seq}")
     if entry.turn is not None and not 0 < int(entry.turn) <= len(session.turns):
-        raise ValueError(f"entry {entry.seq} is of turn {entry.turn}, which is not there")
+        raise ValueError(f"entry {entry.seq} belongs to turn {entry.turn}, which is missing")
     if int(entry.hidden_by or 0) > len(session.operations):
-        raise ValueError(f"entry {entry.seq} is hidden by operation {entry.hidden_by}, which is not there")
+        raise ValueError(f"entry {entry.seq} is hidden by operation {entry.hidden_by}, which is missing")
 
 
 def _check_end(end: End, current: _Session) -> None:
     found = len(current.entries)
     if (end.session, end.entries) != (current.session.id, found):
-        raise ValueError(f"{end.entries} entries of {end.session} are promised, {found} are there")
+        raise ValueError(f"the end line promises {end.entries} entries of {end.session}, found {found}")
 
 
 def _check_session(session: ArchivedSession) -> None:
     SessionKey.parse(session.key)
     _check_source(session.origin)
     if (session.ended is None) != (session.end_reason is None):
-        raise ValueError("it has an end without a reason, or a reason without an end")
+        raise ValueError("it has an end time without a reason, or a reason without an end time")
     if session.end_reason is not None:
         EndReason(session.end_reason)
     if session.title is not None:
@@ -191,7 +191,7 @@ def _check_session(session: ArchivedSession) -> None:
 
 def _check_override(override: dict[str, str]) -> None:
     if not {"model"} <= override.keys() <= {"model", "provider", "base_url"}:
-        raise ValueError("an override holds model, provider and base_url, nothing else")
+        raise ValueError("an override has model, provider and base_url, nothing else")
     ModelOverride(**override)
 
 
@@ -201,7 +201,7 @@ def _check_parts(session: ArchivedSession) -> None:
         _check_source(route.address)
     for turn in session.turns:
         if TurnState(turn.state) not in {TurnState.DONE, TurnState.FAILED}:
-            raise ValueError(f"a turn is {turn.state}, but an archive holds only turns that are over")
+            raise ValueError(f"a turn is {turn.state}, but an archive contains only ended turns")
         _check_storable(turn.error or "")
     for operation in session.operations:
         SessionKey.parse(operation.key)
@@ -214,7 +214,7 @@ _LAST_MICROSECOND = micros(datetime.max.replace(tzinfo=UTC))
 
 
 class _Details(msgspec.Struct):
-    """What `moves` needs to take an operation back."""
+    """What is needed to undo an operation."""
 
     before: str | None = None
     summary: int | None = None
@@ -240,7 +240,7 @@ def _check_source(source: dict[str, str]) -> None:
 
 
 def _check_storable(*texts: str) -> None:
-    """Neither NUL nor half a surrogate."""
+    """Refuse NUL and half surrogates."""
     for text in texts:
         if "\0" in text or text.encode(errors="ignore").decode() != text:
-            raise ValueError("a text holds what no database can hold")
+            raise ValueError("a text contains NUL or half a surrogate")

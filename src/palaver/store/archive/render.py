@@ -1,4 +1,4 @@
-"""Transcripts for people: what strangers wrote made harmless, who spoke, what was left out."""
+"""Render a session as Markdown or HTML, with untrusted text made harmless."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,34 +9,34 @@ from palaver.model.attachment import format_size
 from palaver.model.label import Label
 from palaver.model.text import one_line
 from palaver.model.transcript import Entry, Role
-from palaver.store.archive.format import ArchivedSession, Record
+from palaver.store.archive.format import ArchivedSession, SessionRecord
 
 __all__ = [
-    "FOOT",
-    "HEAD",
-    "facts",
+    "HTML_FOOT",
+    "HTML_HEAD",
+    "entry_flags",
     "file_lines",
     "heading",
-    "html",
-    "legible",
-    "markdown",
-    "marks",
     "moment_text",
+    "render_html",
+    "render_markdown",
+    "session_facts",
     "shown_entries",
     "speaker",
+    "without_control_characters",
 ]
 
 _BREAKS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c]")
-# Control characters but tab and line feed, half surrogates, what turns the direction of writing, hidden tags.
-_HARMFUL = re.compile(
+# Control characters except tab and line feed, half surrogates, direction marks, tag characters.
+_CONTROL_CHARACTERS = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
 
 
-def legible(text: str) -> str:
-    """The text with its lines, without anything that could play tricks on a terminal or a page."""
-    return _HARMFUL.sub("", _BREAKS.sub("\n", text))
+def without_control_characters(text: str) -> str:
+    """Keep line breaks; remove everything that could manipulate a terminal or a page."""
+    return _CONTROL_CHARACTERS.sub("", _BREAKS.sub("\n", text))
 
 
 def moment_text(moment: datetime) -> str:
@@ -47,7 +47,7 @@ def heading(session: ArchivedSession) -> str:
     return Label(session.title).plain() if session.title else f"Session {session.id}"
 
 
-def facts(session: ArchivedSession, entries: int) -> Iterator[tuple[str, str]]:
+def session_facts(session: ArchivedSession, entries: int) -> Iterator[tuple[str, str]]:
     yield "id", session.id
     yield "conversation", session.key
     yield "started", moment_text(session.started)
@@ -59,7 +59,7 @@ def facts(session: ArchivedSession, entries: int) -> Iterator[tuple[str, str]]:
     yield "tokens", f"{session.input_tokens} in, {session.output_tokens} out"
 
 
-def shown_entries(record: Record, *, hidden: bool) -> list[Entry]:
+def shown_entries(record: SessionRecord, *, hidden: bool) -> list[Entry]:
     return [entry for entry in record.entries if hidden or entry.hidden_by is None]
 
 
@@ -74,29 +74,28 @@ def speaker(entry: Entry) -> str:
 
 
 def file_lines(entry: Entry) -> Iterator[str]:
-    """A line for each file that came with an entry."""
+    """Yield a line for each attached file."""
     for file in entry.files:
         here = f", {file.id}" if file.id else ", not kept"
         yield f"{file.name.plain()} ({one_line(file.media_type, 100)}, {format_size(file.size)}{here})"
 
 
-def marks(entry: Entry) -> Iterable[str]:
-    """What is special about an entry."""
+def entry_flags(entry: Entry) -> Iterable[str]:
     if entry.hidden_by is not None:
         yield "hidden"
     if entry.observed:
         yield "observed"
     if entry.covers is not None:
-        yield f"stands for {entry.covers[0]} to {entry.covers[1]}"
+        yield f"summary of {entry.covers[0]} to {entry.covers[1]}"
 
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~&])")
 
 
-def markdown(record: Record, *, hidden: bool = False) -> Iterator[str]:
+def render_markdown(record: SessionRecord, *, hidden: bool = False) -> Iterator[str]:
     entries = shown_entries(record, hidden=hidden)
     yield f"# {_escaped(heading(record.session))}\n\n"
-    for name, value in facts(record.session, len(entries)):
+    for name, value in session_facts(record.session, len(entries)):
         yield f"- {name}: {_code(value)}\n"
     for entry in entries:
         yield "\n" + "\n".join(_entry(entry)) + "\n"
@@ -104,11 +103,11 @@ def markdown(record: Record, *, hidden: bool = False) -> Iterator[str]:
 
 
 def _entry(entry: Entry) -> Iterator[str]:
-    special = "".join(f" · {_escaped(mark)}" for mark in marks(entry))
-    yield f"**{_escaped(speaker(entry))}** · {moment_text(entry.at)}{special}"
+    flags = "".join(f" · {_escaped(flag)}" for flag in entry_flags(entry))
+    yield f"**{_escaped(speaker(entry))}** · {moment_text(entry.at)}{flags}"
     yield ""
     if entry.text:
-        yield from (f"> {line}".rstrip() for line in legible(entry.text).split("\n"))
+        yield from (f"> {line}".rstrip() for line in without_control_characters(entry.text).split("\n"))
     for line in file_lines(entry):
         yield f"> with the file {_escaped(line)}"
     for call in entry.calls:
@@ -120,8 +119,8 @@ def _escaped(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Between more backticks than the text itself has in a row."""
-    text = " ".join(legible(text).split())
+    """Fence with more backticks than the text has in a row."""
+    text = " ".join(without_control_characters(text).split())
     fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     padding = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{fence}{padding}{text}{padding}{fence}"
@@ -147,7 +146,7 @@ pre.code { font-family: ui-monospace, monospace; font-size: .85rem; }
 """.strip()
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
-HEAD = f"""<!doctype html>
+HTML_HEAD = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -160,14 +159,14 @@ HEAD = f"""<!doctype html>
 </head>
 <body>
 """
-FOOT = "</body>\n</html>\n"
+HTML_FOOT = "</body>\n</html>\n"
 
 
-def html(record: Record, *, hidden: bool = False) -> Iterator[str]:
-    """The part of the page that shows one session."""
+def render_html(record: SessionRecord, *, hidden: bool = False) -> Iterator[str]:
+    """Yield the part of the page for one session."""
     entries = shown_entries(record, hidden=hidden)
     yield f'<section id="{escape(record.session.id)}">\n<h1 dir="auto">{escape(heading(record.session))}</h1>\n<dl>\n'
-    for name, value in facts(record.session, len(entries)):
+    for name, value in session_facts(record.session, len(entries)):
         yield f"<dt>{name}</dt><dd>{escape(one_line(value, 1000))}</dd>\n"
     yield "</dl>\n"
     for entry in entries:
@@ -177,8 +176,8 @@ def html(record: Record, *, hidden: bool = False) -> Iterator[str]:
 
 def _entry_html(entry: Entry) -> Iterator[str]:
     kind = f"{entry.role.value} hidden" if entry.hidden_by is not None else entry.role.value
-    special = "".join(f" · {escape(mark)}" for mark in marks(entry))
-    who = f"<bdi>{escape(speaker(entry))}</bdi> · <time>{moment_text(entry.at)}</time>{special}"
+    flags = "".join(f" · {escape(flag)}" for flag in entry_flags(entry))
+    who = f"<bdi>{escape(speaker(entry))}</bdi> · <time>{moment_text(entry.at)}</time>{flags}"
     yield f'<article class="{kind}">\n<header>{who}</header>\n'
     if entry.text:
         yield _block(entry.text)
@@ -193,4 +192,4 @@ def _entry_html(entry: Entry) -> Iterator[str]:
 
 
 def _block(text: str, kind: str = "text") -> str:
-    return f'<pre class="{kind}" dir="auto">{escape(legible(text))}</pre>\n'
+    return f'<pre class="{kind}" dir="auto">{escape(without_control_characters(text))}</pre>\n'

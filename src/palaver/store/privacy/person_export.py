@@ -19,7 +19,7 @@ from palaver.model.session import Principal
 from palaver.model.transcript import Entry
 from palaver.model.turn import Delivery, Received
 from palaver.store.archive.collector import collect
-from palaver.store.archive.format import lines
+from palaver.store.archive.format import session_lines
 from palaver.store.conversations.visibility import get
 from palaver.store.people.usage import rows_of
 from palaver.store.privacy.eraser import Belongings, belongings, messages_of, owed_to_them
@@ -77,7 +77,7 @@ async def _lines(database: Database, trace: Trace) -> AsyncIterator[bytes]:
     yield json_text(header).encode() + b"\n"
     theirs = await belongings(database, trace)
     for session in reversed(theirs.sessions):
-        for line in lines(await database.read(collect(session, _OPERATOR))):
+        for line in session_lines(await database.read(collect(session, _OPERATOR))):
             yield line
     async for line in _said(database, theirs):
         yield line

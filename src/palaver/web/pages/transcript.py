@@ -14,7 +14,7 @@ from palaver.model.errors import NotFound
 from palaver.model.session import Principal, Session
 from palaver.model.text import one_line
 from palaver.model.transcript import Entry
-from palaver.store.archive.exporter import Form
+from palaver.store.archive.exporter import ExportFormat
 from palaver.store.status.overview import OpenTurn
 from palaver.web.authorization import rename
 from palaver.web.caller import Caller
@@ -31,9 +31,9 @@ _AHEAD = 15
 _ORDER = re.compile(r"/(undo|redo|back|branch|stop|(approve|deny) [0-9]+-[0-9]+)", re.ASCII)
 """An answer names the question that was seen: by now there may be another."""
 _FORMS = {
-    "md": (Form.MARKDOWN, "text/markdown"),
-    "html": (Form.HTML, "text/html"),
-    "jsonl": (Form.JSONL, "application/x-ndjson"),
+    "md": (ExportFormat.MARKDOWN, "text/markdown"),
+    "html": (ExportFormat.HTML, "text/html"),
+    "jsonl": (ExportFormat.JSONL, "application/x-ndjson"),
 }
 _LONGEST_SEQ = 1 << 24
 
@@ -109,7 +109,7 @@ class _Transcript:
         form, kind = _FORMS[wanted]
         session = await self._services.read(caller, lambda principal: self._store.sessions.get_visible(name, principal))
         content = await self._services.read(
-            caller, lambda principal: self._store.exporter.written(session.id, form, principal)
+            caller, lambda principal: self._store.exporter.export_session(session.id, form, principal)
         )
         called = re.sub(r"[^\w-]+", "-", name_of(session)).strip("-")[:60] or session.id
         headers = {
