@@ -68,7 +68,7 @@ async def test_only_what_goes_on_elsewhere_and_is_seen_can_be_attached_to(world:
     with pytest.raises(NotFound):
         await world.store.transact(attach_phone(world, session, STRANGER))
     mine = (await world.exchange("here", source=PHONE)).turn.session
-    with pytest.raises(BadArgument, match="elsewhere"):
+    with pytest.raises(BadArgument, match="another chat"):
         await world.store.transact(attach_phone(world, mine))
     other = await world.store.transact(sessions.reset(key_of(DESK), DESK, world.now, by="me"))
     with pytest.raises(BadArgument, match="/resume"):
@@ -82,7 +82,7 @@ async def test_two_places_are_not_attached_crosswise(world: World) -> None:
     desk = (await world.exchange("at the desk", source=DESK)).turn.session
     phone = (await world.exchange("on the phone", source=PHONE)).turn.session
     await world.store.transact(attach_phone(world, desk))
-    with pytest.raises(BadArgument, match="/detach there first"):
+    with pytest.raises(BadArgument, match="/detach in the other chat first"):
         await world.store.transact(_attach(phone, key_of(DESK), ME, world))
     await world.store.transact(attach.detach(key_of(PHONE), world.now))
     await world.store.transact(_attach(phone, key_of(DESK), ME, world))
@@ -97,7 +97,7 @@ async def test_no_place_is_attached_by_way_of_another(world: World) -> None:
     third = (await world.exchange("at the third", source=dm("third"))).turn.session
     me = Principal(identities=ME.identities | {"telegram:third"})
     await world.store.transact(attach_phone(world, desk))
-    with pytest.raises(BadArgument, match="/detach there first"):
+    with pytest.raises(BadArgument, match="/detach in the other chat first"):
         await world.store.transact(_attach(third, key_of(DESK), me, world))
     await world.store.transact(attach.detach(key_of(PHONE), world.now))
     await world.store.transact(_attach(third, key_of(DESK), me, world))
