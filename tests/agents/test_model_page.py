@@ -12,7 +12,7 @@ from palaver.agents.factory import model_agent
 from palaver.agents.model.agent import ModelAgent
 from palaver.agents.model.costs import Costs
 from palaver.agents.model.options import Wanted
-from palaver.config.agents import ModelChoice
+from palaver.config.agents import ModelAgentConfig
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
 from palaver.model.errors import InvalidInput
@@ -29,7 +29,7 @@ def test_what_the_page_shows_makes_an_agent(example: str, tmp_path: Path, monkey
         Path(name).write_text(f"the {name}\n")
     Path("own.yaml").write_text(example.replace("~/.secrets/anthropic", "key").replace("~/palaver/agent.md", "told"))
     choice = load(Path(), ENVIRON).agent
-    assert isinstance(choice, ModelChoice)
+    assert isinstance(choice, ModelAgentConfig)
     wanted = Wanted(**choice.facts())
     assert isinstance(model_agent(wanted), ModelAgent)
     assert wanted.key == ("the key" if choice.key_file else "sk-of-the-page" if choice.key else None)
@@ -43,11 +43,11 @@ def test_the_prices_of_the_page_are_prices(example: str) -> None:
 
 def test_a_key_file_that_is_not_there_says_so(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be read"):
-        ModelChoice(model="openai:x", key_file=tmp_path / "nowhere").facts()
+        ModelAgentConfig(model="openai:x", key_file=tmp_path / "nowhere").facts()
 
 
 def test_a_key_is_in_nothing_that_a_choice_says_of_itself() -> None:
-    choice = ModelChoice(model="openai:x", key=SecretStr("sk-secret"))
+    choice = ModelAgentConfig(model="openai:x", key=SecretStr("sk-secret"))
     assert "sk-secret" not in f"{choice!r} {choice} {choice.model_dump_json()} {Wanted(**choice.facts())!r}"
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from palaver.agents.plugins import agent_options, make_agent
-from palaver.config.agents import EchoChoice
+from palaver.config.agents import EchoAgentConfig, PluginAgentConfig
 from palaver.config.errors import MalformedConfig
-from palaver.config.external_agents import OtherChoice
 from palaver.config.loader import load
 from palaver.model.errors import BadArgument
 from palaver.protocols.agent import Final
@@ -78,12 +77,12 @@ def test_what_is_no_agent_is_said_in_words(made: Exception | None, monkeypatch: 
 def test_the_configuration_names_it_and_imports_nothing() -> None:
     Path("own.yaml").write_text("agent: {name: parrot, times: 3}")
     choice = load(Path(), ENVIRON).agent
-    assert isinstance(choice, OtherChoice)
+    assert isinstance(choice, PluginAgentConfig)
     assert choice.facts() == {"name": "parrot", "times": "3"}
     assert repr(choice) == "OtherChoice(name='parrot')"
     assert "parrot_agent" not in sys.modules
     Path("own.yaml").write_text("agent: {name: echo}")
-    assert isinstance(load(Path(), ENVIRON).agent, EchoChoice)
+    assert isinstance(load(Path(), ENVIRON).agent, EchoAgentConfig)
 
 
 @pytest.mark.parametrize(

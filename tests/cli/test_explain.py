@@ -173,7 +173,7 @@ def test_schedule_json_gives_the_next_five(capsys: pytest.CaptureFixture[str]) -
         (
             ["explain", "reset", "--last-active", "2026-01-01T00:00Z", "--idle-minutes", "5000000000"],
             "'5000000000'",
-            "1 to 5256000;",
+            "1 to 5256000,",
             "1440",
         ),
         (
@@ -184,7 +184,6 @@ def test_schedule_json_gives_the_next_five(capsys: pytest.CaptureFixture[str]) -
         ),
         (["explain", "schedule", "-5m"], "'-5m'", "every 2h", "* * MON-FRI"),
         (["explain", "target", "-100"], "'-100'", "<platform>", "telegram:-100:42"),
-        (["tour", "--json1"], "--json1", "Use nothing but --help,", "palaver --help"),
         (["explain", "key", "--platform", "tele\u200bgram"], r"'tele\u200bgram'", "telegram,", "palaver explain key"),
         (["explain", "target", "telegarm:1"], "'telegarm:1'", "<platform>", "telegram:-100:42"),
         (["explain", "target", "telegram:"], "'telegram:'", "telegram:<chat>", "telegram:123"),
@@ -197,9 +196,9 @@ def test_wrong_input_gets_one_sentence(
     capsys: pytest.CaptureFixture[str], args: list[str], found: str, allowed: str, example: str
 ) -> None:
     sentence = refusal(capsys, *args)
-    assert sentence.index(found) < sentence.index(". Use ") < sentence.index(", for example ")
+    assert sentence.index(found) < sentence.index(". Use ")
     assert allowed in sentence
-    assert example in sentence.partition(", for example ")[2]
+    assert example in sentence.partition(". Use ")[2]
 
 
 def test_with_json_a_refusal_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,14 +216,6 @@ def test_hostile_input_is_harmless(capsys: pytest.CaptureFixture[str], hostile: 
         assert len(sentence) < 1000
     assert main(["explain", "key", "--platform", "web", "--chat", hostile]) == 0
     assert "\x1b" not in capsys.readouterr().out
-
-
-def test_the_tour_shows_every_stop(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tour"]) == 0
-    printed = capsys.readouterr()
-    assert printed.out.count("$ palaver explain") == 6
-    assert "agent:main:telegram:group:-100:user:7" in printed.out
-    assert printed.err.startswith("palaver: Unknown target")
 
 
 def test_the_rules_of_the_configuration_choose_the_profile(

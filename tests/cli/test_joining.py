@@ -12,7 +12,7 @@ import pytest
 
 from palaver.cli import account_wizard, setup
 from palaver.cli.main import main
-from palaver.config.writer import with_section
+from palaver.config.writer import replace_section
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
 from palaver.platforms.plugins import GROUP, maker
@@ -276,11 +276,11 @@ LINES = "platforms:\n  dove:\n    accounts:\n      main:\n        mood: well\n"
     ],
 )
 def test_a_section_is_put_where_it_belongs(before: str, after: str) -> None:
-    assert with_section(before, WAY, {"mood": "well"}) == after
-    assert with_section(after, WAY, {"mood": "well"}) == after
+    assert replace_section(before, WAY, {"mood": "well"}) == after
+    assert replace_section(after, WAY, {"mood": "well"}) == after
 
 
 @pytest.mark.parametrize("before", ["platforms: {dove: {busy: queue}}\n", "platforms: [dove]\n", "platforms: dove\n"])
 def test_what_cannot_be_added_to_is_left_alone(before: str) -> None:
     with pytest.raises(BadArgument, match="cannot be added to"):
-        with_section(before, WAY, {"mood": "well"})
+        replace_section(before, WAY, {"mood": "well"})

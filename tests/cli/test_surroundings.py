@@ -85,7 +85,7 @@ def test_what_the_encoding_does_not_have_is_written_as_numbers() -> None:
 
 @pytest.mark.usefixtures("home")
 def test_lines_have_no_spaces_at_their_end() -> None:
-    for command in ("sessions list", "sessions stats", "sessions show Holiday", "tour"):
+    for command in ("sessions list", "sessions stats", "sessions show Holiday"):
         printed = palaver(command).stdout
         assert printed
         assert not [line for line in printed.splitlines() if line != line.rstrip()]

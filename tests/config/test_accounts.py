@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from palaver.config.effective import effective
+from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig, Mistake
-from palaver.config.loader import load, survey
+from palaver.config.loader import load, load_with_sources
 from palaver.config.model import Config
 from palaver.platforms.plugins import known_platforms, maker
 from tests.pigeon import install
@@ -75,7 +75,7 @@ def test_kinds_of_chats_of_an_adapter_that_is_used_are_known() -> None:
 )
 def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words: str) -> None:
     (mistake,) = mistakes(f"platforms:\n  pigeon:\n    accounts:\n      home: {options}")
-    assert str(mistake.spot) == "own.yaml:4"
+    assert str(mistake.position) == "own.yaml:4"
     assert mistake.field == f"platforms.pigeon.accounts.home.{field}"
     assert words in str(mistake)
     assert "s3cret" not in str(mistake)
@@ -92,7 +92,7 @@ def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words
         ("webhook: {accounts: {a: {}}}", "for example palaver setup webhook"),
         ("webhook: {accounts: {a: {url: 'https://e.org', wait: soon}}}", "Use a number, for example wait: 25.0"),
         ("matrix: {accounts: {a: {user_id: '@a:e'}}}", "for example homeserver: https://matrix.example.org"),
-        ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "that is not set: 'NONE'. Use one that is set"),
+        ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "that is not set: 'NONE'. Use a variable that is set"),
         ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "for example export NONE=…"),
         ("slot: {accounts: {a: {}}}", "for example pip install PACKAGE, with the one that brings slot"),
     ],
@@ -132,7 +132,7 @@ def test_an_option_with_alternatives_is_one_mistake_in_the_words_of_whoever_wrot
 )
 def test_an_account_without_an_adapter_says_where_it_is(platform: str, words: str) -> None:
     (mistake,) = mistakes(f"platforms:\n  {platform}:\n    accounts:\n      home: {{}}")
-    assert str(mistake.spot) == "own.yaml:4"
+    assert str(mistake.position) == "own.yaml:4"
     assert words in str(mistake)
 
 
@@ -148,7 +148,7 @@ def test_an_account_without_an_adapter_says_where_it_is(platform: str, words: st
 )
 def test_a_bad_hook_says_where_it_is(hook: str, words: str) -> None:
     (mistake,) = mistakes(f"hooks:\n  - pigeon_post:tell\n  - {hook!r}")
-    assert (str(mistake.spot), mistake.field) == ("own.yaml:3", "hooks[1]")
+    assert (str(mistake.position), mistake.field) == ("own.yaml:3", "hooks[1]")
     assert words in str(mistake)
 
 
@@ -189,7 +189,7 @@ def test_an_account_that_answers_go_to_and_that_is_wrong_itself_is_one_mistake()
 
 def test_options_of_accounts_are_not_shown() -> None:
     config = written("hooks: [pigeon_post:tell]\nplatforms: {pigeon: {accounts: {home: {folder: /a, token: s3cret}}}}")
-    settings = {each.field: each.value for each in effective(survey(Path(), ENVIRON))}
+    settings = {each.field: each.value for each in effective_settings(load_with_sources(Path(), ENVIRON))}
     assert settings["hooks[0]"] == "pigeon_post:tell"
     assert settings["platforms.pigeon.accounts.home"] == "(set)"
     assert "s3cret" not in f"{config!r} {settings}"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from palaver.config import quotas
-from palaver.config.effective import effective
+from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig, Mistake
-from palaver.config.loader import load, survey
+from palaver.config.loader import load, load_with_sources
 from palaver.model.access import AccessRole
 
 OWN = {"PALAVER_CONFIG": "own.yaml"}
@@ -37,9 +37,9 @@ def _mistake(text: str, file: str = "own.yaml") -> Mistake:
 
 def test_a_role_is_chosen_for_a_command_and_shown() -> None:
     Path("own.yaml").write_text("commands:\n  model: admin\n  status: guest\n")
-    loaded = survey(Path(), OWN)
+    loaded = load_with_sources(Path(), OWN)
     assert loaded.config.options().command_roles == {"model": AccessRole.ADMIN, "status": AccessRole.GUEST}
-    shown = {setting.field: (setting.value, str(setting.spot)) for setting in effective(loaded)}
+    shown = {setting.field: (setting.value, str(setting.position)) for setting in effective_settings(loaded)}
     assert shown["commands.model"] == ("admin", "own.yaml:2")
 
 
@@ -57,7 +57,7 @@ def test_a_command_that_there_is_not_is_named_with_the_one_that_was_meant() -> N
 
 def test_a_role_that_there_is_not_is_named_with_those_that_there_are() -> None:
     mistake = _mistake("commands:\n  model: king")
-    assert (str(mistake.spot), mistake.problem, mistake.found) == ("own.yaml:2", "commands.model cannot be", "king")
+    assert (str(mistake.position), mistake.problem, mistake.found) == ("own.yaml:2", "commands.model cannot be", "king")
     assert (mistake.allowed, mistake.example) == ("guest, member, admin, owner", "model: member")
 
 
@@ -69,4 +69,7 @@ def test_with_plugins_any_name_may_be_theirs(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_project_opens_no_command_to_others() -> None:
-    assert _mistake("commands: {platforms: guest}", "palaver.yaml").problem == "commands cannot be"
+    assert (
+        _mistake("commands: {platforms: guest}", "palaver.yaml").problem
+        == "commands cannot be set in a project's file."
+    )

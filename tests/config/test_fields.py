@@ -13,25 +13,32 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config import agents, external_agents, limits, model, quotas, tools, web
-from palaver.config.effective import effective
+from palaver.config import agents, limits, model, quotas, tools, web
+from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig
-from palaver.config.loader import load, survey
+from palaver.config.loader import load, load_with_sources
 from palaver.config.model import Config
-from palaver.config.nodes import Node, Spot
-from palaver.config.types import Part
-from palaver.config.validation import form_of, misplaced, misshapen, place_at, untagged, written
+from palaver.config.nodes import Node, Position
+from palaver.config.types import Section
+from palaver.config.validation import (
+    find_schema_mistakes,
+    find_user_only_fields,
+    format_value,
+    locate_field,
+    syntax_of,
+    without_tags,
+)
 from palaver.engine.options import Options
 
 PAGE = Path(__file__).parents[2] / "docs/configuration.md"
 ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
 
 
-def models() -> Iterator[type[Part]]:
-    for module in (model, agents, external_agents, quotas, quotas, limits, tools, web):
+def models() -> Iterator[type[Section]]:
+    for module in (model, agents, quotas, limits, tools, web):
         for name in module.__all__:
             found = getattr(module, name)
-            if isinstance(found, type) and issubclass(found, Part):
+            if isinstance(found, type) and issubclass(found, Section):
                 yield found
 
 
@@ -41,7 +48,7 @@ def ways(part: type[BaseModel] = Config, outer: tuple[str | int, ...] = ()) -> I
         if outer and name == "name" and outer[-1] != "echo":
             continue  # whichever name is none of those there are is refused as that of the first
         yield (*outer, name)
-        place = place_at((*outer, name))
+        place = locate_field((*outer, name))
         assert place is not None
         if len(place.models) > 1:
             for member in place.models:
@@ -63,7 +70,7 @@ NEEDED: Mapping[str | int, Mapping[str, str]] = {
 
 def file_of(way: tuple[str | int, ...], value: str) -> tuple[str, int]:
     """A file that says `value` there, one step in a line, and the line in which it does."""
-    lines, plain = ["# a file"], untagged(way)
+    lines, plain = ["# a file"], without_tags(way)
     for depth, step in enumerate(plain):
         last = depth == len(plain) - 1
         lines.append("  " * depth + ("-" if step == 0 else f"{step}:") + (f" {value}" if last else ""))
@@ -74,7 +81,7 @@ def file_of(way: tuple[str | int, ...], value: str) -> tuple[str, int]:
 
 
 def leaves() -> list[tuple[str | int, ...]]:
-    return [way for way in ways() if (place := place_at(way)) and place.model is None]
+    return [way for way in ways() if (place := locate_field(way)) and place.model is None]
 
 
 def test_there_are_fields() -> None:
@@ -96,8 +103,8 @@ def test_the_mistake_of_every_field_says_where_it_is(
     with pytest.raises(MalformedConfig) as caught:
         load(Path(), ENVIRON)
     (mistake,) = caught.value.mistakes
-    assert str(mistake.spot) == f"own.yaml:{line}"
-    assert mistake.field == "".join(f"[{step}]" if step == 0 else f".{step}" for step in untagged(way))[1:]
+    assert str(mistake.position) == f"own.yaml:{line}"
+    assert mistake.field == "".join(f"[{step}]" if step == 0 else f".{step}" for step in without_tags(way))[1:]
     assert mistake.field in mistake.problem
     assert mistake.allowed
     assert mistake.example.startswith(f"{way[-1]}: ")
@@ -108,9 +115,9 @@ def test_what_is_given_as_an_example_is_allowed(
     way: tuple[str | int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    place = place_at(way)
+    place = locate_field(way)
     assert place is not None
-    text, _ = file_of(way, place.form.example)
+    text, _ = file_of(way, place.syntax.example)
     needs_a_platform = way[0] == "grants" and str(way[-1]).endswith(("_id", "account"))
     needs_a_place = way[:2] == ("tools", "servers") and way[-1] not in {"command", "url"}
     beside = "\n    platform: irc" if needs_a_platform else "\n      command: x" if needs_a_place else ""
@@ -120,18 +127,18 @@ def test_what_is_given_as_an_example_is_allowed(
 
 def test_what_is_shown_can_be_written_and_is_then_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    settings = list(effective(survey(Path(), {"PALAVER_HOME": "/data"})))
-    assert {str(setting.spot) for setting in settings} == {"default", "PALAVER_HOME"}
+    settings = list(effective_settings(load_with_sources(Path(), {"PALAVER_HOME": "/data"})))
+    assert {str(setting.position) for setting in settings} == {"default", "PALAVER_HOME"}
     ways_there = [setting.field.replace("agent.", "agent.echo.") for setting in settings]
     texts = [
-        file_of(tuple(field.split(".")), written(setting.value))
+        file_of(tuple(field.split(".")), format_value(setting.value))
         for field, setting in zip(ways_there, settings, strict=True)
     ]
     for text, line in texts:
         Path("own.yaml").write_text(text)
-        again = survey(Path(), {"PALAVER_HOME": "/data", **ENVIRON})
+        again = load_with_sources(Path(), {"PALAVER_HOME": "/data", **ENVIRON})
         assert again.config == load(Path(), {"PALAVER_HOME": "/data"})
-        froms = {str(setting.spot) for setting in effective(again)}
+        froms = {str(setting.position) for setting in effective_settings(again)}
         assert f"own.yaml:{line}" in froms or "data_dir" in text
 
 
@@ -154,7 +161,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "titles",
         "tools",
     }
-    assert {option.name for option in fields(Options)} == set_by_the_rest | set(limits.LimitChoice.model_fields)
+    assert {option.name for option in fields(Options)} == set_by_the_rest | set(limits.LimitsConfig.model_fields)
 
 
 trees = st.recursive(
@@ -168,19 +175,19 @@ trees = st.recursive(
 
 
 def node_of(tree: Any) -> Node:
-    spot = Spot(file=Path("x"), line=1)
+    position = Position(file=Path("x"), line=1)
     if isinstance(tree, Mapping):
-        return Node(spot=spot, value={str(name): node_of(inner) for name, inner in tree.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return Node(position=position, value={str(name): node_of(inner) for name, inner in tree.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if isinstance(tree, list):
-        return Node(spot=spot, value=[node_of(inner) for inner in tree])  # pyright: ignore[reportUnknownVariableType]
-    return Node(spot=spot, value=str(tree), written=str(tree))
+        return Node(position=position, value=[node_of(inner) for inner in tree])  # pyright: ignore[reportUnknownVariableType]
+    return Node(position=position, value=str(tree), raw=str(tree))
 
 
 @given(st.dictionaries(st.sampled_from(list(Config.model_fields)), trees))
 def test_any_tree_is_right_or_has_mistakes_with_places(tree: dict[str, object]) -> None:
-    for mistake in misshapen(node_of({"data_dir": "x", "store": "x", **tree})):
+    for mistake in find_schema_mistakes(node_of({"data_dir": "x", "store": "x", **tree})):
         assert mistake.field
-        assert mistake.spot.line == 1
+        assert mistake.position.line == 1
         assert mistake.allowed
         assert str(mistake)
 
@@ -189,16 +196,16 @@ def test_any_tree_is_right_or_has_mistakes_with_places(tree: dict[str, object]) 
 
 
 def row(name: str, field: FieldInfo) -> str:
-    allowed = form_of(field).allowed
+    allowed = syntax_of(field).allowed
     shape = next((shape for shape in ("a section", "a list") if allowed.startswith(shape)), "")
-    usual = "" if shape or field.default in {PydanticUndefined, None} else f"`{written(field.default)}`"
+    usual = "" if shape or field.default in {PydanticUndefined, None} else f"`{format_value(field.default)}`"
     return f"| `{name}` | {shape or allowed} | {usual} | {field.description} |"
 
 
 @pytest.mark.parametrize("part", list(models()), ids=lambda part: part.__name__)
-def test_every_field_has_its_row_on_the_page(part: type[Part]) -> None:
+def test_every_field_has_its_row_on_the_page(part: type[Section]) -> None:
     page = PAGE.read_text()
-    inherited = {name for base in part.__bases__ if base is not Part for name in getattr(base, "model_fields", {})}
+    inherited = {name for base in part.__bases__ if base is not Section for name in getattr(base, "model_fields", {})}
     rows = [row(name, field) for name, field in part.model_fields.items() if name not in inherited]
     assert "\n".join(rows) in page, "\n".join(rows)
 
@@ -214,7 +221,10 @@ def test_the_examples_of_the_page_are_right(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_page_says_what_only_the_users_own_file_may_say() -> None:
-    said = {name: Node(spot=Spot(), value="x", written="x") for name in Config.model_fields}
-    theirs = {mistake.field for mistake in misplaced(Node(spot=Spot(), value=dict[str, Node](said)), Path("own.yaml"))}
+    said = {name: Node(position=Position(), value="x", raw="x") for name in Config.model_fields}
+    theirs = {
+        mistake.field
+        for mistake in find_user_only_fields(Node(position=Position(), value=dict[str, Node](said)), Path("own.yaml"))
+    }
     (sentence,) = re.findall(r"cannot say everything: (.*?) are for your own file", PAGE.read_text(), re.DOTALL)
     assert set(re.findall(r"`(\w+)`", sentence)) == theirs

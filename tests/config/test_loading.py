@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.config.agents import EchoChoice
+from palaver.config.agents import EchoAgentConfig
 from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.loader import load
 from palaver.config.model import Config
 from palaver.config.quotas import API_OWNER, TERMINAL_OWNER, WEB_OWNER
-from palaver.config.yaml import parse
+from palaver.config.reader import parse
 from palaver.engine.options import Options
 from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.busy import BusyMode
@@ -68,7 +68,7 @@ def test_with_nothing_configured_the_options_are_the_engines_own(place: Place) -
     assert not any(caps.of(role) for role in (None, *AccessRole))
     assert config.data_dir == Path(place.environ["PALAVER_HOME"])
     assert config.store == str(config.data_dir / "palaver.db")
-    assert config.agent == EchoChoice(name="echo", delay=timedelta(), streams=False)
+    assert config.agent == EchoAgentConfig(name="echo", delay=timedelta(), streams=False)
     assert (config.log.level, config.log.format, config.metrics.port) == ("info", "human", None)
 
 
@@ -119,7 +119,7 @@ def test_one_file_in_both_places_is_the_users(place: Place) -> None:
 
 def test_a_project_lets_nobody_in(place: Place) -> None:
     mistake = place.mistake(project="busy: queue\ngrants: [{platform: irc, role: owner}]")
-    assert (mistake.spot.file, mistake.spot.line, mistake.field) == (place.project, 2, "grants")
+    assert (mistake.position.file, mistake.position.line, mistake.field) == (place.project, 2, "grants")
     assert str(place.user) in mistake.allowed
 
 
@@ -141,7 +141,7 @@ def test_paths_count_from_the_folder_of_their_file(place: Place) -> None:
 @pytest.mark.parametrize("line", ["data_dir: here", "store: x.db"])
 def test_a_project_brings_no_database(line: str, place: Place) -> None:
     """Who may speak, and with which keys, stands in the database: a cloned folder would let strangers in."""
-    assert "in the user's own file" in place.mistake(project=line).allowed
+    assert "your own file" in place.mistake(project=line).allowed
 
 
 # Secrets
@@ -156,12 +156,12 @@ def test_secrets_come_out_of_the_environment(place: Place) -> None:
 @pytest.mark.parametrize("text", ["${WORD}", "${}", "${no-name}", "${", "a${WORD"])
 def test_a_reference_that_leads_nowhere_is_a_mistake(text: str, place: Place) -> None:
     mistake = place.mistake(user=f'\nlog: {{level: info}}\nstore: "{text}"')
-    assert (mistake.spot.line, mistake.field) == (3, "store")
+    assert (mistake.position.line, mistake.field) == (3, "store")
 
 
 def test_a_project_reads_nothing_of_the_environment(place: Place) -> None:
     mistake = place.mistake(project="timezone: Europe/${WORD}", WORD="sesame")
-    assert (mistake.spot.line, mistake.field) == (1, "timezone")
+    assert (mistake.position.line, mistake.field) == (1, "timezone")
     assert "sesame" not in str(mistake)
 
 
@@ -257,17 +257,17 @@ def test_what_the_domain_allows_is_allowed(text: str, place: Place) -> None:
 def test_a_folder_in_place_of_a_file(place: Place) -> None:
     place.user.mkdir()
     mistake = place.mistake()
-    assert (mistake.spot.file, mistake.spot.line, mistake.found) == (place.user, None, "a folder")
+    assert (mistake.position.file, mistake.position.line, mistake.found) == (place.user, None, "a folder")
 
 
 def test_a_pipe_in_place_of_a_file_does_not_hang(place: Place) -> None:
     os.mkfifo(place.project)
-    assert place.mistake().spot.file == place.project
+    assert place.mistake().position.file == place.project
 
 
 def test_a_file_that_was_named_has_to_be_there(place: Place) -> None:
     mistake = place.mistake(PALAVER_CONFIG="nowhere.yaml")
-    assert mistake.spot.file == place.project.parent / "nowhere.yaml"
+    assert mistake.position.file == place.project.parent / "nowhere.yaml"
     assert "No such file" in mistake.found
     assert place.load(PALAVER_CONFIG="/dev/null") == place.load()
 
@@ -281,13 +281,13 @@ def test_a_file_that_may_not_be_read(place: Place) -> None:
         mistakes = place.mistakes()
     finally:
         os.seteuid(0)
-    assert [mistake.spot.file for mistake in mistakes] == [place.project, place.user]
+    assert [mistake.position.file for mistake in mistakes] == [place.project, place.user]
     assert {mistake.found for mistake in mistakes} == {"Permission denied"}
 
 
 def test_a_file_that_is_not_utf_8(place: Place) -> None:
     place.user.write_bytes(b"busy: queue\n# caf\xe9\n")
-    assert (place.mistake().spot.line, place.mistake().found) == (2, "byte 0xe9")
+    assert (place.mistake().position.line, place.mistake().found) == (2, "byte 0xe9")
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_a_file_that_is_not_utf_8(place: Place) -> None:
 )
 def test_hostile_files_are_refused(text: str, line: int | None, place: Place) -> None:
     mistake = place.mistake(user=text)
-    assert (mistake.spot.file, mistake.spot.line) == (place.user, line)
+    assert (mistake.position.file, mistake.position.line) == (place.user, line)
 
 
 def test_of_very_many_mistakes_some_are_enough(place: Place) -> None:
@@ -326,7 +326,7 @@ def test_of_very_many_mistakes_some_are_enough(place: Place) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     reading = parse(Path("x.yaml"), text, {})
     assert isinstance(reading.node.value, dict)
-    assert all(mistake.spot.line for mistake in reading.mistakes)
+    assert all(mistake.position.line for mistake in reading.mistakes)
 
 
 # Mistakes in fields
@@ -338,23 +338,23 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         ("busy: qeue", 1, "busy", "Use queue, collect, interrupt, steer, for example busy: queue"),
         ("bsy: queue", 1, "bsy", "Unknown field 'bsy'. Did you mean busy?"),
         ("log:\n  levl: info", 2, "log.levl", "log has an unknown field 'levl'. Did you mean level?"),
-        ("busy: queue\nbusy: steer", 2, "busy", "said twice, first 'in line 1'"),
-        ("busy:", 1, "busy", "leave the line out"),
-        ("agent:", 1, "agent", "leave the line out"),
+        ("busy: queue\nbusy: steer", 2, "busy", "is set twice, first in line 1."),
+        ("busy:", 1, "busy", "has no value. Use a value, or delete the line"),
+        ("agent:", 1, "agent", "has no value. Use a value, or delete the line"),
         ("busy: {}", 1, "busy", "cannot be 'a section'"),
         ("busy: [queue]", 1, "busy", "cannot be 'a list'"),
         ("grants: {}", 1, "grants", "Use a list, each a section of effect, role"),
         ("agent: echo", 1, "agent", "Use a section of name, delay, streams, for example agent: {name: echo}"),
         ("timezone: Berlin", 1, "timezone", "perhaps Europe/Berlin"),
-        ("grants:\n  - platform: irc\n    user_id:", 3, "grants[0].user_id", "'nothing'"),
-        ("grants:\n  -\n  - role: boss", 2, "grants[0]", "'nothing'"),
+        ("grants:\n  - platform: irc\n    user_id:", 3, "grants[0].user_id", "has no value"),
+        ("grants:\n  -\n  - role: boss", 2, "grants[0]", "has no value"),
         ("grants:\n  - user_id: 7", 2, "grants[0]", "needs its platform"),
         ('grants: [{platform: irc, user_id: ""}]', 1, "grants[0].user_id", "any text"),
         ("platforms:\n  telegarm: {}", 2, "platforms.telegarm", "Did you mean telegram?"),
         ("kinds:\n  groups: {}", 2, "kinds.groups", "Did you mean group?"),
         ("profiles: {a: {serves: [{platform: x}]}}", 1, "profiles.a.serves[0].platform", "unknown platform 'x'"),
         ("platforms: {irc: {chats: {x: {busy: y}}}}", 1, "platforms.irc.chats.x.busy", "queue, collect"),
-        ('platforms: {irc: {chats: {"": {}}}}', 1, "platforms.irc.chats", "name is ''"),
+        ('platforms: {irc: {chats: {"": {}}}}', 1, "platforms.irc.chats", "has a field with an empty name"),
         ('data_dir: "a\\nb"', 1, "data_dir", "U+000A"),
         ('data_dir: "a\\0b"', 1, "data_dir", "U+0000"),
         ('"a\\eb": x', 1, "a\\x1bb", "U+001B"),
@@ -364,19 +364,19 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 )
 def test_a_mistake_says_where_and_what(text: str, line: int, field: str, said: str, place: Place) -> None:
     mistake = place.mistakes(user=text)[0]
-    assert (mistake.spot.file, mistake.spot.line, mistake.field) == (place.user, line, field)
+    assert (mistake.position.file, mistake.position.line, mistake.field) == (place.user, line, field)
     assert said in str(mistake)
     assert str(mistake).startswith(f"{place.user}:{line}: ")
 
 
 def test_a_mistake_that_the_other_file_hides_is_still_one(place: Place) -> None:
     mistake = place.mistake(user="busy: queue", project="busy: qeue")
-    assert mistake.spot.file == place.project
+    assert mistake.position.file == place.project
 
 
 def test_all_mistakes_are_found_at_once_in_the_order_of_lines(place: Place) -> None:
     mistakes = place.mistakes(user="limits: {poll: x}\nbsy: x\nbusy: x", project="zone: x")
-    assert [str(mistake.spot) for mistake in mistakes] == [
+    assert [str(mistake.position) for mistake in mistakes] == [
         f"{place.project}:1",
         *(f"{place.user}:{line}" for line in (1, 2, 3)),
     ]

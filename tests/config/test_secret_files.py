@@ -6,10 +6,10 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from palaver.cli.main import main
-from palaver.config.effective import effective
+from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig
-from palaver.config.loader import Loaded, survey
-from palaver.config.secret_files import is_secret, option_names, secret_in
+from palaver.config.loader import Loaded, load_with_sources
+from palaver.config.secrets import is_secret, option_names, read_secret
 from palaver.model.errors import BadArgument
 from palaver.platforms.plugins import known_platforms, maker
 from tests.pigeon import install
@@ -26,7 +26,7 @@ def read(options: str) -> Loaded:
     file = Path("conf/own.yaml").absolute()
     file.write_text(f"platforms:\n  pigeon:\n    accounts:\n      home: {options}\n")
     environ = {"PALAVER_CONFIG": str(file), "PALAVER_HOME": "/data"}
-    return survey(Path(), environ, known_platforms(), maker)
+    return load_with_sources(Path(), environ, known_platforms(), maker)
 
 
 def keep(text: bytes, mode: int = 0o600) -> Path:
@@ -41,14 +41,14 @@ def test_a_secret_stands_in_a_file_counted_from_the_folder_of_the_configuration(
     keep(b"s3cret\n")
     loaded = read("{folder: /a, token_file: token}")
     assert loaded.config.platforms["pigeon"].accounts["home"] == {"folder": "/a", "token": "s3cret"}
-    assert loaded.cautions == ()
-    assert "s3cret" not in "".join(str(setting) for setting in effective(loaded)) + repr(loaded.config)
+    assert loaded.warnings == ()
+    assert "s3cret" not in "".join(str(setting) for setting in effective_settings(loaded)) + repr(loaded.config)
 
 
 def test_a_file_that_others_may_read_is_said() -> None:
     file = keep(b"s3cret", 0o640)
-    assert read("{folder: /a, token_file: token}").cautions == (
-        f"{file} holds a secret that others on this machine may read: chmod 600 {file}",
+    assert read("{folder: /a, token_file: token}").warnings == (
+        f"{file} holds a secret that others on this machine can read. Run: chmod 600 {file}",
     )
 
 
@@ -83,7 +83,7 @@ def test_a_file_without_a_secret_says_what_to_do(content: bytes | None, options:
     (mistake,) = caught.value.mistakes
     assert mistake.field == "platforms.pigeon.accounts.home.token_file"
     assert found in mistake.found
-    assert "a file that you may read with the token in it" in str(mistake)
+    assert "a file that you can read with only the token in it" in str(mistake)
     assert "s3cret" not in str(mistake)
 
 
@@ -108,8 +108,8 @@ def test_what_the_adapter_refuses_of_a_secret_is_not_quoted(monkeypatch: pytest.
 def test_a_file_that_is_named_by_hand_is_read_as_one_of_the_configuration(tmp_path: Path) -> None:
     for name, content in (("good", b" s3cret\n"), ("empty", b" \n"), ("huge", b"s3cret" * 20_000)):
         (tmp_path / name).write_bytes(content)
-    assert secret_in(tmp_path / "good") == "s3cret"
+    assert read_secret(tmp_path / "good") == "s3cret"
     for name, words in (("empty", "is empty"), ("huge", "more than"), (".", "no file"), ("none", "not there")):
         with pytest.raises(BadArgument, match=words) as caught:
-            secret_in(tmp_path / name)
+            read_secret(tmp_path / name)
         assert "s3cret" not in str(caught.value)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from palaver.config.effective import effective
+from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig
-from palaver.config.loader import survey
+from palaver.config.loader import load_with_sources
 from palaver.model.access import AccessRole
 from palaver.model.tools import ApprovalMode
 
@@ -29,7 +29,7 @@ def written(folder: Path, text: str) -> dict[str, str]:
 
 
 def test_rules_and_servers_are_read(tmp_path: Path) -> None:
-    config = survey(tmp_path, written(tmp_path, WRITTEN)).config
+    config = load_with_sources(tmp_path, written(tmp_path, WRITTEN)).config
     rules = config.options().tools
     leaves = [
         rules.approval_mode(name, role, platform, needs_approval=True)
@@ -57,8 +57,8 @@ def test_rules_and_servers_are_read(tmp_path: Path) -> None:
 
 
 def test_what_is_secret_is_not_shown(tmp_path: Path) -> None:
-    loaded = survey(tmp_path, written(tmp_path, WRITTEN))
-    shown = {setting.field: str(setting.value) for setting in effective(loaded)}
+    loaded = load_with_sources(tmp_path, written(tmp_path, WRITTEN))
+    shown = {setting.field: str(setting.value) for setting in effective_settings(loaded)}
     assert shown["tools.member"] == "read_file, search, send_file, send_here"
     assert shown["tools.admin"] == "off"
     assert shown["tools.servers.notes.command"] == "notes-server"
@@ -81,11 +81,11 @@ def test_what_is_secret_is_not_shown(tmp_path: Path) -> None:
 )
 def test_mistakes_are_told_with_what_is_allowed(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(MalformedConfig) as mistake:
-        survey(tmp_path, written(tmp_path, text))
+        load_with_sources(tmp_path, written(tmp_path, text))
     assert told in str(mistake.value)
 
 
 def test_a_cloned_folder_starts_no_servers(tmp_path: Path) -> None:
     (tmp_path / "palaver.yaml").write_text("tools: {servers: {evil: {command: rm}}}")
     with pytest.raises(MalformedConfig, match="in a project's file"):
-        survey(tmp_path, written(tmp_path, ""))
+        load_with_sources(tmp_path, written(tmp_path, ""))

@@ -8,10 +8,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.config.writer import block, field_names, put, quoted, with_fields
+from palaver.config.writer import field_names, replace_fields, replace_file, section_lines, yaml_scalar
 from palaver.model.errors import BadArgument
 
-AGENT = {"agent": block("agent", {"name": "model", "model": "openai:gpt-5-mini", "key": "${KEY}"})}
+AGENT = {"agent": section_lines("agent", {"name": "model", "model": "openai:gpt-5-mini", "key": "${KEY}"})}
 WRITTEN = 'agent:\n  name: model\n  model: "openai:gpt-5-mini"\n  key: "${KEY}"\n'
 
 
@@ -38,27 +38,27 @@ WRITTEN = 'agent:\n  name: model\n  model: "openai:gpt-5-mini"\n  key: "${KEY}"\
     ],
 )
 def test_only_what_is_meant_changes(before: str, after: str) -> None:
-    assert with_fields(before, AGENT) == after
-    assert with_fields(after, AGENT) == after
+    assert replace_fields(before, AGENT) == after
+    assert replace_fields(after, AGENT) == after
 
 
 def test_several_fields_find_their_places() -> None:
     before = "timezone: UTC\nbusy: queue\n"
-    after = with_fields(before, {**AGENT, "timezone": ["timezone: Europe/Berlin"]})
+    after = replace_fields(before, {**AGENT, "timezone": ["timezone: Europe/Berlin"]})
     assert after == f"timezone: Europe/Berlin\nbusy: queue\n{WRITTEN}"
     assert field_names(after) == {"timezone", "busy", "agent"}
 
 
 def test_what_is_written_in_braces_is_left_alone() -> None:
     with pytest.raises(BadArgument, match="in braces"):
-        with_fields("{busy: queue}", AGENT)
+        replace_fields("{busy: queue}", AGENT)
 
 
 @given(st.text())
 def test_any_value_is_read_as_it_was_meant(value: str) -> None:
     if all(character.isprintable() for character in value):
-        read = yaml.safe_load("\n".join(block("agent", {"name": value})))
-        assert str(read["agent"]["name"]) == value or quoted(value) == value
+        read = yaml.safe_load("\n".join(section_lines("agent", {"name": value})))
+        assert str(read["agent"]["name"]) == value or yaml_scalar(value) == value
 
 
 def test_a_file_is_replaced_whole_and_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
@@ -66,11 +66,11 @@ def test_a_file_is_replaced_whole_and_keeps_its_mode_and_its_link(tmp_path: Path
     real.write_text("a")
     real.chmod(0o640)
     link.symlink_to(real)
-    put(link, "b\n")
+    replace_file(link, "b\n")
     assert link.is_symlink()
     assert real.read_text() == "b\n"
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
-    put(tmp_path / "new/key", "k", private=True)
+    replace_file(tmp_path / "new/key", "k", private=True)
     assert stat.S_IMODE((tmp_path / "new/key").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["key", "link.yaml", "new", "real.yaml"]

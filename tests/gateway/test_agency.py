@@ -8,8 +8,8 @@ import pytest
 
 from palaver.agents.echo import EchoAgent
 from palaver.agents.external import ForeignAgent
-from palaver.config.effective import effective
-from palaver.config.loader import load, survey
+from palaver.config.effective import effective_settings
+from palaver.config.loader import load, load_with_sources
 from palaver.config.model import Config
 from palaver.gateway.agents import AgentPool
 from palaver.model.errors import InvalidInput
@@ -121,7 +121,9 @@ async def test_one_that_does_not_close_keeps_no_other_from_it(
 
 def test_what_an_agent_is_told_in_secret_is_not_shown() -> None:
     Path("own.yaml").write_text("agent: {name: http, url: 'https://me:x@y/', headers: {Authorization: sesame}}")
-    shown = {row.field: row.value for row in effective(survey(Path(), {"PALAVER_CONFIG": "own.yaml"}))}
+    shown = {
+        row.field: row.value for row in effective_settings(load_with_sources(Path(), {"PALAVER_CONFIG": "own.yaml"}))
+    }
     assert (shown["agent.url"], shown["agent.headers.Authorization"]) == ("https://me:(set)@y/", "(set)")
 
 

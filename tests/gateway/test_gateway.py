@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.config.agents import EchoChoice
-from palaver.config.model import Config, GrantChoice
+from palaver.config.agents import EchoAgentConfig
+from palaver.config.model import Config, GrantConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.gateway.gateway import COLLECT_AFTER, Gateway, terminal_socket
 from palaver.model.access import Effect
@@ -73,7 +73,7 @@ async def test_what_was_never_shown_is_shown_and_not_told_as_if_it_had_been(conf
 
 
 async def test_an_answer_grows_in_the_terminal(config: Config) -> None:
-    choice = EchoChoice(streams=True, delay=timedelta(milliseconds=150))
+    choice = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=150))
     async with serving(config.model_copy(update={"agent": choice})):
         alice = person(config)
         async with alice.present() as paper:
@@ -121,7 +121,7 @@ async def test_options_change_while_the_gateway_runs(config: Config) -> None:
         alice = person(config)
         async with alice.present():
             assert (await alice.say("hello")).refused is None
-            block = GrantChoice(effect=Effect.BLOCK, platform="terminal")
+            block = GrantConfig(effect=Effect.BLOCK, platform="terminal")
             gateway.reload(config.model_copy(update={"grants": (block,)}))
             assert (await alice.say("hello")).refused == "a grant blocks this sender"
 

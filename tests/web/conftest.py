@@ -16,7 +16,7 @@ import pytest
 from playwright.async_api import Browser, Page, async_playwright
 
 from palaver.config.model import Config
-from palaver.config.web import WebChoice
+from palaver.config.web import WebConfig
 from palaver.engine.metrics import Meter
 from palaver.gateway.gateway import Gateway
 from palaver.protocols.clock import SystemClock
@@ -101,7 +101,7 @@ async def opened(config: Config, meter: Meter | None = None) -> AsyncGenerator[O
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    return Config(data_dir=tmp_path, store=str(tmp_path / "palaver.db"), web=WebChoice())
+    return Config(data_dir=tmp_path, store=str(tmp_path / "palaver.db"), web=WebConfig())
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 from playwright.async_api import Browser, Page, async_playwright
 
 from palaver.config.model import Config
-from palaver.config.web import WebChoice
+from palaver.config.web import WebConfig
 from palaver.protocols.clock import SystemClock
 from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
 from tests.web.stage import furnish
@@ -36,7 +36,7 @@ async def take(folder: Path, names: Sequence[str] = (), *, everything: bool = Fa
     with tempfile.TemporaryDirectory() as home:
         url = f"{home}/palaver.db"
         await furnish(url, SystemClock().now())
-        config = Config(data_dir=Path(home), store=url, web=WebChoice())
+        config = Config(data_dir=Path(home), store=url, web=WebConfig())
         async with opened(config) as window, async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
             for size, (width, height) in _SIZES.items():

@@ -14,9 +14,9 @@ import httpx
 import pytest
 from starlette.types import Message, Receive
 
-from palaver.config.agents import EchoChoice
-from palaver.config.model import Config, GrantChoice
-from palaver.config.quotas import CapsChoice
+from palaver.config.agents import EchoAgentConfig
+from palaver.config.model import Config, GrantConfig
+from palaver.config.quotas import CapsConfig
 from palaver.engine.options import Options
 from palaver.engine.reply_waiter import Waiter
 from palaver.gateway.gateway import terminal_socket
@@ -29,7 +29,7 @@ from palaver.web.tokens import make_token
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened, opened
 
-PEOPLE = tuple(GrantChoice(platform="api", user_id=name) for name in ("alice", "bob"))
+PEOPLE = tuple(GrantConfig(platform="api", user_id=name) for name in ("alice", "bob"))
 
 
 async def token(window: Opened, identity: str | None = None, *rights: Right) -> str:
@@ -410,7 +410,7 @@ async def test_events_go_on_where_they_were_cut_off(owner: httpx.AsyncClient) ->
 
 
 async def test_caps_are_told_by_the_turn(config: Config) -> None:
-    caps = CapsChoice.model_validate({"session": {"tokens": 1}})
+    caps = CapsConfig.model_validate({"session": {"tokens": 1}})
     async with opened(config.model_copy(update={"caps": caps})) as window, program(window) as owner:
         await say(owner, "hello there", conversation="a")
         told = await say(owner, "more", conversation="a")
@@ -419,6 +419,6 @@ async def test_caps_are_told_by_the_turn(config: Config) -> None:
 
 
 async def test_answers_that_grow_are_waited_for_to_the_end(config: Config) -> None:
-    slowly = EchoChoice(streams=True, delay=timedelta(milliseconds=20))
+    slowly = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=20))
     async with opened(config.model_copy(update={"agent": slowly})) as window, program(window) as owner:
         assert (await say(owner, "one two three"))["answer"] == "You said: one two three"

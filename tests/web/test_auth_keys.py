@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from palaver.cli.main import main
 from palaver.config.model import Config
-from palaver.config.web import WebChoice
+from palaver.config.web import WebConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import InvalidInput
 from palaver.model.session import Principal
@@ -124,18 +124,18 @@ async def test_what_opens_the_window_for_somebody_goes_with_them(store: Store) -
 
 def test_an_address_that_others_reach_needs_to_say_how() -> None:
     with pytest.raises(ValidationError, match="refused"):
-        WebChoice(host="0.0.0.0")  # noqa: S104 - that is the point
-    public = WebChoice(host="0.0.0.0", public_url="https://Palaver.example.org/")  # noqa: S104
+        WebConfig(host="0.0.0.0")  # noqa: S104 - that is the point
+    public = WebConfig(host="0.0.0.0", public_url="https://Palaver.example.org/")  # noqa: S104
     assert public.url == "https://palaver.example.org"
-    assert WebChoice(host="::1", port=9).url == "http://[::1]:9"
+    assert WebConfig(host="::1", port=9).url == "http://[::1]:9"
     for wrong in ("ftp://x", "https://u:p@x", "https://x/path", "x"):
         with pytest.raises(ValidationError):
-            WebChoice(public_url=wrong)
+            WebConfig(public_url=wrong)
 
 
 @pytest.mark.parametrize("proxies", [frozenset({"127.0.0.1"}), frozenset[str]()])
 async def test_over_tls_the_cookie_is_bound_to_the_host(config: Config, proxies: frozenset[str]) -> None:
-    behind = WebChoice(public_url="https://palaver.example.org", trusted_proxies=proxies)
+    behind = WebConfig(public_url="https://palaver.example.org", trusted_proxies=proxies)
     async with opened(config.model_copy(update={"web": behind})) as window:
         here = f"http://127.0.0.1:{window.config.web.port}"
         told = {"x-forwarded-proto": "https", "host": "palaver.example.org", "x-forwarded-for": "203.0.113.7"}

@@ -12,9 +12,9 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright, expect
 
-from palaver.config.agents import EchoChoice
+from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
-from palaver.config.web import WebChoice
+from palaver.config.web import WebConfig
 from palaver.gateway.gateway import terminal_socket
 from palaver.protocols.clock import SystemClock
 from tests.platforms.terminal.people import Person
@@ -50,8 +50,8 @@ async def shared(home: Path) -> AsyncIterator[Opened]:
     """One gateway with something going on, for every test here."""
     url = str(home / "palaver.db")
     await furnish(url, SystemClock().now())
-    agent = EchoChoice(streams=True, delay=timedelta(milliseconds=25))
-    async with opened(Config(data_dir=home, store=url, web=WebChoice(), agent=agent)) as window:
+    agent = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=25))
+    async with opened(Config(data_dir=home, store=url, web=WebConfig(), agent=agent)) as window:
         yield window
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from palaver.config.model import Config, PlatformChoice
-from palaver.config.web import WebChoice
+from palaver.config.model import Config, PlatformConfig
+from palaver.config.web import WebConfig
 from palaver.gateway.gateway import Gateway
 from palaver.model.session import Principal
 from palaver.web import callbacks
@@ -27,8 +27,8 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     return Config(
         data_dir=tmp_path,
         store=str(tmp_path / "palaver.db"),
-        web=WebChoice(),
-        platforms={"caller": PlatformChoice(accounts=accounts)},
+        web=WebConfig(),
+        platforms={"caller": PlatformConfig(accounts=accounts)},
     )
 
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from palaver.config.agents import EchoChoice
-from palaver.config.model import Config, GrantChoice
+from palaver.config.agents import EchoAgentConfig
+from palaver.config.model import Config, GrantConfig
 from tests.web.conftest import Opened, opened
 from tests.web.stage import OPERATOR
 
@@ -51,7 +51,7 @@ async def test_conversations_are_apart(client: httpx.AsyncClient) -> None:
 
 
 async def test_everybody_has_chats_of_their_own_and_no_others(config: Config) -> None:
-    grants = tuple(GrantChoice(platform="web", user_id=name) for name in ("alice", "bob"))
+    grants = tuple(GrantConfig(platform="web", user_id=name) for name in ("alice", "bob"))
     async with opened(config.model_copy(update={"grants": grants})) as window:
         async with window.visit() as owner, window.visit("web:alice") as alice, window.visit("web:bob") as bob:
             await alice.post("/chat/main", data={"text": "for alice alone", "id": "1"}, files=[("files", b"")])
@@ -150,7 +150,7 @@ async def test_talking_in_a_browser(window: Opened, tab: Page) -> None:
 
 
 async def test_an_answer_grows_and_can_be_allowed_by_a_button(config: Config, browser_page: Page) -> None:
-    choice = EchoChoice(streams=True, delay=timedelta(milliseconds=150))
+    choice = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=150))
     async with opened(config.model_copy(update={"agent": choice})) as window:
         tab = browser_page
         await tab.goto(await window.link())

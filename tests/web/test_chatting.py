@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
-from palaver.config.limits import LimitChoice
+from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
-from palaver.config.web import WebChoice
+from palaver.config.web import WebConfig
 from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,9 +24,9 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
     config = Config(
         data_dir=home,
         store=str(home / "palaver.db"),
-        web=WebChoice(),
+        web=WebConfig(),
         timezone=ZoneInfo("Asia/Kolkata"),
-        limits=LimitChoice(file_size=1000),
+        limits=LimitsConfig(file_size=1000),
     )
     async with opened(config) as window:
         yield window

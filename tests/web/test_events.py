@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from palaver.config.agents import EchoChoice
-from palaver.config.model import Config, GrantChoice
+from palaver.config.agents import EchoAgentConfig
+from palaver.config.model import Config, GrantConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.gateway.gateway import terminal_socket
 from palaver.model.session import Principal
@@ -116,8 +116,8 @@ async def test_a_position_that_is_none_is_survived(client: httpx.AsyncClient, po
 
 
 async def test_nobody_is_told_of_what_they_may_not_see(config: Config) -> None:
-    grants = tuple(GrantChoice(platform="web", user_id=name) for name in ("alice", "bob"))
-    slow = EchoChoice(streams=True, delay=timedelta(milliseconds=30))
+    grants = tuple(GrantConfig(platform="web", user_id=name) for name in ("alice", "bob"))
+    slow = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=30))
     async with (
         opened(config.model_copy(update={"grants": grants, "agent": slow})) as window,
         window.visit("web:alice") as alice,

@@ -13,9 +13,9 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
-from palaver.config.agents import EchoChoice
+from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
-from palaver.config.quotas import CapsChoice
+from palaver.config.quotas import CapsConfig
 from palaver.model.session import Principal
 from palaver.store.people.api_tokens import Right
 from tests.web.conftest import Opened, opened
@@ -125,7 +125,7 @@ async def test_a_long_name_is_a_short_key(window: Opened, ai: openai.AsyncOpenAI
 
 
 async def test_answers_stream_as_they_grow(config: Config) -> None:
-    slowly = EchoChoice(streams=True, delay=timedelta(milliseconds=30))
+    slowly = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=30))
     async with opened(config.model_copy(update={"agent": slowly})) as window, await client(window) as ai:
         stream = await ai.chat.completions.create(
             model="palaver", messages=[user("a b c d")], stream=True, stream_options={"include_usage": True}
@@ -290,7 +290,7 @@ async def test_what_goes_wrong_is_told_as_openai_does(window: Opened, ai: openai
 
 
 async def test_caps_say_when_there_is_room_again(config: Config) -> None:
-    caps = CapsChoice.model_validate({"person_day": {"tokens": 1}})
+    caps = CapsConfig.model_validate({"person_day": {"tokens": 1}})
     async with opened(config.model_copy(update={"caps": caps})) as window, await client(window) as ai:
         await ask(ai, [user("hello there")])
         for more in ({}, {"stream": True}):

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from palaver.config.model import Config, GrantChoice
+from palaver.config.model import Config, GrantConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.gateway.gateway import terminal_socket
 from palaver.model.access import AccessRole, Effect, Grant
@@ -19,10 +19,10 @@ from tests.web.conftest import Opened
 from tests.web.test_api import program, say, token
 
 PEOPLE = (
-    GrantChoice(platform="api", user_id="alice"),
-    GrantChoice(platform="api", user_id="bob"),
-    GrantChoice(platform="api", user_id="gus", role=AccessRole.GUEST),
-    GrantChoice(platform="web", user_id="zoe"),
+    GrantConfig(platform="api", user_id="alice"),
+    GrantConfig(platform="api", user_id="bob"),
+    GrantConfig(platform="api", user_id="gus", role=AccessRole.GUEST),
+    GrantConfig(platform="web", user_id="zoe"),
 )
 
 

@@ -18,8 +18,7 @@ from palaver.cli.output import confirmed, print_note
 from palaver.cli.probe import ask_account
 from palaver.config.option_errors import allowed_by, example_of
 from palaver.config.paths import configuration_files
-from palaver.config.secret_files import FILE, is_secret, secret_in
-from palaver.config.secrets import SET
+from palaver.config.secrets import FILE, SET, is_secret, read_secret
 from palaver.model.errors import BadArgument, InvalidInput, PalaverError
 from palaver.model.text import escape_invisible
 from palaver.platforms.plugins import Maker, maker
@@ -196,7 +195,7 @@ def _take_given(found: Maker, joined: Joined, option: str, value: str) -> None:
     of = option.removesuffix(FILE)
     if of != option and _is_secret(found, of) and option not in found.options.model_fields:
         place = Path(value).expanduser().absolute()
-        joined.fields[option], joined.options[of] = str(place), secret_in(place)
+        joined.fields[option], joined.options[of] = str(place), read_secret(place)
     elif not _is_secret(found, option):
         _put(joined, option, value, secret=False)
     elif reference and os.environ.get(reference[1]):

@@ -9,12 +9,12 @@ import typer
 
 from palaver.agents.plugins import agent_options
 from palaver.cli.output import counted, print_json, print_line, print_rows
-from palaver.config.effective import effective
+from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig, Mistake
-from palaver.config.loader import Loaded, survey
-from palaver.config.nodes import dotted
-from palaver.config.paths import configuration_files, is_there
-from palaver.config.validation import written
+from palaver.config.loader import Loaded, load_with_sources
+from palaver.config.nodes import dotted_path
+from palaver.config.paths import configuration_files, exists
+from palaver.config.validation import format_value
 from palaver.gateway.agents import find_unavailable_agents
 from palaver.platforms.plugins import known_platforms, maker
 
@@ -41,15 +41,15 @@ def _environ(file: str | None) -> Mapping[str, str]:
 @app.command(help=f"Whether the configuration is right; if not, every mistake in it.\n\n{EXAMPLES['check']}")
 def check(file: File = None, *, json: Json = False) -> None:
     try:
-        loaded = survey(Path(), _environ(file), known_platforms(), maker, agent_options)
+        loaded = load_with_sources(Path(), _environ(file), known_platforms(), maker, agent_options)
         _refuse_agents(loaded)
     except MalformedConfig as error:
         _print_mistakes(error.mistakes, json=json)
         raise typer.Exit(2) from error
     if json:
-        print_json({"ok": True, "mistakes": [], "cautions": list(loaded.cautions)})
+        print_json({"ok": True, "mistakes": [], "cautions": list(loaded.warnings)})
     else:
-        for caution in loaded.cautions:
+        for caution in loaded.warnings:
             print_line(caution)
         print_line("The configuration is right.")
 
@@ -58,9 +58,9 @@ def _refuse_agents(loaded: Loaded) -> None:
     """Raises MalformedConfig where a gateway would not begin with the agents that are wanted."""
     mistakes = [
         Mistake(
-            spot=loaded.said.nearest(way).spot,
-            field=dotted(way),
-            problem=f"{dotted(way)}: {refusal.problem}",
+            position=loaded.sources.nearest(way).position,
+            field=dotted_path(way),
+            problem=f"{dotted_path(way)}: {refusal.problem}",
             found=refusal.found,
             allowed=refusal.allowed,
             example=refusal.example,
@@ -82,8 +82,8 @@ def _print_mistakes(mistakes: tuple[Mistake, ...], *, json: bool) -> None:
 
 def _fields(mistake: Mistake) -> dict[str, object]:
     return {
-        "file": None if mistake.spot.file is None else str(mistake.spot.file),
-        "line": mistake.spot.line,
+        "file": None if mistake.position.file is None else str(mistake.position.file),
+        "line": mistake.position.line,
         "field": mistake.field,
         "problem": mistake.problem,
         "found": mistake.found,
@@ -94,18 +94,20 @@ def _fields(mistake: Mistake) -> dict[str, object]:
 
 @app.command(help=f"What counts in the end, and where each value comes from.\n\n{EXAMPLES['show']}")
 def show(file: File = None, *, json: Json = False) -> None:
-    settings = list(effective(survey(Path(), _environ(file), known_platforms(), maker, agent_options)))
+    settings = list(
+        effective_settings(load_with_sources(Path(), _environ(file), known_platforms(), maker, agent_options))
+    )
     if json:
         rows = [{"field": field, "value": value, "from": str(spot)} for field, value, spot in settings]
         print_json({"settings": rows})
         return
-    print_rows(["field", "value", "from"], ((field, written(value), str(spot)) for field, value, spot in settings))
+    print_rows(["field", "value", "from"], ((field, format_value(value), str(spot)) for field, value, spot in settings))
 
 
 @app.command(help=f"Which files are looked at, the one that wins first.\n\n{EXAMPLES['path']}")
 def path(*, json: Json = False) -> None:
     files = configuration_files(Path.cwd())
-    found = [("user", files.user, is_there(files.user)), ("project", files.project, is_there(files.project))]
+    found = [("user", files.user, exists(files.user)), ("project", files.project, exists(files.project))]
     if json:
         print_json({"files": [{"whose": whose, "path": str(file), "exists": there} for whose, file, there in found]})
         return

@@ -1,4 +1,4 @@
-"""The `palaver` command: its groups, its version, and how it speaks of mistakes."""
+"""The `palaver` command: its groups, its version, and how it reports errors."""
 
 import errno
 import io
@@ -17,21 +17,19 @@ from typer.core import TyperGroup
 
 from palaver import __version__
 from palaver.cli.output import FAILED, TEMPORARY, WRONG, complain, write_nowhere
-from palaver.cli.tour import tour
 from palaver.model.errors import BadArgument, InvalidInput, PalaverError, StoreInUse, StoreUnavailable
 
 __all__ = [
-    "Later",
+    "LazyGroup",
     "app",
     "main",
     "palaver",
     "run",
-    "take_tour",
 ]
 
 
-class Later(TyperGroup):
-    """Stands in the help with a line of its own; at the first call the module's `app` takes its place."""
+class LazyGroup(TyperGroup):
+    """A command group that imports its module on the first call, so that `--help` stays fast."""
 
     def __init__(self, name: str, module: str, line: str) -> None:
         super().__init__(name=name, help=line, rich_markup_mode=None)
@@ -50,22 +48,22 @@ class Later(TyperGroup):
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _GROUPS = {
-    "chat": Later("chat", "palaver.cli.chat", "Talk to the agent in the terminal."),
-    "up": Later("up", "palaver.cli.up", "Run the gateway in the foreground."),
-    "explain": Later("explain", "palaver.cli.explain", "Why Palaver decides as it does."),
-    "sessions": Later("sessions", "palaver.cli.sessions", "Look at, find, keep and remove conversations."),
-    "usage": Later("usage", "palaver.cli.usage", "What was used: turns, tokens and cost."),
-    "people": Later("people", "palaver.cli.people", "Who has talked to the agent."),
-    "pair": Later("pair", "palaver.cli.pair", "Strangers who ask to be let in."),
-    "grants": Later("grants", "palaver.cli.grants", "Who may talk, as what, and why."),
-    "platforms": Later("platforms", "palaver.cli.platforms", "Which accounts are connected."),
-    "trace": Later("trace", "palaver.cli.trace", "What became of a message, in or out."),
-    "file": Later("file", "palaver.cli.files", "A file that came with a message or went out with an answer."),
-    "web": Later("web", "palaver.cli.web", "Login links and tokens for the window."),
-    "mcp": Later("mcp", "palaver.cli.mcp", "Conversations as tools for another agent, over standard input and output."),
-    "doctor": Later("doctor", "palaver.cli.doctor", "Is everything well, and if not, how to mend it."),
-    "config": Later("config", "palaver.cli.config", "Check and show the configuration."),
-    "setup": Later("setup", "palaver.cli.setup", "Choose who answers, or have an account on a platform."),
+    "chat": LazyGroup("chat", "palaver.cli.chat", "Chat with the agent in the terminal."),
+    "up": LazyGroup("up", "palaver.cli.up", "Run the gateway in the foreground."),
+    "explain": LazyGroup("explain", "palaver.cli.explain", "Explain how Palaver decides."),
+    "sessions": LazyGroup("sessions", "palaver.cli.sessions", "List, search, export and delete conversations."),
+    "usage": LazyGroup("usage", "palaver.cli.usage", "Show used turns, tokens and cost."),
+    "people": LazyGroup("people", "palaver.cli.people", "List, link, export and delete people."),
+    "pair": LazyGroup("pair", "palaver.cli.pair", "Approve or deny strangers who ask for access."),
+    "grants": LazyGroup("grants", "palaver.cli.grants", "List and change who has access."),
+    "platforms": LazyGroup("platforms", "palaver.cli.platforms", "Show which accounts are connected."),
+    "trace": LazyGroup("trace", "palaver.cli.trace", "Trace what happened to a message."),
+    "file": LazyGroup("file", "palaver.cli.files", "Save a file from a message or an answer."),
+    "web": LazyGroup("web", "palaver.cli.web", "Create login links and API tokens."),
+    "mcp": LazyGroup("mcp", "palaver.cli.mcp", "Serve conversations as MCP tools on standard input and output."),
+    "doctor": LazyGroup("doctor", "palaver.cli.doctor", "Find problems and show how to fix them."),
+    "config": LazyGroup("config", "palaver.cli.config", "Check and show the configuration."),
+    "setup": LazyGroup("setup", "palaver.cli.setup", "Choose the agent, or connect a platform account."),
 }
 
 
@@ -76,27 +74,22 @@ def _print_version(*, wanted: bool) -> None:
 
 
 Version = Annotated[
-    bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and leave.")
+    bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
 ]
 
 
-@app.callback(help="Talk to an AI agent from any chat app. Nothing lost, nothing done twice, nothing leaked.")
+@app.callback(help="Talk to an AI agent from any chat app.")
 def palaver(*, version: Version = False) -> None:
     del version
 
 
-@app.command("tour", help="A short tour: how Palaver decides.")
-def take_tour() -> None:
-    tour(main)
-
-
 def run() -> None:
-    """The process around a command: whatever becomes of its output, there is no traceback."""
+    """Run the process: a broken output stream ends it without a traceback."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    _fill_gaps()
-    sys.stdin = sys.stdin or _gap(_STANDARD_INPUT, "r")
-    sys.stdout, sys.stderr = _patient(sys.stdout, _STANDARD_OUTPUT), _patient(sys.stderr, _STANDARD_ERROR)
+    _open_missing_streams()
+    sys.stdin = sys.stdin or _open_stream(_STANDARD_INPUT, "r")
+    sys.stdout, sys.stderr = _tolerant(sys.stdout, _STANDARD_OUTPUT), _tolerant(sys.stderr, _STANDARD_ERROR)
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
@@ -105,16 +98,16 @@ def run() -> None:
         if not isinstance(error, BrokenPipeError):
             complain(_refused(error), as_json=False)
         write_nowhere()
-    _leave(code)
+    _exit(code)
 
 
 _STANDARD_INPUT, _STANDARD_OUTPUT, _STANDARD_ERROR = range(3)
 
 
-def _fill_gaps() -> None:
-    """Where we were started without a standard stream, nothing else that we open may get its number.
+def _open_missing_streams() -> None:
+    """Open /dev/null for each missing standard stream, so that no other file gets its number.
 
-    There is nothing to read in its place, and complaints go nowhere; but what is said there is refused.
+    Reading gives nothing and errors go nowhere, but writing to standard output fails.
     """
     for number in (_STANDARD_INPUT, _STANDARD_OUTPUT, _STANDARD_ERROR):
         try:
@@ -123,18 +116,18 @@ def _fill_gaps() -> None:
             os.open(os.devnull, os.O_WRONLY if number == _STANDARD_ERROR else os.O_RDONLY)
 
 
-def _gap(number: int, mode: Literal["r", "w"]) -> TextIO:
+def _open_stream(number: int, mode: Literal["r", "w"]) -> TextIO:
     return open(number, mode, encoding="utf-8", closefd=False)
 
 
 def _refused(error: OSError) -> str:
     if error.errno == errno.EBADF and sys.__stdout__ is None:
-        return "standard output is closed, so there was nowhere to write to"
-    return f"the system refused: {error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+        return "Standard output is closed."
+    return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
 
 
-def _leave(code: int) -> NoReturn:
-    """Also where a thread, of an agent that does not stop, would keep the process alive for as long as it works."""
+def _exit(code: int) -> NoReturn:
+    """Exit even if a thread of an agent is still running."""
     threads = (each for each in threading.enumerate() if each is not threading.main_thread())
     if all(thread.daemon for thread in threads):
         sys.exit(code)
@@ -142,10 +135,10 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _patient(stream: TextIO | None, number: int) -> TextIO:
-    """A stream that writes as numbers what its encoding does not have; where there is none, one over its gap."""
+def _tolerant(stream: TextIO | None, number: int) -> TextIO:
+    """Make a stream escape what its encoding does not have; replace a missing one."""
     if stream is None:
-        return _gap(number, "w")
+        return _open_stream(number, "w")
     text: object = stream
     if isinstance(text, io.TextIOWrapper):
         text.reconfigure(errors="backslashreplace")
@@ -153,7 +146,7 @@ def _patient(stream: TextIO | None, number: int) -> TextIO:
 
 
 def main(args: Sequence[str]) -> int:
-    """Run one command. Wrong input gives exit code 2, what may pass 75, whatever else is wrong 1; one sentence each."""
+    """Run one command and return its exit code: 2 for invalid input, 75 to try again later, 1 for other errors."""
     as_json = "--json" in args
     try:
         return _command()(list(args) or ["--help"], standalone_mode=False, prog_name="palaver") or 0
@@ -174,7 +167,7 @@ def _command() -> Any:  # noqa: ANN401 - the types are not ours
 
 
 def _sentence(error: typer.TyperException, args: Sequence[str]) -> str:
-    """What was found, what is allowed, and an example, like our own errors."""
+    """Describe a usage error like our own errors."""
     refused: Any = error.__cause__
     if hasattr(refused, "errors"):
         param: Any = getattr(error, "param", None)
@@ -188,7 +181,7 @@ def _sentence(error: typer.TyperException, args: Sequence[str]) -> str:
 
 
 def _values(param: Any) -> str:  # noqa: ANN401 - the types are not ours
-    """What an option takes: its choices, or else numbers."""
+    """Describe what an option accepts: its choices, or else numbers."""
     choices = param.type_descriptor.choices
     if choices:
         return ", ".join(choices)
@@ -198,7 +191,7 @@ def _values(param: Any) -> str:  # noqa: ANN401 - the types are not ours
 
 
 def _example(args: Sequence[str]) -> str:
-    """An example of the command that was called, or else the help of its group."""
+    """Return an example of the called command, or else the help of its group."""
     group = next((word for word in args if word in _GROUPS), None)
     if group is None:
         return "palaver --help"
@@ -207,9 +200,9 @@ def _example(args: Sequence[str]) -> str:
 
 
 def _allowed(context: typer.Context | None) -> str:
-    """The commands, or else the options and arguments, of the command that was called."""
+    """Return the subcommands, or else the options, of the called command."""
     if context is None:
-        return "what the help of the command shows"
+        return "what --help shows"
     commands: Mapping[str, object] = getattr(context.command, "commands", {})
     options = [param.opts[0] for param in context.command.params]
-    return ", ".join(sorted(commands) or options) or "nothing but --help"
+    return ", ".join(sorted(commands) or options) or "only --help"

@@ -13,12 +13,19 @@ from palaver.cli.account_wizard import Joined, Unanswered, ask_for, ask_secretly
 from palaver.cli.output import confirmed, print_json, print_line
 from palaver.cli.probe import try_out
 from palaver.cli.shared_options import OPERATOR, ask
-from palaver.config.agents import ModelChoice
-from palaver.config.external_agents import LocalChoice
+from palaver.config.agents import LocalAgentConfig, ModelAgentConfig
 from palaver.config.loader import load
-from palaver.config.paths import configuration_files, is_there
-from palaver.config.secret_files import secret_in
-from palaver.config.writer import block, field_names, has_section, put, quoted, with_fields, with_section
+from palaver.config.paths import configuration_files, exists
+from palaver.config.secrets import read_secret
+from palaver.config.writer import (
+    field_names,
+    has_section,
+    replace_fields,
+    replace_file,
+    replace_section,
+    section_lines,
+    yaml_scalar,
+)
 from palaver.gateway.agents import build_agent
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument, InvalidInput
@@ -152,7 +159,7 @@ def setup(
 
 def _content(file: Path) -> str:
     """What the file says now. Raises MalformedConfig where that is wrong: mended by whoever wrote it, not by us."""
-    if not is_there(file):
+    if not exists(file):
         return ""
     load(Path.cwd(), os.environ)
     return file.read_bytes().decode("utf-8-sig")
@@ -210,7 +217,7 @@ def _with_key(plan: Plan, variable: str, file: str) -> Plan:
         return replace(plan, key_variable=variable, key=os.environ[variable])
     if file:
         place = Path(file).expanduser().absolute()
-        return replace(plan, key_file=str(place), key=secret_in(place))
+        return replace(plan, key_file=str(place), key=read_secret(place))
     return plan
 
 
@@ -243,11 +250,11 @@ def _agree(file: Path, what: str, *, there: bool, yes: bool) -> None:
 
 def _write_account(file: Path, before: str, joined: Joined, owner: str) -> None:
     """The owner is let in at once."""
-    after = with_section(before, joined.way, joined.fields)
+    after = replace_section(before, joined.way, joined.fields)
     _check(file, after)
     for name, secret in joined.files.items():
-        put(file.parent / name, f"{secret}\n", private=True)
-    put(file, after)
+        replace_file(file.parent / name, f"{secret}\n", private=True)
+    replace_file(file, after)
     if owner:
         grant = Grant(role=AccessRole.OWNER, platform=joined.platform, user_id=owner)
         ask(None, lambda opened: opened.transact(grants.add(grant, shared_options.now(), by=OPERATOR.name)), make=True)
@@ -292,34 +299,34 @@ def _try(plan: Plan, *, asks: bool) -> None:
         case "model":
             agent, name = build_agent(_model_choice(plan)), plan.model
         case "local":
-            agent, name = build_agent(LocalChoice(max_tokens=4)), "The local model"
+            agent, name = build_agent(LocalAgentConfig(max_tokens=4)), "The local model"
         case _:
             return
     if asks:
         try_out(agent, name, plan.key)
 
 
-def _model_choice(plan: Plan) -> ModelChoice:
-    return ModelChoice.model_validate(
+def _model_choice(plan: Plan) -> ModelAgentConfig:
+    return ModelAgentConfig.model_validate(
         {"model": plan.model, "base_url": plan.base_url or None, "key": plan.key or None, "max_tokens": _TINY}
     )
 
 
 def _write(file: Path, before: str, plan: Plan) -> None:
-    said: dict[str, list[str]] = {"agent": block("agent", plan.fields())}
+    said: dict[str, list[str]] = {"agent": section_lines("agent", plan.fields())}
     if plan.timezone:
-        said["timezone"] = [f"timezone: {quoted(plan.timezone)}"]
-    after = with_fields(before, said)
+        said["timezone"] = [f"timezone: {yaml_scalar(plan.timezone)}"]
+    after = replace_fields(before, said)
     _check(file, after)
     if plan.key and plan.key_file and not Path(plan.key_file).is_absolute():
-        put(file.parent / plan.key_file, f"{plan.key}\n", private=True)
-    put(file, after)
+        replace_file(file.parent / plan.key_file, f"{plan.key}\n", private=True)
+    replace_file(file, after)
 
 
 def _check(file: Path, content: str) -> None:
     """Raises MalformedConfig where it would be wrong; then nothing is replaced."""
     draft = file.with_name(f".{file.name}.draft")
-    put(draft, content, private=True)
+    replace_file(draft, content, private=True)
     try:
         load(Path.cwd(), {**os.environ, "PALAVER_CONFIG": str(draft.absolute())})
     finally:

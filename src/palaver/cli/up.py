@@ -14,7 +14,7 @@ from palaver.agents.plugins import agent_options
 from palaver.cli.loop import run
 from palaver.cli.output import FAILED, INTERNAL, WRONG, complain, write_nowhere
 from palaver.cli.shared_options import StoreOption
-from palaver.config.loader import Loaded, survey
+from palaver.config.loader import Loaded, load_with_sources
 from palaver.config.model import Config
 from palaver.gateway.gateway import Gateway
 from palaver.gateway.logs import configure_logs
@@ -69,7 +69,7 @@ def _tell_link(sentence: str) -> None:
 
 def surveyed(store: str | None) -> Loaded:
     """What the files and the environment say, and the store that a command was given."""
-    loaded = survey(Path.cwd(), os.environ, known_platforms(), maker, agent_options)
+    loaded = load_with_sources(Path.cwd(), os.environ, known_platforms(), maker, agent_options)
     if store is not None:
         loaded = replace(loaded, config=loaded.config.model_copy(update={"store": store}))
     check_url(loaded.config.store)
@@ -81,7 +81,7 @@ def configuration(store: str | None) -> Config:
 
 
 def _caution(loaded: Loaded) -> None:
-    for caution in loaded.cautions:
+    for caution in loaded.warnings:
         log.warning("%s", caution, extra={"action": "config.caution"})
 
 

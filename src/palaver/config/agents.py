@@ -1,47 +1,148 @@
-"""Agents: who answers, and what each kind of agent can be told."""
+"""Agents: which one answers, and the options of each kind."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, Discriminator, Field, SecretStr, Tag
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr, Tag
 
-from palaver.config.external_agents import (
-    INSTALLED,
-    HttpChoice,
-    LocalChoice,
-    OtherChoice,
-    ProgramChoice,
-    installed,
-    web_address,
-)
-from palaver.config.types import Duration, Form, Part, Tokens
+from palaver.config.types import Duration, Section, Syntax, Tokens
 from palaver.model.errors import InvalidInput
 
-__all__ = ["AgentChoice", "EchoChoice", "ModelChoice"]
+__all__ = [
+    "GROUP",
+    "INSTALLED",
+    "AgentConfig",
+    "EchoAgentConfig",
+    "HttpAgentConfig",
+    "LocalAgentConfig",
+    "ModelAgentConfig",
+    "PluginAgentConfig",
+    "ProgramAgentConfig",
+    "installed",
+    "web_address",
+]
+
+GROUP = "palaver.agents"
+"""A distribution adds `name = "module:Agent"` to the entry points of this group."""
+INSTALLED = "an installed agent"
+_WHERE = "where it is not absolute, from the folder of this file on"
+
+
+def installed() -> set[str]:
+    """The names of agents that packages bring; nothing of them is imported for that."""
+    return {each.name for each in entry_points(group=GROUP)}
+
+
+def web_address(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError(text)
+    return text
+
+
+def _shown(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
+    return {name: secret.get_secret_value() for name, secret in secrets.items()}
+
+
+class ProgramAgentConfig(Section):
+    name: Literal["program"] = Field(default="program", description="A program that speaks lines of JSON.")
+    command: Annotated[
+        tuple[str, ...], Field(min_length=1), Syntax("a list: the program, then its arguments", '["node", "agent.js"]')
+    ] = Field(description="What is run.")
+    folder: Annotated[Path | None, Syntax(f"a folder; {_WHERE}", "~/agent")] = Field(
+        default=None, description="Where it is run; else in the home directory."
+    )
+    environment: Annotated[
+        Mapping[str, SecretStr],
+        Syntax("a section of variables with their values", "{OPENAI_API_KEY: '${OPENAI_API_KEY}'}"),
+    ] = Field(default={}, description="What it sees of the environment besides harmless things such as `PATH`.")
+    processes: int = Field(default=1, ge=1, le=1_000, description="How many of it run at most.")
+    per_turn: bool = Field(default=False, description="Whether each turn has a process of its own.")
+
+    def facts(self) -> dict[str, Any]:
+        return {**dict(self), "environment": _shown(self.environment)}
+
+
+class HttpAgentConfig(Section):
+    name: Literal["http"] = Field(default="http", description="An address that takes lines of JSON.")
+    url: Annotated[str, AfterValidator(web_address), Syntax("a web address", "https://agents.example.org/answer")] = (
+        Field(repr=False, description="Where questions are posted.")
+    )
+    headers: Annotated[
+        Mapping[str, SecretStr],
+        Syntax("a section of headers with their values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}"),
+    ] = Field(default={}, description="What is sent with every question.")
+    timeout: Duration = Field(
+        default=timedelta(minutes=2),
+        ge=timedelta(seconds=1),
+        le=timedelta(days=1),
+        description="How long it may say nothing.",
+    )
+
+    def facts(self) -> dict[str, Any]:
+        return {**dict(self), "headers": _shown(self.headers)}
+
+
+class LocalAgentConfig(Section):
+    name: Literal["local"] = Field(default="local", description="A model on this machine.")
+    file: Annotated[Path | None, Syntax(f"a model in GGUF; {_WHERE}", "~/models/model.gguf")] = Field(
+        default=None, description="Which model; else the small one that is installed."
+    )
+    instructions: Annotated[str, Syntax("any text", '"You are a friendly gardener."')] = Field(
+        default="You are a helpful assistant.", description="What the model is told about itself."
+    )
+    context_window: int = Field(
+        default=8192, ge=256, le=10_000_000, description="How many tokens it is given at most; more take more memory."
+    )
+    max_tokens: int = Field(default=512, ge=1, le=1_000_000, description="How long one answer may be, in tokens.")
+    temperature: Annotated[float, Syntax("a number", "0.2")] = Field(
+        default=0.2, ge=0, le=2, description="How freely it chooses its words."
+    )
+
+    def facts(self) -> dict[str, Any]:
+        return dict(self)
+
+
+class PluginAgentConfig(Section):
+    """An agent from a plugin; the plugin checks the other fields."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: Annotated[str, Syntax("the name of an installed agent", "parrot")] = Field(
+        default=INSTALLED, description="An agent that a package brings; its other fields are its own."
+    )
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": self.name, **(self.model_extra or {})}
+
+    def __repr_args__(self) -> Iterator[tuple[str, object]]:
+        """Leave out the other fields: any can be a secret."""
+        yield "name", self.name
+
 
 _ECHO, _MODEL = "echo", "model"
 _LOCAL, _PROGRAM, _HTTP = "local", "program", "http"
 _KINDS = (_ECHO, _MODEL, _LOCAL, _PROGRAM, _HTTP)
 
 
-def _provided(name: str) -> str:
+def _check_model_name(name: str) -> str:
     provider, separator, model = name.partition(":")
     if not (provider.strip() and separator and model.strip()):
         raise ValueError(name)
     return name
 
 
-ModelName = Annotated[str, AfterValidator(_provided)]
-_A_MODEL = Form("a provider and a model of it, provider:model", "openai:gpt-5-mini")
-_A_FILE = Form("a file; where it is not absolute, from the folder of this file on", "~/palaver/agent.md")
+ModelName = Annotated[str, AfterValidator(_check_model_name)]
+_A_MODEL = Syntax("a provider and a model of it, provider:model", "openai:gpt-5-mini")
+_A_FILE = Syntax("a file; where it is not absolute, from the folder of this file on", "~/palaver/agent.md")
 MaybeFile = Annotated[Path | None, _A_FILE]
-MaybeText = Annotated[str | None, Form("any text", '"You are a friendly gardener."')]
+MaybeText = Annotated[str | None, Syntax("any text", '"You are a friendly gardener."')]
 
 
-class EchoChoice(Part):
-    name: Annotated[Literal["echo"], Form(f"{', '.join(_KINDS)}, or {INSTALLED}", _ECHO)] = Field(
+class EchoAgentConfig(Section):
+    name: Annotated[Literal["echo"], Syntax(f"{', '.join(_KINDS)}, or {INSTALLED}", _ECHO)] = Field(
         default=_ECHO, description="Which agent answers."
     )
     delay: Duration = Field(
@@ -53,28 +154,27 @@ class EchoChoice(Part):
     streams: bool = Field(default=False, description="Whether it answers word by word.")
 
     def facts(self) -> dict[str, Any]:
-        """What an agent is made from."""
         return dict(self)
 
 
-class ModelChoice(Part):
+class ModelAgentConfig(Section):
     name: Literal["model"] = Field(default=_MODEL, description="A model of a provider, or of any compatible server.")
     model: Annotated[ModelName, _A_MODEL] = Field(description="Which model answers.")
-    models: Annotated[tuple[ModelName, ...], Form("a list of models, each as provider:model", '["openai:gpt-5"]')] = (
+    models: Annotated[tuple[ModelName, ...], Syntax("a list of models, each as provider:model", '["openai:gpt-5"]')] = (
         Field(default=(), description="Others that a conversation may ask for with `/model`.")
     )
-    key: Annotated[SecretStr | None, Form("the key, out of the environment", "${OPENAI_API_KEY}")] = Field(
+    key: Annotated[SecretStr | None, Syntax("the key, out of the environment", "${OPENAI_API_KEY}")] = Field(
         default=None, description="What the provider knows you by."
     )
     key_file: MaybeFile = Field(default=None, description="A file that holds the key, in the place of `key`.")
     base_url: Annotated[
         str | None,
         AfterValidator(lambda text: text and web_address(text)),
-        Form("a web address", "http://127.0.0.1:11434/v1"),
+        Syntax("a web address", "http://127.0.0.1:11434/v1"),
     ] = Field(default=None, description="Another server that speaks as the provider does.")
     instructions: MaybeText = Field(default=None, description="What the agent is told about itself.")
     instructions_file: MaybeFile = Field(default=None, description="A file with more of that.")
-    temperature: Annotated[Annotated[float, Field(ge=0, le=2)] | None, Form("a number, from 0 to 2", "0.7")] = Field(
+    temperature: Annotated[Annotated[float, Field(ge=0, le=2)] | None, Syntax("a number, from 0 to 2", "0.7")] = Field(
         default=None, description="How freely it chooses its words; else as the provider does."
     )
     max_tokens: Tokens = Field(default=None, description="How long one answer may be, in tokens.")
@@ -89,13 +189,13 @@ class ModelChoice(Part):
     prices: MaybeFile = Field(default=None, description="A file with prices that count more than those built in.")
 
     def facts(self) -> dict[str, Any]:
-        """What an agent is made from, with what stands in the files. Raises InvalidInput where one cannot be read."""
-        written = dict(self)
-        told = (self.instructions or "", _read(self.instructions_file).decode("utf-8", "replace"))
+        """Return the options with the files read; raise InvalidInput if one cannot be read."""
+        options = dict(self)
+        instructions = (self.instructions or "", _read(self.instructions_file).decode("utf-8", "replace"))
         key = self.key.get_secret_value() if self.key else _read(self.key_file).decode("ascii", "replace")
-        written |= {"instructions": "\n\n".join(filter(None, map(str.strip, told))), "key": key.strip() or None}
-        written |= {"prices": _read(self.prices) or None}
-        return {name: value for name, value in written.items() if name not in {"name", "key_file", "instructions_file"}}
+        options |= {"instructions": "\n\n".join(filter(None, map(str.strip, instructions))), "key": key.strip() or None}
+        options |= {"prices": _read(self.prices) or None}
+        return {name: value for name, value in options.items() if name not in {"name", "key_file", "instructions_file"}}
 
 
 def _read(file: Path | None) -> bytes:
@@ -105,26 +205,25 @@ def _read(file: Path | None) -> bytes:
         raise InvalidInput(
             f"{file} cannot be read:",
             found=error.strerror or str(error),
-            allowed="a file that the gateway may read",
+            allowed="a file that the gateway can read",
             example=_A_FILE.example,
         ) from error
 
 
 def _kind(value: object) -> str:
-    """Whichever name is none of ours is refused as the name of the first."""
-    said = cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {"name": getattr(value, "name", None)}
-    name = said.get("name")
+    """Return the tag of an agent section; an unknown name is reported as a bad name of the first kind."""
+    name = cast("Mapping[str, object]", value).get("name") if isinstance(value, Mapping) else getattr(value, "name", "")
     if isinstance(name, str) and name not in _KINDS and name in installed():
         return INSTALLED
     return name if isinstance(name, str) and name in _KINDS else _ECHO
 
 
-AgentChoice = Annotated[
-    Annotated[EchoChoice, Tag(_ECHO)]
-    | Annotated[ModelChoice, Tag(_MODEL)]
-    | Annotated[LocalChoice, Tag(_LOCAL)]
-    | Annotated[ProgramChoice, Tag(_PROGRAM)]
-    | Annotated[HttpChoice, Tag(_HTTP)]
-    | Annotated[OtherChoice, Tag(INSTALLED)],
+AgentConfig = Annotated[
+    Annotated[EchoAgentConfig, Tag(_ECHO)]
+    | Annotated[ModelAgentConfig, Tag(_MODEL)]
+    | Annotated[LocalAgentConfig, Tag(_LOCAL)]
+    | Annotated[ProgramAgentConfig, Tag(_PROGRAM)]
+    | Annotated[HttpAgentConfig, Tag(_HTTP)]
+    | Annotated[PluginAgentConfig, Tag(INSTALLED)],
     Discriminator(_kind),
 ]

@@ -1,8 +1,8 @@
-"""Mistakes in a configuration: each says where it is, what was found, what is allowed, and an example."""
+"""Mistakes in a configuration file: where, what was found, what is allowed, and an example."""
 
 from collections.abc import Sequence
 
-from palaver.config.nodes import Spot
+from palaver.config.nodes import Position
 from palaver.model.errors import InvalidInput, invalid_message
 from palaver.model.value import value
 
@@ -14,9 +14,9 @@ __all__ = [
 
 @value
 class Mistake:
-    spot: Spot
+    position: Position
     field: str = ""
-    """`platforms.telegram.busy`; empty where it is no field's fault."""
+    """For example `platforms.telegram.busy`; empty for a mistake in the file as a whole."""
     problem: str
     found: str
     allowed: str
@@ -26,7 +26,7 @@ class Mistake:
 
     def __str__(self) -> str:
         facts = {"found": self.found, "allowed": self.allowed, "example": self.example}
-        return f"{self.spot}: {invalid_message(self.problem, fix=self.fix, **facts)}"
+        return f"{self.position}: {invalid_message(self.problem, fix=self.fix, **facts)}"
 
 
 class MalformedConfig(InvalidInput):
@@ -35,7 +35,7 @@ class MalformedConfig(InvalidInput):
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         first = mistakes[0]
         super().__init__(
-            f"{first.spot}: {first.problem}",
+            f"{first.position}: {first.problem}",
             found=first.found,
             allowed=first.allowed,
             example=first.example,

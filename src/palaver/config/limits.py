@@ -4,17 +4,17 @@ from datetime import timedelta
 
 from pydantic import Field
 
-from palaver.config.types import Duration, Forever, Part
+from palaver.config.types import Duration, Forever, Section
 from palaver.engine.options import Options
 
-__all__ = ["LimitChoice"]
+__all__ = ["LimitsConfig"]
 
 _USUAL = Options()
 _NONE, _SECOND, _DAY, _YEAR = timedelta(), timedelta(seconds=1), timedelta(days=1), timedelta(days=365)
 _BLINK = timedelta(milliseconds=10)
 
 
-class LimitChoice(Part):
+class LimitsConfig(Section):
     concurrent_turns: int = Field(
         default=_USUAL.concurrent_turns, ge=1, le=10_000, description="How many turns run at once."
     )

@@ -9,20 +9,20 @@ from zoneinfo import ZoneInfo
 from pydantic import Field
 
 from palaver.config.accounts import Accounts, Hooks
-from palaver.config.agents import AgentChoice, EchoChoice
-from palaver.config.limits import LimitChoice
+from palaver.config.agents import AgentConfig, EchoAgentConfig
+from palaver.config.limits import LimitsConfig
 from palaver.config.quotas import (
     API_OWNER,
     TERMINAL_OWNER,
     WEB_OWNER,
-    CapsChoice,
+    CapsConfig,
     CommandRoles,
-    GrantChoice,
-    RouteChoice,
+    GrantConfig,
+    RouteConfig,
 )
-from palaver.config.tools import ToolNames, ToolsChoice
-from palaver.config.types import Folder, Part, Port, Url, WakeWords, Zone
-from palaver.config.web import WebChoice
+from palaver.config.tools import ToolNames, ToolsConfig
+from palaver.config.types import Folder, Port, Section, Url, WakeWords, Zone
+from palaver.config.web import WebConfig
 from palaver.engine.options import Options
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.busy import BusyMode
@@ -33,18 +33,18 @@ from palaver.model.scoped_setting import ChatSelector, ScopedSetting
 from palaver.model.tools import ALL_TOOLS
 
 __all__ = [
-    "AttentionChoice",
+    "AttentionConfig",
+    "ChatConfig",
     "Config",
-    "LogChoice",
+    "LogConfig",
     "LogFormat",
     "LogLevel",
-    "MetricsChoice",
-    "PlaceChoice",
-    "PlatformChoice",
-    "ProfileChoice",
-    "ResetChoice",
-    "ScopeChoice",
-    "ServerChoice",
+    "MetricsConfig",
+    "PlatformConfig",
+    "ProfileConfig",
+    "ResetConfig",
+    "ScopeConfig",
+    "ServerConfig",
 ]
 
 T = TypeVar("T")
@@ -65,16 +65,16 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-class LogChoice(Part):
+class LogConfig(Section):
     level: LogLevel = Field(default=LogLevel.INFO, description="The least that is worth a line.")
     format: LogFormat = Field(default=LogFormat.HUMAN, description="For people, or one JSON object per line.")
 
 
-class MetricsChoice(Part):
+class MetricsConfig(Section):
     port: Port = Field(default=None, description="Where Prometheus finds figures on this machine; by default nowhere.")
 
 
-class ResetChoice(Part):
+class ResetConfig(Section):
     mode: ResetMode = Field(default=_RESET.mode, description="What makes a conversation start fresh.")
     idle_minutes: int = Field(
         default=_RESET.idle_minutes, ge=1, le=5_256_000, description="With idle and both: minutes without a person."
@@ -84,13 +84,13 @@ class ResetChoice(Part):
     )
 
 
-class ScopeChoice(Part):
+class ScopeConfig(Section):
     dm: DmScope = Field(default=_SCOPE.dm, description="Which direct chats are one conversation.")
     group: GroupScope = Field(default=_SCOPE.group, description="Who shares a conversation in a group.")
     thread: ThreadScope = Field(default=_SCOPE.thread, description="Who shares a conversation in a thread.")
 
 
-class AttentionChoice(Part):
+class AttentionConfig(Section):
     answers: AnswerMode = Field(default=_ATTENTION.answers, description="In a group: what the agent answers.")
     wake_words: WakeWords = Field(
         default=_ATTENTION.wake_words, description="Names that address it at the beginning of a message."
@@ -100,55 +100,55 @@ class AttentionChoice(Part):
     )
 
 
-class PlaceChoice(Part):
+class ChatConfig(Section):
     """What can be chosen for all, and again for a profile, a kind of chat, a platform, a chat."""
 
     timezone: Zone = Field(default=ZoneInfo("UTC"), description="Whose clock counts for daily resets.")
     busy: BusyMode = Field(default=BusyMode.QUEUE, description="What becomes of messages while a turn runs.")
-    reset: ResetChoice = Field(default=ResetChoice(), description="When conversations start fresh.")
+    reset: ResetConfig = Field(default=ResetConfig(), description="When conversations start fresh.")
     reset_notices: bool = Field(default=True, description="Whether a chat is told that it was reset.")
     revisions: RevisionPolicy = Field(
         default=RevisionPolicy.NOTE, description="What becomes of messages that are changed or deleted later."
     )
-    scope: ScopeChoice = Field(default=ScopeChoice(), description="Which messages share a conversation.")
-    attention: AttentionChoice = Field(default=AttentionChoice(), description="Which words in a group are for it.")
+    scope: ScopeConfig = Field(default=ScopeConfig(), description="Which messages share a conversation.")
+    attention: AttentionConfig = Field(default=AttentionConfig(), description="Which words in a group are for it.")
     pairing: bool = Field(default=True, description="Whether strangers in direct chats may ask to be let in.")
 
 
-class ServerChoice(Part):
-    chats: Mapping[str, PlaceChoice] = Field(default={}, description="Chats of this server by their ids.")
+class ServerConfig(Section):
+    chats: Mapping[str, ChatConfig] = Field(default={}, description="Chats of this server by their ids.")
 
 
-class PlatformChoice(PlaceChoice):
-    chats: Mapping[str, PlaceChoice] = Field(default={}, description="Chats by their ids; holds in their threads, too.")
-    servers: Mapping[str, ServerChoice] = Field(default={}, description="Servers by their ids, where chat ids repeat.")
+class PlatformConfig(ChatConfig):
+    chats: Mapping[str, ChatConfig] = Field(default={}, description="Chats by their ids; holds in their threads, too.")
+    servers: Mapping[str, ServerConfig] = Field(default={}, description="Servers by their ids, where chat ids repeat.")
     accounts: Accounts = Field(default={}, repr=False, description="Bots of yours there by their names.")
     tools: ToolNames = Field(default=ALL_TOOLS, description="The only tools that the agent has there.")
 
 
-class ProfileChoice(PlaceChoice):
-    agent: AgentChoice = Field(default=EchoChoice(), description="Who answers here; else the one of the gateway.")
-    serves: tuple[RouteChoice, ...] = Field(default=(), description="What this profile answers: any that matches.")
+class ProfileConfig(ChatConfig):
+    agent: AgentConfig = Field(default=EchoAgentConfig(), description="Who answers here; else the one of the gateway.")
+    serves: tuple[RouteConfig, ...] = Field(default=(), description="What this profile answers: any that matches.")
 
 
-class Config(PlaceChoice):
+class Config(ChatConfig):
     data_dir: Folder = Field(description="Where Palaver keeps what it knows.")
     store: Url = Field(repr=False, description="The database.")
-    agent: AgentChoice = Field(default=EchoChoice(), description="Who answers.")
-    log: LogChoice = Field(default=LogChoice(), description="What is written about the work.")
-    metrics: MetricsChoice = Field(default=MetricsChoice(), description="Figures for Prometheus.")
-    web: WebChoice = Field(default=WebChoice(), description="The window: dashboard, web chat and API.")
+    agent: AgentConfig = Field(default=EchoAgentConfig(), description="Who answers.")
+    log: LogConfig = Field(default=LogConfig(), description="What is written about the work.")
+    metrics: MetricsConfig = Field(default=MetricsConfig(), description="Figures for Prometheus.")
+    web: WebConfig = Field(default=WebConfig(), description="The window: dashboard, web chat and API.")
     acknowledges: bool = Field(default=True, description="Whether somebody who writes into a running turn is told.")
     titles: bool = Field(default=True, description="Whether agents give titles to conversations that have none.")
-    platforms: Mapping[str, PlatformChoice] = Field(default={}, description="Choices for platforms by their names.")
-    kinds: Mapping[str, PlaceChoice] = Field(default={}, description="Choices for dm, group, channel, thread.")
-    profiles: Mapping[str, ProfileChoice] = Field(default={}, description="Choices for profiles by their names.")
-    grants: tuple[GrantChoice, ...] = Field(default=(), description="Who may talk, besides the owner at the terminal.")
+    platforms: Mapping[str, PlatformConfig] = Field(default={}, description="Choices for platforms by their names.")
+    kinds: Mapping[str, ChatConfig] = Field(default={}, description="Choices for dm, group, channel, thread.")
+    profiles: Mapping[str, ProfileConfig] = Field(default={}, description="Choices for profiles by their names.")
+    grants: tuple[GrantConfig, ...] = Field(default=(), description="Who may talk, besides the owner at the terminal.")
     commands: CommandRoles = Field(default={}, description="Which role commands need, where it is not the usual one.")
-    caps: CapsChoice = Field(default=CapsChoice(), description="How much may be used.")
+    caps: CapsConfig = Field(default=CapsConfig(), description="How much may be used.")
     hooks: Hooks = Field(default=(), description="Functions that are told what happens.")
-    tools: ToolsChoice = Field(default=ToolsChoice(), description="What the agent may do besides talking.")
-    limits: LimitChoice = Field(default=LimitChoice(), description="How much, how long, how often.")
+    tools: ToolsConfig = Field(default=ToolsConfig(), description="What the agent may do besides talking.")
+    limits: LimitsConfig = Field(default=LimitsConfig(), description="How much, how long, how often.")
 
     def options(self) -> Options:
         rules = (route.rule(name) for name, profile in self.profiles.items() for route in profile.serves)
@@ -180,8 +180,8 @@ class Config(PlaceChoice):
     def _reset(self) -> ResetPolicy:
         return ResetPolicy(**dict(self.reset))
 
-    def _layers(self, name: str, value: Callable[[PlaceChoice], T]) -> ScopedSetting[T]:
-        def those(places: Mapping[str, PlaceChoice]) -> dict[str, T]:
+    def _layers(self, name: str, value: Callable[[ChatConfig], T]) -> ScopedSetting[T]:
+        def those(places: Mapping[str, ChatConfig]) -> dict[str, T]:
             return {key: value(place) for key, place in places.items() if name in place.model_fields_set}
 
         return ScopedSetting(
@@ -192,7 +192,7 @@ class Config(PlaceChoice):
             profiles=those(self.profiles),
         )
 
-    def _chats(self) -> Iterator[tuple[ChatSelector, PlaceChoice]]:
+    def _chats(self) -> Iterator[tuple[ChatSelector, ChatConfig]]:
         for name, platform in self.platforms.items():
             for chat, place in platform.chats.items():
                 yield ChatSelector(name, chat), place
@@ -201,6 +201,6 @@ class Config(PlaceChoice):
                     yield ChatSelector(name, chat, server), place
 
 
-def _chosen(part: Part) -> dict[str, object]:
+def _chosen(part: Section) -> dict[str, object]:
     """What was said of it; the rest is as outside."""
     return {name: getattr(part, name) for name in part.model_fields_set}

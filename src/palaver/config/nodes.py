@@ -1,4 +1,4 @@
-"""Nodes: what was written, each value with the place where it was written."""
+"""Configuration values, each with the position where it was written."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,27 +7,27 @@ from palaver.model.text import escape_invisible
 from palaver.model.value import value
 
 __all__ = [
+    "FieldPath",
     "Node",
-    "Plain",
-    "Spot",
-    "Way",
-    "dotted",
-    "merged",
+    "PlainValue",
+    "Position",
+    "dotted_path",
+    "merge",
 ]
 
-Way = tuple[str | int, ...]
-Plain = str | dict[str, "Plain"] | list["Plain"]
+FieldPath = tuple[str | int, ...]
+PlainValue = str | dict[str, "PlainValue"] | list["PlainValue"]
 
 
 @value
-class Spot:
+class Position:
     file: Path | None = None
     line: int | None = None
-    """None where it is about the file as a whole."""
+    """None for the file as a whole."""
     variable: str = ""
-    """The environment variable that said it instead of a file."""
+    """The environment variable that set the value, if no file did."""
     secret: bool = False
-    """Something of it came out of the environment."""
+    """Part of the value comes from the environment or a secret file."""
 
     def __str__(self) -> str:
         if self.file is None:
@@ -37,10 +37,10 @@ class Spot:
 
 @value
 class Node:
-    spot: Spot
+    position: Position
     value: "str | dict[str, Node] | list[Node]"
-    written: str = ""
-    """A text as it stands in the file, before anything out of the environment is put into it."""
+    raw: str = ""
+    """The text as written, before environment variables are filled in."""
 
     @property
     def kind(self) -> str:
@@ -52,7 +52,7 @@ class Node:
             case _:
                 return "a text"
 
-    def plain(self) -> Plain:
+    def plain(self) -> PlainValue:
         match self.value:
             case dict(value):
                 return {name: node.plain() for name, node in value.items()}
@@ -61,10 +61,10 @@ class Node:
             case text:
                 return text
 
-    def at(self, way: Sequence[str | int]) -> "Node | None":
-        if not way:
+    def at(self, path: Sequence[str | int]) -> "Node | None":
+        if not path:
             return self
-        step, *rest = way
+        step, *rest = path
         match self.value, step:
             case dict(value), str(name) if name in value:
                 return value[name].at(rest)
@@ -73,22 +73,22 @@ class Node:
             case _:
                 return None
 
-    def nearest(self, way: Sequence[str | int]) -> "Node":
-        """What stands there, or else what it would stand in."""
-        return self.at(way) or self.nearest(way[:-1])
+    def nearest(self, path: Sequence[str | int]) -> "Node":
+        """Return the node at `path`, or its closest existing parent."""
+        return self.at(path) or self.nearest(path[:-1])
 
 
-def merged(lower: Node, upper: Node) -> Node:
-    """Field by field. A list is one value: where both give it, the upper one counts."""
+def merge(lower: Node, upper: Node) -> Node:
+    """Merge field by field; `upper` wins. A list is one value and is replaced as a whole."""
     if not isinstance(lower.value, dict) or not isinstance(upper.value, dict):
         return upper
     below = lower.value
-    both = {name: merged(below[name], node) if name in below else node for name, node in upper.value.items()}
-    return Node(spot=upper.spot, value={**below, **both})
+    both = {name: merge(below[name], node) if name in below else node for name, node in upper.value.items()}
+    return Node(position=upper.position, value={**below, **both})
 
 
-def dotted(way: Sequence[str | int]) -> str:
-    """`grants[0].role`, safe to print."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{escape_invisible(step)}" for step in way).removeprefix(
-        "."
-    )
+def dotted_path(path: Sequence[str | int]) -> str:
+    """Return for example `grants[0].role`, safe to print."""
+    return "".join(
+        f"[{step}]" if isinstance(step, int) else f".{escape_invisible(step)}" for step in path
+    ).removeprefix(".")

@@ -1,12 +1,12 @@
-"""Refusals: what the model of an account's options does not take, told as people write options."""
+"""Describe validation errors of plugin options in terms of the configuration file."""
 
 from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from palaver.config.nodes import Node, Way
-from palaver.config.secret_files import FILE, is_secret
+from palaver.config.nodes import FieldPath, Node
+from palaver.config.secrets import FILE, is_secret
 
 __all__ = [
     "allowed_by",
@@ -14,47 +14,53 @@ __all__ = [
     "example_of",
 ]
 
-_FORMS = {"float": "a number", "int": "a whole number", "bool": "true or false", "string": "text", "tuple": "a list"}
+_TYPES = {
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "true or false",
+    "string": "text",
+    "tuple": "a list",
+}
 
 
-def by_place(node: Node, error: ValidationError) -> Mapping[Way, Sequence[ErrorDetails]]:
-    """What is wrong, by where it was written; with several alternatives, what is wrong with each.
+def by_place(node: Node, error: ValidationError) -> Mapping[FieldPath, Sequence[ErrorDetails]]:
+    """Group errors by path; with alternatives, the errors of each.
 
-    Of an alternative that fits as far as it goes, what is wrong inside of it counts alone.
+    If an alternative fits so far, only the errors inside it count.
     """
-    found: dict[Way, list[ErrorDetails]] = {}
+    found: dict[FieldPath, list[ErrorDetails]] = {}
     for fault in error.errors(include_url=False, include_context=False):
         if fault["type"] != "extra_forbidden":
             found.setdefault(_written(node, fault), []).append(fault)
-    inside = {way[:length] for way in found for length in range(len(way))}
-    return {way: faults for way, faults in found.items() if way not in inside}
+    inside = {path[:length] for path in found for length in range(len(path))}
+    return {path: faults for path, faults in found.items() if path not in inside}
 
 
-def _written(node: Node, fault: ErrorDetails) -> Way:
-    """Where it stands in the file; the names of alternatives stand nowhere."""
-    way: Way = ()
+def _written(node: Node, fault: ErrorDetails) -> FieldPath:
+    """Return the path in the file; names of alternatives are not in it."""
+    path: FieldPath = ()
     for step in fault["loc"]:
-        if node.at((*way, step)) is not None:
-            way = (*way, step)
+        if node.at((*path, step)) is not None:
+            path = (*path, step)
     if fault["type"] == "missing":
-        return (*way, fault["loc"][-1])
-    return way or fault["loc"][:1]
+        return (*path, fault["loc"][-1])
+    return path or fault["loc"][:1]
 
 
 def allowed_by(faults: Sequence[ErrorDetails]) -> str:
-    """What would have been right."""
+    """Describe what is accepted."""
     return " or ".join(dict.fromkeys(map(_allowed, faults)))
 
 
 def _allowed(fault: ErrorDetails) -> str:
     kind, _, trouble = fault["type"].partition("_")
-    if kind in _FORMS and trouble in {"parsing", "type", "from_float"}:
-        return _FORMS[kind]
+    if kind in _TYPES and trouble in {"parsing", "type", "from_float"}:
+        return _TYPES[kind]
     return fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
 
 
 def example_of(model: type[BaseModel], option: str) -> str:
-    """A line as it could be written: with what the model gives as an example, or counts on where nothing is said."""
+    """Return an example line, from the field's examples or its default."""
     field = next((each for name, each in model.model_fields.items() if option in {name, each.alias}), None)
     if field is None:
         return f"{option}: …"

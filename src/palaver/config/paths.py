@@ -1,4 +1,4 @@
-"""Places: where the files of Palaver are, known before any of them is read."""
+"""Find the configuration files and the data directory."""
 
 import os
 import sys
@@ -13,8 +13,8 @@ __all__ = [
     "Files",
     "configuration_files",
     "data_directory",
-    "expanded",
-    "is_there",
+    "exists",
+    "expand_home",
 ]
 
 DATABASE = "palaver.db"
@@ -25,31 +25,31 @@ class Files(NamedTuple):
     user: Path
     project: Path
     is_named: bool
-    """The user's file was asked for by name, so it has to be there."""
+    """PALAVER_CONFIG names the user's file, so it must exist."""
 
 
 def configuration_files(cwd: Path, environment: Mapping[str, str] = os.environ) -> Files:
     named = environment.get("PALAVER_CONFIG")
     folder = environment.get("XDG_CONFIG_HOME") or "~/.config"
-    user = cwd / expanded(named) if named else expanded(folder) / "palaver" / _FILE
+    user = cwd / expand_home(named) if named else expand_home(folder) / "palaver" / _FILE
     return Files(user=user, project=cwd / _FILE, is_named=bool(named))
 
 
-def expanded(text: str) -> Path:
-    """With the home directory in the place of `~`; raises BadArgument where there is none."""
+def expand_home(text: str) -> Path:
+    """Replace `~` by the home directory; raise BadArgument if there is none."""
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
         raise BadArgument(
-            "Nobody knows the home directory in the path",
+            "There is no home directory for the path",
             found=text,
-            allowed="a path without ~, in PALAVER_HOME and PALAVER_CONFIG or the configuration; or HOME, set",
+            allowed="a path without ~ in PALAVER_HOME, PALAVER_CONFIG and the configuration, or set HOME",
             example="PALAVER_HOME=/var/lib/palaver PALAVER_CONFIG=/etc/palaver.yaml",
         ) from error
 
 
-def is_there(file: Path) -> bool:
-    """What may not even be looked at is there: reading it says why it cannot be read."""
+def exists(file: Path) -> bool:
+    """Return whether the file exists. Without permission to look, assume so: reading it then reports why."""
     try:
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -60,11 +60,11 @@ def is_there(file: Path) -> bool:
 
 
 def data_directory(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
-    """PALAVER_HOME, else where this kind of machine keeps the data of its users."""
+    """Return PALAVER_HOME, else the usual folder for user data on this system."""
     if environment.get("PALAVER_HOME"):
-        return expanded(environment["PALAVER_HOME"])
+        return expand_home(environment["PALAVER_HOME"])
     if platform == "darwin":
-        return expanded("~/Library/Application Support/palaver")
+        return expand_home("~/Library/Application Support/palaver")
     if platform == "win32":
-        return Path(environment.get("APPDATA") or expanded("~/AppData/Roaming")) / "palaver"
-    return Path(environment.get("XDG_DATA_HOME") or expanded("~/.local/share")) / "palaver"
+        return Path(environment.get("APPDATA") or expand_home("~/AppData/Roaming")) / "palaver"
+    return Path(environment.get("XDG_DATA_HOME") or expand_home("~/.local/share")) / "palaver"

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from palaver.commands.builtin import STANDARD_NAMES
 from palaver.commands.plugins import GROUP
-from palaver.config.types import Form, MaybeName, Money, Part, Role, Tokens, refused
+from palaver.config.types import MaybeName, Money, Role, Section, Syntax, Tokens, as_pydantic_error
 from palaver.model.access import AccessRole, Basis, Effect, Grant
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.quotas import UNLIMITED, Quota, QuotaKind, QuotaRules
@@ -19,49 +19,49 @@ __all__ = [
     "API_OWNER",
     "TERMINAL_OWNER",
     "WEB_OWNER",
-    "CapChoice",
-    "CapsChoice",
+    "CapConfig",
+    "CapsConfig",
     "CommandRoles",
-    "GrantChoice",
-    "MeasureChoice",
-    "RouteChoice",
+    "GrantConfig",
+    "MeasureConfig",
+    "RouteConfig",
 ]
 
 
-class CapChoice(Part):
+class CapConfig(Section):
     tokens: Tokens = Field(default=None, description="So many tokens, in and out.")
     cost: Money = Field(default=None, description="So much money, in the currency of the price table.")
 
     def cap(self, outer: Quota) -> Quota:
         """What is said; the rest is as outside."""
-        said = self.model_fields_set
+        sources = self.model_fields_set
         return Quota(
-            tokens=self.tokens if "tokens" in said else outer.tokens,
-            cost_micros=self.cost if "cost" in said else outer.cost_micros,
+            tokens=self.tokens if "tokens" in sources else outer.tokens,
+            cost_micros=self.cost if "cost" in sources else outer.cost_micros,
         )
 
 
-class MeasureChoice(Part):
-    person_day: CapChoice = Field(default=CapChoice(), description="What one person may use in a day.")
-    person_month: CapChoice = Field(default=CapChoice(), description="What one person may use in a month.")
-    session: CapChoice = Field(default=CapChoice(), description="What one conversation may use.")
-    day: CapChoice = Field(default=CapChoice(), description="What everybody together may use in a day.")
+class MeasureConfig(Section):
+    person_day: CapConfig = Field(default=CapConfig(), description="What one person may use in a day.")
+    person_month: CapConfig = Field(default=CapConfig(), description="What one person may use in a month.")
+    session: CapConfig = Field(default=CapConfig(), description="What one conversation may use.")
+    day: CapConfig = Field(default=CapConfig(), description="What everybody together may use in a day.")
 
     def caps(self, outer: Mapping[QuotaKind, Quota]) -> dict[QuotaKind, Quota]:
-        chosen: dict[str, CapChoice] = dict(self)
+        chosen: dict[str, CapConfig] = dict(self)
         return {measure: chosen[measure.value].cap(outer.get(measure, Quota())) for measure in QuotaKind}
 
 
-class CapsChoice(MeasureChoice):
-    owner: MeasureChoice = Field(default=MeasureChoice(), description="What is different for owners.")
-    admin: MeasureChoice = Field(default=MeasureChoice(), description="What is different for admins.")
-    member: MeasureChoice = Field(default=MeasureChoice(), description="What is different for members.")
-    guest: MeasureChoice = Field(default=MeasureChoice(), description="What is different for guests.")
+class CapsConfig(MeasureConfig):
+    owner: MeasureConfig = Field(default=MeasureConfig(), description="What is different for owners.")
+    admin: MeasureConfig = Field(default=MeasureConfig(), description="What is different for admins.")
+    member: MeasureConfig = Field(default=MeasureConfig(), description="What is different for members.")
+    guest: MeasureConfig = Field(default=MeasureConfig(), description="What is different for guests.")
 
     def rules(self) -> QuotaRules:
         usual = self.caps({})
-        said: dict[str, MeasureChoice] = dict(self)
-        roles = {role: said[role.name.lower()].caps(usual) for role in AccessRole}
+        sources: dict[str, MeasureConfig] = dict(self)
+        roles = {role: sources[role.name.lower()].caps(usual) for role in AccessRole}
         return QuotaRules(
             caps={measure: cap for measure, cap in usual.items() if cap != UNLIMITED},
             roles={role: caps for role, caps in roles.items() if caps != usual},
@@ -76,7 +76,7 @@ API_OWNER = Grant(platform="api", user_id="owner", role=AccessRole.OWNER)
 """So does a program with a token of the owner's."""
 
 
-class RouteChoice(Part):
+class RouteConfig(Section):
     platform: MaybeName = Field(default=None, description="Only there.")
     account: MaybeName = Field(default=None, description="Only to this bot of yours.")
     scope_id: MaybeName = Field(default=None, description="Only on this server or workspace.")
@@ -87,7 +87,7 @@ class RouteChoice(Part):
         return ProfileRule(profile=profile, **dict(self))
 
 
-class GrantChoice(Part):
+class GrantConfig(Section):
     effect: Effect = Field(default=Effect.ALLOW, description="Whether it lets in or keeps out.")
     role: Role = Field(default=AccessRole.MEMBER, description="As what.")
     basis: Basis = Field(default=Basis.IDENTITY, description="What a sender must show.")
@@ -103,7 +103,7 @@ class GrantChoice(Part):
         try:
             self.grant()
         except InvalidInput as refusal:
-            raise refused(refusal) from refusal
+            raise as_pydantic_error(refusal) from refusal
         return self
 
     def grant(self) -> Grant:
@@ -115,7 +115,7 @@ def _known(roles: Mapping[str, AccessRole]) -> Mapping[str, AccessRole]:
     for name in () if entry_points(group=GROUP) else roles:
         if name not in STANDARD_NAMES:
             close = get_close_matches(name, STANDARD_NAMES, n=1)
-            raise refused(
+            raise as_pydantic_error(
                 BadArgument(
                     "there is no command",
                     found=name,
@@ -130,5 +130,5 @@ def _known(roles: Mapping[str, AccessRole]) -> Mapping[str, AccessRole]:
 CommandRoles = Annotated[
     Mapping[str, Role],
     AfterValidator(_known),
-    Form("a section of commands by their names, each with a role", "{model: admin}"),
+    Syntax("a section of commands by their names, each with a role", "{model: admin}"),
 ]

@@ -1,24 +1,146 @@
-"""Secrets: what may be shown of a value."""
+"""Secrets: mask them in output, and read them from files (`token_file` instead of `token`)."""
 
+import os
 import re
+from collections.abc import Mapping
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Any, get_args
 
+from pydantic import BaseModel, SecretBytes, SecretStr
+
+from palaver.config.errors import Mistake
+from palaver.config.nodes import FieldPath, Node, dotted_path
+from palaver.config.paths import expand_home
+from palaver.model.errors import BadArgument
 from palaver.model.redact import redact
+from palaver.model.value import value
 
 __all__ = [
+    "FILE",
     "SET",
-    "hidden",
+    "WithSecrets",
+    "fill_secrets",
+    "is_secret",
+    "mask_secrets",
+    "option_names",
+    "read_secret",
 ]
 
 SET = "(set)"
-"""Stands for what is not shown."""
+"""Shown instead of a secret."""
 _REFERENCE = re.compile(r"\$\{[^}]*\}?")
-# As greedy as a careless hand: an unescaped @ or / in a password must not show the rest of it.
+# Greedy: an unescaped @ or / in a password must not show the rest of it.
 _URL_PASSWORD = re.compile(r"(://[^:@/?]*):.*@")
 _QUERY_PASSWORD = re.compile(r"([?&][^=&]*pass[^=&]*)=[^&]*", re.IGNORECASE)
 
 
-def hidden(text: str) -> str:
-    """With `(set)` for what comes out of the environment and for the passwords of a URL."""
+def mask_secrets(text: str) -> str:
+    """Replace environment references and passwords in URLs by `(set)`."""
     text = _REFERENCE.sub(SET, redact(text))
     text = _URL_PASSWORD.sub(rf"\1:{SET}@", text)
     return _QUERY_PASSWORD.sub(rf"\1={SET}", text)
+
+
+FILE = "_file"
+_MAX_SECRET_BYTES = 64 * 1024
+_GROUP_AND_OTHERS_BITS = 0o077
+
+
+@value
+class WithSecrets:
+    """An account with its secrets filled in, and what is wrong with their files."""
+
+    node: Node
+    mistakes: list[Mistake] = field(default_factory=list[Mistake])
+    warnings: list[str] = field(default_factory=list[str])
+
+
+def is_secret(annotation: Any) -> bool:  # noqa: ANN401 - any annotation
+    return annotation in {SecretStr, SecretBytes} or any(is_secret(part) for part in get_args(annotation))
+
+
+def option_names(model: type[BaseModel]) -> dict[str, str]:
+    """Return the option names of an account; those that name a file map to their option."""
+    names = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+    secret = [name for name, annotation in names.items() if is_secret(annotation)]
+    return {**dict.fromkeys(names, ""), **{f"{name}{FILE}": name for name in secret if f"{name}{FILE}" not in names}}
+
+
+def fill_secrets(account: Node, path: FieldPath, model: type[BaseModel]) -> WithSecrets:
+    if not isinstance(account.value, dict):
+        return WithSecrets(node=account)
+    files = {name: option for name, option in option_names(model).items() if option and name in account.value}
+    rest = {name: node for name, node in account.value.items() if name not in files}
+    done = WithSecrets(node=replace(account, value=rest))
+    for name, option in files.items():
+        _fill(done, (*path, name), option, account.value)
+    return done
+
+
+def read_secret(place: Path) -> str:
+    """Return the secret in a file; raise BadArgument if it cannot be read."""
+    found = _read(place)
+    if isinstance(found, str):
+        allowed = "a file that you can read with only the secret in it"
+        raise BadArgument(f"{place} holds no secret: it", found=found, allowed=allowed, example="~/.secrets/token")
+    return _text(found)
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace").strip()
+
+
+def _fill(done: WithSecrets, path: FieldPath, option: str, written: Mapping[str, Node]) -> None:
+    node = written[str(path[-1])]
+    secret = _content(node) if option not in written else f"beside {option}"
+    if isinstance(secret, str):
+        done.mistakes.append(_mistake(node, path, option, secret))
+    elif isinstance(done.node.value, dict):
+        done.node.value[option] = Node(position=replace(node.position, secret=True), value=_text(secret), raw=node.raw)
+        done.warnings.extend(_permission_warning(_place(node)))
+
+
+def _place(node: Node) -> Path:
+    """Resolve relative to the folder of the configuration file."""
+    folder = node.position.file.parent if node.position.file else Path()
+    return (folder / expand_home(str(node.value))).absolute()
+
+
+def _content(node: Node) -> bytes | str:
+    """Return the secret, or the reason there is none."""
+    if not isinstance(node.value, str) or not node.value:
+        return node.kind if node.value else "nothing"
+    place = _place(node)
+    found = _read(place)
+    return f"{place}, which {found}" if isinstance(found, str) else found
+
+
+def _read(place: Path) -> bytes | str:
+    """Return the content of a file, or what is wrong with it."""
+    try:
+        if not place.is_file():
+            return f"is {'no file' if place.exists() else 'not there'}"
+        with place.open("rb") as stream:
+            content = stream.read(_MAX_SECRET_BYTES + 1)
+    except (OSError, ValueError) as error:
+        return f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    if len(content) > _MAX_SECRET_BYTES:
+        return f"has more than {_MAX_SECRET_BYTES} bytes"
+    return content if content.strip() else "is empty"
+
+
+def _permission_warning(place: Path) -> list[str]:
+    is_open = os.name == "posix" and place.stat().st_mode & _GROUP_AND_OTHERS_BITS
+    return [f"{place} holds a secret that others on this machine can read. Run: chmod 600 {place}"] if is_open else []
+
+
+def _mistake(node: Node, path: FieldPath, option: str, found: str) -> Mistake:
+    return Mistake(
+        position=node.position,
+        field=dotted_path(path),
+        problem=f"{dotted_path(path)} cannot be",
+        found=found,
+        allowed=f"a file that you can read with only the {option} in it, instead of {option}",
+        example=f"{path[-1]}: ~/.secrets/{path[1]}",
+    )

@@ -15,12 +15,12 @@ from pydantic import (
     model_validator,
 )
 
-from palaver.config.types import Duration, Form, MaybeName, Part, refused, words_text
+from palaver.config.types import Duration, MaybeName, Section, Syntax, as_pydantic_error, words_text
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
 from palaver.model.tools import ApprovalMode, ToolRules
 
-__all__ = ["McpChoice", "ToolNames", "ToolsChoice"]
+__all__ = ["McpServerConfig", "ToolNames", "ToolsConfig"]
 
 _USUAL = ToolRules()
 _OFF = "off"
@@ -46,28 +46,29 @@ ToolNames = Annotated[
     frozenset[str],
     BeforeValidator(_names),
     PlainSerializer(words_text),
-    Form(f"names of tools with commas, * standing for anything, or all, or {_OFF}", "search, notes__*"),
+    Syntax(f"names of tools with commas, * standing for anything, or all, or {_OFF}", "search, notes__*"),
 ]
 Variables = Annotated[
-    Mapping[str, SecretStr], Form("a section of variables with their values", "{TOKEN: '${AGENT_TOKEN}'}")
+    Mapping[str, SecretStr], Syntax("a section of variables with their values", "{TOKEN: '${AGENT_TOKEN}'}")
 ]
 Headers = Annotated[
-    Mapping[str, SecretStr], Form("a section of headers with their values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}")
+    Mapping[str, SecretStr],
+    Syntax("a section of headers with their values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}"),
 ]
-Words = Annotated[tuple[str, ...], Form("a list of texts", '["serve"]')]
+Words = Annotated[tuple[str, ...], Syntax("a list of texts", '["serve"]')]
 Leaves = Annotated[
     Mapping[Annotated[str, AfterValidator(_pattern)], ApprovalMode],
-    Form(f"a section of tools, * standing for anything, each with one of {', '.join(ApprovalMode)}", "{search: ask}"),
+    Syntax(f"a section of tools, * standing for anything, each with one of {', '.join(ApprovalMode)}", "{search: ask}"),
 ]
 
 
-class McpChoice(Part):
+class McpServerConfig(Section):
     command: MaybeName = Field(default=None, description="The program that is the server, if it is one.")
     args: Words = Field(default=(), description="What the program is called with.")
     environment: Variables = Field(
         default={}, repr=False, description="The variables it gets, besides a few harmless ones."
     )
-    url: Annotated[str | None, Form("a web address", "https://tools.example.org/mcp")] = Field(
+    url: Annotated[str | None, Syntax("a web address", "https://tools.example.org/mcp")] = Field(
         default=None, description="Where the server is, if it is reached by HTTP."
     )
     headers: Headers = Field(default={}, repr=False, description="What every request to it carries.")
@@ -79,7 +80,7 @@ class McpChoice(Part):
     def _is_in_one_place(self) -> Self:
         is_web = (self.url or "").startswith(("http://", "https://"))
         if (self.command is None) == (self.url is None) or (self.url and not is_web):
-            raise refused(
+            raise as_pydantic_error(
                 BadArgument(
                     "a server is a program or has a web address, not",
                     found="both" if self.command and self.url else self.url or "neither",
@@ -101,20 +102,20 @@ def _revealed(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
     return {name: secret.get_secret_value() for name, secret in secrets.items()}
 
 
-class ToolsChoice(Part):
+class ToolsConfig(Section):
     guest: ToolNames = Field(default=_USUAL.roles[AccessRole.GUEST], description="What guests may have used.")
     member: ToolNames = Field(default=_USUAL.roles[AccessRole.MEMBER], description="What members may have used.")
     admin: ToolNames = Field(default=_USUAL.roles[AccessRole.ADMIN], description="What admins may have used.")
     owner: ToolNames = Field(default=_USUAL.roles[AccessRole.OWNER], description="What owners may have used.")
     allowed: Leaves = Field(default={}, description="Whether a person is asked before a tool is used.")
-    servers: Mapping[str, McpChoice] = Field(default={}, description="MCP servers by their names.")
+    servers: Mapping[str, McpServerConfig] = Field(default={}, description="MCP servers by their names.")
 
     @field_validator("servers")
     @classmethod
-    def _has_names_for_tools(cls, servers: Mapping[str, McpChoice]) -> Mapping[str, McpChoice]:
+    def _has_names_for_tools(cls, servers: Mapping[str, McpServerConfig]) -> Mapping[str, McpServerConfig]:
         for name in servers:
             if not _SERVER.fullmatch(name):
-                raise refused(
+                raise as_pydantic_error(
                     BadArgument(
                         "a server cannot be called",
                         found=name,

@@ -1,4 +1,4 @@
-"""Forms: how sections, times, zones, roles and names are written in a configuration file."""
+"""Field types: durations, money, time zones, roles and paths as they are written in a file."""
 
 import re
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
-from palaver.config.paths import expanded
+from palaver.config.paths import expand_home
 from palaver.model.access import AccessRole
 from palaver.model.errors import InvalidInput
 from palaver.model.local_time import parse_zone
@@ -21,42 +21,42 @@ __all__ = [
     "Duration",
     "Folder",
     "Forever",
-    "Form",
     "MaybeName",
     "Money",
-    "Part",
     "Port",
     "Role",
+    "Section",
+    "Syntax",
     "Tokens",
     "Url",
     "WakeWords",
     "Zone",
+    "as_pydantic_error",
     "duration_text",
-    "refused",
     "words_text",
 ]
 
 T = TypeVar("T")
 
 
-class Part(BaseModel):
-    """A section of a file."""
+class Section(BaseModel):
+    """A section of the configuration: immutable, without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @value(kw_only=False)
-class Form:
-    """What may be written, in words, and something that can be written."""
+class Syntax:
+    """The values that a field accepts, in words, and an example."""
 
     allowed: str
     example: str
 
 
-def refused(refusal: InvalidInput) -> PydanticCustomError:
-    """A refusal by a rule of the domain, in its own words."""
+def as_pydantic_error(refusal: InvalidInput) -> PydanticCustomError:
+    """Pass the facts of a model error through pydantic."""
     facts = {name: getattr(refusal, name) for name in ("problem", "found", "allowed", "example", "fix")}
-    return PydanticCustomError("refused", "refused", facts)
+    return PydanticCustomError("as_pydantic_error", "as_pydantic_error", facts)
 
 
 def _text(parse: Callable[[str], T]) -> BeforeValidator:
@@ -66,14 +66,14 @@ def _text(parse: Callable[[str], T]) -> BeforeValidator:
         try:
             return parse(value) if isinstance(value, str) else value
         except InvalidInput as refusal:
-            raise refused(refusal) from refusal
+            raise as_pydantic_error(refusal) from refusal
 
     return BeforeValidator(parsed)
 
 
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION = re.compile(r"\s*".join(rf"(?:(?P<{unit}>[0-9]{{1,9}})\s*{unit})?" for unit in _UNITS), re.ASCII)
-_A_TIME = Form("a time such as 30s or 1h30m", "30s")
+_A_TIME = Syntax("a time such as 30s or 1h30m", "30s")
 
 
 def _duration(text: str) -> timedelta:
@@ -84,7 +84,7 @@ def _duration(text: str) -> timedelta:
 
 
 def duration_text(length: timedelta) -> str:
-    """As it is written in a file."""
+    """Return for example `1h30m`."""
     rest, parts = length // timedelta(milliseconds=1), ""
     for unit, size in _UNITS.items():
         count, rest = divmod(rest, size)
@@ -116,7 +116,7 @@ _MILLION = 1_000_000
 
 
 def _money(text: str) -> int | None:
-    """In millionths."""
+    """Return the amount in millionths."""
     if text == _OFF:
         return None
     found = _MONEY.fullmatch(text.strip())
@@ -168,7 +168,7 @@ def _zone_text(found: ZoneInfo) -> str:
 
 
 _STORES = ("sqlite", "postgresql", "postgres")
-_A_STORE = Form("sqlite:///path, a path, or postgresql://user@host/database", "sqlite:///palaver.db")
+_A_STORE = Syntax("sqlite:///path, a path, or postgresql://user@host/database", "sqlite:///palaver.db")
 
 
 def _store(text: str) -> str:
@@ -181,7 +181,7 @@ def _store(text: str) -> str:
 def _folder(text: str) -> Path:
     if not text.strip():
         raise ValueError(text)
-    return expanded(text)
+    return expand_home(text)
 
 
 Duration = Annotated[timedelta, _text(_duration), PlainSerializer(duration_text), _A_TIME]
@@ -189,38 +189,38 @@ Forever = Annotated[
     Annotated[timedelta, Field(ge=timedelta(seconds=1))] | None,
     _text(_duration_or_forever),
     PlainSerializer(_forever_text),
-    Form(f"{_A_TIME.allowed}, from 1s on, or {_FOREVER}", _FOREVER),
+    Syntax(f"{_A_TIME.allowed}, from 1s on, or {_FOREVER}", _FOREVER),
 ]
 Port = Annotated[
     Annotated[int, Field(ge=1, le=65535)] | None,
     _text(_or_off),
     PlainSerializer(_off_text),
-    Form(f"a whole number, from 1 to 65535, or {_OFF}", "9464"),
+    Syntax(f"a whole number, from 1 to 65535, or {_OFF}", "9464"),
 ]
 Tokens = Annotated[
     Annotated[int, Field(ge=0, le=10**15)] | None,
     _text(_or_off),
     PlainSerializer(_off_text),
-    Form(f"a whole number, from 0 on, or {_OFF}", "200000"),
+    Syntax(f"a whole number, from 0 on, or {_OFF}", "200000"),
 ]
 Money = Annotated[
-    int | None, _text(_money), PlainSerializer(_money_text), Form(f"an amount of money, or {_OFF}", "2.50")
+    int | None, _text(_money), PlainSerializer(_money_text), Syntax(f"an amount of money, or {_OFF}", "2.50")
 ]
 Zone = Annotated[
     ZoneInfo,
     _text(parse_zone),
     PlainSerializer(_zone_text),
-    Form("a name of the IANA time zone database", "Europe/Berlin"),
+    Syntax("a name of the IANA time zone database", "Europe/Berlin"),
 ]
-Role = Annotated[AccessRole, _text(_role), PlainSerializer(_role_text), Form(_ROLES, "member")]
+Role = Annotated[AccessRole, _text(_role), PlainSerializer(_role_text), Syntax(_ROLES, "member")]
 WakeWords = Annotated[
     frozenset[str],
     _text(_words),
     PlainSerializer(words_text),
-    Form(f"names with letters or digits, separated by commas, or {_OFF}", "palaver, hey palaver"),
+    Syntax(f"names with letters or digits, separated by commas, or {_OFF}", "palaver, hey palaver"),
 ]
 Url = Annotated[str, _text(_store), _A_STORE]
 Folder = Annotated[
-    Path, _text(_folder), Form("a folder; where it is not absolute, from the folder of this file on", "~/palaver")
+    Path, _text(_folder), Syntax("a folder; where it is not absolute, from the folder of this file on", "~/palaver")
 ]
-MaybeName = Annotated[str | None, Field(min_length=1), Form("any text", '"42"')]
+MaybeName = Annotated[str | None, Field(min_length=1), Syntax("any text", '"42"')]

@@ -1,4 +1,4 @@
-"""Checking: nodes against the model, every mistake with its place."""
+"""Check values against the configuration model, and describe its fields."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -14,54 +14,54 @@ from pydantic_core import PydanticUndefined
 
 from palaver.config.errors import Mistake
 from palaver.config.model import Config
-from palaver.config.nodes import Node, Way, dotted
-from palaver.config.secrets import hidden
-from palaver.config.types import Form, duration_text, words_text
+from palaver.config.nodes import FieldPath, Node, dotted_path
+from palaver.config.secrets import mask_secrets
+from palaver.config.types import Syntax, duration_text, words_text
 from palaver.model.access import AccessRole
 from palaver.model.platform import Platform
 from palaver.model.source import STANDARD_KINDS
 
 __all__ = [
-    "Place",
-    "form_of",
-    "misplaced",
-    "misshapen",
-    "place_at",
-    "unknown_names",
-    "untagged",
-    "written",
+    "FieldLocation",
+    "find_schema_mistakes",
+    "find_unknown_names",
+    "find_user_only_fields",
+    "format_value",
+    "locate_field",
+    "syntax_of",
+    "without_tags",
 ]
 
-_ONLY_THE_USERS = ("agent", "commands", "data_dir", "grants", "hooks", "store", "tools", "web")
+_USER_ONLY = ("agent", "commands", "data_dir", "grants", "hooks", "store", "tools", "web")
 
 
-def misshapen(node: Node) -> Iterator[Mistake]:
-    """What the model refuses."""
+def find_schema_mistakes(node: Node) -> Iterator[Mistake]:
+    """Yield what the model rejects."""
     try:
         Config.model_validate(node.plain())
     except ValidationError as error:
         for fault in error.errors(include_url=False):
-            way = untagged(fault["loc"])
+            path = without_tags(fault["loc"])
             match fault["type"]:
                 case "extra_forbidden":
                     facts = _unknown(fault["loc"])
                 case "missing":
-                    facts = _lacking(fault["loc"])
+                    facts = _missing(fault["loc"])
                 case _:
                     facts = _refused(node, fault["loc"], fault.get("ctx", {}))
-            yield Mistake(spot=node.nearest(way).spot, field=dotted(way), **facts)
+            yield Mistake(position=node.nearest(path).position, field=dotted_path(path), **facts)
 
 
-def _lacking(way: Way) -> dict[str, str]:
-    place = place_at(way)
-    allowed = place.form.allowed if place else "a field"
-    section = dotted(untagged(way)[:-1])
-    return {"problem": f"{section} lacks", "found": str(way[-1]), "allowed": allowed, "example": _example(way)}
+def _missing(path: FieldPath) -> dict[str, str]:
+    place = locate_field(path)
+    allowed = place.syntax.allowed if place else "a field"
+    section = dotted_path(without_tags(path)[:-1])
+    return {"problem": f"{section} lacks", "found": str(path[-1]), "allowed": allowed, "example": _example(path)}
 
 
-def _unknown(way: Way) -> dict[str, str]:
-    section, name = way[:-1], str(way[-1])
-    outer, written = place_at(section), dotted(untagged(section))
+def _unknown(path: FieldPath) -> dict[str, str]:
+    section, name = path[:-1], str(path[-1])
+    outer, written = locate_field(section), dotted_path(without_tags(section))
     names = outer.names if outer else []
     close = get_close_matches(name, names, n=1)
     return {
@@ -73,56 +73,56 @@ def _unknown(way: Way) -> dict[str, str]:
     }
 
 
-def _refused(node: Node, way: Way, told: Mapping[str, str]) -> dict[str, str]:
-    written, place = untagged(way), place_at(way)
-    at, name = node.nearest(written), dotted(written)
-    form = place.form if place else Form("a field", "…")
+def _refused(node: Node, path: FieldPath, context: Mapping[str, str]) -> dict[str, str]:
+    written, place = without_tags(path), locate_field(path)
+    at, name = node.nearest(written), dotted_path(written)
+    syntax = place.syntax if place else Syntax("a field", "…")
     is_text = isinstance(at.value, str)
     return {
-        "problem": f"{name} cannot be" if is_text else f"{name}: {told.get('problem', 'cannot be')}",
-        "found": hidden(at.written) if is_text else told.get("found", at.kind),
-        "allowed": told.get("allowed", form.allowed),
-        "example": _example(way, told.get("example")),
-        **({"fix": told["fix"]} if told.get("fix") else {}),
+        "problem": f"{name} cannot be" if is_text else f"{name}: {context.get('problem', 'cannot be')}",
+        "found": mask_secrets(at.raw) if is_text else context.get("found", at.kind),
+        "allowed": context.get("allowed", syntax.allowed),
+        "example": _example(path, context.get("example")),
+        **({"fix": context["fix"]} if context.get("fix") else {}),
     }
 
 
-def _example(way: Way, value: str | None = None) -> str:
-    """`busy: queue`; of an item of a list, its fields alone."""
-    place = place_at(way)
-    value, name = value or (place.form.example if place else "…"), untagged(way)[-1]
+def _example(path: FieldPath, value: str | None = None) -> str:
+    """Return for example `busy: queue`; for a list item only its fields."""
+    place = locate_field(path)
+    value, name = value or (place.syntax.example if place else "…"), without_tags(path)[-1]
     return f"{name}: {value}" if isinstance(name, str) else value
 
 
-def misplaced(node: Node, users: Path) -> Iterator[Mistake]:
-    """What a project's file may not say: whoever made the folder could let strangers in, or be told what is said."""
+def find_user_only_fields(node: Node, users: Path) -> Iterator[Mistake]:
+    """Yield fields that only your own file can set: a downloaded folder must not let strangers in."""
     accounts = (("platforms", name, "accounts") for name in _fields(node.at(("platforms",))))
     agents = (("profiles", name, "agent") for name in _fields(node.at(("profiles",))))
-    for way in (*((name,) for name in _ONLY_THE_USERS), *accounts, *agents):
-        if found := node.at(way):
+    for path in (*((name,) for name in _USER_ONLY), *accounts, *agents):
+        if found := node.at(path):
             yield Mistake(
-                spot=found.spot,
-                field=dotted(way),
-                problem=f"{dotted(way)} cannot be",
+                position=found.position,
+                field=dotted_path(path),
+                problem=f"{dotted_path(path)} cannot be set in a project's file.",
                 found="in a project's file",
-                allowed=f"in the user's own file, {users}",
-                example=_example(way),
+                allowed=f"your own file, {users}",
+                example=_example(path),
             )
 
 
-def unknown_names(node: Node, platforms: Mapping[str, Platform]) -> Iterator[Mistake]:
-    """Platforms and kinds of chats that do not exist: what is said of them would never count."""
+def find_unknown_names(node: Node, platforms: Mapping[str, Platform]) -> Iterator[Mistake]:
+    """Yield platforms and chat kinds that do not exist; their settings would have no effect."""
     kinds = {*STANDARD_KINDS, *(kind for platform in platforms.values() for kind in platform.extra_kinds)}
-    for way, name in _named(node):
-        what, known = ("kind of chat", kinds) if way[0] == "kinds" else ("platform", set(platforms))
+    for path, name in _named(node):
+        what, known = ("kind of chat", kinds) if path[0] == "kinds" else ("platform", set(platforms))
         if name not in known:
             close = get_close_matches(name, known, n=1)
             brought = f"pip install PACKAGE, with the one that brings {name}"
-            is_account = node.at((*way, "accounts")) is not None
+            is_account = node.at((*path, "accounts")) is not None
             yield Mistake(
-                spot=node.nearest(way).spot,
-                field=dotted(way),
-                problem=f"{dotted(way)}: unknown {what}",
+                position=node.nearest(path).position,
+                field=dotted_path(path),
+                problem=f"{dotted_path(path)}: unknown {what}",
                 found=name,
                 allowed=", ".join(sorted(known)),
                 example=brought if is_account and not close else (close or sorted(known))[0],
@@ -130,33 +130,33 @@ def unknown_names(node: Node, platforms: Mapping[str, Platform]) -> Iterator[Mis
             )
 
 
-def _named(node: Node) -> Iterator[tuple[Way, str]]:
-    """The names of platforms and kinds, where they stand."""
+def _named(node: Node) -> Iterator[tuple[FieldPath, str]]:
+    """Yield the names of platforms and chat kinds with their paths."""
     for section in ("platforms", "kinds"):
         yield from (((section, name), name) for name in _fields(node.at((section,))))
     routes = (("profiles", name, "serves") for name in _fields(node.at(("profiles",))))
-    for way in (("grants",), *routes):
-        items = node.at(way)
+    for path in (("grants",), *routes):
+        items = node.at(path)
         for index in range(len(items.value) if items and isinstance(items.value, list) else 0):
-            named = node.at((*way, index, "platform"))
+            named = node.at((*path, index, "platform"))
             if named and isinstance(named.value, str):
-                yield (*way, index, "platform"), named.value
+                yield (*path, index, "platform"), named.value
 
 
 def _fields(node: Node | None) -> list[str]:
     return list(node.value) if node and isinstance(node.value, dict) else []
 
 
-_NOTHING = Form("nothing", "")
-_SAYING_NOTHING: tuple[object, ...] = (None, PydanticUndefined, (), {})
+_NOTHING = Syntax("nothing", "")
+_NO_DEFAULT: tuple[object, ...] = (None, PydanticUndefined, (), {})
 
 
-class Place(NamedTuple):
+class FieldLocation(NamedTuple):
     """Where a way leads: to a field, or into a section or list item that has fields of its own."""
 
     field: FieldInfo | None = None
     models: tuple[type[BaseModel], ...] = (Config,)
-    """The model of a section, or several to choose from; of a list or a section with free names, those of one item."""
+    """The model of a section, or the alternatives; for a list or mapping, those of one item."""
     is_item: bool = False
 
     @property
@@ -168,16 +168,16 @@ class Place(NamedTuple):
         return list(self.model.model_fields) if self.model else []
 
     @property
-    def form(self) -> Form:
+    def syntax(self) -> Syntax:
         if self.models and (self.is_item or self.field is None):
             return _section(self.models)
         item = _form_of_item(self.field) if self.field and self.is_item else None
-        return item or (form_of(self.field) if self.field else _NOTHING)
+        return item or (syntax_of(self.field) if self.field else _NOTHING)
 
 
-def place_at(way: Sequence[str | int]) -> Place | None:
-    """None where the configuration has no such field. Behind a choice of sections stands which one is meant."""
-    place, steps = Place(), iter(way)
+def locate_field(path: Sequence[str | int]) -> FieldLocation | None:
+    """Return None if there is no such field. After a section with alternatives, the next step names one of them."""
+    place, steps = FieldLocation(), iter(path)
     for step in steps:
         if len(place.models) > 1:
             place = place._replace(models=(_tagged(place.models)[str(step)],), is_item=True)
@@ -186,17 +186,17 @@ def place_at(way: Sequence[str | int]) -> Place | None:
         if field is None:
             return None
         inside = _has_items(field) and next(steps, None) is not None
-        place = Place(field, _inner_models(field), inside)
+        place = FieldLocation(field, _inner_models(field), inside)
     return place
 
 
-def untagged(way: Sequence[str | int]) -> tuple[str | int, ...]:
-    """As it stands in a file, which has no steps that say which of several sections is meant."""
-    return tuple(step for index, step in enumerate(way) if not _is_tag(way[:index]))
+def without_tags(path: Sequence[str | int]) -> tuple[str | int, ...]:
+    """Drop the steps that name an alternative: files do not have them."""
+    return tuple(step for index, step in enumerate(path) if not _is_tag(path[:index]))
 
 
 def _is_tag(before: Sequence[str | int]) -> bool:
-    place = place_at(before)
+    place = locate_field(before)
     return place is not None and len(place.models) > 1
 
 
@@ -204,23 +204,23 @@ def _tagged(models: Sequence[type[BaseModel]]) -> dict[str, type[BaseModel]]:
     return {str(model.model_fields["name"].default): model for model in models}
 
 
-def form_of(field: FieldInfo) -> Form:
+def syntax_of(field: FieldInfo) -> Syntax:
     kind: Any = field.annotation
     if inner := _inner_models(field):
         section = _section(inner)
-        return Form(f"a list, each {section.allowed}", f"[{section.example}]") if _is_list(field) else section
-    form = next((part for part in field.metadata if isinstance(part, Form)), None) or _plain_form(kind)
-    example = form.example if field.default in _SAYING_NOTHING else written(field.default)
-    return Form(f"{form.allowed}{_range(field.metadata)}", example)
+        return Syntax(f"a list, each {section.allowed}", f"[{section.example}]") if _is_list(field) else section
+    syntax = next((part for part in field.metadata if isinstance(part, Syntax)), None) or _plain_form(kind)
+    example = syntax.example if field.default in _NO_DEFAULT else format_value(field.default)
+    return Syntax(f"{syntax.allowed}{_range(field.metadata)}", example)
 
 
-def _form_of_item(field: FieldInfo) -> Form | None:
-    """What each value of a section with free names may be, where that is said."""
+def _form_of_item(field: FieldInfo) -> Syntax | None:
+    """Return the syntax of the values of a mapping, if it is declared."""
     kind = get_args(field.annotation)[-1:]
-    return next((part for each in kind for part in get_args(each) if isinstance(part, Form)), None)
+    return next((part for each in kind for part in get_args(each) if isinstance(part, Syntax)), None)
 
 
-def _plain_form(kind: Any) -> Form:  # noqa: ANN401 - any annotation
+def _plain_form(kind: Any) -> Syntax:  # noqa: ANN401 - any annotation
     if isinstance(kind, type) and issubclass(kind, Enum):
         values = [str(member.value) for member in kind]
     elif get_origin(kind) is Literal:
@@ -228,8 +228,8 @@ def _plain_form(kind: Any) -> Form:  # noqa: ANN401 - any annotation
     elif kind is bool:
         values = ["true", "false"]
     else:
-        return Form("a whole number", "3")
-    return Form(", ".join(values), values[0])
+        return Syntax("a whole number", "3")
+    return Syntax(", ".join(values), values[0])
 
 
 def _range(metadata: Sequence[object]) -> str:
@@ -237,11 +237,11 @@ def _range(metadata: Sequence[object]) -> str:
     high = next((part.le for part in metadata if isinstance(part, Le)), None)
     if low is None:
         return ""
-    return f", from {written(low)} " + ("on" if high is None else f"to {written(high)}")
+    return f", from {format_value(low)} " + ("on" if high is None else f"to {format_value(high)}")
 
 
-def written(value: object) -> str:
-    """A value as it stands in a file."""
+def format_value(value: object) -> str:
+    """Return `value` as it is written in a file."""
     match value:
         case timedelta():
             return duration_text(value)
@@ -255,12 +255,12 @@ def written(value: object) -> str:
             return str(value)
 
 
-def _section(models: Sequence[type[BaseModel]]) -> Form:
+def _section(models: Sequence[type[BaseModel]]) -> Syntax:
     name, field = next(iter(models[0].model_fields.items()))
-    example = f"{{{name}: {form_of(field).example}}}"
+    example = f"{{{name}: {syntax_of(field).example}}}"
     if len(models) > 1:
-        return Form(f"a section whose name is {' or '.join(_tagged(models))}", example)
-    return Form(f"a section of {', '.join(models[0].model_fields)}", example)
+        return Syntax(f"a section whose name is {' or '.join(_tagged(models))}", example)
+    return Syntax(f"a section of {', '.join(models[0].model_fields)}", example)
 
 
 def _inner_models(field: FieldInfo) -> tuple[type[BaseModel], ...]:

@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from palaver.config.types import Form, Part, refused, words_text
+from palaver.config.types import Section, Syntax, as_pydantic_error, words_text
 from palaver.model.errors import BadArgument
 
-__all__ = ["WebChoice"]
+__all__ = ["WebConfig"]
 
 _LOOPBACK = "127.0.0.1"
 _OFF = "off"
@@ -45,22 +45,24 @@ def _proxies(value: object) -> object:
     return frozenset(str(ipaddress.ip_network(part.strip(), strict=False)) for part in value.split(","))
 
 
-Host = Annotated[str, BeforeValidator(_host), Form("an address of this machine: 127.0.0.1, ::1, 0.0.0.0, …", _LOOPBACK)]
+Host = Annotated[
+    str, BeforeValidator(_host), Syntax("an address of this machine: 127.0.0.1, ::1, 0.0.0.0, …", _LOOPBACK)
+]
 PublicUrl = Annotated[
     str | None,
     BeforeValidator(_public_url),
     PlainSerializer(_public_text),
-    Form(f"http:// or https:// and a name, without a path, or {_OFF}", _PUBLIC),
+    Syntax(f"http:// or https:// and a name, without a path, or {_OFF}", _PUBLIC),
 ]
 Proxies = Annotated[
     frozenset[str],
     BeforeValidator(_proxies),
     PlainSerializer(words_text),
-    Form("addresses or networks, separated by commas, or off", "127.0.0.1, 10.0.0.0/8"),
+    Syntax("addresses or networks, separated by commas, or off", "127.0.0.1, 10.0.0.0/8"),
 ]
 
 
-class WebChoice(Part):
+class WebConfig(Section):
     enabled: bool = Field(default=True, description="Whether `palaver up` has a window.")
     host: Host = Field(default=_LOOPBACK, description="The address it is served on.")
     port: int = Field(default=8787, ge=1, le=65535, description="The port it is served on.")
@@ -71,7 +73,7 @@ class WebChoice(Part):
     def _is_safe_to_reach(self) -> Self:
         """Whoever opens it to a network says how it is reached: links and the checks of requests need it."""
         if self.enabled and not ipaddress.ip_address(self.host).is_loopback and self.public_url is None:
-            raise refused(
+            raise as_pydantic_error(
                 BadArgument(
                     "an address that others reach needs a public_url, not",
                     found=self.host,

@@ -1,4 +1,4 @@
-"""Writing: some fields of the user's file replaced, everything else in it byte for byte as it was."""
+"""Replace fields in a YAML file and keep every other byte of it."""
 
 import json
 import os
@@ -13,13 +13,13 @@ import yaml
 from palaver.model.errors import BadArgument
 
 __all__ = [
-    "block",
     "field_names",
     "has_section",
-    "put",
-    "quoted",
-    "with_fields",
-    "with_section",
+    "replace_fields",
+    "replace_file",
+    "replace_section",
+    "section_lines",
+    "yaml_scalar",
 ]
 
 _COMPOSE: Any = getattr(yaml, "compose")  # noqa: B009 - the types are not ours
@@ -27,19 +27,19 @@ _PRIVATE = 0o600
 _PRIVATE_FOLDER = 0o700
 
 
-def block(name: str, fields: Mapping[str, str]) -> list[str]:
-    """A section, a line for each of its fields."""
-    return [f"{name}:", *(f"  {field}: {quoted(value)}" for field, value in fields.items())]
+def section_lines(name: str, fields: Mapping[str, str]) -> list[str]:
+    """Return a section with one line per field."""
+    return [f"{name}:", *(f"  {field}: {yaml_scalar(value)}" for field, value in fields.items())]
 
 
-def quoted(value: str) -> str:
-    """As plain as can be; JSON is YAML."""
+def yaml_scalar(value: str) -> str:
+    """Return `value` plain if possible, else as JSON, which is valid YAML."""
     is_plain = value.isascii() and value.replace("_", "").replace("/", "").replace("-", "").isalnum()
     return value if is_plain else json.dumps(value, ensure_ascii=False)
 
 
-def with_fields(text: str, fields: Mapping[str, Sequence[str]]) -> str:
-    """`text` with these lines for these fields: in their places, or else at the end."""
+def replace_fields(text: str, fields: Mapping[str, Sequence[str]]) -> str:
+    """Replace top-level fields by these lines, or append them."""
     ending = "\r\n" if "\r\n" in text else "\n"
     for name, lines in fields.items():
         rows, spans, indent = text.splitlines(keepends=True), dict(_spans(text)), _indent(text)
@@ -51,21 +51,21 @@ def with_fields(text: str, fields: Mapping[str, Sequence[str]]) -> str:
     return text
 
 
-def with_section(text: str, way: Sequence[str], fields: Mapping[str, str]) -> str:
-    """`text` with these fields where `way` leads, in the place of those there; sections beside it stay as they are."""
+def replace_section(text: str, path: Sequence[str], fields: Mapping[str, str]) -> str:
+    """Replace the section at `path` by these fields; keep the sections beside it."""
     ending = "\r\n" if "\r\n" in text else "\n"
     rows = text.splitlines(keepends=True)
     if rows and not rows[-1].endswith(("\n", "\r")):
         rows[-1] += ending
-    (first, end), depth, indent = _room(text, way, len(rows))
-    new = [f"{'  ' * step}{quoted(name)}:" for step, name in enumerate(way[depth:])]
-    new += [f"{'  ' * len(way[depth:])}{name}: {quoted(value)}" for name, value in fields.items()]
+    (first, end), depth, indent = _room(text, path, len(rows))
+    new = [f"{'  ' * step}{yaml_scalar(name)}:" for step, name in enumerate(path[depth:])]
+    new += [f"{'  ' * len(path[depth:])}{name}: {yaml_scalar(value)}" for name, value in fields.items()]
     return "".join([*rows[:first], *(f"{indent}{line}{ending}" for line in new), *rows[end:]])
 
 
-def has_section(text: str, way: Sequence[str]) -> bool:
+def has_section(text: str, path: Sequence[str]) -> bool:
     node = _root(text)
-    for name in way:
+    for name in path:
         inner = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
         if name not in inner:
             return False
@@ -73,17 +73,17 @@ def has_section(text: str, way: Sequence[str]) -> bool:
     return True
 
 
-def _room(text: str, way: Sequence[str], last: int) -> tuple[tuple[int, int], int, str]:
+def _room(text: str, path: Sequence[str], last: int) -> tuple[tuple[int, int], int, str]:
     """The lines that the rest of a way may have, how much of it is there already, and how far to the right."""
     node, indent = _root(text), _indent(text)
     room, depth = (last, last), 0
-    for depth, name in enumerate(way):
+    for depth, name in enumerate(path):
         inner = {key.value: (key, value) for key, value in node.value} if node else {}
         if name not in inner:
             return room if depth == 0 else (_end(node), _end(node)), depth, indent
         key, node = inner[name]
         room = (key.start_mark.line, _end(node))
-        if depth == len(way) - 1 or not node.value:
+        if depth == len(path) - 1 or not node.value:
             break
         if not isinstance(node, yaml.MappingNode) or node.flow_style:
             raise _unwritable("in braces" if isinstance(node, yaml.MappingNode) else f"with another {name}")
@@ -92,7 +92,7 @@ def _room(text: str, way: Sequence[str], last: int) -> tuple[tuple[int, int], in
 
 
 def field_names(text: str) -> set[str]:
-    """Those at the top."""
+    """Return the names of the top-level fields."""
     return {name for name, _ in _spans(text)}
 
 
@@ -100,7 +100,7 @@ def _root(text: str) -> Any:  # noqa: ANN401 - the types are not ours
     try:
         root = _COMPOSE(text, yaml.SafeLoader)
     except yaml.YAMLError as error:
-        raise _unwritable("with an end before its end") from error
+        raise _unwritable("as several documents") from error
     if root is not None and (not isinstance(root, yaml.MappingNode) or root.flow_style):
         raise _unwritable("in braces")
     return root
@@ -108,7 +108,7 @@ def _root(text: str) -> Any:  # noqa: ANN401 - the types are not ours
 
 def _unwritable(found: str) -> BadArgument:
     return BadArgument(
-        "The file cannot be added to, as it is written",
+        "Palaver cannot edit a file written",
         found=found,
         allowed="a field in each line",
         example="busy: queue",
@@ -121,14 +121,14 @@ def _indent(text: str) -> str:
 
 
 def _spans(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """For each field the first of its lines, and the first that is not of it any more."""
+    """Yield each top-level field with its first line and the line after its last."""
     root = _root(text)
     for key, value in root.value if root else ():
         yield key.value, (key.start_mark.line, _end(value))
 
 
 def _end(node: Any) -> int:  # noqa: ANN401 - the types are not ours
-    """A block ends with the last thing in it: the comments behind it belong to what follows."""
+    """A block ends with its last value: comments after it belong to the next field."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last: Any = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)
@@ -136,8 +136,8 @@ def _end(node: Any) -> int:  # noqa: ANN401 - the types are not ours
     return mark.line + 1 if mark.column else mark.line
 
 
-def put(file: Path, content: str, *, private: bool = False) -> None:
-    """The whole of it or nothing: whoever reads meanwhile reads what was there before. A link stays a link."""
+def replace_file(file: Path, content: str, *, private: bool = False) -> None:
+    """Write `content` atomically: readers see the old or the new file. A symbolic link stays a link."""
     place = Path(os.path.realpath(file))
     place.parent.mkdir(parents=True, exist_ok=True, mode=_PRIVATE_FOLDER)
     mode = _PRIVATE if private or not place.exists() else place.stat().st_mode & 0o777

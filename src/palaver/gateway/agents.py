@@ -14,8 +14,15 @@ from palaver.agents.local import LocalModel, local_agent, shipped_model
 from palaver.agents.model.options import Wanted
 from palaver.agents.plugins import make_agent
 from palaver.agents.program import Program, harmless
-from palaver.config.agents import AgentChoice, EchoChoice, ModelChoice
-from palaver.config.external_agents import HttpChoice, LocalChoice, OtherChoice, ProgramChoice
+from palaver.config.agents import (
+    AgentConfig,
+    EchoAgentConfig,
+    HttpAgentConfig,
+    LocalAgentConfig,
+    ModelAgentConfig,
+    PluginAgentConfig,
+    ProgramAgentConfig,
+)
 from palaver.config.model import Config
 from palaver.engine.retry import log_error
 from palaver.model.errors import BadArgument, InvalidInput
@@ -63,7 +70,7 @@ class AgentPool:
         return next((agent for made_from, agent in known if made_from == facts), None)
 
 
-def _own(config: Config) -> dict[str, AgentChoice]:
+def _own(config: Config) -> dict[str, AgentConfig]:
     """Of profiles that have an agent of their own."""
     return {name: profile.agent for name, profile in config.profiles.items() if "agent" in profile.model_fields_set}
 
@@ -78,26 +85,26 @@ def find_unavailable_agents(config: Config) -> Iterator[tuple[tuple[str, ...], I
             yield way, refusal
 
 
-def build_agent(choice: AgentChoice) -> Agent:
+def build_agent(choice: AgentConfig) -> Agent:
     return _made(choice, choice.facts())
 
 
-def _made(choice: AgentChoice, facts: dict[str, Any]) -> Agent:
+def _made(choice: AgentConfig, facts: dict[str, Any]) -> Agent:
     told = {name: value for name, value in facts.items() if name != "name"}
     match choice:
-        case EchoChoice():
+        case EchoAgentConfig():
             return EchoAgent(delay=choice.delay.total_seconds(), streams=choice.streams)
-        case ModelChoice():
+        case ModelAgentConfig():
             return model_agent(Wanted(**told))
-        case LocalChoice():
+        case LocalAgentConfig():
             file = str(told.pop("file") or shipped_model())
             return local_agent(LocalModel(file=file, **told), os.environ)
-        case ProgramChoice():
+        case ProgramAgentConfig():
             environ = {**harmless(os.environ), **told.pop("environment")}
             return ForeignAgent(Program(environ=environ, **told))
-        case HttpChoice():
+        case HttpAgentConfig():
             return _over_http(told)
-        case OtherChoice():
+        case PluginAgentConfig():
             return make_agent(choice.name, told)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from palaver.config.model import Config, PlatformChoice
-from palaver.config.quotas import GrantChoice
+from palaver.config.model import Config, PlatformConfig
+from palaver.config.quotas import GrantConfig
 from palaver.platforms.webhook.signature import Scheme, decode_secret, sign
 from tests.platforms.webhook.loopback import SECRET
 from tests.web.conftest import opened
@@ -25,8 +25,8 @@ def _config(folder: Path, scheme: str = "standard") -> Config:
     return Config(
         data_dir=folder,
         store=str(folder / "palaver.db"),
-        platforms={"webhook": PlatformChoice(accounts=accounts)},
-        grants=(GrantChoice(platform="webhook", user_id="ci"),),
+        platforms={"webhook": PlatformConfig(accounts=accounts)},
+        grants=(GrantConfig(platform="webhook", user_id="ci"),),
     )
 
 

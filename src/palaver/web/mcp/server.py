@@ -120,7 +120,7 @@ def _detail(told: bytes) -> str:
     try:
         problem: dict[str, Any] = json.loads(told)
         # An example is of the API, which nobody sees here.
-        return str(problem["detail"]).removesuffix(f"; for example: {problem.get('example')}")
+        return str(problem["detail"]).removesuffix(f", for example {problem.get('example')}")
     except (ValueError, KeyError, TypeError):
         return one_line(told.decode(errors="replace"), _LONGEST_DETAIL) or "It was refused, and not said why."
 
