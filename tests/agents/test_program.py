@@ -421,7 +421,7 @@ async def test_what_it_complains_of_is_in_the_log_and_its_words_only_for_those_w
     agent = ForeignAgent(program(code, per_turn=True))
     await final(agent, "hi")
     await agent.close()
-    complaints = [record for record in caplog.records if getattr(record, "action", "") == "agent.complains"]
+    complaints = [record for record in caplog.records if getattr(record, "action", "") == "agent.stderr"]
     shown = [record.getMessage() for record in complaints if record.levelno >= logging.INFO]
     assert len(shown) == 1
     assert "the words" not in shown[0]

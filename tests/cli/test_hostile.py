@@ -117,7 +117,7 @@ def test_a_gateway_whose_output_nobody_reads_goes_on(place: Place) -> None:
     with subprocess.Popen(command, env=place.environment, stdout=written, stderr=subprocess.PIPE, text=True) as gateway:
         os.close(written)
         try:
-            read_until(gateway, "window.untold")
+            read_until(gateway, "web.link_not_shown")
             assert ended(gateway, signal.SIGTERM) == 0
         finally:
             gateway.kill()

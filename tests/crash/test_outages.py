@@ -66,7 +66,7 @@ async def test_a_worker_cut_off_from_the_server(town: Town, server: Server, url:
     folder = Path(tempfile.mkdtemp(prefix="palaver-proxy-"))
     async with Proxy(server, url, folder).running() as proxy:
         cut_off = await town.start(0, url=proxy.url)
-        await town.until_logged("account.held", cut_off.order.worker)
+        await town.until_logged("account.acquired", cut_off.order.worker)
         other = await town.start(1)
         await speak(town, 20, "!tool")
         for _ in range(3):
@@ -75,7 +75,7 @@ async def test_a_worker_cut_off_from_the_server(town: Town, server: Server, url:
             proxy.mend()
             await speak(town, 20, "!tool")
         proxy.cut()
-        await town.until_logged("account.held", other.order.worker)
+        await town.until_logged("account.acquired", other.order.worker)
         await speak(town, 20)
         proxy.mend()
         await check(town, 160)
@@ -85,28 +85,28 @@ async def test_a_worker_cut_off_from_the_server(town: Town, server: Server, url:
 @pytest.mark.parametrize("step", ["before settle", "before append_to_turn"])
 async def test_a_worker_frozen_past_its_lease_writes_nothing_more(town: Town, step: str) -> None:
     frozen = await town.start(0, step=step, length=3, signal=signal.SIGSTOP)
-    await town.until_logged("account.held", frozen.order.worker)
+    await town.until_logged("account.acquired", frozen.order.worker)
     other = await town.start(1)
     await speak(town, 40, "!tool")
     await asyncio.wait_for(frozen.frozen.wait(), 60)
-    await town.until_logged("account.held", other.order.worker)
+    await town.until_logged("account.acquired", other.order.worker)
     await town.until_logged("turn.reclaimed", other.order.worker)
     await speak(town, 20)
     frozen.go_on()
-    await town.until_logged("turn.lost", frozen.order.worker)
+    await town.until_logged("turn.lease_lost", frozen.order.worker)
     await check(town, 60)
 
 
 @pytest.mark.parametrize("step", ["before send", "after send"])
 async def test_a_send_of_a_worker_frozen_past_its_lease_is_not_settled_by_it(town: Town, step: str) -> None:
     frozen = await town.start(0, step=step, length=3, signal=signal.SIGSTOP)
-    await town.until_logged("account.held", frozen.order.worker)
+    await town.until_logged("account.acquired", frozen.order.worker)
     other = await town.start(1)
     await speak(town, 40)
     await asyncio.wait_for(frozen.frozen.wait(), 60)
     await town.until_logged("send.reclaimed", other.order.worker)
     frozen.go_on()
-    await town.until_logged("send.lost", frozen.order.worker)
+    await town.until_logged("send.lease_lost", frozen.order.worker)
     await check(town, 40)
 
 
@@ -114,11 +114,11 @@ async def test_a_send_of_a_worker_frozen_past_its_lease_is_not_settled_by_it(tow
 async def test_a_worker_frozen_in_a_transaction_stops_nobody(town: Town, step: str) -> None:
     """What it holds locked is let go by the server."""
     frozen = await town.start(0, step=step, length=3, signal=signal.SIGSTOP)
-    await town.until_logged("account.held", frozen.order.worker)
+    await town.until_logged("account.acquired", frozen.order.worker)
     other = await town.start(1)
     await speak(town, 40)
     await asyncio.wait_for(frozen.frozen.wait(), 60)
-    await town.until_logged("account.held", other.order.worker)
+    await town.until_logged("account.acquired", other.order.worker)
     await check(town, 40)
     frozen.go_on()
     await speak(town, 10)
@@ -127,13 +127,13 @@ async def test_a_worker_frozen_in_a_transaction_stops_nobody(town: Town, step: s
 
 async def test_the_account_of_a_dead_worker_is_taken_over(town: Town) -> None:
     first = await town.start(0)
-    await town.until_logged("account.held", first.order.worker)
+    await town.until_logged("account.acquired", first.order.worker)
     other = await town.start(1)
     await speak(town, 20)
     await first.kill()
     killed = asyncio.get_running_loop().time()
     await speak(town, 20)
-    await town.until_logged("account.held", other.order.worker)
+    await town.until_logged("account.acquired", other.order.worker)
     took = asyncio.get_running_loop().time() - killed
     assert took < 10 * LEASE
     await check(town, 40)

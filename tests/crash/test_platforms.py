@@ -58,10 +58,10 @@ async def test_an_account_whose_worker_has_died_is_taken_over(square: Square, po
     async with town_of(url, square, workers=2, chats=CHATS, seed=2) as town:
         await town.wake()
         dying = await town.start(0, step="receive", length=3)
-        await town.until_logged("account.held", dying.order.worker)
+        await town.until_logged("account.acquired", dying.order.worker)
         other = await town.start(1)
         await speak(town, 6)
         assert await dying.dies(within=60)
-        await town.until_logged("account.held", other.order.worker)
+        await town.until_logged("account.acquired", other.order.worker)
         await speak(town, 3)
         await concluded(town, 9)

@@ -248,6 +248,6 @@ async def test_an_account_that_is_refused_says_what_to_do_and_is_tried_again_whe
         assert tries == 1
         here.engine.adopt(here.engine.options, Agents(EchoAgent()))
         await until(lambda: tries == 2)
-    told = [record for record in caplog.records if getattr(record, "action", "") == "account.refused"]
+    told = [record for record in caplog.records if getattr(record, "action", "") == "account.rejected"]
     assert "make a new token" in told[0].getMessage()
     assert SECRET not in (health.last_error or "") + caplog.text

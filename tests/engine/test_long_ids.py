@@ -52,7 +52,7 @@ async def test_what_no_index_can_hold_is_dropped_and_logged_and_the_next_message
                 await receiver.receive(inbound, Trust())
             await receiver.link_alias(LONG, "p1")
             await receiver.chat_moved("c9", LONG)
-        unfit = [each for each in caplog.records if getattr(each, "action", None) == "ids.unfit"]
+        unfit = [each for each in caplog.records if getattr(each, "action", None) == "message.ids_too_long"]
         assert len(unfit) == len(UNFIT) + 2
         assert LONG not in caplog.text
         assert await here.rows("SELECT 1 FROM inbox") == []

@@ -53,7 +53,7 @@ async def test_once_for_each_connection_and_nothing_waits_for_it(
         chat = world.dm(alice)
         await chat.say(alice, "one")
         await chat.hears("You said: one")
-        await until(lambda: "menu.dropped" in {getattr(record, "action", "") for record in caplog.records})
+        await until(lambda: "menu.failed" in {getattr(record, "action", "") for record in caplog.records})
         assert adapter.menus == 1
         world.cut()
         await chat.say(alice, "two")

@@ -115,7 +115,7 @@ async def test_one_that_does_not_close_keeps_no_other_from_it(
     )
     await agency.close()
     assert _children() <= before
-    assert [getattr(record, "action", "") for record in caplog.records] == ["agent.unclosed"]
+    assert [getattr(record, "action", "") for record in caplog.records] == ["agent.close_error"]
     assert "secret" not in caplog.text
 
 

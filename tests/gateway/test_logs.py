@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def record(**fields: object) -> logging.LogRecord:
     made = logging.LogRecord("palaver.engine.turns.runner", logging.INFO, "", 0, "turn %s", ("began",), None)
-    vars(made).update(created=0.0, action="turn.began", **fields)
+    vars(made).update(created=0.0, action="turn.started", **fields)
     return made
 
 
@@ -27,15 +27,15 @@ def test_a_line_for_machines_is_one_object_with_stable_names() -> None:
         "level": "info",
         "logger": "palaver.engine.turns.runner",
         "sentence": "turn began",
-        "action": "turn.began",
+        "action": "turn.started",
         "turn": 7,
         "refused": False,
     }
 
 
 def test_a_line_for_people_has_its_details_behind_the_sentence() -> None:
-    assert HumanFormat(colours=False).format(record(turn=7)).endswith(" info     turn began action=turn.began turn=7")
-    assert "turn began \x1b[2maction=turn.began turn=7\x1b[0m" in HumanFormat(colours=True).format(record(turn=7))
+    assert HumanFormat(colours=False).format(record(turn=7)).endswith(" info     turn began action=turn.started turn=7")
+    assert "turn began \x1b[2maction=turn.started turn=7\x1b[0m" in HumanFormat(colours=True).format(record(turn=7))
 
 
 @pytest.fixture
@@ -99,4 +99,4 @@ def test_every_line_of_the_code_has_an_action() -> None:
         for call in re.findall(
             r"\blog\.(?:info|debug|warning|error|exception)\([^\n]*(?:\n[^\n]+){0,5}", path.read_text()
         ):
-            assert "action" in call or "extra=told" in call, (path, call)
+            assert "action" in call or "extra=extra" in call or "extra=told" in call, (path, call)

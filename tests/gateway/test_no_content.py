@@ -61,7 +61,14 @@ async def test_a_conversation(tmp_path: Path, ear: Ear) -> None:
         await chat.hears("Something went wrong")
         await chat.say(alice, f"!approve {CANARY}")
         await chat.hears("May I")
-    assert {"accept", "turn.began", "turn.settled", "command", "turn.failed", "turn.parked"} <= ear.actions
+    assert {
+        "message.accepted",
+        "turn.started",
+        "turn.finished",
+        "command.done",
+        "turn.failed",
+        "turn.parked",
+    } <= ear.actions
 
 
 class Quoting(EchoAgent):
@@ -83,7 +90,7 @@ async def test_an_agent_that_quotes(tmp_path: Path, ear: Ear) -> None:
             await chat.hears("Something went wrong")
         reasons = [happening.reason for happening in here.happened if happening.reason]
         assert not [reason for reason in reasons if CANARY in reason]
-    assert {"agent.broke", "turn.failed", "agent.retry"} <= ear.actions
+    assert {"agent.error", "turn.failed", "agent.retry"} <= ear.actions
 
 
 class Clumsy(FakeAdapter):

@@ -120,7 +120,7 @@ async def test_whatever_breaks_is_answered_and_logged_without_its_words(
     answer = await client.get("/")
     assert (answer.status_code, "content-security-policy" in answer.headers) == (500, True)
     assert [getattr(record, "action", "") for record in caplog.records if "broke" in record.getMessage()] == [
-        "window.broke"
+        "web.error"
     ]
     assert "somebody's" not in caplog.text + answer.text
 

@@ -91,7 +91,7 @@ async def test_what_goes_wrong_is_told_as_far_as_the_caller_has_to_know(
         assert (away.status_code, away.text) == (503, "Not now: try again later.\n")
     broken = await stranger.post("/in/caller/main/broken?q=words", headers=RIGHT, content=b"body")
     assert broken.status_code == 500
-    [told] = [record for record in caplog.records if getattr(record, "action", "") == "call.broke"]
+    [told] = [record for record in caplog.records if getattr(record, "action", "") == "callback.error"]
     assert "RuntimeError" in told.getMessage()
     for secret in ("s3cret", "words", "body"):
         assert secret not in broken.text + told.getMessage()
@@ -128,7 +128,7 @@ async def test_without_a_window_an_account_that_is_called_is_told_so(
     await asyncio.sleep(0)
     gateway.end()
     assert await serving
-    told = [record for record in caplog.records if getattr(record, "action", "") == "account.unheard"]
+    told = [record for record in caplog.records if getattr(record, "action", "") == "account.unreachable"]
     assert [record.levelno for record in told] == [logging.ERROR] * 2
     assert "caller:main hears nothing" in told[0].getMessage()
     assert "web: {enabled: true}" in told[0].getMessage()
@@ -137,4 +137,4 @@ async def test_without_a_window_an_account_that_is_called_is_told_so(
 async def test_with_one_it_is_not(config: Config, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(config):
         pass
-    assert "account.unheard" not in {getattr(record, "action", "") for record in caplog.records}
+    assert "account.unreachable" not in {getattr(record, "action", "") for record in caplog.records}

@@ -22,7 +22,7 @@ async def test_what_nobody_expected_is_said_in_the_form_that_was_asked_for(
     assert "content-security-policy" in page.headers
     assert program.headers["content-type"] == "application/problem+json"
     assert program.json()["detail"] == UNTOLD
-    broke = [record for record in caplog.records if getattr(record, "action", "") == "window.broke"]
+    broke = [record for record in caplog.records if getattr(record, "action", "") == "web.error"]
     assert len(broke) == 2
     assert "somebody's" not in caplog.text + page.text + program.text
 

@@ -64,7 +64,7 @@ async def test_a_disk_on_which_nothing_can_be_written_is_said_at_once(
         is_full = False
     assert (said.status_code, ready.status_code) == (503, 503)
     assert ready.text == "the store does not take what is written\n"
-    untaken = [record for record in caplog.records if getattr(record, "action", "") == "message.untaken"]
+    untaken = [record for record in caplog.records if getattr(record, "action", "") == "message.not_stored"]
     assert [(record.levelname, getattr(record, "account", "")) for record in untaken] == [("ERROR", "web:")]
 
 
@@ -95,7 +95,7 @@ async def test_a_window_whose_port_is_taken_is_said_and_the_gateway_goes_on(
             assert paper.texts == ["You said: hello"]
         gateway.end()
         assert await serving
-    told = [record for record in caplog.records if getattr(record, "action", "") == "window.waits"]
+    told = [record for record in caplog.records if getattr(record, "action", "") == "web.port_taken"]
     assert len(told) == 1
     assert f"port {config.web.port} cannot be had" in told[0].getMessage()
 
@@ -131,7 +131,7 @@ async def test_a_window_that_breaks_opens_again(
     monkeypatch.setattr(server, "_TRY_AGAIN", 0.01)
     async with opened(config) as window, window.visit() as client:
         assert (await client.get("/")).status_code == 200
-    assert "window.broke" in [getattr(record, "action", "") for record in caplog.records]
+    assert "web.error" in [getattr(record, "action", "") for record in caplog.records]
 
 
 async def test_a_log_is_told_a_link_only_where_nobody_has_come_yet(tmp_path: Path) -> None:

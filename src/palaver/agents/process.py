@@ -141,12 +141,12 @@ class Process:
         stderr, lines = self._process.stderr, 0
         while stderr and (piece := await stderr.read(_CHUNK)):
             if not lines:
-                told = {"action": "agent.complains"}
+                told = {"action": "agent.stderr"}
                 log.info("the agent's process %d writes to its standard error", self.number, extra=told)
             for line in piece.splitlines()[: max(0, _LOGGED - lines)]:
                 lines += 1
                 words = one_line(redact(line.decode(errors="replace")), _LONGEST_LOGGED)
-                log.debug("the agent's process %d: %s", self.number, words, extra={"action": "agent.complains"})
+                log.debug("the agent's process %d: %s", self.number, words, extra={"action": "agent.stderr"})
             lines = lines or 1
 
 

@@ -147,7 +147,7 @@ class Host:
             first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
         if isinstance(first, PalaverError | OSError):
             return first
-        log.error("the gateway broke", exc_info=error, extra={"action": "gateway.broke"})
+        log.error("the gateway broke", exc_info=error, extra={"action": "gateway.error"})
         return GatewayBroke(f"the gateway broke ({type(first).__name__}): a trace is in {self._log_file}")
 
     @property

@@ -46,5 +46,5 @@ async def _end_all() -> bool:
         async with asyncio.timeout(_PATIENCE):
             await asyncio.get_running_loop().shutdown_asyncgens()
     if left:
-        log.error("something does not stop; it is left to itself", extra={"action": "gateway.left"})
+        log.error("something does not stop; it is left to itself", extra={"action": "gateway.task_left"})
     return not left

@@ -46,4 +46,4 @@ def _joined(registry: Registry, found: EntryPoint, performances: Iterable[Perfor
 
 
 def _leave_out(found: EntryPoint, why: str) -> None:
-    log.error("the commands of %s are left out: %s", found.name, why, extra={"action": "plugin.refused"})
+    log.error("the commands of %s are left out: %s", found.name, why, extra={"action": "plugin.rejected"})

@@ -66,7 +66,7 @@ class OpenInlet:
     def _leave_out(self, unfit: MalformedSource) -> None:
         """What could not be kept however often it came is left out, so that whatever comes after it is heard."""
         self.ctx.meter.count("messages_refused")
-        told = {"action": "ids.unfit", "account": account_text(self.platform, self.account)}
+        told = {"action": "message.ids_too_long", "account": account_text(self.platform, self.account)}
         log.warning("something was left out: %s", unfit, extra=told)
 
     async def load_position(self) -> str | None:
@@ -234,7 +234,7 @@ class AccountRunner:
                 health.served_since = health.connected_since = None
 
     async def _run_while_held(self, adapter: Adapter, health: Health, fence: int) -> None:
-        log.info("account taken on", extra={"action": "account.held", "account": self._name(adapter)})
+        log.info("account taken on", extra={"action": "account.acquired", "account": self._name(adapter)})
         health.served_since = self.ctx.clock.now()
         self.ctx.connecting.add(self._name(adapter))
         self.taken_on.set()
@@ -243,7 +243,7 @@ class AccountRunner:
             while await self._still_held(adapter, fence, running):
                 pass
             self.ctx.meter.count("accounts_lost")
-            log.warning("account lost", extra={"action": "account.lost", "account": self._name(adapter)})
+            log.warning("account lost", extra={"action": "account.lease_lost", "account": self._name(adapter)})
         finally:
             running.cancel()
             await asyncio.wait({running})
@@ -293,7 +293,7 @@ class AccountRunner:
         health.connected_since, health.last_error = None, why
         self.ctx.meter.count("reconnects")
         if refused:
-            log.error("account refused: %s", why, extra={"action": "account.refused", "account": self._name(adapter)})
+            log.error("account refused: %s", why, extra={"action": "account.rejected", "account": self._name(adapter)})
         else:
             log.warning("connection lost: %s", why, extra={"action": "account.down", "account": self._name(adapter)})
         name, account, now = adapter.platform.name, adapter.account, self.ctx.clock.now()
@@ -311,7 +311,7 @@ class AccountRunner:
                 with contain_cancellation():
                     await adapter.show_menu(self.menu())
         except Exception as error:  # noqa: BLE001 - whoever knows the commands can use them without
-            log.info("the menu was not shown: %s", describe_error(error), extra={"action": "menu.dropped"})
+            log.info("the menu was not shown: %s", describe_error(error), extra={"action": "menu.failed"})
 
     def _count_return(self) -> None:
         self.returns += 1

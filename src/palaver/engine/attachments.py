@@ -106,7 +106,7 @@ class Attachments:
             if self._is_patient(received, error):
                 raise _Later from None
         except Exception as error:  # noqa: BLE001 - whatever an adapter raises, the message goes on without the file
-            log_error(log, "a file was not given", error, {"action": "files.refused", "inbox": received.number})
+            log_error(log, "a file was not given", error, {"action": "files.rejected", "inbox": received.number})
         return _problem(file, "the platform did not give it")
 
     def _is_patient(self, received: Received, error: Exception) -> bool:
@@ -128,7 +128,7 @@ class Attachments:
         except TimeoutError:
             raise
         except OSError as error:
-            log_error(log, "a file was not kept", error, {"action": "files.unkept"})
+            log_error(log, "a file was not kept", error, {"action": "files.not_stored"})
             return _problem(file, "it could not be kept")
         return file._replace(
             sha256=kept.sha256, size=kept.size, media_type=detect_media_type(kept.head, file.media_type), problem=""
@@ -172,7 +172,7 @@ class Attachments:
             held.update(page)
             last = page[-1]
         await self.ctx.shelf.tidy(held, older_than)
-        log.info("files tidied up", extra={"action": "files.tidied"})
+        log.info("files tidied up", extra={"action": "files.cleaned"})
 
 
 def _problem(file: Attachment, why: str) -> Attachment:

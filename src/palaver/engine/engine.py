@@ -189,7 +189,7 @@ class Engine:
 
         Messages that arrive meanwhile are accepted, and answered after the restart.
         """
-        log.info("draining", extra={"action": "drain"})
+        log.info("draining", extra={"action": "gateway.draining"})
         for task in self._takes_turns:
             task.cancel()
         with suppress(TimeoutError):

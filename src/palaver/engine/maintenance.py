@@ -219,9 +219,9 @@ class Maintenance:
         outcomes = await self.ctx.store.erasures.go_on(self.ctx.clock.now(), shelf=self.ctx.shelf)
         for outcome in outcomes:
             if outcome.done:
-                log.info("a person was forgotten", extra={"action": "person.forgotten"})
+                log.info("a person was forgotten", extra={"action": "person.erased"})
             elif outcome.busy:
-                log.info("to forget a person waits for a turn to end", extra={"action": "person.waits"})
+                log.info("to forget a person waits for a turn to end", extra={"action": "person.erase_waits"})
         return all(outcome.done or outcome.busy for outcome in outcomes)
 
     async def _sum_up(self) -> None:

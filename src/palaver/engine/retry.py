@@ -83,7 +83,7 @@ async def run_forever(loop: Callable[[], Awaitable[None]]) -> None:
         except NewerSchema:
             raise
         except (StoreError, StrayCancellation) as error:
-            log_error(log, "a loop failed and restarts", error, {"action": "loop.broke"})
+            log_error(log, "a loop failed and restarts", error, {"action": "loop.error"})
         await asyncio.sleep(RESTART_PAUSE_SECONDS)
 
 

@@ -63,7 +63,7 @@ class AgentPool:
         closing = (agent.close() for agent in self._all if isinstance(agent, Closable))
         for error in await asyncio.gather(*closing, return_exceptions=True):
             if error:
-                log_error(log, "an agent did not close", error, {"action": "agent.unclosed"})
+                log_error(log, "an agent did not close", error, {"action": "agent.close_error"})
 
     @staticmethod
     def _found(facts: dict[str, Any], known: list[tuple[dict[str, Any], Agent]]) -> Agent | None:

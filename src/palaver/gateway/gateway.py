@@ -112,7 +112,7 @@ class Gateway:
             desk = self._assemble(store, agents, adapters, hooks, offering.toolsets(store))
             self._engine = engine = desk.engine
             serving = asyncio.create_task(_served(engine))
-            log.info("the gateway is up", extra={"action": "gateway.up"})
+            log.info("the gateway is up", extra={"action": "gateway.started"})
             try:
                 async with self._window(desk):
                     await _first(serving, self._quietly.wait())
@@ -123,7 +123,7 @@ class Gateway:
                     await serving
                 await self._agency.close()
                 await offering.close()
-        log.info("the gateway is down", extra={"action": "gateway.down"})
+        log.info("the gateway is down", extra={"action": "gateway.stopped"})
         return not self._at_once.is_set()
 
     def _tell_unheard(self) -> None:
@@ -133,12 +133,12 @@ class Gateway:
                 "%s:%s hears nothing: it is called over HTTP, and this gateway has no window; web: {enabled: true}",
                 platform,
                 account,
-                extra={"action": "account.unheard", "account": account_text(platform, account)},
+                extra={"action": "account.unreachable", "account": account_text(platform, account)},
             )
 
     def end(self) -> None:
         if self._quietly.is_set():
-            log.warning("stopping at once", extra={"action": "gateway.stop"})
+            log.warning("stopping at once", extra={"action": "gateway.forced_stop"})
             self._at_once.set()
         self._quietly.set()
 
@@ -146,11 +146,11 @@ class Gateway:
         """Whatever can change while the gateway runs is from now on as this configuration says."""
         for name in _FIXED:
             if getattr(config, name) != getattr(self._config, name):
-                log.warning("a change of %s waits for a restart", name, extra={"action": "reload.waits"})
+                log.warning("a change of %s waits for a restart", name, extra={"action": "reload.deferred"})
         if _accounts(config) != _accounts(self._config):
-            log.warning("a change of accounts waits for a restart", extra={"action": "reload.waits"})
+            log.warning("a change of accounts waits for a restart", extra={"action": "reload.deferred"})
         if _tool_servers(config) != _tool_servers(self._config):
-            log.warning("a change of MCP servers waits for a restart", extra={"action": "reload.waits"})
+            log.warning("a change of MCP servers waits for a restart", extra={"action": "reload.deferred"})
         if self._engine is not None:
             self._engine.adopt(config.options(), self._agency.agents(config))
         log.info("the configuration was read again", extra={"action": "reload"})
@@ -167,7 +167,7 @@ class Gateway:
             log.warning(
                 "no window: %s is not installed; pip install 'palaver[web]', or web: {enabled: false}",
                 error.name,
-                extra={"action": "window.missing"},
+                extra={"action": "web.not_installed"},
             )
             yield
             return

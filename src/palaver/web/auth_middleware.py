@@ -123,7 +123,7 @@ class AuthMiddleware:
         except ClientDisconnect:
             return  # and nobody is there to be told
         except Exception as error:  # noqa: BLE001 - whatever it is, it is ours to say
-            log_error(log, "a request broke", error, {"action": "window.broke"})
+            log_error(log, "a request broke", error, {"action": "web.error"})
             if not answering.has_begun:
                 await refusal(scope["path"], 500, UNTOLD)(scope, receive, answering.send)
 

@@ -81,7 +81,7 @@ class _Calls:
         except (PlatformError, StoreError):
             return _later(503, _LATER)
         except Exception as error:  # noqa: BLE001 - whatever an adapter raises, a stranger is told nothing of it
-            log_error(log, "a call broke", error, {"action": "call.broke", "account": ":".join(name)})
+            log_error(log, "a call broke", error, {"action": "callback.error", "account": ":".join(name)})
             return refusal(IN, 500, UNTOLD)
 
     async def _call(self, request: Request, path: str) -> HttpRequest:

@@ -48,7 +48,7 @@ async def opened(services: Services, tell: Callable[[str], None], *, is_kept: bo
         asyncio.create_task(_unending(partial(_serve, make_app(services), services, is_open)), name="window"),
         asyncio.create_task(_tell_how(services, tell, is_open, is_kept=is_kept), name="link"),
     ]
-    tasks[-1].add_done_callback(partial(log_task_error, log, "no link was made", {"action": "window.untold"}))
+    tasks[-1].add_done_callback(partial(log_task_error, log, "no link was made", {"action": "web.link_not_shown"}))
     try:
         yield
     finally:
@@ -64,7 +64,7 @@ async def _unending(part: Callable[[], Awaitable[None]]) -> None:
         try:
             await part()
         except Exception as error:  # noqa: BLE001 - the gateway outlives whatever it is
-            log_error(log, "the window begins anew", error, {"action": "window.broke"})
+            log_error(log, "the window begins anew", error, {"action": "web.error"})
         await asyncio.sleep(_TRY_AGAIN)
 
 
@@ -98,7 +98,7 @@ async def _serve(app: "ASGIApp", services: Services, is_open: asyncio.Event) -> 
     server = _Server(config)
     listener = await _bound(address)
     running = asyncio.create_task(server.serve(sockets=[listener]))
-    log.info("the window is open at %s", address.url, extra={"action": "window.open"})
+    log.info("the window is open at %s", address.url, extra={"action": "web.started"})
     is_open.set()
     try:
         await asyncio.shield(running)
@@ -116,7 +116,7 @@ async def _bound(address: Address) -> socket.socket:
             return _listener(address)
         except OSError as error:
             if not is_told:
-                told = {"action": "window.waits"}
+                told = {"action": "web.port_taken"}
                 why = f"{address.host} port {address.port} cannot be had ({error.strerror or error})"
                 log.error("no window: %s; free it or take another: web: {port: 8788}", why, extra=told)  # noqa: TRY400
             is_told = True

@@ -302,7 +302,7 @@ async def test_only_a_position_that_means_nothing_twice_is_given_up(
         else:
             with pytest.raises(PlatformDown):
                 await listening(server).batch("s1")
-    given_up = [record for record in caplog.records if getattr(record, "action", "") == "matrix.position"]
+    given_up = [record for record in caplog.records if getattr(record, "action", "") == "matrix.position_lost"]
     assert len(given_up) == (answer == {"errcode": "M_UNKNOWN"})
 
 

@@ -159,7 +159,7 @@ async def test_a_receiver_that_is_gone_is_switched_off_until_it_is_tried_again_a
 
         await until(is_told_again)
         await until(lambda: _is(here, "connected"))
-    assert [getattr(each, "account", "") for each in caplog.records if getattr(each, "action", "") == "send.gone"] == [
+    assert [getattr(each, "account", "") for each in caplog.records if getattr(each, "action", "") == "chat.gone"] == [
         "webhook:audit"
     ]
 

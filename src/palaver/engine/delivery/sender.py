@@ -133,7 +133,7 @@ class Sender:
             except (ChatMoved, TargetGone):
                 raise
             except SendRefused:
-                log.warning("a file was refused", extra={"action": "file.refused", "delivery": delivery.number})
+                log.warning("a file was refused", extra={"action": "file.not_accepted", "delivery": delivery.number})
         return await adapter.send(
             replace(outbound, text=texts.file_left(file)), idempotency_key=delivery.idempotency_key
         )

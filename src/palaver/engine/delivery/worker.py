@@ -143,7 +143,7 @@ class DeliveryWorker:
         return self.ctx.options.lease + self.ctx.options.send_limit
 
     def _done(self, task: "asyncio.Task[None]") -> None:
-        log_task_error(log, "a send broke", {"action": "send.broke"}, task)
+        log_task_error(log, "a send broke", {"action": "send.error"}, task)
         del self._sending[task]
         self._freed.set()
 
@@ -169,7 +169,7 @@ class DeliveryWorker:
                 await self._attempt(adapter, delivery, chat)
         except StaleFence:
             self.ctx.meter.count("sends_lost")
-            log.warning("send taken over", extra={"action": "send.lost", "delivery": delivery.number})
+            log.warning("send taken over", extra={"action": "send.lease_lost", "delivery": delivery.number})
 
     async def _has_its_turn(self, chat: str, interval: float, until: datetime) -> bool:
         """Once the chat may be written to; False where the claim would not last until then and for the send."""
@@ -206,7 +206,7 @@ class DeliveryWorker:
             await self._unclear(delivery, str(error) or "no answer in time")
         except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends one send
             # Nobody knows how far a broken adapter came.
-            log_error(log, "the adapter broke", error, {"action": "adapter.broke", "delivery": delivery.number})
+            log_error(log, "the adapter broke", error, {"action": "adapter.error", "delivery": delivery.number})
             await self._unclear(delivery, f"the adapter broke: {type(error).__name__}")
         else:
             await self._arrived(delivery, receipt)
@@ -318,7 +318,7 @@ class DeliveryWorker:
             except StaleFence:
                 raise
             except StoreError as error:
-                log_error(log, "the store refused a settled send", error, {"action": "send.unsettled"})
+                log_error(log, "the store refused a settled send", error, {"action": "send.not_recorded"})
             await asyncio.sleep(_AGAIN)
 
     async def _unclear(self, delivery: Delivery, error: str) -> None:
@@ -340,7 +340,7 @@ class DeliveryWorker:
         if await self._surely(self._undelivered.bury(delivery, dead, error, self.ctx.clock.now())):
             self.ctx.meter.count("sends_dead")
             account = account_text(delivery.outbound.platform, delivery.outbound.account)
-            told = {"action": "send.gone", "delivery": delivery.number, "account": account}
+            told = {"action": "chat.gone", "delivery": delivery.number, "account": account}
             log.warning("chat gone", extra=told)
 
     async def _moved(self, delivery: Delivery, error: ChatMoved) -> None:

@@ -179,5 +179,5 @@ class Admission:
         elif taken.refused:
             self._ctx.meter.count("messages_refused")
         what = "known already" if taken.number is None else taken.refused or "accepted"
-        told = {"action": "accept", "key": key.text, "inbox": taken.number, "refused": bool(taken.refused)}
+        told = {"action": "message.accepted", "key": key.text, "inbox": taken.number, "refused": bool(taken.refused)}
         log.info("message %s", what, extra=told)

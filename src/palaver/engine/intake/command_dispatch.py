@@ -209,7 +209,7 @@ class CommandDispatcher:
             refused = _mentioning(self.ctx.store, received, mentioned, _say(texts.refusal(error)))
             await self._do(received, refused, urgent=urgent, failed="it could not be done")
         except Exception as error:  # noqa: BLE001 - whatever a command raises, the conversation goes on after it
-            log_error(log, "a command broke", error, {"action": "command.broke", "inbox": received.number})
+            log_error(log, "a command broke", error, {"action": "command.error", "inbox": received.number})
             sorry = _mentioning(self.ctx.store, received, mentioned, _say(texts.SORRY))
             await self._do(received, sorry, urgent=urgent, failed="it broke")
 
@@ -251,7 +251,7 @@ class CommandDispatcher:
         does = _while_standing(stands(), role, does)
         watched = _watched(self.ctx.store, found.key, does, move)
         answer = await self.ctx.store.transact(self.ctx.event_outbox.with_events(watched, lambda _: _moved(move, now)))
-        log.info("command", extra={"action": "command", "key": found.key.text})
+        log.info("command", extra={"action": "command.done", "key": found.key.text})
         self._tell(move, now)
         return answer
 
@@ -294,7 +294,7 @@ class CommandDispatcher:
             self.ctx.event_outbox.with_events(obey, lambda done: _moved(move, now) if done else [])
         ):
             self.ctx.meter.count("commands")
-            log.info("command", extra={"action": "command", "inbox": received.number, "key": received.key.text})
+            log.info("command", extra={"action": "command.done", "inbox": received.number, "key": received.key.text})
             self._tell(move, now)
 
     def _tell(self, move: _Move, now: datetime) -> None:

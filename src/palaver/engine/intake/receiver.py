@@ -136,7 +136,7 @@ class Intake:
             accepted = await self._line.passing(_chat_of(inbound.source), lambda: self._accept(inbound, trust))
         except StoreError as error:
             account = account_text(inbound.source.platform, inbound.source.account)
-            log_error(log, "a message was not taken", error, {"action": "message.untaken", "account": account})
+            log_error(log, "a message was not taken", error, {"action": "message.not_stored", "account": account})
             raise
         if accepted is not None:
             await self._classify(*accepted)
@@ -261,7 +261,7 @@ class Intake:
         try:
             await self._obey(received)
         except StoreUnavailable:
-            log.warning("an urgent command waits", extra={"action": "command.waits", "inbox": number})
+            log.warning("an urgent command waits", extra={"action": "command.delayed", "inbox": number})
 
     async def catch_up(self) -> None:
         """Obey commands that wait behind a turn and need not: whoever accepted them died, or the turn waits by now."""

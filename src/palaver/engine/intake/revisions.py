@@ -63,4 +63,4 @@ class Revisions:
             now = self.ctx.clock.now()
             done = await store.transact(store.revisions.go_back_to(received, now, notices, hides=hides))
         if done:
-            log.info("went back to a changed message", extra={"action": "revision", "inbox": received.number})
+            log.info("went back to a changed message", extra={"action": "message.revised", "inbox": received.number})

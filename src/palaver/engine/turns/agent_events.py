@@ -68,7 +68,7 @@ class AgentRun:
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever an agent raises ends one turn
-            log_error(log, "the agent broke", error, {"action": "agent.broke", "turn": request.turn})
+            log_error(log, "the agent broke", error, {"action": "agent.error", "turn": request.turn})
             return Failure(kind=FailureKind.FATAL, detail=f"the agent broke: {type(error).__name__}")
 
     async def _heard(self, request: Request) -> Outcome:
@@ -91,7 +91,7 @@ class AgentRun:
                 with self.timeouts.timeout(_CLOSE_LIMIT), contain_cancellation():
                     await stream.aclose()
         except Exception as error:  # noqa: BLE001 - see above
-            log_error(log, "the agent did not close", error, {"action": "agent.unclosed", "turn": turn})
+            log_error(log, "the agent did not close", error, {"action": "agent.close_error", "turn": turn})
 
     async def _until_done(self, stream: AsyncIterator[Event]) -> Outcome:
         while True:

@@ -153,7 +153,7 @@ class Compaction:
         await self.closing.end(turn, _all(settle, self.ctx.store.usage.uncount_turn(turn)), TurnState.FAILED)
         later = {session: until for session, until in self._later.items() if until > now}
         self._later = {**later, turn.session: now + _NOT_BEFORE}
-        log.info("nothing was summarised: %s", why, extra={"action": "compaction.left", "turn": turn.number})
+        log.info("nothing was summarised: %s", why, extra={"action": "compaction.skipped", "turn": turn.number})
 
     # Within a turn
 
@@ -166,7 +166,7 @@ class Compaction:
             hold = self.ctx.store.turns.append_to_turn(turn, [])
             await self.ctx.retry_until_stored(_all(self._compact(turn, summary, _BY_ITSELF), hold))
         except NothingToCompact as refusal:
-            log.info("nothing was summarised: %s", refusal, extra={"action": "compaction.left", "turn": turn.number})
+            log.info("nothing was summarised: %s", refusal, extra={"action": "compaction.skipped", "turn": turn.number})
             return False
         self._told(running)
         return True
@@ -190,7 +190,7 @@ class Compaction:
         return self.scenes.scene(running.turn, running.messages)
 
     async def _ask(self, agent: Summarising, passage: Excerpt, running: RunningTurn) -> str:
-        told = {"action": "agent.broke", "turn": running.turn.number}
+        told = {"action": "agent.error", "turn": running.turn.number}
         quiet = asyncio.timeout(self.ctx.options.quiet_limit.total_seconds())
         try:
             async with quiet:
@@ -217,7 +217,7 @@ class Compaction:
 
     def _told(self, running: RunningTurn) -> None:
         self.ctx.meter.count("compactions")
-        log.info("conversation summarised", extra={"action": "compaction", "turn": running.turn.number})
+        log.info("conversation summarised", extra={"action": "compaction.done", "turn": running.turn.number})
 
 
 def _is_possible(entries: Sequence[Entry]) -> bool:

@@ -119,9 +119,9 @@ class TurnCompletion:
         except (StaleFence, StoreUnavailable):
             raise
         except PalaverError as error:
-            log_error(log, "a notice was refused", error, {"action": "notice.refused", "turn": turn.number})
+            log_error(log, "a notice was refused", error, {"action": "notice.failed", "turn": turn.number})
             await self._suspend(turn, [], told)
-        log.warning("turn given up", extra={"action": "turn.given_up", "turn": turn.number})
+        log.warning("turn given up", extra={"action": "turn.abandoned", "turn": turn.number})
         self.ctx.meter.count("turns_failed")
         self.tell(lambda: told)
 
@@ -148,7 +148,7 @@ class TurnCompletion:
         with self.ctx.meter.step("settle"):
             step = self.ctx.event_outbox.with_events(settle, told)
             await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)
-        log.info("turn settled", extra={"action": "turn.settled", "turn": turn.number, "failed": failure is not None})
+        log.info("turn settled", extra={"action": "turn.finished", "turn": turn.number, "failed": failure is not None})
         if failure:
             self.ctx.meter.count("turns_failed")
         self.tell(told)
@@ -206,9 +206,9 @@ class TurnCompletion:
                 self.ctx.hooks.tell(happening)
 
     def capped(self, turn: Turn) -> None:
-        log.info("turn over a cap", extra={"action": "turn.capped", "turn": turn.number, "key": turn.key.text})
+        log.info("turn over a cap", extra={"action": "turn.over_quota", "turn": turn.number, "key": turn.key.text})
         self.ctx.meter.count("turns_failed")
 
     def lost(self, turn: Turn) -> None:
-        log.warning("turn taken over by another worker", extra={"action": "turn.lost", "turn": turn.number})
+        log.warning("turn taken over by another worker", extra={"action": "turn.lease_lost", "turn": turn.number})
         self.ctx.meter.count("turns_lost")

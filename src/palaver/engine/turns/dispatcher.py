@@ -116,7 +116,7 @@ class Dispatcher:
             self._not_before[key] = self._ctx.clock.now() + timedelta(seconds=backoff(count))
         except Exception as error:  # noqa: BLE001 - one conversation must not end the others
             # The turn stays in the store under a lease that runs out; recovery then takes it over.
-            log_error(log, "work on a conversation failed", error, {"action": "lane.broke", "key": key.text})
+            log_error(log, "work on a conversation failed", error, {"action": "conversation.error", "key": key.text})
             self._not_before[key] = self._ctx.clock.now() + self._ctx.options.lease
         finally:
             if self._tasks[key] is asyncio.current_task():

@@ -195,7 +195,7 @@ class TurnRunner:
         self, turn: Turn, messages: Sequence[Received], bell: TurnSignals, scene: TurnSnapshot | None = None
     ) -> None:
         """A turn to its end, and then what is due after it."""
-        log.info("turn began", extra={"action": "turn.began", "turn": turn.number, "key": turn.key.text})
+        log.info("turn began", extra={"action": "turn.started", "turn": turn.number, "key": turn.key.text})
         with self._at_work(turn, messages, bell) as running, self.ctx.meter.step("turn"):
             running.scene = scene
             await self._run(running)

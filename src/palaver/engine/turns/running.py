@@ -93,7 +93,9 @@ class TurnSignals:
             try:
                 await heed()
             except Exception as error:  # noqa: BLE001 - whoever says stop later must still be heard
-                log_error(log, "a turn does not hear", error, {"action": "turn.deaf", "key": self.key.text})
+                log_error(
+                    log, "a turn does not hear", error, {"action": "turn.signals_unavailable", "key": self.key.text}
+                )
                 await asyncio.sleep(_LOOK_AGAIN)
                 self._is_rung = True
 
@@ -206,7 +208,7 @@ class RunningTurn:
         self.is_over = True
         if task.done():
             return
-        told = {"action": "agent.left", "turn": self.turn.number}
+        told = {"action": "agent.unresponsive", "turn": self.turn.number}
         task.cancel()
         task.add_done_callback(partial(log_task_error, log, "the agent broke while it was stopped", told))
         await asyncio.wait({task}, timeout=_LET_GO)
@@ -250,4 +252,4 @@ class TypingIndicator:
                     await adapter.typing(there[0])
                 await asyncio.sleep(_EVERY)
         except Exception as error:  # noqa: BLE001 - the answer comes without it
-            log.info("typing is not shown: %s", describe_error(error), extra={"action": "typing.dropped"})
+            log.info("typing is not shown: %s", describe_error(error), extra={"action": "typing.failed"})

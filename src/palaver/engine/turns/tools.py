@@ -82,7 +82,7 @@ class TurnTools:
             with contain_cancellation():
                 return await toolset.tools()
         except Exception as error:  # noqa: BLE001 - without these tools the turn goes on
-            log_error(log, "tools are missing", error, {"action": "tool.missing"})
+            log_error(log, "tools are missing", error, {"action": "tool.list_failed"})
             return ()
 
 
@@ -119,7 +119,7 @@ class _Toolbox:
             with contain_cancellation():
                 skips_approval = await self.found[call.name][1].skips_approval(use)
         except Exception as error:  # noqa: BLE001 - then a person decides
-            log_error(log, "a tool broke", error, {"action": "tool.broke", "turn": self.running.turn.number})
+            log_error(log, "a tool broke", error, {"action": "tool.error", "turn": self.running.turn.number})
             skips_approval = False
         return None if skips_approval else approval_question(call, use.arguments)
 
@@ -177,7 +177,7 @@ class _Toolbox:
         except StoreError:
             raise
         except Exception as error:
-            log_error(log, "a tool broke", error, {"action": "tool.broke", "turn": use.context.turn.number})
+            log_error(log, "a tool broke", error, {"action": "tool.error", "turn": use.context.turn.number})
             raise ToolFailed("The tool broke; its effect is unknown.") from error
 
     def _leave(self, call: ToolCall) -> ApprovalMode:

@@ -100,7 +100,7 @@ class Hearing:
         self._noted.clear()
         answer = await self._sync(since)
         if since and is_lost(answer) and is_lost(answer := await self._sync(since)):
-            told = {"action": "matrix.position", "account": account_text("matrix", self._account)}
+            told = {"action": "matrix.position_lost", "account": account_text("matrix", self._account)}
             log.warning("how far we have read is not known there; what was said meanwhile is passed over", extra=told)
             return await self.batch(None)
         if not isinstance(answer, SyncResponse):

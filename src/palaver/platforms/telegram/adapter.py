@@ -170,7 +170,7 @@ class TelegramAdapter:
         if found.pending_update_count:
             self._is_uncalled = True
             raise PlatformDown(f"Telegram could not call us: {why}")
-        log.warning("Telegram could not call us: %s", why, extra={"action": "telegram.not_called"})
+        log.warning("Telegram could not call us: %s", why, extra={"action": "telegram.webhook_failing"})
 
     async def handle_callback(self, call: HttpRequest, receiver: Receiver) -> HttpResponse:
         """A call by Telegram. It comes again until it is answered that all is well."""
@@ -216,7 +216,7 @@ class TelegramAdapter:
                 if pressed.chat_id > 0:
                     await bot.edit_message_reply_markup(pressed.chat_id, pressed.message_id)
         except PlatformError as error:
-            log.info("a button was not settled: %s", type(error).__name__, extra={"action": "telegram.button"})
+            log.info("a button was not settled: %s", type(error).__name__, extra={"action": "telegram.button_failed"})
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
         async with self._line(_unfetched) as bot:

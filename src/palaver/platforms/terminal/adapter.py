@@ -147,9 +147,9 @@ class TerminalAdapter:
             if isinstance(hello, Hello):
                 await self._attend(receiver, hello, reader, writer)
         except (OSError, ValueError) as error:
-            log.info("a terminal was let go: %s", type(error).__name__, extra={"action": "terminal.let_go"})
+            log.info("a terminal was let go: %s", type(error).__name__, extra={"action": "terminal.detached"})
         except PalaverError as error:
-            log.warning("a terminal was let go: %s", type(error).__name__, extra={"action": "terminal.let_go"})
+            log.warning("a terminal was let go: %s", type(error).__name__, extra={"action": "terminal.detached"})
             writer.write(encoded(Failed(why=str(error), passes=isinstance(error, StoreUnavailable))))
         finally:
             writer.close()
@@ -162,7 +162,7 @@ class TerminalAdapter:
         writer.write(encoded(Welcome(commands=tuple(self._desk.commands()), recap=tuple(recap))))
         visit = Visit(writer, hello.chat, hello.known, alone=hello.alone)
         self._visits.append(visit)
-        log.info("a terminal is here", extra={"action": "terminal.here"})
+        log.info("a terminal is here", extra={"action": "terminal.attached"})
         try:
             await receiver.chat_returned(visit.chat)
             await self._listen(receiver, visit, reader)
