@@ -116,7 +116,7 @@ async def test_an_adapter_that_quotes(tmp_path: Path, ear: Ear, error: Callable[
     async with running(tmp_path / "p.db", world, adapters=[adapter], agent=agent, repeat_after=at_once) as here:
         alice = world.person("alice")
         await world.dm(alice).say(alice, f"so many words about one {CANARY}")
-        await until(lambda: any(action.startswith(("send.", "adapter.")) for action in ear.actions))
+        await until(lambda: any(action.startswith(("send.", "adapter.", "chat.")) for action in ear.actions))
         await here.settled()
     assert adapter.raised
 

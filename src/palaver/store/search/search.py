@@ -234,7 +234,7 @@ class Search:
                 try:
                     await self.catch_up()
                 except StoreError as error:
-                    _log.warning("Could not fill the search index: %s", error, extra={"action": "search.fill"})
+                    _log.warning("Could not fill the search index: %s", error, extra={"action": "search.fill_failed"})
 
 
 class _Found(NamedTuple):
