@@ -52,7 +52,7 @@ def up(*, store: StoreOption = None) -> None:
         complain(str(error), as_json=False)
         raise typer.Exit(WRONG) from error
     except Exception as error:
-        log.exception("the gateway broke", extra={"action": "gateway.broke"})
+        log.exception("the gateway broke", extra={"action": "gateway.error"})
         raise typer.Exit(INTERNAL) from error
     if not drained:
         raise typer.Exit(FAILED)
@@ -64,7 +64,9 @@ def _tell_link(sentence: str) -> None:
         print(sentence, flush=True)
     except OSError:
         write_nowhere()
-        log.warning("the link could not be printed: palaver web link makes another", extra={"action": "window.untold"})
+        log.warning(
+            "the link could not be printed: palaver web link makes another", extra={"action": "web.link_not_shown"}
+        )
 
 
 def surveyed(store: str | None) -> Loaded:
@@ -82,7 +84,7 @@ def configuration(store: str | None) -> Config:
 
 def _caution(loaded: Loaded) -> None:
     for caution in loaded.warnings:
-        log.warning("%s", caution, extra={"action": "config.caution"})
+        log.warning("%s", caution, extra={"action": "config.warning"})
 
 
 async def _serve(gateway: Gateway, store: str | None) -> bool:
@@ -99,4 +101,4 @@ def _reload(gateway: Gateway, store: str | None) -> None:
         gateway.reload(loaded.config)
         _caution(loaded)
     except InvalidInput as error:
-        log.error("the configuration stays as it was: %s", error, extra={"action": "reload.refused"})  # noqa: TRY400
+        log.error("the configuration stays as it was: %s", error, extra={"action": "reload.rejected"})  # noqa: TRY400

@@ -85,7 +85,7 @@ class WebhookAdapter:
             inbound = parse_request(_PLATFORM.name, self.account, self._options, request, self._clock.now())
         except SignatureError as error:
             log.warning(
-                "Rejected a request: bad signature", extra={"action": "webhook.unsigned", "account": self.account}
+                "Rejected a request: bad signature", extra={"action": "webhook.bad_signature", "account": self.account}
             )
             return _json_response(401, {"error": str(error)})
         except MalformedRequest as error:
