@@ -122,7 +122,7 @@ class _Story:
         return f"inbox {inbox} heard {self.heard} turn {self.turn} reply {self.reply} seen {seen}"
 
 
-_SENDS = "SELECT id, state, attempts, error, may_be_duplicate, worker, created, due, dedup FROM outbox"
+_SENDS = "SELECT id, state, attempts, error, may_be_duplicate, worker, created, due, cause_kind, cause_id FROM outbox"
 _INBOX = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no ORDER BY i.no"  # noqa: S608
 
 

@@ -16,6 +16,7 @@ from palaver.store.archive.importer import ImportOutcome, import_sessions
 from palaver.store.conversations import deletion
 from palaver.store.people import pairing
 from tests.engine.gateway import Bench
+from tests.store.world import cause
 
 __all__ = ["Owner"]
 
@@ -46,7 +47,7 @@ class Owner:
         key = await here.engine.key_of(source)
         self._told += 1
         news = replace(outbound_to(source, text), mirror=key.text)
-        await here.store.transact(here.store.outbox.owe(news, f"news:{self._told}", self.clock.now()))
+        await here.store.transact(here.store.outbox.enqueue(news, cause(f"news:{self._told}"), self.clock.now()))
 
     async def _let_in(self, here: Bench, code: str) -> str:
         """What was wrong with the code."""

@@ -19,6 +19,7 @@ from palaver.testkit.platform import LoopClock
 from tests.engine.agents import Slow
 from tests.engine.gateway import OPERATOR, NoPauses, until
 from tests.engine.places import between
+from tests.store.world import cause
 
 ADMINS = (Grant(role=AccessRole.ADMIN),)
 SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
@@ -261,7 +262,7 @@ async def test_what_we_say_in_an_attached_chat_is_known_where_it_is_attached_to(
         news = replace(outbound_to(source, "the news"), mirror=derive_key(source, Scope()).text)
         store = two.here.store
         two.fake.injector.script.append(SendFault.LOST_AFTER)
-        await store.transact(store.outbox.owe(news, "news", LoopClock().now()))
+        await store.transact(store.outbox.enqueue(news, cause("news"), LoopClock().now()))
         await second.hears("the news", times=2)
         await two.here.settled()
         await two.ask(chat, alice, "what news")

@@ -17,6 +17,7 @@ from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.faults import Faults, SendFault
 from palaver.testkit.platform import FakePlatform
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
+from tests.store.world import cause
 
 OFTEN = timedelta(seconds=0.02)
 
@@ -27,7 +28,7 @@ async def states(here: Bench) -> list[tuple[str, str | None]]:
 
 async def owe(here: Bench, chat: str, text: str, name: str, clock: MovableClock) -> None:
     notice = Outbound(platform="fake", account="bot", chat_id=chat, text=text)
-    await here.store.transact(here.store.outbox.owe(notice, name, clock.now()))
+    await here.store.transact(here.store.outbox.enqueue(notice, cause(name), clock.now()))
 
 
 async def test_an_answer_is_delivered_with_its_receipt(store_url: str) -> None:
@@ -227,7 +228,7 @@ async def test_an_account_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
         chat = world.dm(world.person("alice"))
         for number in range(5):
             notice = Outbound(platform="fake", account="sick", chat_id=f"x{number}", text="hi")
-            await here.store.transact(here.store.outbox.owe(notice, f"sick {number}", clock.now()))
+            await here.store.transact(here.store.outbox.enqueue(notice, cause(f"sick {number}"), clock.now()))
         await until(lambda: len(hung) == 2)
         for number in range(5):
             await owe(here, chat.id, f"well {number}", f"well {number}", clock)
@@ -255,7 +256,7 @@ async def test_an_account_that_is_nearly_full_makes_the_claims_of_others_no_smal
     async with running(tmp_path / "p.db", world, adapters=adapters, concurrent_sends=4, clock=clock) as here:
         for number in range(3):
             notice = Outbound(platform="fake", account="sick", chat_id=f"x{number}", text="hi")
-            await here.store.transact(here.store.outbox.owe(notice, f"sick {number}", clock.now()))
+            await here.store.transact(here.store.outbox.enqueue(notice, cause(f"sick {number}"), clock.now()))
         await until(lambda: len(hung) == 3)
         monkeypatch.setattr(outbox, "claim", noted)
         chat = world.dm(world.person("alice"))

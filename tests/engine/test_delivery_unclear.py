@@ -15,6 +15,7 @@ from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults, SendFault
 from palaver.testkit.platform import FakePlatform
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
+from tests.store.world import cause
 
 OFTEN = timedelta(seconds=0.02)
 
@@ -25,7 +26,7 @@ async def states(here: Bench) -> list[str]:
 
 async def owe(here: Bench, chat: Chat, text: str, clock: MovableClock) -> None:
     notice = Outbound(platform="fake", account="bot", chat_id=chat.id, text=text)
-    await here.store.transact(here.store.outbox.owe(notice, text, clock.now()))
+    await here.store.transact(here.store.outbox.enqueue(notice, cause(text), clock.now()))
 
 
 async def set_home(here: Bench, chat: Chat, clock: MovableClock) -> None:
@@ -136,7 +137,7 @@ async def test_what_repeats_safely_is_never_marked_also_when_patience_ends(tmp_p
     async with running(tmp_path / "p.db", world, adapters=[adapter], clock=clock, poll=OFTEN) as here:
         chat = world.dm(world.person("alice"))
         news = Outbound(platform="fake", account="bot", chat_id=chat.id, text="{}", is_news=is_news)
-        await here.store.transact(here.store.outbox.owe(news, "n", clock.now()))
+        await here.store.transact(here.store.outbox.enqueue(news, cause("n"), clock.now()))
         await until(lambda: _waits(here))
         clock.later(hours=25)
         await here.settled()
@@ -150,6 +151,6 @@ async def test_news_is_never_marked(tmp_path: Path) -> None:
         chat = world.dm(world.person("alice"))
         world.injector.script.append(SendFault.LOST_BEFORE)
         news = Outbound(platform="fake", account="bot", chat_id=chat.id, text="{}", is_news=True)
-        await here.store.transact(here.store.outbox.owe(news, "n", clock.now()))
+        await here.store.transact(here.store.outbox.enqueue(news, cause("n"), clock.now()))
         await here.settled()
         assert [message.text for message in chat.shown] == ["{}"]

@@ -113,6 +113,7 @@ async def test_an_answer_that_broke_off_is_shown_once_when_it_is_begun_again(tmp
         assert set(shown.earlier) <= {"one ", "one two "}
 
 
+@pytest.mark.drops_transactions
 async def test_a_store_that_refuses_for_a_while_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "_BREATH", 0.01)
     often = timedelta(seconds=0.03)

@@ -32,7 +32,7 @@ async def _recall(request: Request) -> AsyncGenerator[Event]:
 
 
 async def thread_of(two: Two) -> str:
-    rows = await two.here.rows("SELECT receipt FROM outbox WHERE dedup LIKE 'handoff:%'")
+    rows = await two.here.rows("SELECT receipt FROM outbox WHERE cause_kind = 'handoff'")
     return rows[0][0]
 
 

@@ -16,6 +16,7 @@ from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.store.conftest import fresh_store
+from tests.store.world import cause
 
 
 @pytest.mark.parametrize("silently", [False, True], ids=["told", "found out by a send"])
@@ -29,7 +30,7 @@ async def test_a_conversation_goes_on_under_the_new_id(store_url: str, silently:
         await chat.move(silently=silently)
         if silently:
             place = Outbound(platform="fake", account="bot", chat_id="c1", text="owed to the old id")
-            await here.store.transact(here.store.outbox.owe(place, "owed", clock.now()))
+            await here.store.transact(here.store.outbox.enqueue(place, cause("owed"), clock.now()))
             await chat.hears("owed to the old id")
         await chat.say(alice, "two", mentions=("bot",))
         await chat.hears("You said: two")

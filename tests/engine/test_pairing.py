@@ -56,7 +56,7 @@ async def test_a_code_is_nowhere_once_it_was_said(store_url: str) -> None:
         codes = [code[0] for message in said if (code := CODE.search(message.text))]
         assert len(codes) == 2
         await until(lambda: _is_nowhere(here, codes), within=20)
-        assert await here.rows("SELECT * FROM said_once") == []
+        assert await here.rows("SELECT * FROM wiped_after_send") == []
         assert await here.rows("SELECT count(*) FROM outbox WHERE state = 'delivered'") == [(2,)]
 
 

@@ -11,6 +11,7 @@ from palaver.testkit.faults import SendFault
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running
+from tests.store.world import cause
 
 
 async def set_home(here: Bench, chat: Chat, clock: MovableClock) -> None:
@@ -100,7 +101,7 @@ async def test_the_agent_knows_what_was_said_in_its_chat_by_others_of_ours(store
         await here.settled()
         world.injector.script.append(SendFault.BUSY)
         news = news_for(chat, alice.id)
-        await here.store.transact(here.store.outbox.owe(news, "news", clock.now()))
+        await here.store.transact(here.store.outbox.enqueue(news, cause("news"), clock.now()))
         await chat.hears("the news")
         await chat.say(alice, "tell me more")
         await chat.hears("tell me more")
@@ -112,7 +113,7 @@ async def test_where_no_conversation_is_open_there_is_nothing_to_know(tmp_path: 
     async with running(tmp_path / "p.db", world, clock=clock) as here:
         chat = world.dm(world.person("alice"))
         news = news_for(chat, "p1")
-        await here.store.transact(here.store.outbox.owe(news, "news", clock.now()))
+        await here.store.transact(here.store.outbox.enqueue(news, cause("news"), clock.now()))
         await chat.hears("the news")
         await here.settled()
         assert await here.rows("SELECT 1 FROM sessions") == []

@@ -327,7 +327,7 @@ async def test_a_send_of_which_nobody_heard_is_told_as_sent_now(
     async with running(tmp_path / "p.db", toolsets=all_tools) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
-        happened = trouble(monkeypatch, here.store, "transact", "INSERT INTO outbox (id, dedup", outage, done=True)
+        happened = trouble(monkeypatch, here.store, "transact", "INSERT INTO outbox (id, cause_kind", outage, done=True)
         await chat.say(alice, use("send_here", text="a canary"))
         await chat.hears("send_here: It is on its way.")
         assert happened()
@@ -356,7 +356,7 @@ async def test_a_message_is_sent_at_once_to_where_it_was_asked_for(store_url: st
         await chat.hears("send_here: It is on its way.")
         await here.settled()
         assert [message.text for message in chat.shown] == ["one moment", "send_here: It is on its way."]
-        number = (await here.rows("SELECT id FROM outbox WHERE id < 0 AND dedup LIKE 'tool:%'"))[0][0]
+        number = (await here.rows("SELECT id FROM outbox WHERE cause_kind = 'tool'"))[0][0]
         (trace,) = await here.store.read(find_traces(f"out:{number}", OPERATOR))
         assert trace.turn is not None
         assert {sending.why for sending in trace.deliveries} >= {"tool", "reply"}
@@ -385,7 +385,7 @@ async def test_a_target_that_is_none_is_said_at_once(store_url: str, to: str) ->
         answer = await two.ask(chat, alice, use("send_message", to=to, text="hello"))
         assert answer.startswith("send_message: ")
         assert "allowed" in answer or "has to be" in answer
-        assert await two.here.rows("SELECT 1 FROM outbox WHERE dedup LIKE 'tool:%'") == []
+        assert await two.here.rows("SELECT 1 FROM outbox WHERE cause_kind = 'tool'") == []
 
 
 async def test_members_send_nowhere_else(tmp_path: Path) -> None:

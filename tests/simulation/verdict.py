@@ -260,15 +260,16 @@ class Books:
 
     def _parts_in_order(self) -> Iterator[str]:
         """What no turn owes comes in the order of its parts, too."""
-        latest: dict[str, int] = {}
-        names = dict(self._rows("SELECT id, dedup FROM outbox WHERE dedup LIKE '%:%:%'"))
+        latest: dict[tuple[str, ...], int] = {}
+        rows = self._rows("SELECT id, cause_kind, cause_id, cause_detail FROM outbox WHERE cause_kind IS NOT NULL")
+        causes = {number: tuple(cause) for number, *cause in rows}
         for delivery in reversed(self._deliveries):
             place = self._place_of(delivery)
-            if delivery.number in names and place is not None and not delivery.may_be_duplicate:
-                name = names[delivery.number].rpartition(":")[0]
-                if place < latest.get(name, -1):
-                    yield f"delivery {delivery.number}, {names[delivery.number]}, was shown too early"
-                latest[name] = place
+            if delivery.number in causes and place is not None and not delivery.may_be_duplicate:
+                cause = causes[delivery.number]
+                if place < latest.get(cause, -1):
+                    yield f"delivery {delivery.number}, {cause}, was shown too early"
+                latest[cause] = place
 
     def _place_of(self, delivery: Delivery) -> int | None:
         """Where in its chat it was first to be seen."""

@@ -19,7 +19,7 @@ from palaver.store.queue import inbox, outbox, steering, turns
 from palaver.store.status import trace
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from tests.store.world import NOON, OPERATOR, World, answer, dm, group, key_of
+from tests.store.world import NOON, OPERATOR, World, answer, cause, dm, group, key_of
 
 OLD, NEW = group("7", chat="-1"), group("7", chat="-1001")
 LEASE = timedelta(minutes=1)
@@ -154,10 +154,10 @@ async def test_attached_places_go_along_with_what_waits_in_them(store: Store) ->
 
 
 async def test_what_is_owed_goes_to_the_new_chat_whenever_it_was_owed(store: Store) -> None:
-    await store.transact(outbox.owe(to("-1", "before"), "a", NOON))
-    await store.transact(outbox.owe(to("-10", "elsewhere"), "b", NOON))
+    await store.transact(outbox.enqueue(to("-1", "before"), cause("a"), NOON))
+    await store.transact(outbox.enqueue(to("-10", "elsewhere"), cause("b"), NOON))
     await move(store)
-    await store.transact(outbox.owe(to("-1", "after", reply_to="m1"), "c", NOON))
+    await store.transact(outbox.enqueue(to("-1", "after", reply_to="m1"), cause("c"), NOON))
     sent = await store.transact(outbox.claim("w1", NOON, LEASE))
     assert {each.outbound.text: each.outbound.chat_id for each in sent} == {"before": "-1001", "elsewhere": "-10"}
     for delivery in sent:
@@ -166,7 +166,7 @@ async def test_what_is_owed_goes_to_the_new_chat_whenever_it_was_owed(store: Sto
 
 
 async def test_what_fails_at_the_old_id_while_the_chat_moves_is_due_at_the_new_one(store: Store) -> None:
-    await store.transact(outbox.owe(to("-1"), "a", NOON))
+    await store.transact(outbox.enqueue(to("-1"), cause("a"), NOON))
     (sent,) = await store.transact(outbox.claim("w1", NOON, LEASE))
     await move(store)
     became = await store.transact(outbox.settle_send(sent, "w1", OutboxState.DEAD, error="gone"))
@@ -183,13 +183,13 @@ async def test_a_chat_that_moves_twice_is_where_it_is_last(store: Store, steps: 
     await world.say("waits", OLD)
     for old, new in steps:
         await move(store, old, new)
-    await store.transact(outbox.owe(to("-1"), "a", NOON))
+    await store.transact(outbox.enqueue(to("-1"), cause("a"), NOON))
     assert await claimed(store) == [to("-1001")]
     assert (await store.read(inbox.claimable(5))) == [key_of(NEW)]
 
 
 async def test_what_stayed_unclear_and_is_sent_once_more_goes_to_the_new_chat(store: Store) -> None:
-    await store.transact(outbox.owe(replace(to("-1"), opens="Plans"), "a", NOON))
+    await store.transact(outbox.enqueue(replace(to("-1"), opens="Plans"), cause("a"), NOON))
     (sent,) = await store.transact(outbox.claim("w1", NOON, LEASE))
     await store.transact(outbox.unclear(sent, "w1", NOON, safe=False, error="no answer"))
     await move(store)

@@ -15,10 +15,13 @@ from palaver.model.turn import Inbound, Outbound, Revision
 from palaver.store.conversations import deletion, history, sessions, transcript
 from palaver.store.conversations.deletion import ProcessRuns, Pruned, PruneRule, Survey
 from palaver.store.queue import inbox, outbox, revisions, turns
+from palaver.store.queue.cause import CAUSE_COLUMNS, cause_of
 from palaver.store.results import Opening
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from tests.store.world import LEASE, NOON, OPERATOR, World, dm, key_of
+from tests.store.world import LEASE, NOON, OPERATOR, World, cause, dm, key_of
+
+_CAUSES = f"SELECT {CAUSE_COLUMNS} FROM outbox WHERE cause_kind IS NOT NULL ORDER BY id DESC"  # noqa: S608
 
 ALICE, BOB = dm("7"), dm("8")
 KEY = key_of(ALICE)
@@ -86,13 +89,15 @@ async def test_what_was_sent_because_of_its_turns_goes_with_its_files(world: Wor
     gone = (*gone, f"told:{turn}:x", f"revision:{changed}:0", f"welcome:{session}:0", f"news:{session}:0")
     for name in (*kept, *gone):
         outbound = Outbound(platform="telegram", chat_id="elsewhere", text="secret", file=file)
-        await world.store.transact(outbox.owe(outbound, name, world.now))
+        await world.store.transact(outbox.enqueue(outbound, cause(name), world.now))
     removed = await delete(world, begun.turn.session)
-    left = await world.store.read(one("SELECT dedup FROM outbox WHERE dedup IS NOT NULL ORDER BY id DESC"))
-    assert [name for (name,) in left] == [*kept]
+    left = await world.store.read(one(_CAUSES))
+    assert [cause_of(*row) for row in left] == [*map(cause, kept)]
     held = await world.store.read(one("SELECT count(*) FROM attachments"))
     assert (removed.files, held) == ((), [(len(kept),)])
-    fresh = await world.store.transact(outbox.owe(Outbound(platform="telegram", chat_id="7", text="new"), "n", NOON))
+    fresh = await world.store.transact(
+        outbox.enqueue(Outbound(platform="telegram", chat_id="7", text="new"), cause("n"), NOON)
+    )
     assert fresh == -len(kept + gone) - 1
     await assert_sound(world)
 

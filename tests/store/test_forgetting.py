@@ -36,7 +36,7 @@ from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
 from tests.store.conftest import DRIVER
-from tests.store.world import NOON, OPERATOR, World, answer, dm, key_of
+from tests.store.world import NOON, OPERATOR, World, answer, cause, dm, key_of
 
 SECRET = "xylographer"  # noqa: S105 - a word that stands nowhere else
 """Said by whoever is forgotten, and to them."""
@@ -88,7 +88,7 @@ async def live(store: Store) -> World:
     refused = Inbound(source=room(ID), text=f"{SECRET}!", at=NOON, labels=Labels(user=Label(NAME)))
     await store.transact(inbox.accept(refused, key_of(room(ID)), NOON, refused="a stranger"))
     owed = Outbound(platform="telegram", chat_id=ID, text=f"a word about {SECRET}")
-    await store.transact(outbox.owe(owed, "notice:1", NOON))
+    await store.transact(outbox.enqueue(owed, cause("unclear:1"), NOON))
     await store.transact(accounts.set_home("main", dm(ID), NOON, by=ANN))
     await store.transact(chat_migration.move("telegram", None, "an id from before", ID, NOON))
     fence = await store.transact(accounts.hold("telegram", None, "w1", NOON, timedelta(hours=1)))
@@ -298,6 +298,7 @@ class Brittle:
         return await self._database.transact(work)
 
 
+@pytest.mark.drops_transactions
 @pytest.mark.parametrize("steps", range(1, 20, 3))
 async def test_it_is_gone_on_with_after_it_was_cut_off_anywhere(store: Store, steps: int) -> None:
     await live(store)
@@ -333,7 +334,7 @@ async def test_what_is_owed_in_a_chat_of_theirs_is_found_in_every_pass(store: St
     refused = Inbound(source=Source(platform="telegram", chat_id="chat of ann", user_id=ID), text="hello", at=NOON)
     await store.transact(inbox.accept(refused, key_of(refused.source), NOON, refused="a stranger"))
     number = await store.transact(store.erasures.ask_for(ANN, NOON, by="operator"))
-    later = outbox.owe(Outbound(platform="telegram", chat_id="chat of ann", text=SECRET), "late", NOON)
+    later = outbox.enqueue(Outbound(platform="telegram", chat_id="chat of ann", text=SECRET), cause("late"), NOON)
     late = False
 
     async def run(one: Pass) -> None:
@@ -416,7 +417,7 @@ async def test_no_number_is_given_twice(store_url: str) -> None:
             if turn == 1:
                 await World(store).exchange(SECRET, SECRET, dm(ID))
             message = await store.transact(inbox.accept(hers, key_of(dm(ID)), NOON, refused="a stranger"))
-            send = await store.transact(outbox.owe(owed, f"notice:{turn}", NOON))
+            send = await store.transact(outbox.enqueue(owed, cause(f"unclear:{turn}"), NOON))
             numbers.append((message or 0, send or 0))
             await store.transact(store.people.person_of(ANN, NOON))
             await store.transact(hand_over(await _forget(store)))
@@ -495,3 +496,17 @@ async def test_other_forms_of_an_id_are_the_same_person(store: Store) -> None:
 @transaction
 def _alias() -> Statements[None]:
     yield "INSERT INTO aliases (platform, alias, canonical) VALUES ('telegram', '+49170', ?)", (ID,)
+
+
+async def test_a_notice_that_something_cannot_be_delivered_to_them_goes_too(store: Store) -> None:
+    """It goes to somebody else and names their chat."""
+    await live(store)
+    owed = Outbound(platform="telegram", chat_id=ID, text="a word")
+    number = await store.transact(outbox.enqueue(owed, cause("unclear:9"), NOON))
+    notice = Outbound(platform="telegram", chat_id="8", text=f"Nothing can be delivered to telegram:{ID}.")
+    other = Outbound(platform="telegram", chat_id="8", text="Nothing can be delivered to telegram:9.")
+    assert await store.transact(outbox.enqueue(notice, cause(f"gone:{number}"), NOON))
+    kept = await store.transact(outbox.enqueue(other, cause("gone:-999"), NOON))
+    await store.erasures.carry_out(await store.transact(store.erasures.ask_for(ANN, NOON, by="operator")), NOON)
+    left = await store.read(_rows("SELECT id FROM outbox WHERE cause_kind = 'gone'"))
+    assert left == [(kept,)]

@@ -15,7 +15,7 @@ from palaver.store.queue import outbox, turns
 from palaver.store.results import RepeatSafety
 from palaver.store.store import Store
 from tests.store.effort import steps_of
-from tests.store.world import LEASE, NOON, World
+from tests.store.world import LEASE, NOON, World, cause
 
 NOTICE = Outbound(platform="telegram", chat_id="7", text="a notice", thread_id="5", account="b", reply_to="m1")
 
@@ -30,10 +30,10 @@ async def claim(world: World, worker: str = "w1") -> list[Delivery]:
 
 
 async def test_a_notice_is_owed_once_and_comes_out_as_it_went_in(world: World) -> None:
-    first = await world.store.transact(outbox.owe(NOTICE, "reset:1", NOON))
+    first = await world.store.transact(outbox.enqueue(NOTICE, cause("unclear:1"), NOON))
     assert first is not None
-    assert await world.store.transact(outbox.owe(NOTICE, "reset:1", NOON)) is None
-    assert await world.store.transact(outbox.owe(NOTICE, "reset:2", NOON)) != first
+    assert await world.store.transact(outbox.enqueue(NOTICE, cause("unclear:1"), NOON)) is None
+    assert await world.store.transact(outbox.enqueue(NOTICE, cause("unclear:2"), NOON)) != first
     (claimed,) = await claim(world)
     assert (claimed.outbound, claimed.turn) == (NOTICE, None)
 
@@ -44,17 +44,17 @@ def to_chat(chat: str, text: str = "a notice") -> Outbound:
 
 async def test_within_a_chat_one_send_after_the_other_in_the_order_they_were_owed(world: World) -> None:
     for number, text in enumerate(("first", "second", "third")):
-        await world.store.transact(outbox.owe(to_chat("7", text), text, NOON + timedelta(seconds=number)))
-    await world.store.transact(outbox.owe(to_chat("8", "elsewhere"), "elsewhere", NOON))
+        await world.store.transact(outbox.enqueue(to_chat("7", text), cause(text), NOON + timedelta(seconds=number)))
+    await world.store.transact(outbox.enqueue(to_chat("8", "elsewhere"), cause("elsewhere"), NOON))
     world.later(minutes=1)
     assert [each.outbound.text for each in await claim(world)] == ["elsewhere", "first"]
     assert await claim(world) == []
 
 
 async def test_a_send_that_waits_for_its_next_try_is_not_overtaken_in_its_chat(world: World) -> None:
-    await world.store.transact(outbox.owe(to_chat("7", "first"), "first", NOON))
+    await world.store.transact(outbox.enqueue(to_chat("7", "first"), cause("first"), NOON))
     (first,) = await claim(world)
-    await world.store.transact(outbox.owe(to_chat("7", "second"), "second", NOON + timedelta(seconds=1)))
+    await world.store.transact(outbox.enqueue(to_chat("7", "second"), cause("second"), NOON + timedelta(seconds=1)))
     retry = NOON + timedelta(hours=1)
     await world.store.transact(outbox.settle_send(first, "w1", OutboxState.DUE, error="rate limit", due=retry))
     world.later(minutes=1)
@@ -64,7 +64,7 @@ async def test_a_send_that_waits_for_its_next_try_is_not_overtaken_in_its_chat(w
 
 
 async def test_a_worker_claims_only_for_the_accounts_it_serves(world: World) -> None:
-    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
     assert await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=["telegram:other"])) == []
     assert await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=[])) == []
     assert len(await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=["telegram:b", "web:"]))) == 1
@@ -73,7 +73,7 @@ async def test_a_worker_claims_only_for_the_accounts_it_serves(world: World) -> 
 async def test_what_is_due_longest_goes_first_in_whichever_account(world: World) -> None:
     for number, account in enumerate(("b", "c", "a", "b")):
         notice = replace(to_chat(str(number), str(number)), account=account)
-        await world.store.transact(outbox.owe(notice, str(number), NOON + timedelta(seconds=number)))
+        await world.store.transact(outbox.enqueue(notice, cause(str(number)), NOON + timedelta(seconds=number)))
     world.later(minutes=1)
     served = ["telegram:a", "telegram:b", "telegram:c"]
     for limit, expected in ((1, ["0"]), (2, ["1", "2"]), (9, ["3"])):
@@ -89,21 +89,21 @@ async def test_a_claim_looks_at_no_more_than_it_takes_however_much_is_due(tmp_pa
         async with await open_store(str(path)) as store:
             for number in range(length):
                 notice = replace(to_chat(str(number)), account=backlog.partition(":")[2])
-                await store.transact(outbox.owe(notice, f"n{number}", NOON))
+                await store.transact(outbox.enqueue(notice, cause(f"n{number}"), NOON))
         served = ["telegram:b", "telegram:c", "web:"]
         taken.append(steps_of(path, outbox.claim("w1", NOON, LEASE, accounts=served, limit=4)))
     assert taken[0] == taken[1]
 
 
 async def test_a_worker_may_serve_any_number_of_accounts(world: World) -> None:
-    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
     served = ["telegram:b", *(f"telegram:b{number}" for number in range(600))]
     assert len(await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=served))) == 1
 
 
 async def test_many_claimers_get_each_send_once(world: World) -> None:
     for number in range(40):
-        await world.store.transact(outbox.owe(to_chat(str(number)), f"n{number}", NOON))
+        await world.store.transact(outbox.enqueue(to_chat(str(number)), cause(f"n{number}"), NOON))
     claims = await asyncio.gather(
         *(world.store.transact(outbox.claim(f"w{n}", NOON, LEASE, limit=5)) for n in range(12))
     )
@@ -112,13 +112,15 @@ async def test_many_claimers_get_each_send_once(world: World) -> None:
 
 
 async def test_notices_owed_at_once_all_get_a_number(world: World) -> None:
-    numbers = await asyncio.gather(*(world.store.transact(outbox.owe(NOTICE, f"n{n}", NOON)) for n in range(40)))
+    numbers = await asyncio.gather(
+        *(world.store.transact(outbox.enqueue(NOTICE, cause(f"n{n}"), NOON)) for n in range(40))
+    )
     assert len(set(numbers)) == 40
     assert None not in numbers
 
 
 async def test_delivered_due_again_and_dead(world: World) -> None:
-    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
     (sent,) = await claim(world)
     retry = NOON + timedelta(minutes=1)
     await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DUE, error="rate limit", due=retry))
@@ -139,7 +141,7 @@ async def reclaim(world: World, worker: str, *, safe: bool) -> list[Delivery]:
 
 
 async def test_a_claim_whose_owner_is_gone_is_sent_once_more_marked(world: World) -> None:
-    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
     (sent,) = await claim(world)
     assert await reclaim(world, "w2", safe=False) == []
     world.later(seconds=61)
@@ -151,8 +153,8 @@ async def test_a_claim_whose_owner_is_gone_is_sent_once_more_marked(world: World
 
 
 async def test_unclear_twice_is_left_to_a_person_and_holds_nothing_up(world: World) -> None:
-    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
-    await world.store.transact(outbox.owe(NOTICE, "next", NOON + timedelta(seconds=1)))
+    await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
+    await world.store.transact(outbox.enqueue(NOTICE, cause("next"), NOON + timedelta(seconds=1)))
     (once,) = await claim(world)
     await world.store.transact(outbox.unclear(once, "w1", world.now, safe=False, error="cut"))
     (sent,) = await claim(world)
@@ -168,7 +170,7 @@ async def test_unclear_twice_is_left_to_a_person_and_holds_nothing_up(world: Wor
 
 
 async def test_where_sending_twice_shows_once_it_is_sent_again_unmarked(world: World) -> None:
-    await world.store.transact(outbox.owe(NOTICE, "n", NOON))
+    await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
     for _ in range(3):
         (sent,) = await claim(world)
         assert not sent.may_be_duplicate
@@ -179,14 +181,14 @@ async def test_where_sending_twice_shows_once_it_is_sent_again_unmarked(world: W
 async def test_a_reply_is_owed_once_per_turn_and_ordinal(world: World) -> None:
     begun = await world.exchange("hello", "hi")
     with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
-        await world.store.transact(outbox.owe_replies(begun.turn.number, [NOTICE], NOON))
+        await world.store.transact(outbox.enqueue_replies(begun.turn.number, [NOTICE], NOON))
     assert len(await claim(world)) == 1
 
 
 async def test_what_waits_for_a_chat_can_be_hastened(world: World) -> None:
     elsewhere = replace(NOTICE, chat_id="another")
     for name, notice in {"here": NOTICE, "there": elsewhere}.items():
-        await world.store.transact(outbox.owe(notice, name, NOON))
+        await world.store.transact(outbox.enqueue(notice, cause(name), NOON))
     for sent in await claim(world):
         later = NOON + timedelta(hours=1)
         await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DUE, error="away", due=later))
@@ -199,7 +201,7 @@ async def test_what_waits_for_a_chat_can_be_hastened(world: World) -> None:
 
 async def test_parts_that_are_owed_at_once_come_in_their_order(world: World) -> None:
     parts = [to_chat("7", text) for text in ("one", "two", "three")]
-    await world.store.transact(outbox.owe_all(parts, "command:1", NOON))
+    await world.store.transact(outbox.enqueue_parts(parts, cause("command:1"), NOON))
     world.later(seconds=1)
     for part in parts:
         assert await world.store.read(outbox.is_owed(part))
@@ -210,7 +212,7 @@ async def test_parts_that_are_owed_at_once_come_in_their_order(world: World) -> 
 
 
 async def test_what_cannot_take_the_place_of_its_draft_is_due_as_a_message_of_its_own(world: World) -> None:
-    await world.store.transact(outbox.owe(replace(NOTICE, edits="draft"), "n", NOON))
+    await world.store.transact(outbox.enqueue(replace(NOTICE, edits="draft"), cause("n"), NOON))
     (sent,) = await claim(world)
     await world.store.transact(outbox.detach(sent, "w1", world.now, error="too old"))
     (again,) = await claim(world)
@@ -220,8 +222,8 @@ async def test_what_cannot_take_the_place_of_its_draft_is_due_as_a_message_of_it
 
 
 async def test_a_worker_whose_clock_runs_behind_does_not_overtake(world: World) -> None:
-    await world.store.transact(outbox.owe(to_chat("7", "first"), "first", NOON))
-    await world.store.transact(outbox.owe(to_chat("7", "second"), "second", NOON - timedelta(seconds=2)))
+    await world.store.transact(outbox.enqueue(to_chat("7", "first"), cause("first"), NOON))
+    await world.store.transact(outbox.enqueue(to_chat("7", "second"), cause("second"), NOON - timedelta(seconds=2)))
     (first,) = await claim(world)
     assert first.outbound.text == "first"
     await world.store.transact(outbox.settle_send(first, "w1", OutboxState.DELIVERED, receipt="1"))

@@ -11,7 +11,7 @@ from palaver.store.conversations import transcript
 from palaver.store.queue import outbox, turns
 from palaver.store.status import overview
 from palaver.store.store import Store
-from tests.store.world import OPERATOR, World, answer, dm, key_of
+from tests.store.world import OPERATOR, World, answer, cause, dm, key_of
 
 ANN, BEN = Principal(identities=frozenset({"telegram:7"})), Principal(identities=frozenset({"telegram:8"}))
 
@@ -50,7 +50,9 @@ async def test_a_turn_in_flight_is_shown_with_what_it_asks_to_those_who_may_see_
 async def test_messages_in_and_out_are_listed_newest_first_and_by_state(world: World) -> None:
     await world.exchange("one")
     world.later(seconds=1)
-    await world.store.transact(outbox.owe(Outbound(platform="telegram", chat_id="8", text="psst"), "n1", world.now))
+    await world.store.transact(
+        outbox.enqueue(Outbound(platform="telegram", chat_id="8", text="psst"), cause("n1"), world.now)
+    )
     world.later(seconds=1)
     await world.exchange("two", source=dm("8"))
     await world.say("three")
@@ -62,7 +64,7 @@ async def test_messages_in_and_out_are_listed_newest_first_and_by_state(world: W
     assert [each.number for each in waiting] == [found[0].number]
     sent = await world.store.read(overview.list_outbound(OPERATOR))
     assert [each.delivery.outbound.text for each in sent] == ["yes", "psst", "yes"]
-    assert [each.why for each in sent] == ["reply", "n1", "reply"]
+    assert [each.why for each in sent] == ["reply", "unclear", "reply"]
     assert len(await world.store.read(overview.list_outbound(OPERATOR, states={OutboxState.DUE}, limit=2))) == 2
     assert not await world.store.read(overview.list_outbound(OPERATOR, states={OutboxState.DEAD}))
 

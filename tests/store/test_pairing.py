@@ -62,7 +62,12 @@ async def kinds(store: Store) -> list[str]:
 
 
 async def owed(store: Store) -> list[str]:
-    return [row[0] for row in await store.read(rows("SELECT dedup FROM outbox ORDER BY created, id DESC"))]
+    return [
+        row[0]
+        for row in await store.read(
+            rows("SELECT cause_kind || ':' || cause_id || ':' || part FROM outbox ORDER BY created, id DESC")
+        )
+    ]
 
 
 async def test_a_code_is_owed_once_and_kept_as_a_hash(store: Store) -> None:
@@ -82,23 +87,23 @@ async def test_a_code_stays_until_it_is_sent_and_no_longer(store: Store) -> None
     await ask(store, "7")
     await ask(store, "8", code=OTHER)
     claimed = await store.transact(outbox.claim("w1", NOON, MINUTE))
-    assert await store.transact(pairing.hush()) == 0
+    assert await store.transact(pairing.wipe_sent_codes()) == 0
     for delivery, state in zip(claimed, (OutboxState.DELIVERED, OutboxState.DUE), strict=True):
         await store.transact(outbox.settle_send(delivery, "w1", state))
-    assert await store.transact(pairing.hush()) == 1
+    assert await store.transact(pairing.wipe_sent_codes()) == 1
     (again,) = await store.transact(outbox.claim("w1", NOON, MINUTE))
     assert again.outbound.text == f"your code is {CODE}"
     await store.transact(outbox.settle_send(again, "w1", OutboxState.DEAD))
-    assert await store.transact(pairing.hush()) == 1
+    assert await store.transact(pairing.wipe_sent_codes()) == 1
     assert "your code" not in str(await store.read(rows("SELECT body FROM outbox")))
-    assert await store.transact(pairing.hush()) == 0
-    assert await store.read(rows("SELECT dedup FROM said_once")) == []
+    assert await store.transact(pairing.wipe_sent_codes()) == 0
+    assert await store.read(rows("SELECT cause_id FROM wiped_after_send")) == []
 
 
 @transaction
-def hush_while(happens: Transaction[object]) -> Statements[None]:
+def wipe_while(happens: Transaction[object]) -> Statements[None]:
     """As another worker's commit right after the first look, which PostgreSQL lets the rest of the work see."""
-    steps = iter(pairing.hush())
+    steps = iter(pairing.wipe_sent_codes())
     found = yield next(steps)
     yield from happens
     with suppress(StopIteration):
@@ -109,10 +114,10 @@ def hush_while(happens: Transaction[object]) -> Statements[None]:
 async def test_a_code_that_is_sent_while_others_are_forgotten_is_forgotten_next(store: Store) -> None:
     await ask(store, "7")
     (sent,) = await store.transact(outbox.claim("w1", NOON, MINUTE))
-    await store.transact(hush_while(outbox.settle_send(sent, "w1", OutboxState.DELIVERED)))
-    assert await store.transact(pairing.hush()) == 1
+    await store.transact(wipe_while(outbox.settle_send(sent, "w1", OutboxState.DELIVERED)))
+    assert await store.transact(pairing.wipe_sent_codes()) == 1
     assert "your code" not in str(await store.read(rows("SELECT body FROM outbox")))
-    assert await store.read(rows("SELECT dedup FROM said_once")) == []
+    assert await store.read(rows("SELECT cause_id FROM wiped_after_send")) == []
 
 
 async def test_whoever_is_let_in_gets_the_role_and_their_words_wait_for_an_answer(store: Store) -> None:

@@ -8,7 +8,7 @@ from palaver.model.turn import Outbound
 from palaver.store import accounts
 from palaver.store.queue import outbox
 from palaver.store.store import Store
-from tests.store.world import LEASE, NOON, World, dm, group
+from tests.store.world import LEASE, NOON, World, cause, dm, group
 
 GONE = Outbound(platform="telegram", account="b", chat_id="7", text="hello")
 
@@ -41,7 +41,7 @@ async def test_that_a_chat_is_gone_is_news_once_until_it_is_back(world: World) -
 
 async def test_whoever_sends_knows_that_the_chat_was_gone(world: World) -> None:
     await world.store.transact(accounts.chat_gone(GONE, NOON, "blocked"))
-    await world.store.transact(outbox.owe(GONE, "one", NOON))
-    await world.store.transact(outbox.owe(replace(GONE, chat_id="8"), "two", NOON))
+    await world.store.transact(outbox.enqueue(GONE, cause("one"), NOON))
+    await world.store.transact(outbox.enqueue(replace(GONE, chat_id="8"), cause("two"), NOON))
     claimed = await world.store.transact(outbox.claim("w1", NOON, LEASE))
     assert {each.outbound.chat_id: each.is_gone for each in claimed} == {"7": True, "8": False}

@@ -14,7 +14,7 @@ from palaver.store.opening import open_store
 from palaver.store.people import pairing, usage
 from palaver.store.queue import inbox, outbox, revisions, turns
 from palaver.store.results import OperationKind, RepeatSafety
-from tests.store.world import LEASE, NOON, OPERATOR, World, dm, key_of
+from tests.store.world import LEASE, NOON, OPERATOR, World, cause, dm, key_of
 
 NOTICE = Outbound(platform="telegram", account="b", chat_id="7", text="hello")
 CHANGED = Inbound(source=dm(message_id="m1"), text="hello!", at=NOON, revision=Revision(version="2"))
@@ -35,7 +35,7 @@ ASKED = {
     "finalise": expiry.list_unfinalised(100),
     "let go": attachments.drop_sent(),
     "held": attachments.list_referenced("", 100),
-    "hush": pairing.hush(),
+    "wipe sent codes": pairing.wipe_sent_codes(),
     "reclaim": turns.reclaim("w1", NOON, LEASE),
     "reclaim sends": outbox.reclaim_sends("w1", NOON, safe=RepeatSafety()),
     "charge": usage.charge_to_previous(1),
@@ -46,7 +46,7 @@ SHORT = (
     "one_open_turn_per_key",
     "outbox_in_order",
     "sessions_to_finalise",
-    "said_once",
+    "wiped_after_send",
     " u",
     " h",
     " owed",
@@ -77,7 +77,7 @@ async def test_no_table_is_read_as_a_whole(tmp_path: Path, name: str) -> None:
         await world.say("hello")
         begun = await world.exchange("hello", source=dm("8"))
         await store.transact(sessions.rename(begun.turn.session, "Plans", OPERATOR))
-        await store.transact(outbox.owe(NOTICE, "notice", NOON))
+        await store.transact(outbox.enqueue(NOTICE, cause("notice"), NOON))
         steps = await store.transact(plans(ASKED[name]))
         assert steps
         assert [step for step in steps if step.startswith("SCAN") and not step.endswith(SHORT)] == []

@@ -43,7 +43,20 @@ from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.conftest import ENGINES, fresh_database
 from tests.store.model import Message, Model, Talk
-from tests.store.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, World, answer, dm, first, key_of, only_begun
+from tests.store.world import (
+    IDLE_HOUR,
+    LEASE,
+    NEVER,
+    NOON,
+    OPERATOR,
+    World,
+    answer,
+    cause,
+    dm,
+    first,
+    key_of,
+    only_begun,
+)
 
 T = TypeVar("T")
 
@@ -291,7 +304,9 @@ class Turning(StoreMachine):
     @rule(name=st.integers(1, 5))
     def owe(self, name: int) -> None:
         text = self.word("notice")
-        number = self.do(outbox.owe(Outbound(platform="web", chat_id="7", text=text), f"n{name}", self.model.now))
+        number = self.do(
+            outbox.enqueue(Outbound(platform="web", chat_id="7", text=text), cause(f"n{name}"), self.model.now)
+        )
         assert (number is None) == (f"n{name}" in self.model.notices)
         self.model.notices.add(f"n{name}")
         if number is not None:

@@ -18,7 +18,7 @@ from palaver.store.queue import inbox, outbox, steering, turns
 from palaver.store.results import BusyNotices, Welcome
 from palaver.store.status.trace import Trace, find_traces
 from palaver.store.store import Store
-from tests.store.world import LEASE, NEVER, NOON, OPERATOR, World, dm, first, group, key_of
+from tests.store.world import LEASE, NEVER, NOON, OPERATOR, World, cause, dm, first, group, key_of
 
 ANN = Principal(identities=frozenset({"telegram:7"}))
 BEN = Principal(identities=frozenset({"telegram:8"}))
@@ -96,7 +96,7 @@ async def test_only_those_who_took_part_are_told(store: Store) -> None:
     world = World(store)
     await world.exchange("mine")
     await world.say("waits", dm("7"))
-    await store.transact(outbox.owe(Outbound(platform="telegram", chat_id="7", text="x"), "gone:1", NOON))
+    await store.transact(outbox.enqueue(Outbound(platform="telegram", chat_id="7", text="x"), cause("gone:1"), NOON))
     await deliver(world, "r-1")
     for name in ("in:1", "turn:1", "out:1024", "m1", "r-1", "in:2"):
         with pytest.raises(NotFound):
@@ -207,7 +207,7 @@ async def test_words_around_a_turn_belong_to_it(store: Store) -> None:
     assert trace.turn
     assert (trace.turn.stop or "").startswith("telegram:7 at ")
     assert await told(store, "out:-2") == trace
-    await store.transact(outbox.owe(outbound, "parked:1", NOON + timedelta(seconds=2)))
+    await store.transact(outbox.enqueue(outbound, cause("parked:1"), NOON + timedelta(seconds=2)))
     for name in ("turn:1", "out:-3"):
         assert [each.why for each in (await told(store, name)).deliveries] == ["welcome", "busy", "parked"]
 

@@ -16,6 +16,7 @@ from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Inbound, Outbound, Usage
 from palaver.store.conversations import transcript
 from palaver.store.queue import inbox, turns
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import Begun, Choose, Held, ResetRule, ResetRules
 from palaver.store.store import Store
 
@@ -101,3 +102,12 @@ def only_begun(found: Begun | Held | None) -> Begun | None:
 
 def _with_id(source: Source, message_id: str) -> Source:
     return Source(**{**source.to_json(), "message_id": message_id})
+
+
+def cause(name: str) -> SendCause:
+    """Any cause will do: kind, id, detail and part, with colons between them, or only an id."""
+    if ":" not in name:
+        return SendCause(CauseKind.UNCLEAR, name)
+    kind, id_, *rest = name.split(":")
+    part = int(rest.pop()) if rest and rest[-1].isdecimal() else 0
+    return SendCause(CauseKind(kind), id_, ":".join(rest), part)

@@ -8,6 +8,7 @@ from palaver.web.http import number
 from palaver.web.services import Services
 
 
+@pytest.mark.drops_transactions
 async def test_what_nobody_expected_is_said_in_the_form_that_was_asked_for(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -42,6 +42,7 @@ async def test_an_account_that_nobody_wants_any_more_keeps_nobody_waiting(window
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.drops_transactions
 async def test_a_disk_on_which_nothing_can_be_written_is_said_at_once(
     config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

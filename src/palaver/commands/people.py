@@ -20,6 +20,7 @@ from palaver.model.source import DM, Source
 from palaver.model.turn import outbound_to
 from palaver.store.people.links import Unlinked
 from palaver.store.people.people import Identity, Offer, Party, Person
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
 __all__ = [
@@ -89,7 +90,9 @@ def _tell_others(store: Store, spoken: Spoken, unlinked: Unlinked, addresses: Ma
     for identity, address in addresses.items():
         if not any({by, identity} <= person for person in unlinked.people):
             outbound = outbound_to(address, f"{by} unlinked your accounts. {_unlinked(unlinked)}")
-            yield from store.outbox.owe(outbound, f"command:{spoken.received.number}:{identity}", spoken.now)
+            yield from store.outbox.enqueue(
+                outbound, SendCause(CauseKind.COMMAND, spoken.received.number, identity), spoken.now
+            )
 
 
 def _unlinked(unlinked: Unlinked) -> str:
@@ -160,7 +163,7 @@ def linking(store: Store) -> list[Performance]:
 def _offer(store: Store, spoken: Spoken, code: str, hashed: str) -> Statements[str]:
     inbound = spoken.received.inbound
     yield from store.links.offer(inbound.source, inbound.labels.user, hashed, spoken.now)
-    yield from store.pairing.say_once(f"command:{spoken.received.number}")
+    yield from store.pairing.wipe_after_send(SendCause(CauseKind.COMMAND, spoken.received.number))
     minutes = int(OFFER_LIFETIME.total_seconds() // 60)
     return (
         f"Your code is {code}. Say /link {code} from your other account within {minutes} minutes.\n"
@@ -214,7 +217,7 @@ def _withdraw(store: Store, spoken: Spoken) -> Statements[str]:
 
 def _tell(store: Store, spoken: Spoken, offer: Offer, text: str) -> Statements[None]:
     outbound = outbound_to(offer.theirs.address, text)
-    yield from store.outbox.owe(outbound, f"command:{spoken.received.number}:other", spoken.now)
+    yield from store.outbox.enqueue(outbound, SendCause(CauseKind.COMMAND, spoken.received.number, "other"), spoken.now)
 
 
 def _question(mine: Party, theirs: Party) -> str:
@@ -260,8 +263,8 @@ def about_privacy(store: Store) -> list[Performance]:
     @transaction
     def forget(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
         _refuse_where_others_read(spoken)
-        answer = f"command:{spoken.received.number}"
-        yield from store.erasures.ask_for(spoken.principal.name, spoken.now, by="the person", answer=answer)
+        command = str(spoken.received.number)
+        yield from store.erasures.ask_for(spoken.principal.name, spoken.now, by="the person", answer=command)
         return "Everything of yours is being taken away, this conversation too. This is the last you hear of it."
 
     return [Performance(_FORGET, forget, would)]

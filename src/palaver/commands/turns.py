@@ -86,8 +86,9 @@ def about_turns(store: Store) -> list[Performance]:
         key, now, by = spoken.received.key, spoken.now, spoken.principal.name
         if (yield from store.steering.request_stop(key, now, by=by)):
             return "Stopping."
-        error = f"stopped by {by} instead of an answer"
-        dropped = yield from store.steering.drop_parked(key, now, note=texts.STOPPED_NOTE, error=error)
+        dropped = yield from store.steering.drop_parked(
+            key, now, note=texts.STOPPED_NOTE, error="stopped instead of an answer", by=by
+        )
         return "Stopped; nothing was allowed." if dropped else "There is nothing to stop."
 
     @transaction

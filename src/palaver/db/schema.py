@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import NamedTuple
 
+from palaver.db.conversions import CONVERSIONS
 from palaver.db.transaction import Lock, Statements, Transaction, transaction
 from palaver.model.errors import NewerSchema, StoreInUse
 
@@ -26,6 +27,8 @@ _NAME = "hashtextextended('gateways of palaver in ' || current_schema(), 0)"
 HOLD = f"SELECT pg_advisory_lock_shared({_NAME})"
 """Until the connection ends. It waits while somebody changes the schema."""
 _SHOWN = 5
+_CONVERT = "@convert "
+"""In a migration, what is done in Python."""
 
 
 def tenant(version: int) -> str:
@@ -127,7 +130,10 @@ def migrate_step(
         if migration not in missing:
             continue
         for statement in translate(migration.sql, words):
-            yield statement, ()
+            if statement.startswith(_CONVERT):
+                yield from CONVERSIONS[statement.removeprefix(_CONVERT)]()
+            else:
+                yield statement, ()
         yield (
             "INSERT INTO meta (name, value) VALUES ('schema', ?)"
             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",

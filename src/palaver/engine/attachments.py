@@ -18,6 +18,7 @@ from palaver.model.turn import Received, Turn, account_text
 from palaver.model.value import value
 from palaver.protocols.adapter import PlatformBusy, PlatformDown
 from palaver.protocols.capabilities import Downloading, supports
+from palaver.store.queue.cause import CauseKind, SendCause
 
 __all__ = [
     "Attachments",
@@ -196,4 +197,6 @@ class Desk:
     @transaction
     def owe(self, file: Attachment, now: datetime) -> Statements[None]:
         for part in self.ctx.replies.files(self.received.inbound.source, [file]):
-            yield from self.ctx.store.outbox.owe(part, f"command:{self.received.number}:file", now)
+            yield from self.ctx.store.outbox.enqueue(
+                part, SendCause(CauseKind.COMMAND, self.received.number, "file"), now
+            )

@@ -15,6 +15,7 @@ from palaver.model.turn import account_text
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.capabilities import EventSubscriber, supports
 from palaver.protocols.hooks import GatewayEvent, Hook, PartialAnswerListener
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
 __all__ = [
@@ -124,13 +125,13 @@ class EventOutbox:
         for watcher in self._watchers:
             outbound = watcher.event_message(happening, text)
             if outbound is not None:
-                name = f"{_name(happening)}:{account_text(outbound.platform, outbound.account)}"
-                yield from self._store.outbox.owe(outbound, name, happening.at)
+                cause = _cause(happening, account_text(outbound.platform, outbound.account))
+                yield from self._store.outbox.enqueue(outbound, cause, happening.at)
 
 
-def _name(happening: GatewayEvent) -> str:
-    """By the turn or the session that it is about: with these it is forgotten."""
-    kind, at = happening.kind.value, f"{happening.at.timestamp():.6f}"
-    if happening.delivery is not None:
-        return f"told:{happening.turn or ''}:{happening.delivery}"
-    return f"news:{happening.session or ''}:{happening.turn or ''}:{kind}:{at}"
+def _cause(event: GatewayEvent, account: str) -> SendCause:
+    """Name the turn or session that the event is about, because the event is forgotten with it."""
+    if event.delivery is not None:
+        return SendCause(CauseKind.DELIVERED, event.turn or "", f"{event.delivery}:{account}")
+    detail = f"{event.turn or ''}:{event.kind.value}:{event.at.timestamp():.6f}:{account}"
+    return SendCause(CauseKind.EVENT, event.session or "", detail)

@@ -212,7 +212,7 @@ class Maintenance:
 
     async def _hush(self) -> None:
         """Whoever reads the store later finds no code in it."""
-        await self.ctx.store.transact(self.ctx.store.pairing.hush())
+        await self.ctx.store.transact(self.ctx.store.pairing.wipe_sent_codes())
 
     async def _forget(self) -> bool:
         """Go on with what people asked for who want to be forgotten. False if more can be done in a moment."""

@@ -46,7 +46,6 @@ __all__ = [
     "handing_off",
     "handoff_note",
     "handoff_opening",
-    "measure_of",
     "not_compacted",
     "not_handed_off",
     "pairing_code",
@@ -193,12 +192,6 @@ def cap_notice(reached: QuotaReached, zone: ZoneInfo) -> str:
 def cap_error(reached: QuotaReached) -> str:
     """Return what the turn records as its error."""
     return f"{_CAPPED}{reached.measure}: {_amount(reached)} used"
-
-
-def measure_of(error: str) -> QuotaKind | None:
-    """Return the limit that a turn's recorded error names, if it is that kind of error."""
-    found = error.removeprefix(_CAPPED).partition(":")[0]
-    return QuotaKind(found) if error.startswith(_CAPPED) else None
 
 
 _CAPPED = "over the cap of "

@@ -145,6 +145,8 @@ class Turn:
     """When it was last cut off."""
     draft: str | None = None
     """The receipt of the message in which the answer grows."""
+    quota: str | None = None
+    """The quota that a failed turn was over."""
 
     @property
     def question_id(self) -> str:

@@ -44,6 +44,7 @@ __all__ = [
     "session_of",
     "source_of",
     "source_text",
+    "stop_text",
     "turn_of",
 ]
 
@@ -326,12 +327,12 @@ _STATE_BY_TURN = {TurnState.DONE.value: InboxState.DONE, TurnState.FAILED.value:
 
 TURN_COLUMNS = (
     "t.no, t.key, s.id, t.state, t.attempt, t.fence, t.worker, t.lease_until, t.started, t.error, t.session_no,"
-    " t.halted, t.draft"
+    " t.halted, t.draft, t.quota"
 )
 
 
 def turn_of(row: Row) -> Turn:
-    no, key, session, state, attempt, fence, worker, lease, started, error, session_no, halted, draft = row
+    no, key, session, state, attempt, fence, worker, lease, started, error, session_no, halted, draft, quota = row
     return Turn(
         number=no,
         key=SessionKey.parse(key),
@@ -346,7 +347,13 @@ def turn_of(row: Row) -> Turn:
         error=error,
         halted=instant(halted) if halted is not None else None,
         draft=draft,
+        quota=quota,
     )
+
+
+def stop_text(by: str | None, at: int | None) -> str | None:
+    """Say who asked a turn to stop, and when."""
+    return f"{by} at {instant(at).isoformat()}" if by and at else by
 
 
 DELIVERY_COLUMNS = "id, body, state, attempts, due, created, receipt, error, may_be_duplicate, chat"

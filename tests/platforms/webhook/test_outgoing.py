@@ -239,4 +239,4 @@ async def test_with_a_person_goes_what_was_told_about_them(tmp_path: Path, recei
         now = datetime.now(UTC)
         number = await here.store.transact(here.store.erasures.ask_for(f"fake:{alice.id}", now, by="owner"))
         await here.store.erasures.carry_out(number, now)
-        assert not await here.rows("SELECT dedup FROM outbox WHERE account = 'webhook:audit'")
+        assert not await here.rows("SELECT cause_id FROM outbox WHERE account = 'webhook:audit'")

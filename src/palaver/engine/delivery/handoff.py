@@ -12,6 +12,7 @@ from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Outbound, outbound_to
 from palaver.model.value import value
+from palaver.store.queue.cause import CauseKind, SendCause
 
 __all__ = [
     "Handoffs",
@@ -47,12 +48,12 @@ class Handoffs:
         recalled = outbound_to(address, texts.RECALLED)
         session = yield from store.handoff.arrive(number, place, address, now, recalled=recalled, returned=returned)
         if session is None:
-            yield from store.outbox.owe(recalled, f"recalled:{number}", now)
+            yield from store.outbox.enqueue(recalled, SendCause(CauseKind.HANDOFF_RECALLED, number), now)
             return
         note = texts.handoff_note(origin.platform, address.platform)
         yield from store.transcript.append_outside_turn(place, Entry(seq=0, role=Role.NOTE, at=now, text=note))
         told = outbound_to(origin, texts.handed_off(address.platform))
-        yield from store.outbox.owe(told, f"handed-off:{number}", now)
+        yield from store.outbox.enqueue(told, SendCause(CauseKind.HANDOFF_DONE, number), now)
 
     @transaction
     def failed(self, announced: Outbound, now: datetime) -> Statements[None]:
@@ -64,4 +65,4 @@ class Handoffs:
         is_here = yield from store.handoff.stay(number, now)
         if is_here is not None:
             told = outbound_to(course[0], texts.not_handed_off(announced.platform, is_here=is_here))
-            yield from store.outbox.owe(told, f"not-handed-off:{number}", now)
+            yield from store.outbox.enqueue(told, SendCause(CauseKind.HANDOFF_FAILED, number), now)

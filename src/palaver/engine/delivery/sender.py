@@ -17,6 +17,7 @@ from palaver.model.turn import Delivery, Outbound
 from palaver.model.value import value
 from palaver.protocols.adapter import Adapter, ChatMoved, PlatformDown, SendRefused, TargetGone
 from palaver.protocols.capabilities import Checking, Editing, Threading, Uploading, supports
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import RepeatSafety
 
 __all__ = [
@@ -61,13 +62,14 @@ class DeliveryFailures:
         outbound = delivery.outbound
         gone = outbound.account if outbound.is_news else outbound.chat_id
         _, others = yield from self._homes(outbound)
-        yield from self._tell(others, texts.gone_notice(f"{outbound.platform}:{gone}"), f"gone:{delivery.number}", now)
+        cause = SendCause(CauseKind.CHAT_GONE, delivery.number)
+        yield from self._tell(others, texts.gone_notice(f"{outbound.platform}:{gone}"), cause, now)
 
     def _tell_unclear(self, delivery: Delivery, now: datetime) -> Statements[None]:
         """Once an hour: the first stands for all that an outage loses, and a notice that is lost calls for no other."""
         homes, others = yield from self._homes(delivery.outbound)
         notice = texts.unclear_notice(f"out:{delivery.number}")
-        yield from self._tell(others or homes, notice, f"unclear:{now:%Y-%m-%dT%H}", now)
+        yield from self._tell(others or homes, notice, SendCause(CauseKind.UNCLEAR, f"{now:%Y-%m-%dT%H}"), now)
 
     def _homes(self, outbound: Outbound) -> Statements[tuple[list[Source], list[Source]]]:
         """All there are, and those that are not where this was to go."""
@@ -75,10 +77,10 @@ class DeliveryFailures:
         there = (outbound.platform, outbound.account, outbound.chat_id)
         return list(homes), [home for home in homes if (home.platform, home.account, home.chat) != there]
 
-    def _tell(self, homes: list[Source], text: str, name: str, now: datetime) -> Statements[None]:
+    def _tell(self, homes: list[Source], text: str, cause: SendCause, now: datetime) -> Statements[None]:
         for home in homes[:1]:
             notice = self.ctx.replies.to(home, text)
-            yield from self.ctx.store.outbox.owe(notice[0], name, now)
+            yield from self.ctx.store.outbox.enqueue(notice[0], cause, now)
 
 
 @value(kw_only=False)

@@ -39,6 +39,7 @@ from palaver.model.turn import Inbound, Received
 from palaver.model.value import value
 from palaver.protocols.capabilities import MenuCommand
 from palaver.protocols.hooks import EventKind, GatewayEvent
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
 __all__ = [
@@ -67,9 +68,8 @@ def _tell_others(ctx: EngineContext, left: Iterable[Received], now: datetime) ->
     for each in left:
         places.setdefault(each.inbound.source.address, []).append(each)
     for said in places.values():
-        source, name = said[-1].inbound.source, f"command:{said[-1].number}"
-        for part, outbound in enumerate(ctx.replies.to(source, texts.unanswered(len(said)))):
-            yield from ctx.store.outbox.owe(outbound, f"{name}:{part}", now)
+        notices = ctx.replies.to(said[-1].inbound.source, texts.unanswered(len(said)))
+        yield from ctx.store.outbox.enqueue_parts(notices, SendCause(CauseKind.COMMAND, said[-1].number), now)
 
 
 _SPEAKS_TO_PEOPLE = (InvalidInput, LastOwner, LockedOut, NotAllowed, NotFound, NothingToCompact, SessionBusy)

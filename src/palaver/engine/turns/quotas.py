@@ -46,7 +46,9 @@ class QuotaCheck:
         note = Entry(seq=0, role=Role.NOTE, at=now, text=texts.CAPPED_NOTE)
         source, error = last.inbound.source, texts.cap_error(reached)
         replies = self.ctx.replies.to(source, texts.cap_notice(reached, self._zone(source)))
-        yield from self.ctx.store.turns.settle(begun.turn, [note], replies, now, error=error)
+        yield from self.ctx.store.turns.settle(
+            begun.turn, [note], replies, now, error=error, quota=reached.measure.value
+        )
         return replace(begun, turn=replace(begun.turn, state=TurnState.FAILED, error=error))
 
     @transaction

@@ -32,6 +32,7 @@ from palaver.model.transcript import ToolCall
 from palaver.model.turn import ClientTool, Outbound, Received, Turn
 from palaver.model.value import value
 from palaver.protocols.tools import NO_TOOLS, Tool, Toolbox, ToolContext, ToolFailed, Toolset, ToolUse
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
 __all__ = [
@@ -255,8 +256,9 @@ class _Errands:
         parts = [part for place in places for part in (*replies.to(place, text), *replies.files(place, kept))]
         if not parts:
             raise ToolFailed("There is nothing in it that could be sent.")
-        name = f"tool:{self.turn.number}:{hashlib.sha256(once.encode('utf-8', 'replace')).hexdigest()[:32]}"
-        owe, tries = _owe(self.ctx.store, self.turn, parts, name, self.ctx.clock.now()), 0
+        call = hashlib.sha256(once.encode("utf-8", "replace")).hexdigest()[:32]
+        cause = SendCause(CauseKind.TOOL, self.turn.number, call)
+        owe, tries = _owe(self.ctx.store, self.turn, parts, cause, self.ctx.clock.now()), 0
 
         async def attempt() -> bool:
             nonlocal tries
@@ -270,10 +272,7 @@ class _Errands:
 
 
 @transaction
-def _owe(store: Store, turn: Turn, parts: Sequence[Outbound], name: str, now: datetime) -> Statements[bool]:
+def _owe(store: Store, turn: Turn, parts: Sequence[Outbound], cause: SendCause, now: datetime) -> Statements[bool]:
     """All of it or nothing, and nothing once somebody else has taken the turn over."""
     yield from store.turns.append_to_turn(turn, [])
-    owed = 0
-    for number, part in enumerate(parts):
-        owed += (yield from store.outbox.owe(part, f"{name}:{number}", now)) is not None
-    return owed > 0
+    return (yield from store.outbox.enqueue_parts(parts, cause, now)) > 0

@@ -38,7 +38,10 @@ def collect(session: str, principal: Principal) -> Statements[SessionRecord]:
     if not rows:
         raise NotFound("session", session)
     number, *columns = rows[0]
-    operations = yield "SELECT no, key, kind, at, by_whom, details, undone_at FROM operations" + _OF, (number,)
+    operations = yield (
+        "SELECT no, key, kind, at, by_whom, details, undone_at, from_session, from_key, to_key FROM operations" + _OF,
+        (number,),
+    )
     stored = yield (
         "SELECT body, turn_no, hidden_by FROM entries WHERE id >= ? AND id < ? ORDER BY id",
         (number * SEQS, (number + 1) * SEQS),
@@ -140,17 +143,22 @@ def _turn(row: Row) -> ArchivedTurn:
 
 def _operations(rows: Sequence[Row], principal: Principal) -> Statements[list[ArchivedOperation]]:
     found: list[ArchivedOperation] = []
-    for _, key, kind, at, by, details, undone_at in rows:
+    for _, key, kind, at, by, details, undone_at, *course in rows:
         operation = ArchivedOperation(
             key=key,
             kind=kind,
             at=instant(at),
             by=by,
-            details=(yield from _details(from_json(details), principal)),
+            details=(yield from _details(from_json(details) | _course(*course), principal)),
             undone_at=None if undone_at is None else instant(undone_at),
         )
         found.append(operation)
     return found
+
+
+def _course(before: str | None, key: str | None, to: str | None) -> dict[str, Any]:
+    led = {"before": before, "key": key, "to": to}
+    return {name: value for name, value in led.items() if value is not None}
 
 
 def _details(details: dict[str, Any], principal: Principal) -> Statements[dict[str, Any]]:

@@ -240,12 +240,13 @@ def _insert_turns(number: int, session: ArchivedSession) -> Statements[list[int]
 
 def _insert_operations(number: int, arrival: _Arrival) -> Statements[list[int]]:
     def values(operation: ArchivedOperation) -> tuple[Value, ...]:
-        before = operation.details.get("before")
-        details = operation.details | ({"before": arrival.renamed.get(before, before)} if before else {})
+        details = dict(operation.details)
+        before, *keys = (details.pop(name, None) for name in ("before", "key", "to"))
         at, undone = micros(operation.at), _micros(operation.undone_at)
-        return (operation.key, number, operation.kind, at, operation.by, json_text(details), undone)
+        course = arrival.renamed.get(before, before) if before else None, *keys
+        return (operation.key, number, operation.kind, at, operation.by, json_text(details), undone, *course)
 
-    columns = "key, session_no, kind, at, by_whom, details, undone_at"
+    columns = "key, session_no, kind, at, by_whom, details, undone_at, from_session, from_key, to_key"
     return (
         yield from _insert_numbered(
             "operations", columns, number, [values(each) for each in arrival.session.operations]

@@ -128,10 +128,8 @@ def _go_on(old: SessionKey, new: SessionKey, account: str | None) -> Statements[
     led = _led(begun, (old.platform, account, old.chat), new.chat)
     yield "UPDATE sessions SET origin = ? WHERE no = ?", [(source, name[0]) for name, source in led]
     # The way back from what was done elsewhere leads to where the conversation is now.
-    yield (
-        "UPDATE operations SET details = replace(details, ?, ?) WHERE details LIKE ? ESCAPE '!'",
-        (f'"{old.text}"', f'"{new.text}"', _with(f'"{old.text}"')),
-    )
+    for column in ("from_key", "to_key"):
+        yield f"UPDATE operations SET {column} = ? WHERE {column} = ?", (new.text, old.text)
 
 
 def _readdress(platform: str, account: str | None, old: str, new: str) -> Statements[None]:

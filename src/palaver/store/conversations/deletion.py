@@ -1,6 +1,6 @@
 """Removal: sessions deleted for good, one by one or by age, each whole and only while nobody works in it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -14,8 +14,9 @@ from palaver.store.conversations.sessions import refuse_busy
 from palaver.store.conversations.transcript import SEQS, write_journal
 from palaver.store.conversations.visibility import Filter, get, get_visible
 from palaver.store.people.usage import sum_all_ended_turns
+from palaver.store.queue.cause import OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
 from palaver.store.queue.outbox import REPLIES, drop
-from palaver.store.records import SESSION_COLUMNS, from_json, instant, micros, session_of
+from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of
 from palaver.store.status.session_list import ListFilter, session_filter
 
 __all__ = [
@@ -103,22 +104,24 @@ _ITS_MESSAGES = (
 """What its turns answer, and the commands that were said in it or answered with words of it."""
 _CHANGES = f"SELECT r.no FROM inbox r WHERE r.revises IN ({_ITS_MESSAGES.format('dedup')})"
 
-# Names are compared by their bytes: then whatever begins with one is found next to it.
-_NAME = 'o.dedup /*pg COLLATE "C"*/'
-_ITS_NOTICES = (
-    "WITH causes (name) AS ("
-    "SELECT k.column1 || ':' || t.no FROM turns t"
-    " CROSS JOIN (VALUES ('busy'), ('parked'), ('halt'), ('tool'), ('told')) k WHERE t.session_no = ?"
-    " UNION ALL SELECT 'command:' || m.inbox_no FROM mentions m WHERE m.session_no = ?"
-    f" UNION ALL SELECT 'revision:' || c.no FROM ({_CHANGES}) c"
-    " UNION ALL SELECT 'handoff:' || p.no FROM operations p WHERE p.session_no = ?"
-    " UNION ALL SELECT k.column1 || ':' || s.id FROM sessions s"
-    " CROSS JOIN (VALUES ('welcome'), ('news')) k WHERE s.no = ?)"
-    " SELECT o.id FROM causes c JOIN outbox o ON o.dedup = c.name"
-    f" UNION ALL SELECT o.id FROM causes c JOIN outbox o ON {_NAME} > c.name || ':' AND {_NAME} < c.name || ';'"
-    " /*pg AND split_part(o.dedup, ':', 1) || ':' || split_part(o.dedup, ':', 2) = c.name*/"
+
+def _kinds(kinds: Iterable[CauseKind]) -> str:
+    return ", ".join(f"('{kind.value}')" for kind in sorted(kinds))
+
+
+_CAUSES = (
+    f"SELECT k.column1, CAST(t.no AS TEXT) FROM turns t CROSS JOIN (VALUES {_kinds(OF_TURN)}) k WHERE t.session_no = ?"
+    f" UNION ALL SELECT '{CauseKind.COMMAND}', CAST(m.inbox_no AS TEXT) FROM mentions m WHERE m.session_no = ?"
+    f" UNION ALL SELECT '{CauseKind.REVISION}', CAST(c.no AS TEXT) FROM ({_CHANGES}) c"
+    " UNION ALL SELECT k.column1, CAST(p.no AS TEXT) FROM operations p"
+    f" CROSS JOIN (VALUES {_kinds(OF_OPERATION)}) k WHERE p.session_no = ?"
+    f" UNION ALL SELECT k.column1, s.id FROM sessions s CROSS JOIN (VALUES {_kinds(OF_SESSION)}) k WHERE s.no = ?"
 )
-"""What was owed because of it, besides the replies of its turns: named after what it was owed for."""
+_ITS_NOTICES = (
+    f"WITH causes (kind, id) AS ({_CAUSES})"
+    " SELECT o.id FROM causes c JOIN outbox o ON o.cause_kind = c.kind AND o.cause_id = c.id"
+)
+"""What was sent because of it, besides the replies of its turns."""
 
 
 def _let_files_go(session: int, span: tuple[int, int]) -> Statements[tuple[str, ...]]:
@@ -157,23 +160,22 @@ def _remove_turns(turns: Sequence[int]) -> Statements[None]:
 def _forbid_return(session: Session, now: datetime) -> Statements[None]:
     """No way back leads to what is gone: wherever it was, moves away from it now lead to what came before it."""
     rows: list[Row] = yield (
-        "SELECT key, details, undone_at FROM operations WHERE session_no = ? ORDER BY no",
+        "SELECT key, from_key, from_session, undone_at IS NULL AND kind IN ('reset', 'switch', 'branch')"
+        " FROM operations WHERE session_no = ? ORDER BY no",
         (session.number,),
     )
-    moves = [(key, from_json(details), undone) for key, details, undone in rows]
-    keys = {session.key.text, *(key for key, _, _ in moves), *(details.get("key") for _, details, _ in moves)} - {None}
-    earlier = {key: details.get("before") for key, details, undone in moves if undone is None and "before" in details}
-    gone = f'"before":"{session.id}"'
+    keys = {session.key.text, *(key for row in rows for key in row[:2] if key)}
+    earlier = {key: before for key, _, before, leads_here in rows if leads_here}
     for key in sorted(keys):
         if before := earlier.get(key):
             yield (
-                "UPDATE operations SET details = replace(details, ?, ?) WHERE key = ? AND details LIKE ?",
-                (gone, f'"before":"{before}"', key, f"%{gone}%"),
+                "UPDATE operations SET from_session = ? WHERE key = ? AND from_session = ?",
+                (before, key, session.id),
             )
         else:
             yield (
-                "UPDATE operations SET undone_at = ? WHERE key = ? AND undone_at IS NULL AND details LIKE ?",
-                (micros(now), key, f"%{gone}%"),
+                "UPDATE operations SET undone_at = ? WHERE key = ? AND undone_at IS NULL AND from_session = ?",
+                (micros(now), key, session.id),
             )
 
 

@@ -15,7 +15,8 @@ from palaver.store.conversations.attach import detach, detach_all
 from palaver.store.conversations.sessions import end, join, open_by_key, refuse_busy, reopen, route, routed
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get, lock_session
-from palaver.store.queue.outbox import owe
+from palaver.store.queue.cause import CauseKind, SendCause
+from palaver.store.queue.outbox import enqueue
 from palaver.store.records import from_json, source_of, source_text
 from palaver.store.results import OperationKind
 
@@ -41,7 +42,7 @@ def hand_off(
     details = {"from": source_text(origin), "home": source_text(home)}
     number = yield from undo_log.record(OperationKind.HANDOFF, session.key, session.number, now, by, details)
     yield from detach_all(session.key, now)
-    yield from owe(replace(opening, handoff=number), f"handoff:{number}", now)
+    yield from enqueue(replace(opening, handoff=number), SendCause(CauseKind.HANDOFF, number), now)
 
 
 @transaction
@@ -70,17 +71,17 @@ def arrive(
     yield from route(place, session.number, address)
     if not place.shared:
         yield from join(session.number, address)
-    details = {
-        "before": before and before.id,
-        "key": session.key.text,
-        "ended": None,
-        "reason": None,
-        "handoff": number,
-        "tell": asdict(returned),
-    }
-    by = f"handoff {number}"
-    switch = yield from undo_log.record(OperationKind.SWITCH, place, session.number, now, by, details)
-    yield from undo_log.amend(operation, {"to": place.text, "switch": switch, "tell": asdict(recalled)})
+    switch = yield from undo_log.record(
+        OperationKind.SWITCH,
+        place,
+        session.number,
+        now,
+        f"handoff {number}",
+        {"handoff": number, "tell": asdict(returned)},
+        from_session=before and before.id,
+        from_key=session.key.text,
+    )
+    yield from undo_log.amend(operation, {"switch": switch, "tell": asdict(recalled)}, to_key=place.text)
     return (yield from get(session.number))
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from palaver.db.database import INBOX
 from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, Value, transaction
@@ -22,7 +21,7 @@ from palaver.store.conversations.sessions import ENDED_BY_ITSELF, create, end, o
 from palaver.store.conversations.transcript import SEQS, load_visible, show, write_journal
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get, get_visible, lock_session, visible_to
-from palaver.store.queue.inbox import accept, dedup_name, fail, line, mention
+from palaver.store.queue.inbox import Retry, accept, dedup_name, fail, line, mention
 from palaver.store.queue.revisions import unrevise
 from palaver.store.records import REPLIES, SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
 from palaver.store.results import OperationKind, Undone
@@ -136,7 +135,7 @@ def _take_back(
     if operation is None:
         return None
     session = yield from get(operation.session_number)
-    yield from _refuse_strangers(key, principal, session.id, operation.details.get("before"))
+    yield from _refuse_strangers(key, principal, session.id, operation.from_session)
     yield from undo_log.mark_undone(operation.number, now)
     yield from undo_log.tell(operation.number, now)
     undone = yield from _undone(operation, session, key, now, principal)
@@ -172,7 +171,7 @@ def _recall(
     if current is not None:
         yield from end(current.number, EndReason.SWITCHED, now)
     switch = yield from undo_log.get(operation.details.get("switch", 0))
-    if switch is None or session.ended is not None or session.key.text != operation.details.get("to"):
+    if switch is None or session.ended is not None or session.key.text != operation.to_key:
         return (yield from _go_on(operation.kind, session, key, now, principal))
     yield from undo_log.mark_undone(switch.number, now)
     yield from _return(switch, session, session.key, now, principal)
@@ -207,13 +206,13 @@ def _return(
     operation: Operation, session: Session, key: SessionKey, now: datetime, principal: Principal
 ) -> Statements[Undone]:
     """Go back to the session that was left; the one that was brought here goes where it came from."""
-    left = yield from _left(operation.details.get("before"))
+    left = yield from _left(operation.from_session)
     current = yield from open_by_key(key)
     if current is not None:
         # Where nothing was before, what was taken back does not come again with the next message.
         yield from end(current.number, EndReason.SWITCHED if left else EndReason.RESET, now)
     if operation.kind is OperationKind.SWITCH and session.key == key:
-        yield from _send_home(session, operation.details, now)
+        yield from _send_home(session, operation, now)
     if left is None:
         return Undone(kind=operation.kind, session=session.id)
     return (yield from _go_on(operation.kind, left, key, now, principal))
@@ -241,9 +240,10 @@ def _go_on(
     return Undone(kind=kind, session=left.id)
 
 
-def _send_home(session: Session, details: dict[str, Any], now: datetime) -> Statements[None]:
+def _send_home(session: Session, operation: Operation, now: datetime) -> Statements[None]:
     """As it was, where it was; if something else is open there by now, it has ended."""
-    home, ended, reason = SessionKey.parse(details["key"]), details.get("ended"), details.get("reason")
+    home, details = SessionKey.parse(operation.from_key or session.key.text), operation.details
+    ended, reason = details.get("ended"), details.get("reason")
     if home != session.key:
         yield Lock(home.text)
         yield from refuse_busy(session)
@@ -292,8 +292,9 @@ def branch(
     child = yield from create(key, source, now, title=title or parent.title, parent=parent.id)
     yield from _copy(parent.number, child.number, at_seq)
     yield from _record_speakers(parent.number, child.number, now)
-    details = {"before": current and current.id, "deed": deed}
-    yield from undo_log.record(OperationKind.BRANCH, key, child.number, now, by, details)
+    yield from undo_log.record(
+        OperationKind.BRANCH, key, child.number, now, by, {"deed": deed}, from_session=current and current.id
+    )
     return (yield from get(child.number))
 
 
@@ -373,7 +374,7 @@ def retry(command: Received, principal: Principal, now: datetime) -> Statements[
         role = command.role if theirs else AccessRole.GUEST
         here = command.place or command.key
         again = message.source.message_id == entry.message_id
-        yield from accept(message, here, now, role=role, dedup=f"retry:{fresh.id}:{place}", again=again)
+        yield from accept(message, here, now, role=role, retry=Retry(fresh.number, place, again))
     return [entry.text for entry in said]
 
 

@@ -289,7 +289,7 @@ def _start_fresh(
 ) -> Statements[Session]:
     yield from end(current.number, reason, now)
     fresh = yield from create(key, source, now, title=title)
-    yield from undo_log.record(OperationKind.RESET, key, fresh.number, now, by, {"before": current.id})
+    yield from undo_log.record(OperationKind.RESET, key, fresh.number, now, by, from_session=current.id)
     return fresh
 
 
@@ -319,13 +319,16 @@ def switch(
     yield from detach_all(key, now, entering=wanted)
     yield from reopen(wanted.number, key, now)
     yield from route(key, wanted.number, source)
-    details = {
-        "before": current.id if current and current.number != wanted.number else None,
-        "key": wanted.key.text,
-        "ended": wanted.ended and micros(wanted.ended),
-        "reason": wanted.end_reason,
-    }
-    yield from undo_log.record(OperationKind.SWITCH, key, wanted.number, now, by, details)
+    yield from undo_log.record(
+        OperationKind.SWITCH,
+        key,
+        wanted.number,
+        now,
+        by,
+        {"ended": wanted.ended and micros(wanted.ended), "reason": wanted.end_reason},
+        from_session=current.id if current and current.number != wanted.number else None,
+        from_key=wanted.key.text,
+    )
     if not (yield from _person_takes_part(wanted.number, identity_of(source))):
         yield from join(wanted.number, source)
     return (yield from get(wanted.number))

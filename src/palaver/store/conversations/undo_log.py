@@ -9,7 +9,8 @@ import msgspec
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.key import SessionKey
 from palaver.model.turn import Outbound
-from palaver.store.queue.outbox import owe
+from palaver.store.queue.cause import CauseKind, SendCause
+from palaver.store.queue.outbox import enqueue
 from palaver.store.records import from_json, json_text, micros
 from palaver.store.results import OperationKind
 
@@ -25,20 +26,30 @@ __all__ = [
     "tell",
 ]
 
+_NO_DETAILS: Mapping[str, object] = {}
 HIDING = frozenset({OperationKind.UNDO, OperationKind.COMPACTION, OperationKind.REVISION})
 """What these hide goes with the session, wherever it is carried; every other operation belongs to the key."""
 
 
 @transaction
 def record(
-    kind: OperationKind, key: SessionKey, session_number: int, now: datetime, by: str, details: Mapping[str, object]
+    kind: OperationKind,
+    key: SessionKey,
+    session_number: int,
+    now: datetime,
+    by: str,
+    details: Mapping[str, object] = _NO_DETAILS,
+    *,
+    from_session: str | None = None,
+    from_key: str | None = None,
 ) -> Statements[int]:
     # Never before what it follows, though the clock be set back: the way back goes by these times.
     last = yield "SELECT max(at) FROM operations WHERE key = ? OR session_no = ?", (key.text, session_number)
     at = max(micros(now), last[0][0] or 0)
     rows = yield (
-        "INSERT INTO operations (key, session_no, kind, at, by_whom, details) VALUES (?, ?, ?, ?, ?, ?) RETURNING no",
-        (key.text, session_number, kind.value, at, by, json_text(dict(details))),
+        "INSERT INTO operations (key, session_no, kind, at, by_whom, details, from_session, from_key)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING no",
+        (key.text, session_number, kind.value, at, by, json_text(dict(details)), from_session, from_key),
     )
     return rows[0][0]
 
@@ -48,6 +59,12 @@ class Operation(NamedTuple):
     session_number: int
     kind: OperationKind
     details: dict[str, Any]
+    from_session: str | None
+    """The session that was left; its public id."""
+    from_key: str | None
+    """The key that the session had before it was brought here."""
+    to_key: str | None
+    """The key that a session got elsewhere."""
 
 
 @transaction
@@ -70,12 +87,12 @@ def get(number: int) -> Statements[Operation | None]:
     return _operation(rows[0]) if rows else None
 
 
-_COLUMNS = "no, session_no, kind, details"
+_COLUMNS = "no, session_no, kind, details, from_session, from_key, to_key"
 
 
 def _operation(row: Row) -> Operation:
-    number, session, kind, details = row
-    return Operation(number, session, OperationKind(kind), from_json(details))
+    number, session, kind, details, *course = row
+    return Operation(number, session, OperationKind(kind), from_json(details), *course)
 
 
 def _marks(kinds: Sequence[str]) -> str:
@@ -98,10 +115,10 @@ def mark_undone(number: int, now: datetime) -> Statements[None]:
 
 
 @transaction
-def amend(operation: Operation, more: Mapping[str, object]) -> Statements[None]:
+def amend(operation: Operation, more: Mapping[str, object], *, to_key: str) -> Statements[None]:
     """Something has become known that taking it back needs."""
     details = json_text({**operation.details, **more})
-    yield "UPDATE operations SET details = ? WHERE no = ?", (details, operation.number)
+    yield "UPDATE operations SET details = ?, to_key = ? WHERE no = ?", (details, to_key, operation.number)
 
 
 @transaction
@@ -109,4 +126,4 @@ def tell(number: int, now: datetime) -> Statements[None]:
     """An operation was taken back elsewhere: what it says about that is owed to where it was done."""
     rows = yield "SELECT details FROM operations WHERE no = ?", (number,)
     if rows and (said := from_json(rows[0][0]).get("tell")):
-        yield from owe(msgspec.convert(said, Outbound), f"taken-back:{number}", now)
+        yield from enqueue(msgspec.convert(said, Outbound), SendCause(CauseKind.UNDONE, number), now)

@@ -10,6 +10,7 @@ from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.codes import code_hash
 from palaver.model.errors import LockedOut
 from palaver.model.key import SessionKey
+from palaver.model.lifecycle import OutboxState
 from palaver.model.pairing import (
     CODE_LIFETIME,
     MAX_FAILURES,
@@ -25,6 +26,7 @@ from palaver.model.turn import Inbound, Outbound, Received, outbound_to
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind, Stranger
 from palaver.store.queue import inbox, outbox
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     INBOX_COLUMNS,
@@ -40,15 +42,14 @@ __all__ = [
     "approve",
     "ask",
     "deny",
-    "hush",
     "pending",
-    "say_once",
+    "wipe_after_send",
+    "wipe_sent_codes",
 ]
 
 _ONE_AT_A_TIME = Lock("pairing")
-_PARTS = 8
-"""More than a sentence with a code is ever cut into."""
 _SAID = "(a code, said once)"
+_OVER = frozenset({OutboxState.DELIVERED, OutboxState.DEAD})
 _KEPT = tuple(reception.value for reception in Reception if reception.keeps)
 
 
@@ -70,39 +71,48 @@ def ask(
     if number is None:
         return None
     if reception is Reception.CODE:
+        cause = SendCause(CauseKind.PAIRING_CODE, number)
         yield from _give(identity, inbound.source.platform, number, code, now)
-        yield from outbox.owe_all(answer, f"pair:{number}", now)
-        yield from say_once(f"pair:{number}")
+        yield from outbox.enqueue_parts(answer, cause, now)
+        yield from wipe_after_send(cause)
     elif reception.keeps:
         yield "UPDATE pairings SET kept = kept + 1 WHERE identity = ?", (identity,)
     return number, reception.value
 
 
 @transaction
-def say_once(name: str) -> Statements[None]:
-    """What is owed under this name, in however many parts, holds a code: its words do not outlive the sending."""
+def wipe_after_send(cause: SendCause) -> Statements[None]:
+    """Wipe what this cause sends as soon as it was sent: it holds a code."""
     yield (
-        "INSERT INTO said_once (dedup) VALUES (?) ON CONFLICT DO NOTHING",
-        [(f"{name}:{part}",) for part in range(_PARTS)],
+        "INSERT INTO wiped_after_send (cause_kind, cause_id) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        cause.columns[:2],
     )
 
 
 @transaction
-def hush() -> Statements[int]:
-    """Codes that were sent, or never will be, are not kept; gives how many sends that were."""
+def wipe_sent_codes() -> Statements[int]:
+    """Wipe codes that were sent, or never will be; return the number of messages."""
     rows = yield (
-        f"SELECT dedup, {DELIVERY_COLUMNS} FROM outbox WHERE dedup IN (SELECT dedup FROM said_once)"
-        " AND state IN ('delivered', 'dead')",
+        f"SELECT cause_kind, cause_id, {DELIVERY_COLUMNS} FROM outbox WHERE cause_kind IS NOT NULL"
+        " AND (cause_kind, cause_id) IN (SELECT cause_kind, cause_id FROM wiped_after_send) AND cause_detail = ''",
         (),
     )
-    for name, *columns in rows:
-        delivery = delivery_of(tuple(columns))
+    sends = [(row[:2], delivery_of(row[2:])) for row in rows]
+    sent = [delivery for _, delivery in sends if delivery.state in _OVER and delivery.outbound.text != _SAID]
+    for delivery in sent:
         body = outbound_body(replace(delivery.outbound, text=_SAID))
         yield "UPDATE outbox SET body = ? WHERE id = ?", (body, delivery.number)
-        yield "DELETE FROM said_once WHERE dedup = ?", (name,)
-    # Parts that there were none of: they would have been owed in the same step.
-    yield "DELETE FROM said_once WHERE NOT EXISTS (SELECT 1 FROM outbox o WHERE o.dedup = said_once.dedup)", ()
-    return len(rows)
+    # As they were found above: what was sent meanwhile is wiped the next time.
+    unsent = {cause for cause, delivery in sends if delivery.state not in _OVER}
+    over = {cause for cause, _ in sends} - unsent
+    yield "DELETE FROM wiped_after_send WHERE cause_kind = ? AND cause_id = ?", sorted(over)
+    # A message is marked and sent in one transaction, so a mark without any message is left from one that was removed.
+    yield (
+        "DELETE FROM wiped_after_send WHERE NOT EXISTS (SELECT 1 FROM outbox o"
+        " WHERE o.cause_kind = wiped_after_send.cause_kind AND o.cause_id = wiped_after_send.cause_id)",
+        (),
+    )
+    return len(sent)
 
 
 def _requests(platform: str) -> Statements[list[PairingRequest]]:
@@ -173,7 +183,9 @@ def approve(code: str, role: AccessRole, now: datetime, *, by: str, notice: str)
     yield from grants.add(_grant(source, role=role), now, by=by)
     yield from grants.record(ChangeKind.APPROVED, now, by, stranger.identity, {"role": role.text})
     yield "DELETE FROM pairings WHERE identity = ?", (stranger.identity,)
-    yield from outbox.owe_all([outbound_to(source, notice, reply_to=source.message_id)], f"paired:{first.number}", now)
+    yield from outbox.enqueue(
+        outbound_to(source, notice, reply_to=source.message_id), SendCause(CauseKind.PAIRED, first.number), now
+    )
     yield from _take_up(first, role, now)
     return stranger
 

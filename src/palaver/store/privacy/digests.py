@@ -15,6 +15,7 @@ from palaver.model.turn import Delivery, Received
 from palaver.model.value import value
 from palaver.store.conversations.attachment_refs import referenced_among
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.queue.cause import CAUSE_COLUMNS, SendCause, cause_of
 from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, entries_of, micros, received_of
 
 __all__ = [
@@ -95,10 +96,10 @@ Numbered = tuple[int, Any]
 
 
 class Owed(NamedTuple):
-    """A send, and the name under which it is owed once."""
+    """A send, and why it is sent if it is no reply of a turn."""
 
     delivery: Delivery
-    dedup: str | None
+    cause: SendCause | None
 
 
 class Table(Enum):
@@ -142,7 +143,7 @@ def _page(table: Table, after: int) -> Statements[list[Row]]:
                 " ORDER BY i.no"
             )
         case Table.OUTBOX:
-            sql = f"SELECT {DELIVERY_COLUMNS}, dedup FROM outbox WHERE id > ? ORDER BY id"
+            sql = f"SELECT {DELIVERY_COLUMNS}, {CAUSE_COLUMNS} FROM outbox WHERE id > ? ORDER BY id"
     return (yield f"{sql} LIMIT {_PAGE}", (after,))
 
 
@@ -153,7 +154,7 @@ def _value(table: Table, row: Row) -> object | None:
         case Table.INBOX:
             return received_of(row) if row[_BODY] else None
         case Table.OUTBOX:
-            return Owed(delivery_of(row[:-1]), row[-1])
+            return Owed(delivery_of(row[:-4]), cause_of(*row[-4:]))
 
 
 _BODY = 6  # of INBOX_COLUMNS; what was erased has none

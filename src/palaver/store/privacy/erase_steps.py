@@ -87,7 +87,8 @@ def drop_sends(erasure: int, sends: Sequence[Delivery], digests: Digests) -> Sta
 
 
 _EMPTY_MESSAGE = (
-    "UPDATE inbox SET dedup = NULL, revises = NULL, place = NULL, state = 'done', turn_no = NULL, reason = NULL,"
+    "UPDATE inbox SET dedup = NULL, revises = NULL, identity = NULL, retried_in = NULL, place = NULL,"
+    " state = 'done', turn_no = NULL, reason = NULL,"
     " key = ?, body = ?"
 )
 
@@ -184,7 +185,8 @@ def forget_turns(trace: Trace, spoken: Sequence[int]) -> Statements[int]:
     """A turn stays where others took part, but not whom it answered, nor what went wrong in words."""
     ids: tuple[Value, ...] = tuple(sorted(trace.identities))
     blank = (
-        "UPDATE turns SET identity = NULL, stop = NULL, draft = NULL, asked = NULL, approvals = NULL,"
+        "UPDATE turns SET identity = NULL, stopped_by = NULL, stopped_at = NULL,"
+        " draft = NULL, asked = NULL, approvals = NULL,"
         f" error = CASE WHEN error IS NULL THEN NULL ELSE '{FORGOTTEN}' END WHERE {_OVER} AND"
     )
     rows = yield f"{blank} identity IN ({marks(ids)}) RETURNING no", ids
@@ -196,11 +198,7 @@ def forget_turns(trace: Trace, spoken: Sequence[int]) -> Statements[int]:
             numbers,
         )
     for identity in sorted(trace.identities):
-        yield "UPDATE turns SET stop = NULL WHERE substr(stop, 1, ?) = ?", (len(identity) + 4, f"{identity} at ")
-        yield (
-            "UPDATE turns SET error = replace(error, ?, ?) WHERE error LIKE 'stopped by %'",
-            (f" by {identity} ", f" by {FORGOTTEN} "),
-        )
+        yield "UPDATE turns SET stopped_by = NULL, stopped_at = NULL WHERE stopped_by = ?", (identity,)
     return len(rows)
 
 
@@ -222,7 +220,8 @@ def rename_key(erasure: int, key: SessionKey, digests: Digests, now: datetime) -
     yield f"{_EMPTY_MESSAGE} WHERE key = ? AND body = ?", (unnamed, b"", key.text, b"")
     yield "UPDATE lines SET key = ? WHERE key = ?", (unnamed, key.text)
     yield (
-        "UPDATE operations SET undone_at = coalesce(undone_at, ?), details = '{}'"
+        "UPDATE operations SET undone_at = coalesce(undone_at, ?), details = '{}', from_session = NULL,"
+        " from_key = NULL, to_key = NULL"
         " WHERE key = ? AND kind NOT IN ('undo', 'compaction')",
         (micros(now), key.text),
     )
@@ -235,9 +234,6 @@ def rename_key(erasure: int, key: SessionKey, digests: Digests, now: datetime) -
     for table, column in _KEYED:
         rows = yield f"UPDATE {table} SET {column} = ? WHERE {column} = ? RETURNING no", (unnamed, key.text)
         renamed += len(rows)
-    quoted = f'"key":"{key.text}"'
-    yield (
-        "UPDATE operations SET details = replace(details, ?, ?) WHERE details LIKE ?",
-        (quoted, f'"key":"{unnamed}"', f"%{quoted}%"),
-    )
+    for column in ("from_key", "to_key"):
+        yield f"UPDATE operations SET {column} = ? WHERE {column} = ?", (unnamed, key.text)
     return renamed

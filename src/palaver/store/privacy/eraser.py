@@ -7,14 +7,24 @@ from datetime import datetime
 from typing import TypeVar
 
 from palaver.db.database import Database
-from palaver.db.transaction import Transaction
+from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.model.errors import NotFound, SessionBusy
 from palaver.model.key import SessionKey
 from palaver.model.source import DM, Source
 from palaver.model.turn import Delivery, Received
 from palaver.store.privacy import erase_steps, names
 from palaver.store.privacy.digests import Digests, Owed, Table, pages_of
-from palaver.store.privacy.footprint import Trace, commands_about, handoffs_of, own_sessions, share_of, shared_sessions
+from palaver.store.privacy.footprint import (
+    Trace,
+    commands_about,
+    handoffs_of,
+    marks,
+    own_sessions,
+    share_of,
+    shared_sessions,
+)
+from palaver.store.queue.cause import OF_MESSAGE, OF_OPERATION, OF_SESSION, OF_TURN, CauseKind, SendCause
+from palaver.store.records import INBOX_COLUMNS, received_of
 
 __all__ = [
     "Belongings",
@@ -68,31 +78,56 @@ def _chats(source: Source) -> set[tuple[str, str]]:
 
 
 async def messages_of(database: Database, trace: Trace) -> AsyncIterator[Received]:
-    async for page in pages_of(database, Table.INBOX):
-        for _, message in page:
-            if trace.speaks(message.inbound.source):
-                yield message
+    after = 0
+    while page := await database.read(_messages(trace, after)):
+        after = page[-1].number
+        for message in page:
+            yield message
+
+
+@transaction
+def _messages(trace: Trace, after: int) -> Statements[list[Received]]:
+    ids = tuple(sorted(trace.identities))
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+        f" WHERE i.no > ? AND i.identity IN ({marks(ids)}) AND length(i.body) > 0 ORDER BY i.no LIMIT {_CHUNK}",
+        (after, *ids),
+    )
+    return [received_of(row) for row in rows]
 
 
 async def owed_to_them(database: Database, found: Belongings) -> AsyncIterator[Delivery]:
+    theirs: set[int] = set()
+    notices: list[tuple[int, Delivery]] = []
     async for page in pages_of(database, Table.OUTBOX):
-        for _, owed in page:
+        for number, owed in page:
             if _is_theirs(owed, found):
+                theirs.add(number)
                 yield owed.delivery
+            elif owed.cause and owed.cause.kind is CauseKind.CHAT_GONE and owed.cause.number is not None:
+                notices.append((owed.cause.number, owed.delivery))
+    # A notice that something cannot be delivered names the chat, and has a lower number than what it is about.
+    for about, notice in notices:
+        if about in theirs:
+            yield notice
 
 
 def _is_theirs(owed: Owed, found: Belongings) -> bool:
-    delivery = owed.delivery
-    kind, _, rest = (owed.dedup or "").partition(":")
-    name = rest.partition(":")[0]
-    number = int(name) if name.isdecimal() else 0
+    delivery, cause = owed.delivery, owed.cause
     return (
         (delivery.outbound.platform, delivery.outbound.chat_id) in found.trace.chats
         or delivery.turn in found.turns
         or delivery.outbound.handoff in found.handoffs
-        or (kind in {"command", "revision", "pair", "paired"} and number in found.messages)
-        or (kind in {"busy", "halt", "parked", "tool", "told"} and number in found.turns)
-        or (kind in {"welcome", "news"} and name in found.sessions)
+        or (cause is not None and _is_caused_by_them(cause, found))
+    )
+
+
+def _is_caused_by_them(cause: SendCause, found: Belongings) -> bool:
+    return (
+        (cause.kind in OF_MESSAGE and cause.number in found.messages)
+        or (cause.kind in OF_TURN and cause.number in found.turns)
+        or (cause.kind in OF_SESSION and cause.id in found.sessions)
+        or (cause.kind in OF_OPERATION and cause.number in found.handoffs)
     )
 
 

@@ -18,6 +18,7 @@ from palaver.store.privacy.eraser import Pass, belongings, owed_to_them
 from palaver.store.privacy.footprint import Trace, marks, own_to, share_of, trace_of
 from palaver.store.privacy.names import drop_grants
 from palaver.store.privacy.person_export import is_kept, nothing_kept
+from palaver.store.queue.cause import CauseKind
 from palaver.store.records import instant, micros
 from palaver.store.search.search import Search
 
@@ -147,10 +148,10 @@ def erasures() -> Statements[list[tuple[int, datetime, datetime | None, str]]]:
 
 
 @transaction
-def _is_owed(answer: str) -> Statements[bool]:
+def _is_owed(command: str) -> Statements[bool]:
     rows = yield (
-        "SELECT 1 FROM outbox WHERE dedup >= ? AND dedup < ? AND state IN ('due', 'claimed') LIMIT 1",
-        (f"{answer}:", f"{answer};"),
+        "SELECT 1 FROM outbox WHERE cause_kind = ? AND cause_id = ? AND state IN ('due', 'claimed') LIMIT 1",
+        (CauseKind.COMMAND.value, command),
     )
     return bool(rows)
 

@@ -192,7 +192,8 @@ def _drop_courses(trace: Trace, now: datetime) -> Statements[None]:
     for number, details in rows:
         if _leads_to(trace, from_json(details)):
             yield (
-                "UPDATE operations SET details = '{}', undone_at = coalesce(undone_at, ?) WHERE no = ?",
+                "UPDATE operations SET details = '{}', from_session = NULL, from_key = NULL, to_key = NULL,"
+                " undone_at = coalesce(undone_at, ?) WHERE no = ?",
                 (micros(now), number),
             )
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from palaver.db.database import INBOX, key_topic
 from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, Value, transaction
@@ -16,6 +17,7 @@ from palaver.model.session import Principal, Session, identity_of
 from palaver.model.source import Source
 from palaver.model.turn import Inbound, Outbound, Received
 from palaver.store.queue import outbox
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.ready_queue import OPEN_TURN, bring, claimable, leave, queue, step_back
 from palaver.store.records import INBOX_COLUMNS, inbound_body, micros, received_of
 from palaver.store.results import BusyNotices
@@ -24,6 +26,7 @@ __all__ = [
     "MOST_WAITING",
     "OPEN_TURN",
     "RUNNING",
+    "Retry",
     "accept",
     "behind_turns",
     "carry",
@@ -61,6 +64,20 @@ def dedup_name(source: Source) -> str | None:
     return ":".join(map(encode_id, parts))
 
 
+class Retry(NamedTuple):
+    """A message that is answered once more in a session of its own."""
+
+    session: int
+    place: int
+    """Among the messages that are sent once more together."""
+    follows_edits: bool
+    """Later edits of the first message change this one, too."""
+
+    @property
+    def name(self) -> str:
+        return f"retry:{self.session}:{self.place}"
+
+
 @transaction
 def accept(
     inbound: Inbound,
@@ -70,14 +87,13 @@ def accept(
     role: AccessRole | None = None,
     refused: str | None = None,
     busy_notices: BusyNotices = _NO_NOTICES,
-    dedup: str | None = None,
-    again: bool = False,
+    retry: Retry | None = None,
 ) -> Statements[int | None]:
     """Put a message into the inbox; None if it is there already. Only after this is a platform acknowledged.
 
     `key` is that of its place; where that is attached to another conversation, the message goes there. A turn that is
-    open in the conversation is notified, and the matching one of `busy_notices` is sent once for each such turn. With a
-    `dedup` name of its own, the message can repeat an earlier one; with `again`, later edits of that one change it too.
+    open in the conversation is notified, and the matching one of `busy_notices` is sent once for each such turn. A
+    message that `/retry` sends once more is not a redelivery of the first.
     """
     name = dedup_name(inbound.source)
     state = InboxState.REFUSED if refused else InboxState.WAITING
@@ -90,12 +106,14 @@ def accept(
     rows = yield (
         _ACCEPT,
         (
-            dedup or name,
-            name if again else None,
+            retry.name if retry else name,
+            name if retry and retry.follows_edits else None,
             *(key.text,) * 3,
             state.value,
             micros(now),
             refused,
+            identity_of(inbound.source),
+            retry and retry.session,
             inbound_body(inbound, role),
         ),
     )
@@ -105,7 +123,7 @@ def accept(
     if not refused:
         key = yield from _followed(number, led, key)
         yield from queue(key)
-        is_changed = yield from _tell_running(key, now, busy_notices, None if dedup else name)
+        is_changed = yield from _tell_running(key, now, busy_notices, None if retry else name)
         yield _LOOK
         if is_changed:
             yield from _heed_early_change(number, inbound, role)
@@ -116,8 +134,8 @@ def accept(
 _CONVERSATION = "coalesce((SELECT key FROM attached WHERE place = ?), ?)"
 _PLACE = "(SELECT place FROM attached WHERE place = ?)"
 _ACCEPT = (
-    "INSERT INTO inbox (dedup, revises, key, place, state, received, reason, body)"
-    f" VALUES (?, ?, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?)"
+    "INSERT INTO inbox (dedup, revises, key, place, state, received, reason, identity, retried_in, body)"
+    f" VALUES (?, ?, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (dedup) DO NOTHING RETURNING no, key"
 )
 
@@ -176,7 +194,8 @@ def _tell_running(
     for number, is_parked in busy:
         yield Notify(key_topic(key))
         if notice := notices.parked if is_parked else notices.running:
-            yield from outbox.owe(notice, f"{'parked' if is_parked else 'busy'}:{number}", now)
+            kind = CauseKind.PARKED if is_parked else CauseKind.BUSY
+            yield from outbox.enqueue(notice, SendCause(kind, number), now)
     return len(busy) < len(found)
 
 
@@ -349,7 +368,7 @@ def obey(
     yield _MENTION_OPEN, (received.number, received.key.text)
     answer = yield from does
     yield _MENTION_OPEN, (received.number, received.key.text)
-    yield from outbox.owe_all(answers(answer), f"command:{received.number}", now)
+    yield from outbox.enqueue_parts(answers(answer), SendCause(CauseKind.COMMAND, received.number), now)
     yield _LOOK
     return True
 

@@ -11,6 +11,7 @@ from palaver.model.ids import encode_id
 from palaver.model.lifecycle import OutboxState, advance
 from palaver.model.turn import Delivery, Outbound, account_text, resolve_unclear
 from palaver.store.conversations.attachment_refs import add_refs
+from palaver.store.queue.cause import CAUSE_COLUMNS, SendCause
 from palaver.store.records import DELIVERY_COLUMNS, REPLIES, delivery_of, kept_of, micros, outbound_body
 from palaver.store.results import RepeatSafety
 
@@ -21,12 +22,12 @@ __all__ = [
     "depth",
     "detach",
     "drop",
+    "enqueue",
+    "enqueue_parts",
+    "enqueue_replies",
     "get_delivery",
     "hasten",
     "is_owed",
-    "owe",
-    "owe_all",
-    "owe_replies",
     "prolong",
     "reclaim_sends",
     "resolve",
@@ -59,7 +60,7 @@ def _files(outbound: Outbound) -> tuple[str, ...]:
 
 
 @transaction
-def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Statements[None]:
+def enqueue_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Statements[None]:
     """The replies of a turn, each owed once: the same turn and ordinal cannot be written twice."""
     if len(replies) > REPLIES:  # The rest would have the numbers of the next turn.
         allowed = f"at most {REPLIES}"
@@ -79,14 +80,15 @@ def owe_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Statem
 
 
 @transaction
-def owe(outbound: Outbound, dedup: str, now: datetime) -> Statements[int | None]:
-    """Something no turn owes: a notice, a scheduled output. None if it is owed already under that name."""
+def enqueue(outbound: Outbound, cause: SendCause, now: datetime) -> Statements[int | None]:
+    """Send something that is no reply of a turn. Return its number, or None if this cause has sent it already."""
     yield Lock("numbers below zero in the outbox")
     rows = yield (
-        "INSERT INTO outbox (id, dedup, account, chat, state, due, created, body)"
-        f" SELECT coalesce(min(id), 0) - 1, ?, ?, {_NOW_AT}, 'due', ?, {_CREATED}, ? FROM outbox WHERE id < 0"
-        " ON CONFLICT (dedup) WHERE dedup IS NOT NULL DO NOTHING RETURNING id",
-        (dedup, *_row(outbound, now)),
+        f"INSERT INTO outbox (id, {CAUSE_COLUMNS}, account, chat, state, due, created, body)"
+        " SELECT coalesce(min(id), 0) - 1, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), ?,"
+        f" ?, {_NOW_AT}, 'due', ?, {_CREATED}, ? FROM outbox WHERE id < 0"
+        f" ON CONFLICT ({CAUSE_COLUMNS}) WHERE cause_kind IS NOT NULL DO NOTHING RETURNING id",
+        (*cause.columns, *_row(outbound, now)),
     )
     for (number,) in rows:
         yield from add_refs("out", {number: _files(outbound)})
@@ -95,10 +97,12 @@ def owe(outbound: Outbound, dedup: str, now: datetime) -> Statements[int | None]
 
 
 @transaction
-def owe_all(parts: Sequence[Outbound], name: str, now: datetime) -> Statements[None]:
-    """Something in several parts, sent in their order."""
+def enqueue_parts(parts: Sequence[Outbound], cause: SendCause, now: datetime) -> Statements[int]:
+    """Send something in several parts, in their order. Return how many of them were not sent before."""
+    numbers: list[int | None] = []
     for part, outbound in enumerate(parts):
-        yield from owe(outbound, f"{name}:{part}", now)
+        numbers.append((yield from enqueue(outbound, cause._replace(part=part), now)))
+    return len(numbers) - numbers.count(None)
 
 
 @transaction
@@ -113,7 +117,8 @@ def drop(numbers: Sequence[int]) -> Statements[None]:
 
 
 _EMPTY = (
-    "UPDATE outbox SET dedup = NULL, account = ?, chat = ?, state = 'delivered', worker = NULL, claim_until = NULL,"
+    "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL, account = ?, chat = ?,"
+    " state = 'delivered', worker = NULL, claim_until = NULL,"
     " receipt = NULL, error = NULL, body = ?"
 )
 _NOBODY = "forgotten"

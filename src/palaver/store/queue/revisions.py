@@ -19,6 +19,7 @@ from palaver.store.conversations.sessions import open_by_key
 from palaver.store.conversations.transcript import SEQS, append, hide, load_shown, write_journal
 from palaver.store.conversations.visibility import get
 from palaver.store.queue import outbox
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import OPEN_TURN, dedup_name, enqueue, replace_text, withdraw
 from palaver.store.records import INBOX_COLUMNS, entries_of, from_json, inbound_body, micros, prepare, received_of
 from palaver.store.results import OperationKind
@@ -80,7 +81,8 @@ def _insert(
     state = _STATES.get(ruling.course, InboxState.DONE)
     reason = None if state is InboxState.WAITING else ruling.reason
     rows = yield (
-        "INSERT INTO inbox (dedup, revises, key, state, received, reason, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        "INSERT INTO inbox (dedup, revises, key, state, received, reason, identity, body)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (dedup) DO NOTHING RETURNING no",
         (
             base and f"{base}:{version}",
@@ -89,6 +91,7 @@ def _insert(
             state.value,
             micros(now),
             reason,
+            identity_of(inbound.source),
             inbound_body(inbound, role),
         ),
     )
@@ -245,7 +248,7 @@ def go_back_to(
     yield from _hide(entries, session, inbound, now)
     if inbound.revision and inbound.revision.deleted:
         yield from withdraw(received.number, "the message and what followed it are not shown any more")
-        yield from outbox.owe_all(notices, f"revision:{received.number}", now)
+        yield from outbox.enqueue_parts(notices, SendCause(CauseKind.REVISION, received.number), now)
     else:
         yield from replace_text(received.number, replace(inbound, text=first.text), inbound.text, received.role)
     return True

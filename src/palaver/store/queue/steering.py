@@ -17,6 +17,7 @@ from palaver.model.turn import Received, Turn, account_text, question_id
 from palaver.store.conversations.sessions import join, touch
 from palaver.store.conversations.visibility import visible_to
 from palaver.store.people.people import meet_sender
+from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, RUNNING, put_into_turn, waiting
 from palaver.store.queue.turns import halt, messages, resume, settle, write_messages
 from palaver.store.records import SESSION_COLUMNS, from_json, instant, json_text, micros, session_of
@@ -34,7 +35,6 @@ __all__ = [
     "steer",
 ]
 
-_MOST_PARTS = 64
 _QUESTION = re.compile(r"(\d{1,15})-(\d{1,9})", re.ASCII)
 _PARKED = f"state IN {OPEN_TURN} AND state = 'parked'"
 
@@ -43,8 +43,9 @@ _PARKED = f"state IN {OPEN_TURN} AND state = 'parked'"
 def request_stop(key: SessionKey, now: datetime, *, by: str) -> Statements[bool]:
     """Ask the turn of this conversation to stop, whoever works on it or takes it up. False if there is none."""
     rows = yield (
-        "UPDATE turns SET stop = ? WHERE key = ? AND state IN ('running', 'interrupted') RETURNING no",
-        (f"{by} at {now.isoformat()}", key.text),
+        "UPDATE turns SET stopped_by = ?, stopped_at = ? WHERE key = ? AND state IN ('running', 'interrupted')"
+        " RETURNING no",
+        (by, micros(now), key.text),
     )
     yield Notify(key_topic(key))
     return bool(rows)
@@ -103,12 +104,11 @@ def _shown_at(place: Source | None, question: str | None) -> Statements[str | No
     if place is None or named is None:
         return None
     turn, fence = map(int, named.groups())
-    parts = tuple(f"halt:{turn}:{fence}:{part}" for part in range(_MOST_PARTS))
     rows = yield (
-        f"SELECT t.key FROM turns t JOIN outbox o ON o.dedup IN ({', '.join('?' * _MOST_PARTS)})"
+        "SELECT t.key FROM turns t JOIN outbox o ON o.cause_kind = ? AND o.cause_id = ? AND o.cause_detail = ?"
         " WHERE t.no = ? AND t.fence = ? AND o.account = ? AND o.chat = ? LIMIT 1",
         (
-            *parts,
+            *(CauseKind.HALT.value, str(turn), str(fence)),
             *(turn, fence),
             *(account_text(place.platform, place.account), encode_id(place.chat or place.participant or "")),
         ),
@@ -128,13 +128,13 @@ def _note(text: str, now: datetime) -> Entry:
 
 
 @transaction
-def drop_parked(key: SessionKey, now: datetime, *, note: str, error: str) -> Statements[bool]:
+def drop_parked(key: SessionKey, now: datetime, *, note: str, error: str, by: str | None = None) -> Statements[bool]:
     """End a turn that waits for permission; False where none does."""
     yield Lock(key.text)
     rows = yield f"SELECT no FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
     if rows:
         turn = yield from _taken(rows[0][0], now)
-        yield from settle(turn, [_note(note, now)], [], now, error=error)
+        yield from settle(turn, [_note(note, now)], [], now, error=error, stopped_by=by)
     return bool(rows)
 
 
@@ -147,7 +147,7 @@ def approvals(turn: Turn) -> Statements[Mapping[str, bool]]:
 
 @transaction
 def signals(turn: Turn) -> Statements[Signals]:
-    rows = yield "SELECT stop, key FROM turns WHERE no = ?", (turn.number,)
+    rows = yield "SELECT stopped_by, key FROM turns WHERE no = ?", (turn.number,)
     key = SessionKey.parse(rows[0][1])
     line = yield from waiting(key, held=False)
     return Signals(key=key, stop=rows[0][0] is not None, waiting=tuple(line))

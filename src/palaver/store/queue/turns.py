@@ -21,6 +21,7 @@ from palaver.store.conversations.visibility import get
 from palaver.store.people.people import meet_sender
 from palaver.store.people.usage import add as add_usage
 from palaver.store.queue import outbox
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import MOST_WAITING, OPEN_TURN, put_into_turn, waiting_alone
 from palaver.store.queue.ready_queue import leave
 from palaver.store.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
@@ -127,7 +128,7 @@ def _begin(
     first_seq = yield from touch(opened.session.number, now, human=human, entries=len(entries))
     prepared = [prepare(entry, turn.number) for entry in entries]
     yield from append(turn.session_number, first_seq, prepared, turn.number)
-    yield from outbox.owe_all(said.notices, f"welcome:{opened.session.id}", now)
+    yield from outbox.enqueue_parts(said.notices, SendCause(CauseKind.WELCOME, opened.session.id), now)
     return Begun(turn=turn, opened=opened, messages=tuple(messages))
 
 
@@ -248,14 +249,16 @@ def settle(
     *,
     usage: Usage | None = None,
     error: str | None = None,
+    quota: str | None = None,
+    stopped_by: str | None = None,
     ends: EndReason | None = None,
 ) -> Transaction[int]:
     """End a turn: last entries, usage, its messages done, its replies owed. All or nothing.
 
-    With `ends` its session ends too, and the next message starts fresh.
+    With `ends` its session ends too, and the next message starts fresh. `quota` names the one that the turn was over.
     """
     prepared = [prepare(entry, turn.number) for entry in entries]
-    return _settle(turn, prepared, replies, now, usage or _NOTHING, error, ends)
+    return _settle(turn, prepared, replies, now, usage or _NOTHING, error, ends, (quota, stopped_by))
 
 
 @transaction
@@ -267,6 +270,7 @@ def _settle(
     spent: Usage,
     error: str | None,
     ends: EndReason | None,
+    why: tuple[str | None, str | None],
 ) -> Statements[int]:
     state = advance(turn.state, TurnState.FAILED if error else TurnState.DONE)
     first_seq = yield from _write(turn, entries, spent, turns=1)
@@ -274,9 +278,11 @@ def _settle(
         f"UPDATE turns SET state = ?, ended = ?, error = ?, {_COUNT} WHERE no = ?",
         (state.value, micros(now), error, spent.model, *_tokens(spent), turn.number),
     )
+    if why != (None, None):
+        yield "UPDATE turns SET quota = ?, stopped_by = coalesce(?, stopped_by) WHERE no = ?", (*why, turn.number)
     if ends is not None:
         yield from end(turn.session_number, ends, now)
-    yield from outbox.owe_replies(turn.number, replies, now)
+    yield from outbox.enqueue_replies(turn.number, replies, now)
     yield _LOOK
     return first_seq
 
@@ -336,7 +342,7 @@ def halt(
     _refuse_stale(turn, rows)
     if asks_anew:
         yield "UPDATE turns SET approvals = NULL WHERE no = ?", (turn.number,)
-    yield from outbox.owe_all(notices, f"halt:{turn.number}:{turn.fence}", now)
+    yield from outbox.enqueue_parts(notices, SendCause(CauseKind.HALT, turn.number, str(turn.fence)), now)
     yield Notify(TURNS)
 
 

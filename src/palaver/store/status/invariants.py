@@ -91,7 +91,7 @@ INVARIANTS = (
     Invariant(
         "P2",
         "the replies of a turn are numbered without gaps",
-        f"SELECT o.id FROM outbox o WHERE o.id > 0 AND (o.dedup IS NOT NULL OR (o.id % {REPLIES} > 0"
+        f"SELECT o.id FROM outbox o WHERE o.id > 0 AND (o.cause_kind IS NOT NULL OR (o.id % {REPLIES} > 0"
         " AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.id = o.id - 1)))",
     ),
     Invariant(

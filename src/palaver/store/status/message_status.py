@@ -19,6 +19,7 @@ from palaver.model.view import open_calls_of_turn
 from palaver.store.conversations.sessions import open_by_key
 from palaver.store.conversations.transcript import SEQS, load_shown
 from palaver.store.conversations.visibility import get_visible, visible_to
+from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, dedup_name, inbox_row
 from palaver.store.queue.turns import append_to_turn, halt, resume
 from palaver.store.records import (
@@ -136,7 +137,7 @@ def load_reply(number: int, principal: Principal) -> Statements[Reply]:
     if received is None:
         raise NotFound("message", f"in:{number}")
     if received.turn is None:
-        answer = yield from _notices(f"command:{number}")
+        answer = yield from _notices(CauseKind.COMMAND, number)
         return Reply(received=received, notices=answer or _failure_notice(received))
     found = yield from visible_turn(received.turn, principal)
     if found is None:
@@ -160,7 +161,7 @@ def _failure_notice(received: Received) -> tuple[str, ...]:
 def _notices_of_turn(turn: Turn) -> Statements[tuple[str, ...]]:
     """Return the question of a parked turn, or what a failed one sent instead of an answer."""
     if turn.state is TurnState.PARKED:
-        return (yield from _notices(f"halt:{turn.number}:{turn.fence}"))
+        return (yield from _notices(CauseKind.HALT, turn.number, str(turn.fence)))
     if turn.state is not TurnState.FAILED:
         return ()
     rows = yield (
@@ -170,12 +171,12 @@ def _notices_of_turn(turn: Turn) -> Statements[tuple[str, ...]]:
     return tuple(delivery_of(row).outbound.text for row in rows)
 
 
-def _notices(name: str) -> Statements[tuple[str, ...]]:
+def _notices(kind: CauseKind, id_: int, detail: str = "") -> Statements[tuple[str, ...]]:
     """Return texts whether or not they were delivered: a program reads them here."""
-    names = tuple(f"{name}:{part}" for part in range(_MOST_PARTS))
     rows = yield (
-        f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE dedup IN ({_placeholders(names)}) ORDER BY id DESC",
-        names,
+        f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE cause_kind = ? AND cause_id = ? AND cause_detail = ?"
+        " ORDER BY id DESC",
+        (kind.value, str(id_), detail),
     )
     return tuple(delivery_of(row).outbound.text for row in rows)
 
@@ -237,7 +238,7 @@ class FinalOutcome:
 
 
 _MENTIONED = "SELECT 1 FROM mentions m JOIN sessions s ON s.no = m.session_no"
-_RETRY_OF_IT = "r.dedup LIKE 'retry:' || s.id || ':%' WHERE m.inbox_no = i.no"
+_RETRY_OF_IT = "r.retried_in = s.no WHERE m.inbox_no = i.no"
 _OPEN_RETRY = (
     f"{_MENTIONED} JOIN inbox r ON r.key = s.key AND r.state = 'waiting' AND {_RETRY_OF_IT}"
     f" UNION ALL {_MENTIONED} JOIN turns w ON w.session_no = s.no AND w.state IN ('running', 'interrupted')"

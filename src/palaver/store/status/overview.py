@@ -18,6 +18,7 @@ from palaver.store.records import (
     TURN_COLUMNS,
     entries_of,
     session_of,
+    stop_text,
     turn_of,
 )
 from palaver.store.status.trace import DeliveryTrace, InboundTrace, delivery_trace, inbound_trace
@@ -64,7 +65,7 @@ def list_open_turns(
     given: dict[str, Value] = {column: value for column, value in wanted.items() if value is not None}
     narrowed = "".join(f" AND {column} = ?" for column in given)
     rows = yield (
-        f"SELECT {TURN_COLUMNS}, t.stop, t.asked, (SELECT count(*) FROM inbox i WHERE i.key = t.key"
+        f"SELECT {TURN_COLUMNS}, t.stopped_by, t.stopped_at, t.asked, (SELECT count(*) FROM inbox i WHERE i.key = t.key"
         f" AND i.state = 'waiting'), {SESSION_COLUMNS} FROM turns t JOIN sessions s ON s.no = t.session_no"
         f" WHERE t.state IN {OPEN_TURN} AND {seen.sql}{narrowed} AND {_state_in('t.state', states)}"
         " ORDER BY t.no LIMIT ?",
@@ -72,14 +73,14 @@ def list_open_turns(
     )
     found: list[OpenTurn] = []
     for row in rows:
-        turn, (stop, asked, waiting, *columns) = turn_of(row[:_TURN_WIDTH]), row[_TURN_WIDTH:]
+        turn, (by, at, asked, waiting, *columns) = turn_of(row[:_TURN_WIDTH]), row[_TURN_WIDTH:]
         call = (yield from _find_call(turn, asked)) if asked else None
         question = turn.question_id if turn.state is TurnState.PARKED else None
         found.append(
             OpenTurn(
                 turn=turn,
                 session=session_of(tuple(columns)),
-                stop=stop,
+                stop=stop_text(by, at),
                 asked=call,
                 question=question,
                 waiting=waiting,
@@ -126,7 +127,7 @@ def list_outbound(
     rows: list[Row] = []
     for half in ("id > 0 ORDER BY id DESC", "id < 0 ORDER BY id"):
         rows += yield (
-            f"SELECT {DELIVERY_COLUMNS}, dedup, worker, claim_until"
+            f"SELECT {DELIVERY_COLUMNS}, cause_kind, worker, claim_until"
             f" FROM (SELECT * FROM outbox WHERE {half} LIMIT {_SCANNED_ROWS}) o"
             f" WHERE {_state_in('state', states)} ORDER BY created DESC, abs(id) DESC LIMIT ?",
             (*(state.value for state in states), limit),

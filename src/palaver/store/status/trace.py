@@ -17,6 +17,7 @@ from palaver.model.turn import Delivery, Inbound, Turn, Usage
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import find, visible_to
+from palaver.store.queue.cause import CAUSE_COLUMNS, OF_MESSAGE, OF_TURN, CauseKind, cause_of
 from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.queue.outbox import REPLIES
 from palaver.store.records import (
@@ -28,6 +29,7 @@ from palaver.store.records import (
     instant,
     micros,
     received_of,
+    stop_text,
     turn_of,
 )
 
@@ -193,16 +195,16 @@ def _root_of(anchor: _Anchor) -> Statements[_Anchor]:
     if anchor.kind == "out" and anchor.number > 0:
         return _Anchor("turn", anchor.number // REPLIES)
     if anchor.kind == "out":
-        rows = yield "SELECT dedup FROM outbox WHERE id = ?", (anchor.number,)
-        why, _, rest = (rows[0][0] if rows and rows[0][0] else "").partition(":")
-        number = rest.partition(":")[0]
-        if why in _ROOTS and number.isdigit():
-            return (yield from _root_of(_Anchor(_ROOTS[why], int(number))))
+        rows = yield f"SELECT {CAUSE_COLUMNS} FROM outbox WHERE id = ?", (anchor.number,)
+        cause = cause_of(*rows[0]) if rows else None
+        if cause and cause.kind in _ROOTS and cause.number is not None:
+            return (yield from _root_of(_Anchor(_ROOTS[cause.kind], cause.number)))
     return anchor
 
 
-_ROOTS = {"command": "in", "revision": "in", "busy": "turn", "parked": "turn", "halt": "turn", "tool": "turn"}
-"""What a send belongs to that is no reply of a turn, by the cause in its name."""
+_OF_TURN = OF_TURN - {CauseKind.DELIVERED}
+_ROOTS = dict.fromkeys(_OF_TURN, "turn") | {CauseKind.COMMAND: "in", CauseKind.REVISION: "in"}
+"""What a send belongs to that is no reply of a turn, by its cause."""
 
 
 # Loading
@@ -216,17 +218,12 @@ def _trace_of_turn(number: int, principal: Principal) -> Statements[Trace | None
         "i.turn_no = ? OR (i.turn_no IS NULL AND i.revises IN (SELECT dedup FROM inbox WHERE turn_no = ?))", number
     )
     deliveries = yield from _deliveries_where(
-        "(id >= ? AND id < ?) OR (id < 0 AND (dedup IN (?, ?)"
-        f" OR {_STARTS_WITH} OR {_STARTS_WITH} OR ({_STARTS_WITH} AND created = ?)))",
+        f"(id >= ? AND id < ?) OR ({_CAUSED_BY.format(_in(_OF_TURN))})"
+        f" OR ({_CAUSED_BY.format(_in([CauseKind.WELCOME]))} AND created = ?)",
         (
-            number * REPLIES,
-            (number + 1) * REPLIES,
-            f"busy:{number}",
-            f"parked:{number}",
-            *_prefix(f"halt:{number}:"),
-            *_prefix(f"tool:{number}:"),
-            *_prefix(f"welcome:{turn.turn.session}:"),
-            micros(turn.turn.started),
+            *(number * REPLIES, (number + 1) * REPLIES),
+            str(number),
+            *(turn.turn.session, micros(turn.turn.started)),
         ),
     )
     return Trace(messages=tuple(messages), turn=turn, deliveries=tuple(deliveries))
@@ -237,14 +234,8 @@ def _trace_of_message(number: int, principal: Principal) -> Statements[Trace | N
     messages = [message for message in found if _is_sender(principal, message)]
     if number not in {message.number for message in messages}:
         return None
-    prefixes = [_prefix(f"{why}:{number}:") for why in _ANSWERS]
-    matches = " OR ".join([_STARTS_WITH] * len(prefixes))
-    deliveries = yield from _deliveries_where(f"id < 0 AND ({matches})", [part for each in prefixes for part in each])
+    deliveries = yield from _deliveries_where(_CAUSED_BY.format(_in(OF_MESSAGE)), (str(number),))
     return Trace(messages=tuple(messages), deliveries=tuple(deliveries))
-
-
-_ANSWERS = ("command", "revision", "pair", "paired")
-"""Causes of a send that answers a message without a turn."""
 
 
 def _is_sender(principal: Principal, message: InboundTrace) -> bool:
@@ -259,11 +250,11 @@ def _trace_of_send(number: int, principal: Principal) -> Statements[Trace | None
 
 
 _LOADERS = {"turn": _trace_of_turn, "in": _trace_of_message, "out": _trace_of_send}
-_STARTS_WITH = "substr(dedup, 1, ?) = ?"
+_CAUSED_BY = "cause_kind IS NOT NULL AND cause_kind IN ({}) AND cause_id = ?"
 
 
-def _prefix(text: str) -> tuple[Value, ...]:
-    return len(text), text
+def _in(kinds: Iterable[CauseKind]) -> str:
+    return ", ".join(f"'{kind.value}'" for kind in sorted(kinds))
 
 
 @transaction
@@ -271,17 +262,18 @@ def visible_turn(number: int, principal: Principal) -> Statements[TurnTrace | No
     """Return a turn without its entries, or None unless the principal may see its session."""
     seen = visible_to(principal)
     rows = yield (
-        f"SELECT {TURN_COLUMNS}, t.ended, t.stop, t.model, t.input_tokens, t.output_tokens, t.cost_micros"
+        f"SELECT {TURN_COLUMNS}, t.ended, t.stopped_by, t.stopped_at, t.model,"
+        " t.input_tokens, t.output_tokens, t.cost_micros"
         f" FROM turns t JOIN sessions s ON s.no = t.session_no WHERE t.no = ? AND {seen.sql}",
         (number, *seen.values),
     )
     if not rows:
         return None
-    *columns, ended, stop, model, input_tokens, output_tokens, cost = rows[0]
+    *columns, ended, by, at, model, input_tokens, output_tokens, cost = rows[0]
     return TurnTrace(
         turn=turn_of(tuple(columns)),
         ended=None if ended is None else instant(ended),
-        stop=stop,
+        stop=stop_text(by, at),
         usage=Usage(model=model, input_tokens=input_tokens, output_tokens=output_tokens, cost_micros=cost),
     )
 
@@ -365,17 +357,18 @@ def _with_position(message: InboundTrace) -> Statements[InboundTrace]:
 
 def _deliveries_where(condition: str, values: Sequence[Value]) -> Statements[list[DeliveryTrace]]:
     rows = yield (
-        f"SELECT {DELIVERY_COLUMNS}, dedup, worker, claim_until FROM outbox WHERE {condition} ORDER BY created, id",
+        f"SELECT {DELIVERY_COLUMNS}, cause_kind, worker, claim_until FROM outbox WHERE {condition}"
+        " ORDER BY created, id",
         tuple(values),
     )
     return [delivery_trace(row) for row in rows]
 
 
 def delivery_trace(row: Row) -> DeliveryTrace:
-    *columns, dedup, worker, claim_until = row
+    *columns, kind, worker, claim_until = row
     return DeliveryTrace(
         delivery=delivery_of(tuple(columns)),
-        why=dedup.partition(":")[0] if dedup else "reply",
+        why=kind or "reply",
         worker=worker,
         claim_until=None if claim_until is None else instant(claim_until),
     )

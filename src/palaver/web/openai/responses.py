@@ -10,8 +10,9 @@ from starlette.exceptions import HTTPException
 
 from palaver.engine import texts
 from palaver.model.lifecycle import InboxState, TurnState
-from palaver.model.quotas import period_end
+from palaver.model.quotas import QuotaKind, period_end
 from palaver.model.transcript import Role
+from palaver.model.turn import Turn
 from palaver.model.value import value
 from palaver.store.status.message_status import Reply
 from palaver.web.openai.schema import MODEL
@@ -48,7 +49,7 @@ def outcome_of(reply: Reply, services: Services) -> Outcome:
     if turn is None and reply.received.state is InboxState.FAILED:
         raise HTTPException(409, _BETWEEN.join(reply.notices), headers=_NOT_AGAIN)
     if turn is not None and turn.state is TurnState.FAILED:
-        raise _failed(reply, turn.error or "", services)
+        raise _failed(reply, turn, services)
     if turn is None or (reply.is_parked and not reply.pending_tool_calls):
         where = (_elsewhere(services),) if reply.is_parked else ()
         return Outcome(content=_BETWEEN.join((*reply.notices, *where)))
@@ -65,13 +66,12 @@ def _elsewhere(services: Services) -> str:
     return f"Not here, where no commands are heard, but at {services.address.url}/turns."
 
 
-def _failed(reply: Reply, error: str, services: Services) -> HTTPException:
+def _failed(reply: Reply, turn: Turn, services: Services) -> HTTPException:
     told = _BETWEEN.join(reply.notices) or texts.SORRY
-    measure = texts.measure_of(error)
-    if measure is None:
+    if turn.quota is None:
         return HTTPException(500, told, headers=_NOT_AGAIN)
     source, now = reply.received.inbound.source, services.clock.now()
-    free = period_end(measure, now, services.engine.options.zones.find(source).value)
+    free = period_end(QuotaKind(turn.quota), now, services.engine.options.zones.find(source).value)
     after = {"retry-after": str(math.ceil((free - now).total_seconds()))} if free else {}
     return HTTPException(429, told, headers={**_NOT_AGAIN, **after})
 
